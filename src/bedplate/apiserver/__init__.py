@@ -1,1 +1,1 @@
-"""The embedded Kubernetes API server: kinds are data, objects live in memory over `bedplate.store`."""
+"""The embedded Kubernetes API server: kinds are data, state is in `store`, see docs/designs/0001-ground.md."""

@@ -1,0 +1,106 @@
+"""Logging for every program: a constant event name with values as keys.
+
+In: a `LogOptions` from the entry point, once. Out: lines on standard error, as text for people or JSON for machines.
+Verbosity follows Kubernetes components: `-v 0` shows what an operator must know, 2 adds decisions, 4 debug detail,
+6 requests, 8 their contents. `log.v(4).info(...)` is written when the program runs with `-v 4` or more.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+import structlog
+
+__all__ = ["LogOptions", "Logger", "configure", "get_logger", "verbosity"]
+
+_state = {"verbosity": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """How a program logs."""
+
+    verbosity: int = 0
+    format: str = "text"
+    color: bool | None = None
+
+
+class Logger:
+    """A thin wrapper over structlog that adds Kubernetes verbosity levels."""
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def bind(self, **values: object) -> Logger:
+        """A logger that adds these values to every line."""
+        return Logger(self._inner.bind(**values))
+
+    def v(self, level: int) -> Logger:
+        """This logger, or one that is silent when the program runs below that verbosity."""
+        return self if level <= _state["verbosity"] else _SILENT
+
+    def debug(self, event: str, **values: object) -> None:
+        self.v(4)._inner.debug(event, **values)
+
+    def info(self, event: str, **values: object) -> None:
+        self._inner.info(event, **values)
+
+    def warning(self, event: str, **values: object) -> None:
+        self._inner.warning(event, **values)
+
+    def error(self, event: str, **values: object) -> None:
+        self._inner.error(event, **values)
+
+    def exception(self, event: str, **values: object) -> None:
+        """An error with the traceback of the exception being handled: for bugs, not for expected failures."""
+        self._inner.error(event, exc_info=True, **values)
+
+
+class _Silent:
+    def __getattr__(self, _name: str) -> Any:
+        return self._ignore
+
+    @staticmethod
+    def _ignore(*_args: object, **_values: object) -> None:
+        return None
+
+
+_SILENT = Logger(_Silent())
+
+
+def verbosity() -> int:
+    """The `-v` level in force."""
+    return _state["verbosity"]
+
+
+def configure(options: LogOptions, stream: TextIO | None = None) -> None:
+    """Set up logging for the process; called once by an entry point (and by tests)."""
+    out = stream if stream is not None else sys.stderr
+    _state["verbosity"] = options.verbosity
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    if options.format == "json":
+        tail: list[Any] = [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(default=str)]
+    else:
+        colors = options.color if options.color is not None else out.isatty()
+        tail = [structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=28)]
+    structlog.configure(
+        processors=[*shared, *tail],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
+        logger_factory=structlog.WriteLoggerFactory(file=out),
+        cache_logger_on_first_use=False,
+    )
+
+
+def get_logger(name: str, **values: object) -> Logger:
+    """A logger whose lines carry `logger=name` and the given values."""
+    return Logger(structlog.get_logger().bind(logger=name, **values))

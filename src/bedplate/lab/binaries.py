@@ -1,0 +1,193 @@
+"""Find or build the programs of a Kubernetes release.
+
+In: program names and a version. Out: a path for each. A program is taken from the first of
+
+1. `$KUBEBUILDER_ASSETS`, when that folder holds it in a fitting version;
+2. the cache, `<cache>/<product>/<version>/bin`, the cache being `$BEDPLATE_CACHE` or `bedplate` in the user's cache folder;
+3. `$PATH`, in a fitting version;
+4. a build with Go from the module proxy, into the cache (`bedplate.lab.building`).
+
+A version fits when it is the one asked for; asked for a minor (`1.35`), any patch release of it fits. Each program is
+handled alone: whoever needs kubectl does not wait for a kubelet. Two processes never build the same thing: a file lock
+per product and version makes the second wait, then find what the first has made.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bedplate.core import errors
+from bedplate.lab import building, versions
+
+__all__ = ["KUBERNETES_PROGRAMS", "PROGRAMS", "Program", "cache_folder", "cached", "ensure"]
+
+Progress = Callable[[str], None]
+
+KUBERNETES_PROGRAMS = (
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+    "kubeadm",
+    "kubectl",
+    "kube-proxy",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program and where its source is. `module` and `version` are empty for those released with Kubernetes."""
+
+    name: str
+    product: str
+    package: str
+    module: str = ""
+    version: str = ""
+
+    def tag(self, kubernetes: str) -> str:
+        """The exact version to use beside that Kubernetes release."""
+        return self.version or kubernetes
+
+
+_OTHERS = (
+    Program("etcd", "etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3", versions.ETCD),
+    Program("etcdctl", "etcd", "go.etcd.io/etcd/etcdctl/v3", "go.etcd.io/etcd/etcdctl/v3", versions.ETCD),
+    Program("coredns", "coredns", "github.com/coredns/coredns", "github.com/coredns/coredns", versions.COREDNS),
+    Program("helm", "helm", "helm.sh/helm/v3/cmd/helm", "helm.sh/helm/v3", versions.HELM),
+    Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok", versions.KWOK),
+)
+PROGRAMS: Mapping[str, Program] = {
+    program.name: program
+    for program in (*(Program(n, "kubernetes", f"k8s.io/kubernetes/cmd/{n}") for n in KUBERNETES_PROGRAMS), *_OTHERS)
+}
+
+# How each program is asked for its version; the answer is searched for `1.2.3`.
+_VERSION_ARGS = {
+    "kubectl": ("version", "--client"),
+    "kubeadm": ("version", "-o", "short"),
+    "helm": ("version", "--short"),
+    "coredns": ("-version",),
+    "etcdctl": ("version",),
+}
+
+
+def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """`$BEDPLATE_CACHE`, or `bedplate` in the user's cache folder."""
+    environ = os.environ if environ is None else environ
+    if environ.get("BEDPLATE_CACHE"):
+        return Path(environ["BEDPLATE_CACHE"]).expanduser().absolute()
+    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "bedplate"
+
+
+def cached(name: str, version: str = versions.DEFAULT, *, environ: Mapping[str, str] | None = None) -> Path | None:
+    """The program if the cache or `$KUBEBUILDER_ASSETS` has it; nothing is built and `$PATH` is not searched."""
+    environ = os.environ if environ is None else environ
+    program = _known(name)
+    return _given(program, version, environ, lambda _line: None) or _in_cache(program, version, cache_folder(environ))
+
+
+def ensure(
+    programs: Iterable[str],
+    version: str = versions.DEFAULT,
+    *,
+    progress: Progress | None = None,
+    environ: Mapping[str, str] | None = None,
+    only_exact: bool = False,
+) -> dict[str, Path]:
+    """A path for every program named, building what is found nowhere.
+
+    `only_exact` ignores `$KUBEBUILDER_ASSETS` and `$PATH`: for images, where every part must be the tag it is called.
+    """
+    environ = dict(os.environ if environ is None else environ)
+    report = progress or (lambda _line: None)
+    cache = cache_folder(environ)
+    wanted = [_known(name) for name in dict.fromkeys(programs)]
+    found: dict[str, Path] = {}
+    for program in wanted:
+        path = None if only_exact else _given(program, version, environ, report)
+        path = path or _in_cache(program, version, cache)
+        if path is None and not only_exact:
+            path = _on_path(program, version, environ)
+        if path is not None:
+            found[program.name] = path
+    missing = [program for program in wanted if program.name not in found]
+    if missing:
+        found |= _build(missing, versions.resolve(version), cache, environ, report)
+    return {program.name: found[program.name] for program in wanted}
+
+
+def _build(
+    missing: list[Program], kubernetes: str, cache: Path, environ: dict[str, str], report: Progress
+) -> dict[str, Path]:
+    builder = building.Builder(cache, environ, report)
+    built: dict[str, Path] = {}
+    for number, program in enumerate(missing, start=1):
+        rest = ", ".join(other.name for other in missing[number:])
+        source = building.Source(
+            name=program.name,
+            product=program.product,
+            package=program.package,
+            module=program.module,
+            tag=program.tag(kubernetes),
+        )
+        built[program.name] = builder.build(source, f"{number}/{len(missing)}" + (f", then {rest}" if rest else ""))
+    return built
+
+
+def _known(name: str) -> Program:
+    if name not in PROGRAMS:
+        raise errors.Invalid(f"no program is called {name!r}", hint=f"known: {', '.join(PROGRAMS)}")
+    return PROGRAMS[name]
+
+
+def _in_cache(program: Program, version: str, cache: Path) -> Path | None:
+    path = cache / program.product / program.tag(versions.resolve(version)) / "bin" / program.name
+    return path if os.access(path, os.X_OK) else None
+
+
+def _given(program: Program, version: str, environ: Mapping[str, str], report: Progress) -> Path | None:
+    folder = environ.get("KUBEBUILDER_ASSETS")
+    if not folder:
+        return None
+    path = Path(folder).absolute() / program.name
+    if not os.access(path, os.X_OK):
+        return None
+    has = _version_of(program, path)
+    if _fits(program, version, has):
+        return path
+    report(f"{path} is {has or 'of unknown version'}, not {version}: not used")
+    return None
+
+
+def _on_path(program: Program, version: str, environ: Mapping[str, str]) -> Path | None:
+    where = shutil.which(program.name, path=environ.get("PATH", os.defpath))
+    if where is None:
+        return None
+    path = Path(where).absolute()
+    return path if _fits(program, version, _version_of(program, path)) else None
+
+
+def _fits(program: Program, asked: str, has: str) -> bool:
+    if not has:
+        return False
+    if program.version:
+        # etcd 3.4 serves every supported kube-apiserver; the other companions are used only in the version we know.
+        return program.product == "etcd" and tuple(map(int, has.split("."))) >= (3, 4, 0) or f"v{has}" == program.version
+    asked = asked.strip().removeprefix("v")
+    return has == asked if asked.count(".") == 2 else versions.minor(has) == asked
+
+
+def _version_of(program: Program, path: Path) -> str:
+    command = [str(path), *_VERSION_ARGS.get(program.name, ("--version",))]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    match = re.search(r"\bv?(\d+\.\d+\.\d+)\b", answer.stdout + answer.stderr)
+    return match[1] if match else ""

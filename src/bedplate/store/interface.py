@@ -1,0 +1,134 @@
+"""The contract of the revisioned store.
+
+In: keys (text), values (bytes), expectations. Out: entries with revisions, and events in commit order.
+
+Every commit gets the next revision, one number for the whole store; all keys of one commit share it. What a reader or
+watcher sees is durable. History stays readable (`revision=` on reads, `after=` on watches) until it is compacted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple, Protocol
+
+from bedplate.core import errors
+
+__all__ = ["Compacted", "CompareFailed", "Delete", "Entry", "Event", "FutureRevision", "Op", "Page", "Put", "Store", "StoreFull"]
+
+
+class Entry(NamedTuple):
+    """A key as it stood at a revision. `created` is the revision at which this life of the key began."""
+
+    key: str
+    value: bytes
+    revision: int
+    created: int
+
+
+class Event(NamedTuple):
+    """One key changed: `entry` is None for a deletion, `previous` is None for a creation."""
+
+    key: str
+    revision: int
+    entry: Entry | None
+    previous: Entry | None
+
+
+class Page(NamedTuple):
+    """A part of a list, all of it as of `revision`; `more` says whether keys follow; `remaining` counts them."""
+
+    entries: list[Entry]
+    revision: int
+    more: bool
+    remaining: int
+
+
+class Put(NamedTuple):
+    """Write a key. `expect`: None = whatever is there, 0 = must not exist, n = must stand at revision n."""
+
+    key: str
+    value: bytes
+    expect: int | None = None
+
+
+class Delete(NamedTuple):
+    """Remove a key. `expect` as in `Put`; a missing key with expect None is no error and no event."""
+
+    key: str
+    expect: int | None = None
+
+
+Op = Put | Delete
+
+
+class CompareFailed(errors.Conflict):
+    """A commit's expectation did not hold, so nothing of it was written. `current` is the entry in the way, or None."""
+
+    def __init__(self, key: str, current: Entry | None, expected: int) -> None:
+        found = f"at revision {current.revision}" if current else "absent"
+        super().__init__(f"{key} is {found}, not at expected revision {expected}")
+        self.key = key
+        self.current = current
+        self.expected = expected
+
+
+class Compacted(errors.Terminal):
+    """The revision asked for is no longer kept; `oldest` still is."""
+
+    def __init__(self, revision: int, oldest: int) -> None:
+        super().__init__(f"revision {revision} has been compacted; the oldest kept is {oldest}")
+        self.revision = revision
+        self.oldest = oldest
+
+
+class FutureRevision(errors.Terminal):
+    """The revision asked for has not been reached yet."""
+
+    def __init__(self, revision: int, current: int) -> None:
+        super().__init__(f"revision {revision} lies in the future; the current one is {current}")
+        self.revision = revision
+        self.current = current
+
+
+class StoreFull(errors.Retryable):
+    """The disk (or the backend's quota) is full. Nothing of the commit was written; reads go on."""
+
+
+class Store(Protocol):
+    """What the API server and the head stand on. Open with `async with`."""
+
+    async def __aenter__(self) -> Store: ...
+
+    async def __aexit__(self, *exc: object) -> None: ...
+
+    async def revision(self) -> int:
+        """The newest durable revision."""
+        ...
+
+    async def get(self, key: str, *, revision: int = 0) -> Entry | None:
+        """The key now, or as of a past revision."""
+        ...
+
+    async def list(self, prefix: str, *, revision: int = 0, limit: int = 0, after: str = "") -> Page:
+        """Keys below a prefix in key order, now or as of a past revision; `after` and `limit` page through them."""
+        ...
+
+    async def commit(self, ops: Sequence[Op]) -> int:
+        """Write all of it or nothing, durably; the revision it got. Raises `CompareFailed`, `StoreFull`."""
+        ...
+
+    def watch(self, prefix: str, *, after: int) -> AsyncIterator[list[Event]]:
+        """Events below a prefix with revision > `after`, in order, in batches. Raises `Compacted` if history is gone.
+
+        A reader too slow for the backend's buffer also gets `Compacted`, never a gap. A batch never splits a commit.
+        An empty batch is a progress mark: it may come at any time and says nothing but that the watch is alive.
+        """
+        ...
+
+    async def compact(self, revision: int) -> None:
+        """Forget history before `revision`; the state as of `revision` and later stays readable."""
+        ...
+
+    async def oldest(self) -> int:
+        """The oldest revision that can still be read."""
+        ...

@@ -1,0 +1,340 @@
+"""Start API servers for tests: a real kube-apiserver with etcd and kube-controller-manager, or Bedplate's embedded one.
+
+In: binaries of the cache folder (`BEDPLATE_CACHE`), the `bedplate` program beside the running Python. Out: `Server` values with the address,
+the credentials and a kubeconfig of a running server. A server belongs to the process that started it and dies with it, even after
+`kill -9`. This module decides nothing about tests: `Missing` carries the reason why a server cannot be had, the caller skips or fails.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import ctypes
+import dataclasses
+import os
+import pathlib
+import secrets
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import yaml
+
+KUBERNETES = "v1.35.4"
+ETCD = "v3.6.6"
+CONTROLLERS = ",".join(
+    (
+        "garbage-collector-controller",
+        "namespace-controller",
+        "serviceaccount-controller",
+        "serviceaccount-token-controller",
+        "root-ca-certificate-publisher-controller",
+        "clusterrole-aggregation-controller",
+        "disruption-controller",
+        "deployment-controller",
+        "replicaset-controller",
+        "endpointslice-controller",
+        "endpoints-controller",
+    )
+)
+START_DEADLINE_S = 120.0
+STOP_DEADLINE_S = 20.0
+PR_SET_PDEATHSIG = 1
+
+
+class Missing(Exception):
+    """A server cannot be started here; the text is the reason a person reads beside the skipped test."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Server:
+    """A running API server: where it is, how to be its administrator, and how to make it forget old revisions."""
+
+    name: str
+    url: str
+    kubeconfig: pathlib.Path
+    ca_file: pathlib.Path
+    token: str | None
+    client_cert: pathlib.Path | None
+    client_key: pathlib.Path | None
+    forget_history: Callable[[], None]
+
+    def ssl_context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=str(self.ca_file))
+        if self.client_cert is not None and self.client_key is not None:
+            context.load_cert_chain(str(self.client_cert), str(self.client_key))
+        return context
+
+
+def cache_folder() -> pathlib.Path:
+    configured = os.environ.get("BEDPLATE_CACHE")
+    return pathlib.Path(configured) if configured else pathlib.Path.home() / ".cache" / "bedplate"
+
+
+def binary(name: str, version: str = KUBERNETES) -> pathlib.Path:
+    """The path of a built program, or `Missing`."""
+    family = {"etcd": "etcd", "etcdctl": "etcd", "helm": "helm"}.get(name, "kubernetes")
+    path = cache_folder() / family / version / "bin" / name
+    if not path.exists():
+        raise Missing(f"{name} {version} is not in the cache folder (make setup builds it)")
+    return path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Processes:
+    """The processes of one server and their folder; `stop` ends them in reverse order and removes the folder."""
+
+    def __init__(self, label: str) -> None:
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"bedplate-{label}-"))
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    def start(self, name: str, *command: str, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+        log = (self.folder / f"{name}.log").open("wb")
+        with log:
+            process = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **(env or {})},
+                preexec_fn=_die_with_parent,
+            )
+        self._running.append(process)
+        return process
+
+    def log_tail(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text(errors="replace")[-3000:]
+
+    def wait_until(self, name: str, is_ready: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + START_DEADLINE_S
+        process = self._running[-1]
+        while not is_ready():
+            if process.poll() is not None:
+                raise RuntimeError(f"{name} ended with {process.returncode}:\n{self.log_tail(name)}")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{name} not ready after {START_DEADLINE_S:.0f} s:\n{self.log_tail(name)}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        for process in reversed(self._running):
+            process.terminate()
+            try:
+                process.wait(STOP_DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _answers(url: str, context: ssl.SSLContext | None = None, token: str | None = None) -> bool:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=5, context=context) as answer:
+            return bool(answer.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+@contextlib.contextmanager
+def real(version: str = KUBERNETES, *, api_arguments: tuple[str, ...] = ()) -> Iterator[Server]:
+    """kube-apiserver on etcd, with the controllers that keep the API's own promises (garbage, namespaces, tokens)."""
+    paths = {name: binary(name, version) for name in ("kube-apiserver", "kube-controller-manager")}
+    etcd, etcdctl = binary("etcd", ETCD), binary("etcdctl", ETCD)
+    processes = Processes("real")
+    try:
+        endpoint = _start_etcd(processes, etcd)
+        server = _start_apiserver(processes, paths["kube-apiserver"], endpoint, etcdctl, api_arguments)
+        _start_controllers(processes, paths["kube-controller-manager"], server)
+        yield server
+    finally:
+        processes.stop()
+
+
+def _start_etcd(processes: Processes, etcd: pathlib.Path) -> str:
+    client, peer = f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
+    processes.start(
+        "etcd",
+        str(etcd),
+        f"--data-dir={processes.folder / 'etcd'}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+        "--unsafe-no-fsync",
+        "--log-level=warn",
+    )
+    processes.wait_until("etcd", lambda: _answers(f"{client}/health"))
+    return client
+
+
+def _start_apiserver(
+    processes: Processes, program: pathlib.Path, endpoint: str, etcdctl: pathlib.Path, extra: tuple[str, ...]
+) -> Server:
+    folder, port, token = processes.folder, free_port(), secrets.token_hex(16)
+    (folder / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n')
+    key = folder / "service-account.key"
+    subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
+    processes.start(
+        "kube-apiserver",
+        str(program),
+        f"--etcd-servers={endpoint}",
+        f"--secure-port={port}",
+        "--bind-address=127.0.0.1",
+        f"--cert-dir={folder / 'certs'}",
+        f"--token-auth-file={folder / 'tokens.csv'}",
+        "--authorization-mode=Node,RBAC",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={key}",
+        f"--service-account-signing-key-file={key}",
+        "--service-cluster-ip-range=10.96.0.0/16",
+        "--allow-privileged=true",
+        # podtemplates are read straight from etcd, so compacting etcd expires their watches as a full watch cache would.
+        "--watch-cache-sizes=podtemplates#0",
+        "--endpoint-reconciler-type=none",
+        *extra,
+    )
+    certificate = folder / "certs" / "apiserver.crt"
+    url = f"https://127.0.0.1:{port}"
+    processes.wait_until(
+        "kube-apiserver",
+        lambda: (
+            certificate.exists()
+            and _answers(f"{url}/readyz", ssl.create_default_context(cafile=str(certificate)), token)
+        ),
+    )
+    kubeconfig = write_kubeconfig(folder / "kubeconfig", url, certificate, {"token": token})
+
+    def forget_history() -> None:
+        environment = {**os.environ, "ETCDCTL_API": "3"}
+        status = subprocess.run(
+            [str(etcdctl), f"--endpoints={endpoint}", "endpoint", "status", "--write-out=fields"],
+            check=True, capture_output=True, text=True, env=environment,
+        )  # fmt: skip
+        revision = next(line.split(":")[1].strip() for line in status.stdout.splitlines() if line.startswith('"Revision"'))
+        subprocess.run(
+            [str(etcdctl), f"--endpoints={endpoint}", "compact", revision],
+            check=True, capture_output=True, env=environment,
+        )  # fmt: skip
+
+    return Server("real", url, kubeconfig, certificate, token, None, None, forget_history)
+
+
+def _start_controllers(processes: Processes, program: pathlib.Path, server: Server) -> None:
+    port = free_port()
+    processes.start(
+        "kube-controller-manager",
+        str(program),
+        f"--kubeconfig={server.kubeconfig}",
+        f"--authentication-kubeconfig={server.kubeconfig}",
+        f"--authorization-kubeconfig={server.kubeconfig}",
+        f"--controllers={CONTROLLERS}",
+        f"--service-account-private-key-file={processes.folder / 'service-account.key'}",
+        f"--root-ca-file={server.ca_file}",
+        f"--cert-dir={processes.folder / 'controller-certs'}",
+        f"--secure-port={port}",
+        "--bind-address=127.0.0.1",
+        "--leader-elect=false",
+        "--kube-api-qps=300",
+        "--kube-api-burst=600",
+        "--use-service-account-credentials=false",
+    )
+
+
+def write_kubeconfig(path: pathlib.Path, url: str, ca_file: pathlib.Path, user: dict[str, str]) -> pathlib.Path:
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": url, "certificate-authority": str(ca_file)}}],
+        "users": [{"name": "test", "user": user}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+    }
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def bedplate_program() -> pathlib.Path:
+    return pathlib.Path(sys.executable).with_name("bedplate")
+
+
+def embedded_reason() -> str | None:
+    """Why the embedded server cannot run, or None when it can."""
+    try:
+        import bedplate.apiserver.server  # noqa: F401
+    except ImportError as err:
+        return f"the embedded API server is not there yet: {err}"
+    return None if bedplate_program().exists() else "the bedplate program is not installed beside Python (make setup)"
+
+
+@contextlib.contextmanager
+def embedded(*arguments: str, env: dict[str, str] | None = None) -> Iterator[Server]:
+    """`bedplate apiserver` as a process of its own, as a user starts it."""
+    if reason := embedded_reason():
+        raise Missing(reason)
+    processes = Processes("embedded")
+    try:
+        yield start_embedded(processes, *arguments, env=env)
+    finally:
+        processes.stop()
+
+
+def start_embedded(processes: Processes, *arguments: str, env: dict[str, str] | None = None) -> Server:
+    folder = processes.folder
+    kubeconfig = folder / "kubeconfig"
+    processes.start(
+        "apiserver",
+        str(bedplate_program()), "apiserver", "--data", str(folder / "data"), "--port", "0",
+        "--kubeconfig-out", str(kubeconfig), *arguments,
+        env=env,
+    )  # fmt: skip
+    processes.wait_until("apiserver", lambda: kubeconfig.exists() and kubeconfig.stat().st_size > 0)
+    server = read_kubeconfig("embedded", kubeconfig, folder)
+    processes.wait_until("apiserver", lambda: _answers(f"{server.url}/readyz", server.ssl_context(), server.token))
+    return server
+
+
+def read_kubeconfig(name: str, kubeconfig: pathlib.Path, folder: pathlib.Path) -> Server:
+    """A `Server` from a kubeconfig with one cluster and one user (token or client certificate, inline or by file)."""
+    document = yaml.safe_load(kubeconfig.read_text())
+    cluster: dict[str, Any] = document["clusters"][0]["cluster"]
+    user: dict[str, Any] = document["users"][0]["user"]
+
+    def as_file(holder: dict[str, Any], field: str, target: str) -> pathlib.Path | None:
+        if inline := holder.get(f"{field}-data"):
+            path = folder / target
+            path.write_bytes(base64.b64decode(inline))
+            return path
+        return pathlib.Path(holder[field]) if field in holder else None
+
+    ca_file = as_file(cluster, "certificate-authority", "test-ca.crt")
+    assert ca_file is not None, "the kubeconfig names no certificate authority"
+    return Server(
+        name,
+        cluster["server"].rstrip("/"),
+        kubeconfig,
+        ca_file,
+        user.get("token"),
+        as_file(user, "client-certificate", "test-client.crt"),
+        as_file(user, "client-key", "test-client.key"),
+        lambda: None,
+    )
