@@ -1,1 +1,1 @@
-"""The floor of the project: errors, clock, backoff, durations, settings, logging. No network and no disk, except a settings file."""
+"""The floor of the project: errors, clock, backoff, durations, settings, logging. No I/O but one settings file."""

@@ -18,7 +18,7 @@ def jitter(seconds: float, factor: float, rng: random.Random) -> float:
 
 @dataclass(slots=True)
 class Backoff:
-    """Exponential backoff: `first_s`, then `factor` times as long, up to `cap_s`; each with jitter. `reset()` after a success."""
+    """Exponential backoff: `first_s`, then `factor` times as long, up to `cap_s`, each with jitter."""
 
     first_s: float = 0.8
     cap_s: float = 30.0

@@ -1,6 +1,6 @@
 """Time as a value that is passed in.
 
-In: nothing. Out: a `Clock` with wall time, monotonic time and sleep. Programs use `SystemClock`; tests use `ManualClock`,
+In: nothing. Out: a `Clock` with wall time, monotonic time and sleep. Programs use `SystemClock`; tests `ManualClock`,
 which moves only when told, so that no test sleeps and a jump of the wall clock can be played.
 """
 

@@ -1,0 +1,1 @@
+"""Entry points: the only place where things are wired together."""

@@ -1,0 +1,105 @@
+"""The `bedplate` program: one command that finds all others.
+
+In: the command line. Out: the exit code of the command that was named. Commands are imported when they are run, so that
+`bedplate --help` and the API server's start do not pay for what they do not use.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+import bedplate
+from bedplate.core import errors, logging
+
+__all__ = ["main"]
+
+# name -> (module, attribute, one-line help); the order is the order of `bedplate --help`.
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "up": ("bedplate.apps.up", "up", "Run everything on this machine: API server, simulated nodes, controllers."),
+    "apiserver": ("bedplate.apiserver.cli", "apiserver", "Run the embedded Kubernetes API server alone."),
+    "kubectl": ("bedplate.apps.kubectl", "kubectl", "Run kubectl, from the PATH or from the cache."),
+    "lab": ("bedplate.lab.cli", "lab", "Real multi-node Kubernetes on this machine."),
+    "binaries": ("bedplate.lab.cli", "binaries", "Build and list Kubernetes programs in the cache."),
+    "sim": ("bedplate.apps.sim", "sim", "Simulated nodes against any API server."),
+    "completion": ("bedplate.apps.completion", "completion", "Print a shell completion script."),
+}
+
+EXAMPLES = """
+\b
+Examples:
+  bedplate up                                   a cluster of 50 simulated nodes, in ./.bedplate
+  bedplate apiserver --data ./data --port 6443 --kubeconfig-out kubeconfig
+  bedplate lab up --nodes 3                     real kubelets, containerd and DNS (needs root)
+  bedplate lab kubectl -- get nodes
+"""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as err:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], list(COMMANDS), n=1)
+            if near:
+                err.message += f" Did you mean {near[0]!r}?"
+            raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(bedplate.__version__, prog_name="bedplate")
+@click.option(
+    "-v",
+    "--v",
+    "verbosity",
+    type=click.IntRange(0, 10),
+    default=0,
+    metavar="N",
+    help="Log level, as in Kubernetes (0-10).",
+)
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How log lines look."
+)
+def root(verbosity: int, log_format: str) -> None:
+    """Everything between bare metal and a working Kubernetes cluster."""
+    logging.configure(logging.LogOptions(verbosity=verbosity, format=log_format))
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Run the command line; errors become one message and an exit code, never a traceback (unless -v 4)."""
+    try:
+        root.main(arguments, prog_name="bedplate")
+    except errors.BedplateError as err:
+        if logging.verbosity() >= 4:
+            raise
+        click.echo("bedplate: " + errors.describe(err), err=True)
+        sys.exit(err.exit_code)
+    except BrokenPipeError:
+        sys.exit(141)
+
+
+if __name__ == "__main__":
+    main()

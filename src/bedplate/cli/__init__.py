@@ -1,0 +1,1 @@
+"""What people type besides the single programs: views and output formats shared by the commands."""

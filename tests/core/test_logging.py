@@ -1,0 +1,53 @@
+"""Logging: levels as in Kubernetes components, text for people, JSON for machines."""
+
+import io
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from bedplate.core import logging
+
+
+@pytest.fixture(autouse=True)
+def _restore() -> Iterator[None]:
+    yield
+    logging.configure(logging.LogOptions())
+
+
+def test_json_lines_carry_event_level_time_and_values() -> None:
+    out = io.StringIO()
+    logging.configure(logging.LogOptions(format="json"), out)
+    logging.get_logger("test").bind(node="n1").info("node.initialized", provider_id="p")
+    line = json.loads(out.getvalue())
+    assert line["event"] == "node.initialized"
+    assert (line["level"], line["logger"], line["node"], line["provider_id"]) == ("info", "test", "n1", "p")
+    assert line["timestamp"].endswith("Z")
+
+
+def test_detail_is_written_only_at_its_verbosity() -> None:
+    out = io.StringIO()
+    logging.configure(logging.LogOptions(verbosity=2, format="json"), out)
+    log = logging.get_logger("test")
+    log.v(2).info("shown")
+    log.v(4).info("hidden")
+    log.debug("hidden too")
+    assert [json.loads(line)["event"] for line in out.getvalue().splitlines()] == ["shown"]
+
+
+def test_text_has_no_colour_codes_unless_it_is_a_terminal() -> None:
+    out = io.StringIO()
+    logging.configure(logging.LogOptions(), out)
+    logging.get_logger("test").warning("cloud.slow", seconds=3)
+    assert "\x1b[" not in out.getvalue()
+    assert "cloud.slow" in out.getvalue() and "seconds=3" in out.getvalue()
+
+
+def test_a_bug_is_logged_with_its_traceback() -> None:
+    out = io.StringIO()
+    logging.configure(logging.LogOptions(), out)
+    try:
+        raise ZeroDivisionError
+    except ZeroDivisionError:
+        logging.get_logger("test").exception("controller.bug")
+    assert "ZeroDivisionError" in out.getvalue()
