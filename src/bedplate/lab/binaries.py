@@ -3,7 +3,8 @@
 In: program names and a version. Out: a path for each. A program is taken from the first of
 
 1. `$KUBEBUILDER_ASSETS`, when that folder holds it in a fitting version;
-2. the cache, `<cache>/<product>/<version>/bin`, the cache being `$BEDPLATE_CACHE` or `bedplate` in the user's cache folder;
+2. the cache, `<cache>/<product>/<version>/bin`, the cache being `$BEDPLATE_CACHE` or `bedplate` in the user's cache
+   folder;
 3. `$PATH`, in a fitting version;
 4. a build with Go from the module proxy, into the cache (`bedplate.lab.building`).
 
@@ -178,7 +179,8 @@ def _fits(program: Program, asked: str, has: str) -> bool:
         return False
     if program.version:
         # etcd 3.4 serves every supported kube-apiserver; the other companions are used only in the version we know.
-        return program.product == "etcd" and tuple(map(int, has.split("."))) >= (3, 4, 0) or f"v{has}" == program.version
+        is_able_etcd = program.product == "etcd" and tuple(map(int, has.split("."))) >= (3, 4, 0)
+        return is_able_etcd or f"v{has}" == program.version
     asked = asked.strip().removeprefix("v")
     return has == asked if asked.count(".") == 2 else versions.minor(has) == asked
 

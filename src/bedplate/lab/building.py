@@ -1,11 +1,12 @@
 """Build Go programs from the module proxy into the cache.
 
-In: a `Source` (which package of which module at which tag). Out: one static binary at `<cache>/<product>/<tag>/bin/<name>`, put there by a
-rename, so that a file with that name is always whole. A file lock per product and tag keeps two processes from the same work.
+In: a `Source` (which package of which module at which tag). Out: one static binary at
+`<cache>/<product>/<tag>/bin/<name>`, put there by a rename, so that a file with that name is always whole. A file
+lock per product and tag keeps two processes from the same work.
 
-Neither Kubernetes nor etcd can be installed with `go install pkg@version` (their go.mod files carry replacements), so a small
-module of our own requires the wanted one. For Kubernetes that module also replaces each `k8s.io/*` module listed at
-v0.0.0 (they live in the same source tree upstream) with its published v0.Y.Z.
+Neither Kubernetes nor etcd can be installed with `go install pkg@version` (their go.mod files carry replacements), so
+a small module of our own requires the wanted one. For Kubernetes that module also replaces each `k8s.io/*` module
+listed at v0.0.0 (they live in the same source tree upstream) with its published v0.Y.Z.
 """
 
 from __future__ import annotations
@@ -207,7 +208,7 @@ def _install_from_python_index(folder: Path) -> None:
             if result.returncode:
                 raise errors.Unavailable(
                     f"Go is needed to build Kubernetes and could not be installed: {result.stderr.strip()[-400:]}",
-                    hint=f"install Go {_OLDEST_GO[0]}.{_OLDEST_GO[1]} or newer, or point KUBEBUILDER_ASSETS at binaries",
+                    hint="install Go 1.21 or newer, or point KUBEBUILDER_ASSETS at a folder of binaries",
                 )
         part.rename(folder)
     finally:
