@@ -1,0 +1,273 @@
+"""What other parts may hang into the API server: identities, permissions, admission, the behaviour of single kinds.
+
+Only interfaces and the values they pass; the defaults do nothing. The pipeline calls `Authenticator` and `Authorizer`, the write
+verbs call `Behaviour`, `Rules` and `AdmissionChain`, in this order:
+
+    create   decode → Rules.default → Behaviour.prepare_create → AdmissionChain.mutate → Rules.default
+             → Behaviour.validate + Rules.validate → AdmissionChain.validate → commit → Behaviour.after_commit
+    update   the same with prepare_update; delete: before_delete → AdmissionChain.validate → commit → after_commit
+
+Every hook refuses by raising `status.StatusError` (or, in `validate`, by returning problems).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from bedplate.apiserver import kinds, status
+
+if TYPE_CHECKING:
+    from bedplate.apiserver import services
+
+__all__ = [
+    "ANONYMOUS",
+    "LOOPBACK",
+    "AdmissionChain",
+    "AllowMasters",
+    "Attributes",
+    "Authenticator",
+    "Authorizer",
+    "Behaviour",
+    "Call",
+    "Change",
+    "Decision",
+    "NoAdmission",
+    "Object",
+    "Rules",
+    "SubresourceHandler",
+    "User",
+    "Write",
+]
+
+Object = dict[str, Any]
+Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
+MASTERS = "system:masters"
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who asks. Frozen and hashable, so decisions can be cached by it."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+ANONYMOUS = User("system:anonymous", groups=("system:unauthenticated",))
+LOOPBACK = User("system:apiserver", groups=(MASTERS, "system:authenticated"))
+"""The server itself: what its own controllers act as."""
+
+
+class Attributes(NamedTuple):
+    """What is to be allowed: one verb on one resource, or on a path that is none (`resource` empty)."""
+
+    verb: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+
+class Decision(NamedTuple):
+    allowed: bool
+    reason: str = ""
+
+
+class Authenticator(Protocol):
+    """Turns credentials into a user. Called once per connection (certificate) or token while its answer is cached."""
+
+    def by_token(self, token: str) -> tuple[User, float] | None:
+        """The token's user and the wall time (seconds) until which this answer may be cached; None when refused."""
+        ...
+
+    def by_certificate(self, subject: Mapping[str, Sequence[str]]) -> User | None:
+        """The user of a verified client certificate: `subject` has commonName and organizationName."""
+        ...
+
+
+class Authorizer(Protocol):
+    def authorize(self, user: User, attributes: Attributes) -> Decision: ...
+
+    @property
+    def generation(self) -> int:
+        """Grows whenever an earlier answer may have become wrong, so that the pipeline can cache answers."""
+        ...
+
+
+class AllowMasters:
+    """Members of system:masters may do everything, others may only look at discovery and health."""
+
+    generation = 0
+
+    def authorize(self, user: User, attributes: Attributes) -> Decision:
+        return Decision(MASTERS in user.groups or (not attributes.resource and attributes.verb == "get"))
+
+
+@dataclass(slots=True)
+class Write:
+    """One write on its way into the registry. Hooks read all of it and change `new` and `warnings`."""
+
+    services: services.Services
+    resource: kinds.Resource
+    operation: Operation
+    namespace: str
+    name: str
+    user: User
+    subresource: str = ""
+    dry_run: bool = False
+    old: Object | None = None
+    new: Object | None = None
+    """The object in the version of `resource`; None for a deletion."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The CreateOptions, UpdateOptions, PatchOptions or DeleteOptions, as sent."""
+    warnings: list[str] = field(default_factory=list)
+    rollbacks: list[Callable[[], None]] = field(default_factory=list)
+    """Called when the write does not happen (refused, conflict, dry run): gives back what `prepare_*` has reserved."""
+
+    @property
+    def object(self) -> Object:
+        """`new`, for hooks that only run when there is one."""
+        assert self.new is not None
+        return self.new
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A committed change of one object, whoever made it. `object` and `previous` decode on each use: keep the result."""
+
+    type: Literal["ADDED", "MODIFIED", "DELETED"]
+    group: str
+    resource: str
+    namespace: str
+    name: str
+    revision: int
+    body: bytes
+    """JSON with resourceVersion, in the storage version; of a deletion the last state with the deletion's revision."""
+    previous_body: bytes | None
+
+    @property
+    def object(self) -> Object:
+        return _decode(self.body)
+
+    @property
+    def previous(self) -> Object | None:
+        return None if self.previous_body is None else _decode(self.previous_body)
+
+
+def _decode(body: bytes) -> Object:
+    import msgspec
+
+    decoded: Object = msgspec.json.decode(body)
+    return decoded
+
+
+@dataclass(slots=True)
+class Call:
+    """A request to a subresource (or to a kind that is not stored) that a behaviour handles itself."""
+
+    services: services.Services
+    resource: kinds.Resource
+    verb: str
+    subresource: str
+    namespace: str
+    name: str
+    user: User
+    body: Object | None
+    query: Mapping[str, str]
+    dry_run: bool
+    warnings: list[str]
+    remote: ipaddress.IPv4Address | ipaddress.IPv6Address | None = None
+
+
+SubresourceHandler = Callable[[Call], Awaitable[tuple[int, Object]]]
+"""Gives the HTTP status code and the object to answer with."""
+
+
+class Behaviour:
+    """What a kind does beyond being stored. Found by (group, resource); a kind overrides the hooks it needs."""
+
+    create_on_update = False
+    """PUT of an absent object creates it (Lease, Endpoints, Node, …)."""
+    status_keeps_metadata = False
+    """A status update leaves labels, annotations, finalizers and owners as they were."""
+    has_graceful_deletion = False
+    """Deletion first sets deletionTimestamp for `grace_seconds` (pods)."""
+
+    @property
+    def subresources(self) -> Mapping[str, SubresourceHandler]:
+        """Handlers by subresource name; `status` and `scale` need none."""
+        return {}
+
+    @property
+    def call(self) -> SubresourceHandler | None:
+        """Set for kinds that are answered and not stored (TokenReview, SubjectAccessReview)."""
+        return None
+
+    def default(self, resource: kinds.Resource, obj: Object) -> None:
+        """Defaults that no table can express (they depend on other fields); on create, update and patch."""
+
+    def prepare_create(self, write: Write) -> None:
+        """Set what the server owns on a new object: phase, allocated addresses (with a rollback), status removed."""
+
+    def prepare_update(self, write: Write) -> None:
+        """Carry over what a client may not change; `write.subresource` says which part is being written."""
+
+    def validate(self, write: Write) -> list[status.FieldProblem]:
+        """Faults of `write.new`; `write.old` is None on create."""
+        return []
+
+    async def before_delete(self, write: Write) -> None:
+        """May refuse, or change other objects first. `write.old` is the object."""
+
+    def grace_seconds(self, obj: Object, asked: int | None) -> int:
+        """With `has_graceful_deletion`: the grace period of this deletion; 0 removes the object at once."""
+        return 0
+
+    def after_commit(self, change: Change) -> None:
+        """Sees every committed change of the kind, in order, once at start for each existing object (as ADDED) too."""
+
+
+class Rules(Protocol):
+    """What is checked by the shape of a kind: facts for built-in kinds, the structural schema and CEL for custom ones."""
+
+    def default(self, resource: kinds.Resource, obj: Object) -> None: ...
+
+    def prune(self, resource: kinds.Resource, obj: Object) -> list[str]:
+        """Remove fields the kind does not have; their paths (`spec.foo`, `spec.list[0].foo`)."""
+        ...
+
+    def validate(
+        self, resource: kinds.Resource, obj: Object, old: Object | None, subresource: str
+    ) -> list[status.FieldProblem]: ...
+
+
+class AdmissionChain(Protocol):
+    """Admission plug-ins and webhooks."""
+
+    def wants(self, write: Write) -> bool:
+        """Whether anything would look at this write; False spares the rest."""
+        ...
+
+    async def mutate(self, write: Write) -> None: ...
+
+    async def validate(self, write: Write) -> None: ...
+
+
+class NoAdmission:
+    """Admits everything."""
+
+    def wants(self, write: Write) -> bool:
+        return False
+
+    async def mutate(self, write: Write) -> None:
+        return None
+
+    async def validate(self, write: Write) -> None:
+        return None
