@@ -230,7 +230,9 @@ def _start_apiserver(
             [str(etcdctl), f"--endpoints={endpoint}", "endpoint", "status", "--write-out=fields"],
             check=True, capture_output=True, text=True, env=environment,
         )  # fmt: skip
-        revision = next(line.split(":")[1].strip() for line in status.stdout.splitlines() if line.startswith('"Revision"'))
+        revision = next(
+            line.split(":")[1].strip() for line in status.stdout.splitlines() if line.startswith('"Revision"')
+        )
         subprocess.run(
             [str(etcdctl), f"--endpoints={endpoint}", "compact", revision],
             check=True, capture_output=True, env=environment,

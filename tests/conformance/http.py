@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import aiohttp
-
 from tests import servers
 
 Json = Any
@@ -98,7 +97,10 @@ class Watch:
 
     async def take(self, count: int) -> list[tuple[str, str]]:
         """(type, name) of the next events that are no bookmarks."""
-        return [(event["type"], event["object"]["metadata"]["name"]) for event in [await self.next_change() for _ in range(count)]]
+        return [
+            (event["type"], event["object"]["metadata"]["name"])
+            for event in [await self.next_change() for _ in range(count)]
+        ]
 
     async def is_quiet(self, seconds: float = QUIET_S) -> bool:
         """True when nothing but bookmarks comes for so long."""
@@ -120,7 +122,9 @@ class Watch:
 class Api:
     """Requests to one server as one user."""
 
-    def __init__(self, server: servers.Server, session: aiohttp.ClientSession, headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, server: servers.Server, session: aiohttp.ClientSession, headers: dict[str, str] | None = None
+    ) -> None:
         self.server = server
         self.session = session
         self.headers = headers or {}
@@ -141,7 +145,9 @@ class Api:
         extra = {"Accept": accept, **headers}
         if data is not None:
             extra["Content-Type"] = content_type
-        text_params = [(key, str(value).lower() if isinstance(value, bool) else str(value)) for key, value in params.items()]
+        text_params = [
+            (key, str(value).lower() if isinstance(value, bool) else str(value)) for key, value in params.items()
+        ]
         return {
             "url": self.server.url + path,
             "data": data,

@@ -1,0 +1,131 @@
+"""Fixtures of the conformance suite: the two servers, a client, a namespace per test; and the report of what ran where.
+
+A case is written once and runs on every server of `SERVERS`. Servers live as long as the pytest process (one set per xdist worker).
+`--server real` or `--server embedded` runs one side only.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import pathlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import aiohttp
+import pytest
+from tests import servers
+from tests.conformance import http, objects
+
+SERVERS = ("real", "embedded")
+HERE = pathlib.Path(__file__).parent
+RAN_PROPERTY = "conformance_topic"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "server" in metafunc.fixturenames:
+        chosen = os.environ.get("CONFORMANCE_SERVER")
+        metafunc.parametrize("server", [chosen] if chosen else SERVERS, indirect=True, scope="session")
+
+
+class Pool:
+    """Servers by name, each started when first asked for and stopped with the session."""
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self._stack = stack
+        self._running: dict[str, servers.Server] = {}
+
+    def get(self, name: str) -> servers.Server:
+        if name not in self._running:
+            self._running[name] = self._stack.enter_context(self._start(name))
+        return self._running[name]
+
+    def _start(self, name: str) -> contextlib.AbstractContextManager[servers.Server]:
+        if name == "real":
+            return servers.real()
+        if name == "embedded":
+            return servers.embedded()
+        return servers.embedded("--history", "1s")
+
+    def get_or_skip(self, name: str) -> servers.Server:
+        try:
+            return self.get(name)
+        except servers.Missing as err:
+            pytest.skip(f"{name}: {err}")
+
+
+@pytest.fixture(scope="session")
+def pool() -> Iterator[Pool]:
+    with contextlib.ExitStack() as stack:
+        yield Pool(stack)
+
+
+@pytest.fixture(scope="session")
+def server(request: pytest.FixtureRequest, pool: Pool) -> servers.Server:
+    return pool.get_or_skip(request.param)
+
+
+@pytest.fixture
+async def api(server: servers.Server) -> AsyncIterator[http.Api]:
+    """The server under test, as its administrator."""
+    async with connect(server) as client:
+        yield client
+
+
+@pytest.fixture
+async def forgetful(server: servers.Server, pool: Pool) -> AsyncIterator[http.Api]:
+    """A server whose old revisions can be made to expire: the embedded one runs with a history of one second."""
+    name = "real" if server.name == "real" else "embedded-forgetful"
+    async with connect(pool.get_or_skip(name)) as client:
+        yield client
+
+
+@contextlib.asynccontextmanager
+async def connect(server: servers.Server) -> AsyncIterator[http.Api]:
+    headers = {"Authorization": f"Bearer {server.token}"} if server.token else {}
+    connector = aiohttp.TCPConnector(ssl=server.ssl_context(), limit=0)
+    async with aiohttp.ClientSession(connector=connector, skip_auto_headers=["User-Agent"]) as session:
+        yield http.Api(server, session, {"User-Agent": "conformance/1.0", **headers})
+
+
+@pytest.fixture
+async def ns(api: http.Api) -> str:
+    """A namespace of the test's own; it goes with the server."""
+    return await new_namespace(api)
+
+
+async def new_namespace(api: http.Api) -> str:
+    name = objects.unique("case")
+    await api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    return name
+
+
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Leave on the item where it ran, so that the report of the last phase carries it to the xdist controller."""
+    callspec = getattr(item, "callspec", None)
+    if call.when == "setup" and callspec is not None and "server" in callspec.params and item.path.parent == HERE:
+        topic = item.path.stem.removeprefix("test_")
+        item.user_properties.append((RAN_PROPERTY, f"{topic} {callspec.params['server']}"))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print how many cases ran on which server, by topic."""
+    counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    for outcome in ("passed", "failed", "skipped", "error"):
+        for report in terminalreporter.stats.get(outcome, []):
+            for key, value in getattr(report, "user_properties", ()):
+                if key == RAN_PROPERTY:
+                    topic, server = value.split()
+                    counts[topic][f"{server} {outcome}"] += 1
+    if not counts:
+        return
+    terminalreporter.section("conformance: cases by topic and server")
+    for topic in sorted(counts):
+        terminalreporter.write_line(f"{topic:<22} {_line(counts[topic])}")
+    total = sum(counts.values(), collections.Counter())
+    terminalreporter.write_line(f"{'all topics':<22} {_line(total)}")
+
+
+def _line(counter: collections.Counter[str]) -> str:
+    return "   ".join(f"{key}: {count}" for key, count in sorted(counter.items(), reverse=True))
