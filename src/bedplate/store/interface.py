@@ -13,7 +13,21 @@ from typing import NamedTuple, Protocol
 
 from bedplate.core import errors
 
-__all__ = ["Compacted", "CompareFailed", "Delete", "Entry", "Event", "FutureRevision", "Op", "Page", "Put", "Store", "StoreFull"]
+__all__ = [
+    "Batch",
+    "Compacted",
+    "CompareFailed",
+    "Delete",
+    "Entry",
+    "Event",
+    "FutureRevision",
+    "Op",
+    "OutcomeUnknown",
+    "Page",
+    "Put",
+    "Store",
+    "StoreFull",
+]
 
 
 class Entry(NamedTuple):
@@ -32,6 +46,9 @@ class Event(NamedTuple):
     revision: int
     entry: Entry | None
     previous: Entry | None
+
+
+Batch = list[Event]
 
 
 class Page(NamedTuple):
@@ -94,6 +111,10 @@ class StoreFull(errors.Retryable):
     """The disk (or the backend's quota) is full. Nothing of the commit was written; reads go on."""
 
 
+class OutcomeUnknown(errors.Unavailable):
+    """The commit may or may not have been written: read its keys before deciding again. It was not repeated."""
+
+
 class Store(Protocol):
     """What the API server and the head stand on. Open with `async with`."""
 
@@ -117,7 +138,7 @@ class Store(Protocol):
         """Write all of it or nothing, durably; the revision it got. Raises `CompareFailed`, `StoreFull`."""
         ...
 
-    def watch(self, prefix: str, *, after: int) -> AsyncIterator[list[Event]]:
+    def watch(self, prefix: str, *, after: int) -> AsyncIterator[Batch]:
         """Events below a prefix with revision > `after`, in order, in batches. Raises `Compacted` if history is gone.
 
         A reader too slow for the backend's buffer also gets `Compacted`, never a gap. A batch never splits a commit.
