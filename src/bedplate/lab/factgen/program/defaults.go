@@ -5,8 +5,11 @@ import (
 	"reflect"
 	"sort"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // defaultFact says that Go code put Value into field Field of a struct of type Type, found at Path of an object of kind
@@ -68,12 +71,21 @@ func applyDefaults(scheme *runtime.Scheme, object runtime.Object) (ok bool) {
 	return true
 }
 
+// Structs that are one value to a user: filling them would look as if the user had set a zero.
+var leaves = map[reflect.Type]bool{
+	reflect.TypeFor[resource.Quantity]():  true,
+	reflect.TypeFor[metav1.Time]():        true,
+	reflect.TypeFor[metav1.MicroTime]():   true,
+	reflect.TypeFor[metav1.Duration]():    true,
+	reflect.TypeFor[intstr.IntOrString](): true,
+}
+
 // fill gives every list one empty element and every pointer to a struct an empty struct, all the way down. A type that
 // contains itself is filled once.
 func fill(value reflect.Value, above []reflect.Type) {
 	switch value.Kind() {
 	case reflect.Pointer:
-		if value.Type().Elem().Kind() == reflect.Struct {
+		if value.Type().Elem().Kind() == reflect.Struct && !leaves[value.Type().Elem()] {
 			fresh := reflect.New(value.Type().Elem())
 			fill(fresh.Elem(), above)
 			value.Set(fresh)
@@ -126,7 +138,8 @@ func compare(before, after reflect.Value, path string, tell report) {
 			if facts.Name != "" {
 				inner = path + "." + facts.Name
 			}
-			if before.Field(i).IsZero() && !after.Field(i).IsZero() && facts.Name != "" {
+			isStruct := field.Type.Kind() == reflect.Struct && !leaves[field.Type]
+			if !isStruct && before.Field(i).IsZero() && !after.Field(i).IsZero() {
 				tell(inner, typeName(before.Type()), facts.Name, after.Field(i))
 			} else {
 				compare(before.Field(i), after.Field(i), inner, tell)

@@ -1,0 +1,179 @@
+"""From what a real API server and its Go types say to the table of facts that is shipped.
+
+Comes in: aggregated discovery, OpenAPI v3 documents, `Table` columns, selectable fields, the output of the Go program.
+Goes out: one plain value, `reduce`; `encode` gives its bytes, the same ones for the same input. No I/O here.
+
+The table
+    kubernetes   the server's /version document
+    groups       aggregated discovery, in the server's order
+    hashes       storageVersionHash per `group/version/resource`
+    columns      [name, type, format, priority] per `group/version/resource`
+    selectable   field selectors beyond metadata.name and metadata.namespace, likewise
+    kinds        `apiVersion/kind` to the name of its type
+    types        per type: `schema` (OpenAPI v3, no texts), `go` ([name, number, type, flags] per field), `defaults`
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+__all__ = ["Gathered", "encode", "reduce"]
+
+_REF = "#/components/schemas/"
+
+# Defaults that hang on other fields or on where the type is used: code decides these (apiserver/defaults.py), so that
+# the table holds only values that are always right.
+RULED = frozenset(
+    {
+        ("io.k8s.api.apps.v1.DaemonSetUpdateStrategy", "rollingUpdate"),
+        ("io.k8s.api.apps.v1.DeploymentStrategy", "rollingUpdate"),
+        ("io.k8s.api.apps.v1.StatefulSetUpdateStrategy", "rollingUpdate"),
+        ("io.k8s.api.autoscaling.v2.HPAScalingRules", "stabilizationWindowSeconds"),
+        ("io.k8s.api.batch.v1.JobSpec", "backoffLimit"),
+        ("io.k8s.api.batch.v1.JobSpec", "completionMode"),
+        ("io.k8s.api.batch.v1.JobSpec", "completions"),
+        ("io.k8s.api.batch.v1.JobSpec", "manualSelector"),
+        ("io.k8s.api.batch.v1.JobSpec", "parallelism"),
+        ("io.k8s.api.batch.v1.JobSpec", "podReplacementPolicy"),
+        ("io.k8s.api.batch.v1.JobSpec", "suspend"),
+        ("io.k8s.api.core.v1.Container", "imagePullPolicy"),
+        ("io.k8s.api.core.v1.EphemeralContainerCommon", "imagePullPolicy"),
+        ("io.k8s.api.core.v1.ImageVolumeSource", "pullPolicy"),
+        ("io.k8s.api.core.v1.PersistentVolumeSpec", "persistentVolumeReclaimPolicy"),
+        ("io.k8s.api.core.v1.PersistentVolumeSpec", "volumeMode"),
+        ("io.k8s.api.core.v1.PodSpec", "enableServiceLinks"),
+        ("io.k8s.api.networking.v1.NetworkPolicySpec", "policyTypes"),
+        ("io.k8s.api.resource.v1.DeviceSubRequest", "count"),
+        ("io.k8s.api.resource.v1.DeviceTaint", "timeAdded"),
+        ("io.k8s.api.resource.v1.ExactDeviceRequest", "count"),
+    }
+)
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Everything read from one version, undigested."""
+
+    kubernetes: dict[str, Any] = field(default_factory=dict)
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    hashes: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    selectable: dict[str, list[str]] = field(default_factory=dict)
+    openapi: dict[str, dict[str, Any]] = field(default_factory=dict)
+    go: dict[str, Any] = field(default_factory=dict)
+
+
+def reduce(gathered: Gathered) -> dict[str, Any]:
+    schemas: dict[str, Any] = {}
+    for document in gathered.openapi.values():
+        schemas |= document.get("components", {}).get("schemas", {})
+    go_types: Mapping[str, Any] = gathered.go["types"]
+    defaults = _defaults(gathered.go["defaults"])
+    types: dict[str, Any] = {}
+    for name in sorted(_reachable(schemas, go_types)):
+        entry: dict[str, Any] = {}
+        if name in schemas:
+            entry["schema"] = _schema(schemas[name])
+        if name in go_types:
+            entry["go"] = [_go_field(facts) for facts in go_types[name]["fields"]]
+        if name in defaults:
+            entry["defaults"] = defaults[name]
+        types[name] = entry
+    return {
+        "kubernetes": gathered.kubernetes,
+        "groups": gathered.groups,
+        "hashes": gathered.hashes,
+        "columns": {key: [_column(column) for column in value] for key, value in gathered.columns.items()},
+        "selectable": {key: value for key, value in gathered.selectable.items() if value},
+        "kinds": _kinds(schemas),
+        "types": types,
+    }
+
+
+def encode(table: Mapping[str, Any]) -> bytes:
+    """Compressed bytes, free of times and of chance order."""
+    return gzip.compress(msgspec.json.encode(table, order="sorted"), compresslevel=9, mtime=0)
+
+
+def _column(column: Mapping[str, Any]) -> list[Any]:
+    return [column["name"], column["type"], column.get("format", ""), column.get("priority", 0)]
+
+
+def _kinds(schemas: Mapping[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, schema in schemas.items():
+        kinds: Sequence[Mapping[str, str]] = schema.get("x-kubernetes-group-version-kind") or ()
+        # DeleteOptions and WatchEvent belong to every group and version; the reader knows them by kind alone.
+        if len(kinds) == 1:
+            kind = kinds[0]
+            api_version = f"{kind['group']}/{kind['version']}" if kind["group"] else kind["version"]
+            found[f"{api_version}/{kind['kind']}"] = name
+    return found
+
+
+def _schema(schema: Any) -> Any:
+    """A schema without texts, references cut to the type's name, a lone `allOf` unfolded."""
+    if isinstance(schema, list):
+        return [_schema(value) for value in schema]
+    if not isinstance(schema, dict):
+        return schema
+    reduced: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "properties":
+            reduced[key] = {name: _schema(member) for name, member in value.items()}
+        elif key == "$ref":
+            reduced[key] = value.removeprefix(_REF)
+        elif key == "allOf" and len(value) == 1 and set(value[0]) == {"$ref"}:
+            reduced["$ref"] = value[0]["$ref"].removeprefix(_REF)
+        elif key == "default" or key.startswith("x-"):
+            if key != "x-kubernetes-group-version-kind":
+                reduced[key] = value
+        elif key != "description":
+            reduced[key] = _schema(value)
+    return reduced
+
+
+def _go_field(facts: Mapping[str, Any]) -> list[Any]:
+    flags = "".join(
+        letter
+        for letter, key in (("i", "inline"), ("e", "omitempty"), ("z", "omitzero"))
+        if facts.get(key) and not (letter == "i" and facts["name"])
+    )
+    return [facts["name"], facts.get("number", 0), facts["type"], flags]
+
+
+def _reachable(schemas: Mapping[str, Any], go_types: Mapping[str, Any]) -> set[str]:
+    found: set[str] = set()
+    waiting = list(schemas)
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found.add(name)
+        for facts in go_types.get(name, {"fields": ()})["fields"]:
+            inner = facts["type"].lstrip("*[]{}M")
+            if inner in go_types:
+                waiting.append(inner)
+    return found
+
+
+def _defaults(facts: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for fact in facts:
+        key = (fact["type"], fact["field"])
+        if key in RULED:
+            continue
+        known = found.setdefault(fact["type"], {}).setdefault(fact["field"], fact["value"])
+        if known != fact["value"] and not _is_unserved(fact["type"]):
+            raise ValueError(f"{key[0]}.{key[1]} has the defaults {known!r} and {fact['value']!r}: it needs a rule")
+    return found
+
+
+def _is_unserved(name: str) -> bool:
+    """Alpha and beta types are off by default; what their defaults hang on does not matter."""
+    return "alpha" in name or "beta" in name
