@@ -19,9 +19,10 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,6 +100,18 @@ class Builder:
                 folder = self._module_folder(go, source)
                 self._compile(go, folder, source, target)
         return target
+
+    def build_folder(self, source: Mapping[str, str], target: Path) -> None:
+        """Build a program that needs no module but the standard library, from its files' texts."""
+        with self._locked(target.name, target.name), tempfile.TemporaryDirectory() as folder:
+            for name, text in source.items():
+                (Path(folder) / name).write_text(text)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            part = target.with_name(f"{target.name}.part")
+            command = [self._find_go(), "build", "-trimpath", "-ldflags", "-s -w", "-o", str(part), "."]
+            with self._telling(f"building {target.name}"):
+                self._run(command, Path(folder), f"build {target.name}")
+            part.rename(target)
 
     def _module_folder(self, go: str, source: Source) -> Path:
         name = f"{source.product}-{source.tag}" + ("" if source.product == "kubernetes" else f"-{source.name}")

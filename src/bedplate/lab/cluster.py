@@ -1,0 +1,183 @@
+"""Labs: make one, look at it, use it, take it down.
+
+In: options. Out: a real Kubernetes on this machine, described by a `state.Record`. The order of a start is in `up`; each step is in the module named
+there. A start that fails, is interrupted or killed leaves nothing behind (see `teardown` and `watchdog`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from bedplate.core import errors
+from bedplate.lab import binaries, building, catalog, images, kubeadm_plane, network, process_plane, state, teardown
+from bedplate.lab.ground import Ground
+from bedplate.lab.plan import Network, Options, Plan, make_plan
+from bedplate.lab.waiting import Waiter
+from bedplate.lab.watchdog import Watchdog
+
+__all__ = ["check_machine", "down", "up"]
+
+Report = Callable[[str], None]
+
+# What a lab calls on the machine, and the Debian package that has it.
+_TOOLS = {
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+    "ip": "iproute2",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+    "mount": "mount",
+    "sysctl": "procps",
+    "nft": "nftables",
+    "iptables": "iptables",
+    "conntrack": "conntrack",
+    "busybox": "busybox-static",
+}
+
+
+def check_machine() -> None:
+    """Raise unless this machine and user can run a lab."""
+    if os.geteuid() != 0:
+        raise errors.Denied("a lab needs root: it makes namespaces, mounts and control groups", hint="run it with sudo")
+    missing = {package for tool, package in _TOOLS.items() if shutil.which(tool) is None}
+    if not any(Path(folder, "bridge").exists() for folder in ("/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni")):
+        missing.add("containernetworking-plugins")
+    if missing:
+        packages = " ".join(sorted(missing))
+        raise errors.NotFound(f"Debian packages are missing: {packages}", hint=f"apt-get install {packages}")
+
+
+async def up(options: Options, report: Report, shelf: state.Shelf | None = None) -> state.Record:
+    """Make a lab; return when its nodes are Ready and its DNS answers."""
+    check_machine()
+    shelf = shelf or state.Shelf()
+    make_plan(options, [])
+    programs = await asyncio.to_thread(_gather, options, report)
+    with shelf.lock(options.name, wait_s=5):
+        _clear_place(options.name, shelf, report)
+        record = await _claim(options, shelf)
+        folder = shelf.folder(options.name)
+        with Watchdog(shelf.root.parent, options.name):
+            try:
+                await _build(record.plan, folder, programs, options.timeout_s, report)
+                record = state.Record("ready", record.pid, record.plan)
+                shelf.write(record)
+            except BaseException as err:
+                with _deaf():
+                    kept = _keep_logs(folder, shelf) if isinstance(err, Exception) else None
+                    teardown.remove(options.name, folder)
+                if kept is not None:
+                    raise _retell(err, folder, kept) from err
+                raise
+    return record
+
+
+def down(name: str, shelf: state.Shelf | None = None) -> bool:
+    """Take a lab down, also one being made by another command. False when there was none."""
+    shelf = shelf or state.Shelf()
+    folder = shelf.folder(name)
+    if not teardown.has_remains(name, folder):
+        return False
+    if os.geteuid() != 0:
+        raise errors.Denied(f"taking lab {name!r} down needs root", hint="run it with sudo")
+    with shelf.lock(name, wait_s=60, interrupts=True), _deaf():
+        teardown.remove(name, folder)
+    return True
+
+
+def _gather(options: Options, report: Report) -> dict[str, Path]:
+    is_kubeadm = options.control_plane == "kubeadm"
+    needs = kubeadm_plane.NEEDS if is_kubeadm else process_plane.NEEDS
+    programs = binaries.ensure(needs, options.kubernetes, progress=report, only_exact=is_kubeadm)
+    programs |= binaries.ensure(["coredns"], progress=report)
+    cache = binaries.cache_folder()
+    programs["tool"] = catalog.build_tool(building.Builder(cache, dict(os.environ), report), cache)
+    store = images.Store(cache / "images")
+    recipes = catalog.base_recipes(programs["tool"], programs["coredns"])
+    if is_kubeadm:
+        recipes += catalog.kubeadm_recipes(
+            kubeadm_plane.image_names(programs, options.kubernetes), programs, programs["tool"]
+        )
+    for recipe in recipes:
+        store.make(recipe)
+    return programs
+
+
+def _clear_place(name: str, shelf: state.Shelf, report: Report) -> None:
+    folder = shelf.folder(name)
+    if not teardown.has_remains(name, folder):
+        return
+    record = shelf.read(name)
+    if record is not None and record.phase == "ready" and teardown.is_alive(name):
+        raise errors.AlreadyExists(f"lab {name!r} is up", hint=f"bedplate lab down --name {name}, or take another name")
+    report(f"removing what an earlier start of lab {name!r} left")
+    teardown.remove(name, folder)
+
+
+async def _claim(options: Options, shelf: state.Shelf) -> state.Record:
+    with shelf.choosing():
+        taken = await network.in_use()
+        for other in shelf.names():
+            record = shelf.read(other)
+            if record is not None:
+                taken += [Network(record.plan.subnet), Network(record.plan.pod_cidr)]
+        record = state.Record("starting", os.getpid(), make_plan(options, taken))
+        shelf.write(record)
+    return record
+
+
+async def _build(plan: Plan, folder: Path, programs: dict[str, Path], timeout_s: float, report: Report) -> None:
+    waiter = Waiter(timeout_s)
+    cache = binaries.cache_folder() / "images"
+    ground = Ground(plan, folder, programs, waiter, report, image_cache=cache)
+    try:
+        report(f"making {len(plan.nodes)} nodes in {plan.subnet}")
+        await ground.make_ground()
+        await (kubeadm_plane if plan.control_plane == "kubeadm" else process_plane).start(ground)
+        report("waiting for nodes")
+        await ground.until_nodes_ready()
+        report("waiting for cluster DNS")
+        await ground.until_dns_answers()
+    except BaseExceptionGroup as group:
+        raise _first(group) from None
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    inner = group.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
+
+
+def _keep_logs(folder: Path, shelf: state.Shelf) -> Path | None:
+    logs = folder / "logs"
+    if not logs.is_dir():
+        return None
+    kept = shelf.root.parent / "failed" / folder.name
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(logs, kept)
+    return kept
+
+
+def _retell(err: BaseException, folder: Path, kept: Path) -> errors.BedplateError:
+    text = str(err).replace(str(folder / "logs"), str(kept)) or type(err).__name__
+    kind = type(err) if isinstance(err, errors.BedplateError) else errors.Terminal
+    return kind(f"lab {folder.name!r} could not be made and was removed: {text}", hint=f"all its logs are in {kept}")
+
+
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """Finish what must be finished: a second Ctrl-C waits."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

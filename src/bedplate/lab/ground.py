@@ -1,0 +1,173 @@
+"""A lab while it is being made: the things every control plane needs, in one place.
+
+In: a plan and the programs. Out: namespaces, wires, a registry and a containerd on every node, ready for Kubernetes; and
+`kubectl`. What runs on top is up to `process_plane` or `kubeadm_plane`; the order of it all is in `cluster`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bedplate.lab import catalog, cgroups, commands, images, kubernetes_node, network
+from bedplate.lab.nodes import INSIDE, SWITCH, Node
+from bedplate.lab.plan import Plan
+from bedplate.lab.waiting import Waiter
+
+__all__ = ["PRELOADED", "Ground"]
+
+# What every node gets before its kubelet starts; anything else is pulled from the lab's registry when asked for.
+PRELOADED = [catalog.PAUSE_IMAGE, catalog.TOOL_IMAGE, "docker.io/library/busybox:latest"]
+
+
+class Ground:
+    """See the module."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        folder: Path,
+        programs: Mapping[str, Path],
+        waiter: Waiter,
+        report: Callable[[str], None],
+        *,
+        image_cache: Path,
+    ) -> None:
+        self.plan = plan
+        self.folder = folder
+        self.programs = programs
+        self.waiter = waiter
+        self.report = report
+        self.tree = cgroups.Tree(plan.name)
+        self.nodes = {node.name: Node(node.name, folder, self.tree) for node in plan.nodes}
+        self.switch = Node(SWITCH, folder, self.tree, has_mounts=False)
+        self._image_cache = image_cache
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.folder / "admin.kubeconfig"
+
+    @property
+    def first(self) -> Node:
+        """The node with the control plane."""
+        return self.nodes[self.plan.nodes[0].name]
+
+    async def make_ground(self) -> None:
+        """Control groups, namespaces, wires, registry, files."""
+        self.tree.create([SWITCH, *self.nodes])
+        self._place_programs()
+        async with asyncio.TaskGroup() as group:
+            for node in (self.switch, *self.nodes.values()):
+                group.create_task(node.create())
+        await self._wire()
+        self._start_registry()
+        for node in self.nodes.values():
+            kubernetes_node.prepare(node, self.plan)
+
+    def _place_programs(self) -> None:
+        # Linked into the lab's folder, which every node sees, wherever the cache is.
+        target = self.folder / "bin"
+        target.mkdir(exist_ok=True)
+        for name, source in self.programs.items():
+            try:
+                os.link(source, target / name)
+            except OSError:
+                shutil.copy2(source, target / name)
+
+    async def _wire(self) -> None:
+        plan = self.plan
+        pids = {name: node.pid for name, node in self.nodes.items()}
+        batch = network.machine_batch(plan, self.switch.pid)
+        await commands.run(["ip", "-batch", "-"], "connect this machine to the lab", stdin=batch)
+        await self.switch.ip(network.switch_batch(plan, pids), "make the lab's switch")
+        settings = [f"{key}={value}" for key, value in network.NODE_SYSCTLS.items()]
+        for this in plan.nodes:
+            node = self.nodes[this.name]
+            await node.ip(network.node_batch(plan, this), f"connect node {this.name}")
+            await node.run(["sysctl", "-q", "-w", *settings], f"set kernel parameters of node {this.name}")
+
+    def _start_registry(self) -> None:
+        own = self.folder / "images"
+        images.Store(own)
+        port = str(kubernetes_node.REGISTRY_PORT)
+        command = [sys.executable, "-m", "bedplate.lab.registry", self.plan.registry, port, str(own)]
+        self.waiter.daemons.append(self.switch.start("registry", [*command, str(self._image_cache)]))
+
+    async def start_containerd(self, preload: list[str]) -> None:
+        """containerd on every node, with the images every node needs."""
+        async with asyncio.TaskGroup() as group:
+            for node in self.nodes.values():
+                self.waiter.daemons.append(kubernetes_node.start_containerd(node))
+                group.create_task(self._preload(node, preload))
+
+    async def _preload(self, node: Node, names: list[str]) -> None:
+        async def answers() -> str:
+            await node.run(["ctr", "version"], "reach containerd", timeout_s=10)
+            return ""
+
+        await self.waiter.until(f"containerd on {node.name} answers", answers, node.logs / "containerd.log")
+        for name in names:
+            command = ["ctr", "-n", "k8s.io", "images", "pull", "--hosts-dir", "/etc/containerd/certs.d", name]
+            await node.run(command, f"bring image {name} to node {node.name}", timeout_s=120)
+
+    async def kubectl(self, *args: str, stdin: str = "", timeout_s: float = 30.0) -> str:
+        """kubectl as the administrator, from this machine."""
+        command = [str(self.programs["kubectl"]), f"--kubeconfig={self.kubeconfig}", "--request-timeout=10s", *args]
+        return await commands.run(command, f"run kubectl {args[0]}", stdin=stdin, timeout_s=timeout_s)
+
+    async def api_is_ready(self) -> str:
+        """A probe: the API server says it is ready."""
+        answer = await self.kubectl("get", "--raw=/readyz")
+        return "" if answer.strip() == "ok" else answer
+
+    async def apply(self, objects: list[dict[str, Any]]) -> None:
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+        await self.kubectl("apply", "--server-side", "-f", "-", stdin=text)
+
+    async def connect_pods(self) -> None:
+        """Give every node its pod network, once the controller manager has given it a range."""
+        ranges: dict[str, str] = {}
+
+        async def have_ranges() -> str:
+            items = json.loads(await self.kubectl("get", "nodes", "-o", "json"))["items"]
+            ranges.update({item["metadata"]["name"]: item["spec"].get("podCIDR", "") for item in items})
+            missing = [name for name in self.nodes if not ranges.get(name)]
+            return f"no pod range for {', '.join(missing)}" if missing else ""
+
+        await self.waiter.until("every node has registered", have_ranges, self.first.logs / "kubelet.log")
+        for name, node in self.nodes.items():
+            node.write("/etc/cni/net.d/10-lab.conflist", kubernetes_node.network_config(ranges[name]))
+            routes = network.route_batch(ranges, self.plan, seen_from=name)
+            await node.ip(routes, f"route to the pods of other nodes from {name}")
+        routes = network.route_batch(ranges, self.plan, device=self.plan.interface)
+        await commands.run(["ip", "-batch", "-"], "route to the pods from this machine", stdin=routes)
+
+    async def until_nodes_ready(self) -> None:
+        async def ready() -> str:
+            items = json.loads(await self.kubectl("get", "nodes", "-o", "json"))["items"]
+            lacking = [item["metadata"]["name"] for item in items if not _is_ready(item)]
+            return f"not Ready: {', '.join(lacking)}" if lacking or len(items) < len(self.nodes) else ""
+
+        await self.waiter.until("every node is Ready", ready, self.first.logs / "kubelet.log")
+
+    async def until_dns_answers(self) -> None:
+        """Cluster DNS answers on its Service address from every node: that needs pods, routes and kube-proxy."""
+        for node in self.nodes.values():
+
+            async def answers(node: Node = node) -> str:
+                name = "kubernetes.default.svc.cluster.local"
+                command = [f"{INSIDE}/bin/tool", "lookup", name, self.plan.dns]
+                return "" if await node.run(command, "ask cluster DNS", timeout_s=10) else "empty answer"
+
+            await self.waiter.until(f"cluster DNS answers on {node.name}", answers, self.first.logs / "kubelet.log")
+
+
+def _is_ready(item: dict[str, Any]) -> bool:
+    conditions = item.get("status", {}).get("conditions", [])
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)

@@ -1,0 +1,83 @@
+"""The control plane as plain processes on the first node, kubelets with certificates of our own authority.
+
+In: a `ground.Ground`. Out: a running control plane, kubelets, kube-proxies and CoreDNS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from pathlib import Path
+
+from bedplate.lab import addons, components, credentials, kubernetes_node
+from bedplate.lab.ground import PRELOADED, Ground
+from bedplate.lab.nodes import INSIDE
+from bedplate.lab.plan import Plan
+
+__all__ = ["NEEDS", "start"]
+
+NEEDS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl")
+
+
+async def start(ground: Ground) -> None:
+    """Everything up to a cluster with all nodes registered."""
+    here = _site(ground.plan, ground.folder)
+    components.issue_all(here)
+    _issue_node_credentials(ground, here)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(ground.start_containerd(PRELOADED))
+        group.create_task(_start_control_plane(ground))
+    ground.report("starting kubelets")
+    for this in ground.plan.nodes:
+        node = ground.nodes[this.name]
+        root = ground.tree.root_of(this.name)
+        ground.waiter.daemons.append(kubernetes_node.start_kubelet(node, ground.plan, this, root))
+        ground.waiter.daemons.append(kubernetes_node.start_proxy(node, ground.plan, this))
+    await ground.apply(addons.coredns(ground.plan))
+    await ground.connect_pods()
+
+
+def _site(plan: Plan, folder: Path) -> components.Site:
+    extra: dict[str, tuple[str, ...]] = {}
+    if plan.cloud_provider:
+        extra["kube-controller-manager"] = (f"--cloud-provider={plan.cloud_provider}",)
+    return components.Site(
+        pki=folder / "pki",
+        config=folder,
+        data=Path("/var/lib"),
+        address=plan.nodes[0].address,
+        service_cidr=plan.service_cidr,
+        pod_cidr=plan.pod_cidr,
+        hosts=(plan.nodes[0].name,),
+        extra_args=extra,
+    )
+
+
+def _issue_node_credentials(ground: Ground, here: components.Site) -> None:
+    authority = credentials.Authority.open(here.pki, "ca")
+    for this in ground.plan.nodes:
+        user = f"system:node:{this.name}"
+        pair = authority.issue(
+            f"kubelet-{this.name}", user, groups=["system:nodes"], hosts=[this.name, this.address, "127.0.0.1"]
+        )
+        target = ground.folder / f"{this.name}.kubeconfig"
+        credentials.write_kubeconfig(target, here.url, authority.certificate_path, pair, user=user)
+    pair = authority.issue("kube-proxy", "system:kube-proxy")
+    target = ground.folder / "kube-proxy.kubeconfig"
+    credentials.write_kubeconfig(target, here.url, authority.certificate_path, pair, user="system:kube-proxy")
+
+
+async def _start_control_plane(ground: Ground) -> None:
+    inside = dataclasses.replace(_site(ground.plan, ground.folder), pki=INSIDE / "pki", config=INSIDE)
+    node = ground.first
+    ground.report("starting etcd and kube-apiserver")
+    commands = {
+        "etcd": components.etcd(inside, is_durable=False),
+        "kube-apiserver": components.apiserver(inside),
+        "kube-controller-manager": components.controller_manager(inside),
+        "kube-scheduler": components.scheduler(inside),
+    }
+    for name, args in commands.items():
+        ground.waiter.daemons.append(node.start(name, [name, *args]))
+        if name == "kube-apiserver":
+            await ground.waiter.until("kube-apiserver is ready", ground.api_is_ready, node.logs / f"{name}.log")

@@ -1,0 +1,3 @@
+module bedplate.invalid/tool
+
+go 1.21
