@@ -1,0 +1,69 @@
+"""Request metrics under the names that client-go uses, so that existing dashboards and alerts work.
+
+In: one observation per request. Out: samples in a prometheus registry that the program passes in. Several clients may
+share one `RequestMetrics`; `for_registry` finds the one that a registry already has.
+"""
+
+from __future__ import annotations
+
+import weakref
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+__all__ = ["RequestMetrics"]
+
+_SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+_known: weakref.WeakKeyDictionary[CollectorRegistry, RequestMetrics] = weakref.WeakKeyDictionary()
+
+
+class RequestMetrics:
+    """`rest_client_*` of one registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = Counter(
+            "rest_client_requests",
+            "Number of HTTP requests, partitioned by status code, method, and host.",
+            ("code", "method", "host"),
+            registry=registry,
+        )
+        self._durations = Histogram(
+            "rest_client_request_duration_seconds",
+            "Request latency in seconds. Broken down by verb, and host.",
+            ("verb", "host"),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._waits = Histogram(
+            "rest_client_rate_limiter_duration_seconds",
+            "Client side rate limiter latency in seconds. Broken down by verb, and host.",
+            ("verb", "host"),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._retries = Counter(
+            "rest_client_request_retries",
+            "Number of request retries, partitioned by status code, verb, and host.",
+            ("code", "verb", "host"),
+            registry=registry,
+        )
+
+    @classmethod
+    def for_registry(cls, registry: CollectorRegistry) -> RequestMetrics:
+        """The metrics of this registry, made on first use: a registry refuses the same name twice."""
+        found = _known.get(registry)
+        if found is None:
+            found = _known[registry] = cls(registry)
+        return found
+
+    def observe(self, code: str, method: str, host: str, seconds: float) -> None:
+        """A request ended with `code` (`<error>` when no answer came)."""
+        self._requests.labels(code, method, host).inc()
+        self._durations.labels(method, host).observe(seconds)
+
+    def waited(self, method: str, host: str, seconds: float) -> None:
+        """A request passed the rate limiter."""
+        self._waits.labels(method, host).observe(seconds)
+
+    def retried(self, code: str, method: str, host: str) -> None:
+        """A request is sent once more."""
+        self._retries.labels(code, method, host).inc()

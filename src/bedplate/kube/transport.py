@@ -1,0 +1,313 @@
+"""HTTP to one API server: credentials, TLS, proxy, rate limit, retries, metrics, request log.
+
+In: a `Request` (method, path, query, body). Out: a `Response` with the whole body, or a `Stream` of chunks; errors of
+`kube.errors`. It knows nothing of objects. Sent again are: reads whose connection broke, anything that a 429 or 503
+with Retry-After postponed, and once after a 401 when the credentials could be renewed. HTTP/1.1: a watch holds a
+connection of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from bedplate.core import clock
+from bedplate.core.backoff import Backoff
+from bedplate.core.logging import get_logger, verbosity
+from bedplate.kube import credentials, errors, proxies, tls
+from bedplate.kube.config import ClientConfig
+from bedplate.kube.metrics import RequestMetrics
+from bedplate.kube.ratelimit import TokenBucket
+
+__all__ = ["Request", "Response", "Stream", "Transport"]
+
+log = get_logger("kube")
+
+MAX_RETRIES = 10
+MAX_READ_RETRIES = 3
+LONGEST_WAIT_S = 30.0
+MAX_CONCURRENT = 100
+# Below the idle timeout of API servers and of common load balancers, so that a write rarely meets a closing connection.
+KEEPALIVE_S = 30.0
+READ_BUFFER_BYTES = 1 << 20
+LOGGED_BODY_BYTES = 1024
+
+
+@dataclass(slots=True)
+class Request:
+    """One request. `target` words its errors. `is_secret`: bodies must not be logged."""
+
+    target: errors.Target
+    query: list[tuple[str, str]] = field(default_factory=list)
+    body: bytes | None = None
+    content_type: str = "application/json"
+    accept: str = "application/json"
+    timeout_s: float | None = None
+    is_secret: bool = False
+    is_watch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A whole answer."""
+
+    code: int
+    body: bytes
+    headers: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class Stream:
+    """An answer under way: `chunks` yields what arrives until the server ends it."""
+
+    code: int
+    headers: Mapping[str, str]
+    _answer: aiohttp.ClientResponse
+    _target: errors.Target
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        try:
+            while chunk := await self._answer.content.readany():
+                yield chunk
+        except (aiohttp.ClientError, OSError, TimeoutError) as err:
+            raise errors.Interrupted(f"{self._target}: the stream broke off: {str(err) or type(err).__name__}") from err
+
+
+class Transport:
+    """A pool of connections to one server. Open with `async with`."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        time: clock.Clock,
+        rng: random.Random,
+        metrics: RequestMetrics | None = None,
+    ) -> None:
+        self.config = config
+        self.host = urlsplit(config.server).netloc
+        self._time = time
+        self._rng = rng
+        self._metrics = metrics
+        self._credentials = credentials.make(config, time)
+        self._tls = tls.TLSContexts(config.tls, time) if config.server.startswith("https://") else None
+        self._proxy = proxies.choose(config.server, config.proxy_url, config.environ)
+        self._limiter = TokenBucket(config.qps, config.burst, time)
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT)
+        self._headers = credentials.impersonation_headers(config.impersonate)
+        self._compress = config.compress if config.compress is not None else not _is_near(config.server)
+        self._session: aiohttp.ClientSession | None = None
+        self._warned: set[str] = set()
+
+    async def __aenter__(self) -> Transport:
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, socket_factory=_open_socket)
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("Content-Type", "Accept-Encoding"),
+            read_bufsize=READ_BUFFER_BYTES,
+        )
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def request(self, request: Request) -> Response:
+        """Send, retry where that is safe, and return an answer below 400. Raises errors of `kube.errors`."""
+        async with self._slots, self._answer(request) as answer:
+            body = await self._read(request, answer)
+            return Response(answer.status, body, answer.headers)
+
+    @contextlib.asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        """As `request`, but hand out the body while it arrives."""
+        async with self._answer(request) as answer:
+            yield Stream(answer.status, answer.headers, answer, request.target)
+
+    @contextlib.asynccontextmanager
+    async def _answer(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
+        answer = await self._attempts(request)
+        try:
+            yield answer
+        finally:
+            _dismiss(answer)
+
+    async def _attempts(self, request: Request) -> aiohttp.ClientResponse:
+        target, renewed, retries = request.target, False, 0
+        backoff = Backoff(first_s=0.2, cap_s=5.0, jitter=1.0, rng=self._rng)
+        while True:
+            await self._throttle(request)
+            identity = await self._credentials.current()
+            try:
+                answer = await self._send(request, identity)
+            except errors.ConnectionFailed:
+                if target.method != "GET" or request.is_watch or retries >= MAX_READ_RETRIES:
+                    raise
+                wait_s, code = backoff.next(), "<error>"
+            else:
+                if answer.status < 300:
+                    return answer
+                error = await self._error(request, answer)
+                if error.code == 401 and not renewed and await self._credentials.renew(identity):
+                    renewed = True
+                    continue
+                postponed_s = _postponement(target.method, error, backoff)
+                allowed = MAX_RETRIES if error.retry_after_s is not None else MAX_READ_RETRIES
+                if postponed_s is None or retries >= allowed:
+                    raise error
+                wait_s, code = postponed_s, str(error.code)
+            retries += 1
+            log.v(4).info("kube.retry", request=str(target), code=code, wait_s=round(wait_s, 3), retry=retries)
+            if self._metrics is not None:
+                self._metrics.retried(code, target.method, self.host)
+            await self._time.sleep(wait_s)
+
+    async def _throttle(self, request: Request) -> None:
+        # As in client-go, opening a watch is not limited: it must not queue behind the writes that wait for its events.
+        if request.is_watch:
+            return
+        waited_s = await self._limiter.wait()
+        if self._metrics is not None:
+            self._metrics.waited(request.target.method, self.host, waited_s)
+        if waited_s > 1.0:
+            log.v(2).info("kube.throttled", request=str(request.target), waited_s=round(waited_s, 2))
+
+    async def _send(self, request: Request, identity: credentials.Identity) -> aiohttp.ClientResponse:
+        if self._session is None:
+            raise RuntimeError("the client is not open: use it with `async with`")
+        target = request.target
+        # The path is quoted already; yarl must not touch it again.
+        url = URL(self.config.server + target.path, encoded=True)
+        if request.query:
+            url = url.with_query(request.query)
+        context = self._tls.context(identity.certificate) if self._tls is not None else False
+        started, code = self._time.monotonic(), "<error>"
+        try:
+            answer = await self._session.request(
+                target.method,
+                url,
+                data=request.body,
+                headers=self._request_headers(request, identity),
+                ssl=context,
+                server_hostname=self.config.tls.server_name or None,
+                proxy=self._proxy or None,
+                timeout=self._timeout(request),
+                allow_redirects=False,
+            )
+            code = str(answer.status)
+        except (aiohttp.ClientError, OSError, TimeoutError) as err:
+            reason = str(err) or type(err).__name__
+            raise errors.ConnectionFailed(
+                f"{target}: no answer from {self.config.server}: {reason}", hint="check the address and the network"
+            ) from err
+        finally:
+            seconds = self._time.monotonic() - started
+            if self._metrics is not None:
+                self._metrics.observe(code, target.method, self.host, seconds)
+            if verbosity() >= 6:
+                self._log_request(request, url, code, seconds)
+        self._warn(answer)
+        return answer
+
+    def _request_headers(self, request: Request, identity: credentials.Identity) -> CIMultiDict[str]:
+        headers: CIMultiDict[str] = CIMultiDict(self._headers)
+        headers["User-Agent"] = self.config.user_agent
+        headers["Accept"] = request.accept
+        headers["Accept-Encoding"] = "gzip" if self._compress and not request.is_watch else "identity"
+        if identity.authorization:
+            headers["Authorization"] = identity.authorization
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        return headers
+
+    def _timeout(self, request: Request) -> aiohttp.ClientTimeout:
+        total_s = request.timeout_s if request.timeout_s is not None else self.config.timeout_s
+        return aiohttp.ClientTimeout(total=total_s, sock_connect=self.config.connect_timeout_s)
+
+    async def _read(self, request: Request, answer: aiohttp.ClientResponse) -> bytes:
+        try:
+            body = await answer.read()
+        except (aiohttp.ClientError, OSError, TimeoutError) as err:
+            reason = str(err) or type(err).__name__
+            raise errors.Interrupted(f"{request.target}: the answer broke off: {reason}") from err
+        if verbosity() >= 8:
+            log.info("kube.response", code=answer.status, body=_excerpt(body, request.is_secret))
+        return body
+
+    async def _error(self, request: Request, answer: aiohttp.ClientResponse) -> errors.ApiError:
+        try:
+            body = await self._read(request, answer)
+        except errors.Interrupted:
+            body = b""
+        finally:
+            _dismiss(answer)
+        return errors.from_response(
+            request.target, answer.status, body, _retry_after(answer.headers.get("Retry-After", ""))
+        )
+
+    def _log_request(self, request: Request, url: URL, code: str, seconds: float) -> None:
+        values: dict[str, Any] = {"method": request.target.method, "url": str(url), "code": code}
+        if verbosity() >= 8 and request.body is not None:
+            values["body"] = _excerpt(request.body, request.is_secret)
+        log.info("kube.request", milliseconds=round(seconds * 1000), **values)
+
+    def _warn(self, answer: aiohttp.ClientResponse) -> None:
+        for text in answer.headers.getall("Warning", ()):
+            # A server repeats its deprecation warnings with every request; people need each once.
+            if text not in self._warned and len(self._warned) < 1000:
+                self._warned.add(text)
+                log.warning("kube.server_warning", text=text.partition('"')[2].rstrip('"') or text)
+
+
+def _dismiss(answer: aiohttp.ClientResponse) -> None:
+    # The rest of a body that was not read to its end would be taken for the next answer: such a connection is closed.
+    if answer.content.at_eof():
+        answer.release()
+    else:
+        answer.close()
+
+
+def _postponement(method: str, error: errors.ApiError, backoff: Backoff) -> float | None:
+    """How long to wait before sending again; None when that is not safe or not worth it."""
+    if error.retry_after_s is not None and error.code in (429, 503):
+        return error.retry_after_s if error.retry_after_s <= LONGEST_WAIT_S else None
+    if method == "GET" and error.code in (502, 503, 504):
+        return backoff.next()
+    return None
+
+
+def _retry_after(text: str) -> float | None:
+    """Seconds; API servers send whole seconds, never a date."""
+    return float(text) if text.isdigit() else None
+
+
+def _excerpt(body: bytes, is_secret: bool) -> str:
+    return f"<{len(body)} bytes>" if is_secret else body[:LOGGED_BODY_BYTES].decode("utf-8", "replace")
+
+
+def _is_near(server: str) -> bool:
+    host = urlsplit(server).hostname or ""
+    return host == "localhost" or proxies.is_bypassed(host, 0, "")
+
+
+def _open_socket(info: tuple[Any, ...]) -> socket.socket:
+    """A socket that notices a dead peer within a minute, since a quiet watch would otherwise wait for ever."""
+    family, kind, protocol = info[0], info[1], info[2]
+    opened = socket.socket(family=family, type=kind, proto=protocol)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return opened
