@@ -230,6 +230,13 @@ class Behaviour:
         """With `has_graceful_deletion`: the grace period of this deletion; 0 removes the object at once."""
         return 0
 
+    def is_held(self, obj: Object) -> bool:
+        """Whether a deleted object must stay for another reason than metadata.finalizers (namespaces: spec.finalizers)."""
+        return False
+
+    def mark_deleted(self, obj: Object) -> None:
+        """Called on an object that gets its deletionTimestamp and stays (namespaces: phase Terminating)."""
+
     def after_commit(self, change: Change) -> None:
         """Sees every committed change of the kind, in order, once at start for each existing object (as ADDED) too."""
 

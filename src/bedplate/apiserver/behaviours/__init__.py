@@ -1,0 +1,69 @@
+"""What single kinds do beyond being stored, each in a module of its own; `built_in` puts them together."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+
+from bedplate.apiserver import access, hooks, tokens
+from bedplate.apiserver.behaviours import (
+    accounts,
+    configdata,
+    namespaces,
+    permissions,
+    pods,
+    reviews,
+    serviceips,
+    workloads,
+)
+
+__all__ = ["SERVICE_RANGE", "built_in"]
+
+SERVICE_RANGE = ipaddress.IPv4Network("10.96.0.0/16")
+
+# Kinds that a PUT creates when they are absent, as in Kubernetes.
+_CREATED_BY_UPDATE = (
+    ("", "endpoints"),
+    ("", "events"),
+    ("", "limitranges"),
+    ("", "podtemplates"),
+    ("events.k8s.io", "events"),
+    ("coordination.k8s.io", "leases"),
+    ("scheduling.k8s.io", "priorityclasses"),
+)
+
+
+class _CreatedByUpdate(hooks.Behaviour):
+    create_on_update = True
+
+
+def built_in(
+    identities: access.Identities,
+    authorizer: access.RoleAuthorizer,
+    signer: tokens.Signer,
+    rng: random.Random,
+) -> dict[tuple[str, str], hooks.Behaviour]:
+    """The behaviours of all built-in kinds that have any, by group and resource."""
+    found: dict[tuple[str, str], hooks.Behaviour] = {key: _CreatedByUpdate() for key in _CREATED_BY_UPDATE}
+    replicated = workloads.WorkloadBehaviour({"replicas": 0})
+    found |= {
+        ("", "namespaces"): namespaces.NamespaceBehaviour(),
+        ("", "services"): serviceips.ServiceBehaviour(SERVICE_RANGE, rng),
+        ("", "pods"): pods.PodBehaviour(rng),
+        ("", "serviceaccounts"): accounts.AccountBehaviour(signer),
+        ("", "configmaps"): configdata.ConfigMapBehaviour(),
+        ("", "secrets"): configdata.SecretBehaviour(),
+        ("", "nodes"): workloads.NodeBehaviour(),
+        ("", "persistentvolumes"): workloads.PlainStatus({"phase": "Pending"}),
+        ("", "persistentvolumeclaims"): workloads.PlainStatus({"phase": "Pending"}),
+        ("apps", "deployments"): workloads.WorkloadBehaviour({}),
+        ("apps", "replicasets"): replicated,
+        ("apps", "statefulsets"): workloads.WorkloadBehaviour({"replicas": 0, "availableReplicas": 0}),
+        ("apps", "daemonsets"): workloads.WorkloadBehaviour(
+            {"currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0}
+        ),
+        ("policy", "poddisruptionbudgets"): workloads.PlainStatus(
+            {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
+        ),
+    }
+    return found | reviews.reviews(identities, authorizer) | permissions.permissions(authorizer)

@@ -1,0 +1,92 @@
+"""Service accounts: the `token` subresource.
+
+In: a TokenRequest. Out: the same with a signed token, bound to a Pod, Secret or Node when asked. Default accounts and
+token Secrets are made by `controllers/accounts`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from bedplate.apiserver import hooks, status, tokens
+from bedplate.core import clock as clocks
+
+__all__ = ["AccountBehaviour"]
+
+SHORTEST_S, LONGEST_S, DEFAULT_S = 600, 1 << 32, 3600
+
+
+class AccountBehaviour(hooks.Behaviour):
+    """What a ServiceAccount does beyond being stored."""
+
+    def __init__(self, signer: tokens.Signer) -> None:
+        self._signer = signer
+
+    @property
+    def subresources(self) -> dict[str, hooks.SubresourceHandler]:
+        return {"token": self._token}
+
+    async def _token(self, call: hooks.Call) -> tuple[int, hooks.Object]:
+        account = call.services.client.get("", "serviceaccounts", call.namespace, call.name)
+        if account is None:
+            raise status.not_found(call.resource, call.name)
+        body: dict[str, Any] = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", **(call.body or {})}
+        spec: dict[str, Any] = {**(body.get("spec") or {})}
+        seconds = spec.get("expirationSeconds") or DEFAULT_S
+        problems = _problems(seconds)
+        if problems:
+            raise _refusal(call.name, problems)
+        audiences = tuple(spec.get("audiences") or (tokens.DEFAULT_AUDIENCE,))
+        expires = call.services.clock.now() + timedelta(seconds=seconds)
+        claims = tokens.Claims(
+            call.namespace,
+            call.name,
+            account["metadata"]["uid"],
+            audiences,
+            int(expires.timestamp()),
+            str(uuid.uuid4()),
+            _bound(call, spec.get("boundObjectRef")),
+        )
+        body["spec"] = spec | {"audiences": list(audiences), "expirationSeconds": seconds}
+        until = datetime.fromtimestamp(claims.expires, UTC)
+        body["status"] = {"token": self._signer.sign(claims), "expirationTimestamp": clocks.rfc3339(until)}
+        moment = clocks.rfc3339(call.services.clock.now())
+        body["metadata"] = {"name": call.name, "namespace": call.namespace, "creationTimestamp": moment}
+        return 201, body
+
+
+def _problems(seconds: int) -> list[status.FieldProblem]:
+    where = "spec.expirationSeconds"
+    if seconds < SHORTEST_S:
+        return [status.FieldProblem.invalid(where, seconds, "may not specify a duration less than 10 minutes")]
+    if seconds > LONGEST_S:
+        return [status.FieldProblem.invalid(where, seconds, "may not specify a duration larger than 2^32 seconds")]
+    return []
+
+
+def _refusal(name: str, problems: list[status.FieldProblem]) -> status.StatusError:
+    causes = [{"reason": one.reason, "message": one.message, "field": one.field} for one in problems]
+    details = {"name": name, "group": "authentication.k8s.io", "kind": "TokenRequest", "causes": causes}
+    text = f'TokenRequest.authentication.k8s.io "{name}" is invalid: {problems[0]}'
+    return status.StatusError(422, "Invalid", text, details=details)
+
+
+def _bound(call: hooks.Call, ref: dict[str, Any] | None) -> tuple[str, str, str] | None:
+    if not ref:
+        return None
+    kind = ref.get("kind", "")
+    if kind not in ("Pod", "Secret", "Node"):
+        raise status.bad_request(
+            f"cannot bind token for serviceaccount to object of type {ref.get('apiVersion')}, Kind={kind}"
+        )
+    namespace = "" if kind == "Node" else call.namespace
+    holder = call.services.client.get("", kind.lower() + "s", namespace, ref.get("name", ""))
+    if holder is None:
+        details = {"name": ref.get("name", ""), "kind": kind.lower() + "s"}
+        raise status.StatusError(404, "NotFound", f'{kind.lower()}s "{ref.get("name", "")}" not found', details=details)
+    if ref.get("uid") and ref["uid"] != holder["metadata"]["uid"]:
+        why = f"the UID in the bound object reference ({ref['uid']}) does not match the UID in record"
+        raise status.conflict(call.resource, call.name, why)
+    return kind, ref["name"], holder["metadata"]["uid"]

@@ -1,0 +1,100 @@
+"""What every namespace gets: its `default` service account and the CA bundle; and tokens for token Secrets.
+
+In: namespaces, service accounts, config maps, secrets. Out: the objects that are missing; a Secret of type service-
+account-token gets `token`, `ca.crt` and `namespace`, and goes with its account.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import uuid
+from collections.abc import Callable
+
+from bedplate.apiserver import hooks, services, tokens
+from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
+
+__all__ = ["ROOT_CA", "run"]
+
+ROOT_CA = "kube-root-ca.crt"
+TOKEN_TYPE = "kubernetes.io/service-account-token"
+NAME, UID = "kubernetes.io/service-account.name", "kubernetes.io/service-account.uid"
+# A token without end, as these Secrets have always held: a hundred years.
+_FOREVER_S = 100 * 365 * 24 * 3600
+
+
+async def run(parts: services.Services, signer: tokens.Signer, ca_pem: str) -> None:
+    """Run until cancelled."""
+    client = parts.client.acting_as(hooks.LOOPBACK, "service-account-controller")
+
+    async def reconcile(name: str) -> None:
+        namespace = client.get("", "namespaces", "", name)
+        if namespace is None or namespace["metadata"].get("deletionTimestamp"):
+            return
+        if client.get("", "serviceaccounts", name, "default") is None:
+            await client.create("", "serviceaccounts", {"metadata": {"name": "default", "namespace": name}})
+        bundle = client.get("", "configmaps", name, ROOT_CA)
+        wanted = {"ca.crt": ca_pem}
+        if bundle is None:
+            await client.create("", "configmaps", {"metadata": {"name": ROOT_CA, "namespace": name}, "data": wanted})
+        elif bundle.get("data") != wanted:
+            await client.update("", "configmaps", bundle | {"data": wanted})
+
+    async def fill(key: tuple[str, str]) -> None:
+        await _fill_secret(parts, client, signer, ca_pem, *key)
+
+    places: Loop[str] = Loop("accounts", client, reconcile)
+    secrets: Loop[tuple[str, str]] = Loop("token-secrets", client, fill)
+
+    def secrets_of(change: hooks.Change) -> list[tuple[str, str]]:
+        if change.type != "DELETED":
+            return []
+        return [
+            (change.namespace, one["metadata"]["name"])
+            for one in client.list("", "secrets", change.namespace)
+            if one.get("type") == TOKEN_TYPE
+        ]
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(places.follow("", "namespaces", lambda change: (change.name,)))
+        tasks.create_task(places.follow("", "serviceaccounts", _default_gone("default")))
+        tasks.create_task(places.follow("", "configmaps", _default_gone(ROOT_CA)))
+        tasks.create_task(secrets.follow("", "serviceaccounts", secrets_of))
+        tasks.create_task(secrets.follow("", "secrets", _token_secret))
+        tasks.create_task(places.work())
+        tasks.create_task(secrets.work())
+
+
+def _default_gone(name: str) -> Callable[[hooks.Change], tuple[str, ...]]:
+    """The namespace of an object of that name which was changed or deleted."""
+    return lambda change: (change.namespace,) if change.name == name and change.type != "ADDED" else ()
+
+
+def _token_secret(change: hooks.Change) -> tuple[tuple[str, str], ...]:
+    is_token = change.type != "DELETED" and TOKEN_TYPE.encode() in change.body
+    return ((change.namespace, change.name),) if is_token else ()
+
+
+async def _fill_secret(
+    parts: services.Services, client: services.Client, signer: tokens.Signer, ca_pem: str, namespace: str, name: str
+) -> None:
+    secret = client.get("", "secrets", namespace, name)
+    if secret is None or secret.get("type") != TOKEN_TYPE:
+        return
+    notes = secret["metadata"].get("annotations") or {}
+    account = client.get("", "serviceaccounts", namespace, notes.get(NAME, ""))
+    if account is None or notes.get(UID, account["metadata"]["uid"]) != account["metadata"]["uid"]:
+        options = {"preconditions": {"uid": secret["metadata"]["uid"]}}
+        await absent_is_fine(client.delete("", "secrets", namespace, name, options))
+        return
+    if (secret.get("data") or {}).get("token"):
+        return
+    until = int(parts.clock.now().timestamp()) + _FOREVER_S
+    bound = ("Secret", name, secret["metadata"]["uid"])
+    uid = account["metadata"]["uid"]
+    audience = (tokens.DEFAULT_AUDIENCE,)
+    claims = tokens.Claims(namespace, notes[NAME], uid, audience, until, str(uuid.uuid4()), bound)
+    values = {"token": signer.sign(claims), "ca.crt": ca_pem, "namespace": namespace}
+    secret["data"] = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
+    secret["metadata"]["annotations"] = notes | {UID: uid}
+    await client.update("", "secrets", secret)

@@ -1,0 +1,246 @@
+"""Deployments: one ReplicaSet per revision of the template, the newest scaled up as the others go down.
+
+In: Deployments, their ReplicaSets and pods' readiness as the ReplicaSets report it. Out: ReplicaSets created and
+scaled, revision annotations that `kubectl rollout history` and `undo` read, status and conditions that `kubectl
+rollout status` waits for. `plan` is pure. Rolling updates keep to maxSurge and maxUnavailable; Recreate empties the
+old sets first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from bedplate.apiserver import hooks, services
+from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
+from bedplate.apiserver.controllers.replicasets import owned, owner_keys
+from bedplate.core import clock as clocks
+
+__all__ = ["Plan", "plan", "run", "template_hash"]
+
+REVISION = "deployment.kubernetes.io/revision"
+HASH = "pod-template-hash"
+
+
+class Plan(NamedTuple):
+    """What to do for one Deployment: a set to create, sizes to set by name, sets to delete, annotation, status."""
+
+    create: hooks.Object | None
+    scale: dict[str, int]
+    delete: list[str]
+    revision: int
+    status: dict[str, Any]
+
+
+async def run(parts: services.Services) -> None:
+    """Run until cancelled."""
+    client = parts.client.acting_as(hooks.LOOPBACK, "deployment-controller")
+
+    async def reconcile(key: tuple[str, str]) -> None:
+        namespace, name = key
+        deployment = client.get("apps", "deployments", namespace, name)
+        if deployment is None or deployment["metadata"].get("deletionTimestamp"):
+            return
+        sets = owned(deployment, client.list("apps", "replicasets", namespace))
+        todo = plan(deployment, sets, clocks.rfc3339(parts.clock.now()))
+        await _carry_out(client, deployment, sets, todo)
+
+    loop: Loop[tuple[str, str]] = Loop("deployments", client, reconcile)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(loop.follow("apps", "deployments", lambda change: ((change.namespace, change.name),)))
+        tasks.create_task(loop.follow("apps", "replicasets", lambda change: owner_keys(change, "Deployment")))
+        tasks.create_task(loop.work())
+
+
+async def _carry_out(client: services.Client, deployment: hooks.Object, sets: list[hooks.Object], todo: Plan) -> None:
+    namespace, name = deployment["metadata"]["namespace"], deployment["metadata"]["name"]
+    if todo.create is not None:
+        await client.create("apps", "replicasets", todo.create)
+    current = next((one for one in sets if _hash_of(one) == template_hash(deployment)), None)
+    if current is not None and (current["metadata"].get("annotations") or {}).get(REVISION) != str(todo.revision):
+        notes = {"metadata": {"annotations": {REVISION: str(todo.revision)}}}
+        await client.patch("apps", "replicasets", namespace, current["metadata"]["name"], notes)
+    for one, size in todo.scale.items():
+        await absent_is_fine(client.patch("apps", "replicasets", namespace, one, {"spec": {"replicas": size}}))
+    for one in todo.delete:
+        await absent_is_fine(client.delete("apps", "replicasets", namespace, one))
+    if (deployment["metadata"].get("annotations") or {}).get(REVISION) != str(todo.revision):
+        change = {"metadata": {"annotations": {REVISION: str(todo.revision)}}}
+        await absent_is_fine(client.patch("apps", "deployments", namespace, name, change))
+    if (deployment.get("status") or {}) != todo.status:
+        patch = {"status": dict.fromkeys(deployment.get("status") or {}) | todo.status}
+        await absent_is_fine(client.patch("apps", "deployments", namespace, name, patch, subresource="status"))
+
+
+def template_hash(deployment: hooks.Object) -> str:
+    """A short name for a pod template: equal templates have equal names."""
+    text = msgspec.json.encode(deployment["spec"]["template"], order="sorted")
+    return hashlib.sha256(text).hexdigest()[:10]
+
+
+def _hash_of(replicas: hooks.Object) -> str:
+    return str((replicas["metadata"].get("labels") or {}).get(HASH, ""))
+
+
+def _revision(replicas: hooks.Object) -> int:
+    text = (replicas["metadata"].get("annotations") or {}).get(REVISION, "0")
+    return int(text) if text.isdigit() else 0
+
+
+def _size(replicas: hooks.Object) -> int:
+    return int(replicas["spec"].get("replicas", 1))
+
+
+def _count(replicas: hooks.Object, field: str) -> int:
+    return int((replicas.get("status") or {}).get(field, 0))
+
+
+def plan(deployment: hooks.Object, sets: list[hooks.Object], now: str) -> Plan:
+    """The next step towards the wanted state."""
+    spec = deployment["spec"]
+    wanted, mark = int(spec.get("replicas", 1)), template_hash(deployment)
+    current = next((one for one in sets if _hash_of(one) == mark), None)
+    old = [one for one in sets if one is not current]
+    highest = max((_revision(one) for one in old), default=0)
+    known = 0 if current is None else _revision(current)
+    revision = known if known > highest else highest + 1
+    scale: dict[str, int] = {}
+    create = None
+    if not spec.get("paused"):
+        if current is None:
+            create = _replica_set(deployment, mark, revision, min(wanted, _first_size(spec, wanted, old)))
+        else:
+            scale = _steps(spec, wanted, current, old)
+    keep = int(spec.get("revisionHistoryLimit", 10))
+    idle = sorted((one for one in old if not _size(one) and not _count(one, "replicas")), key=_revision)
+    delete = [str(one["metadata"]["name"]) for one in idle[: max(0, len(idle) - keep)]]
+    return Plan(create, scale, delete, revision, _status(deployment, sets, current, wanted, now))
+
+
+def _first_size(spec: dict[str, Any], wanted: int, old: list[hooks.Object]) -> int:
+    if not old or (spec.get("strategy") or {}).get("type") == "Recreate":
+        return 0 if any(_count(one, "replicas") for one in old) else wanted
+    surge, _ = _margins(spec, wanted)
+    return max(0, wanted + surge - sum(map(_size, old)))
+
+
+def _margins(spec: dict[str, Any], wanted: int) -> tuple[int, int]:
+    rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
+    surge = _portion(rolling.get("maxSurge", "25%"), wanted, math.ceil)
+    unavailable = _portion(rolling.get("maxUnavailable", "25%"), wanted, math.floor)
+    return surge, (unavailable if surge or unavailable else 1)
+
+
+def _portion(value: int | str, whole: int, rounding: Any) -> int:
+    return int(rounding(whole * int(value.rstrip("%")) / 100)) if isinstance(value, str) else int(value)
+
+
+def _steps(spec: dict[str, Any], wanted: int, current: hooks.Object, old: list[hooks.Object]) -> dict[str, int]:
+    steps: dict[str, int] = {}
+    if (spec.get("strategy") or {}).get("type") == "Recreate":
+        steps = {str(one["metadata"]["name"]): 0 for one in old if _size(one)}
+        if not any(_count(one, "replicas") for one in old) and _size(current) != wanted:
+            steps[current["metadata"]["name"]] = wanted
+        return steps
+    surge, unavailable = _margins(spec, wanted)
+    total = _size(current) + sum(map(_size, old))
+    if _size(current) > wanted:
+        steps[current["metadata"]["name"]] = wanted
+    elif _size(current) < wanted and total < wanted + surge:
+        steps[current["metadata"]["name"]] = min(wanted, _size(current) + wanted + surge - total)
+    spare = (
+        _count(current, "availableReplicas")
+        + sum(_count(one, "availableReplicas") for one in old)
+        - (wanted - unavailable)
+    )
+    for one in sorted(old, key=_revision):
+        # Pods that are not available can go at once; available ones only as far as the margin allows.
+        dead = _size(one) - _count(one, "availableReplicas")
+        less = max(0, dead) + max(0, min(spare, _count(one, "availableReplicas")))
+        spare -= max(0, min(spare, _count(one, "availableReplicas")))
+        if less > 0 and _size(one):
+            steps[str(one["metadata"]["name"])] = max(0, _size(one) - less)
+    return steps
+
+
+def _replica_set(deployment: hooks.Object, mark: str, revision: int, size: int) -> hooks.Object:
+    meta, spec = deployment["metadata"], deployment["spec"]
+    template = msgspec.json.decode(msgspec.json.encode(spec["template"]))
+    labels = ((template.setdefault("metadata", {}) or {}).get("labels") or {}) | {HASH: mark}
+    template["metadata"] = (template["metadata"] or {}) | {"labels": labels}
+    selector = dict(spec["selector"])
+    selector["matchLabels"] = (selector.get("matchLabels") or {}) | {HASH: mark}
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": meta["name"], "uid": meta["uid"]}
+    notes = {
+        key: value
+        for key, value in (meta.get("annotations") or {}).items()
+        if not key.startswith("kubectl.kubernetes.io/last")
+    }
+    return {
+        "metadata": {
+            "name": f"{meta['name']}-{mark}",
+            "namespace": meta["namespace"],
+            "labels": labels,
+            "annotations": notes | {REVISION: str(revision)},
+            "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
+        },
+        "spec": {"replicas": size, "selector": selector, "template": template},
+    }
+
+
+def _status(
+    deployment: hooks.Object, sets: Iterable[hooks.Object], current: hooks.Object | None, wanted: int, now: str
+) -> dict[str, Any]:
+    every = list(sets)
+    total, ready = (sum(_count(one, field) for one in every) for field in ("replicas", "readyReplicas"))
+    available = sum(_count(one, "availableReplicas") for one in every)
+    updated = _count(current, "replicas") if current is not None else 0
+    counts = {
+        "replicas": total,
+        "updatedReplicas": updated,
+        "readyReplicas": ready,
+        "availableReplicas": available,
+        "unavailableReplicas": max(0, wanted - available),
+    }
+    state: dict[str, Any] = {field: count for field, count in counts.items() if count}
+    state["observedGeneration"] = deployment["metadata"].get("generation", 1)
+    _, unavailable = _margins(deployment["spec"], wanted)
+    is_available = available >= wanted - unavailable
+    is_done = updated == wanted and total == wanted and available >= wanted and current is not None
+    name = current["metadata"]["name"] if current is not None else ""
+    states = [
+        (
+            "Available",
+            "True" if is_available else "False",
+            "MinimumReplicasAvailable" if is_available else "MinimumReplicasUnavailable",
+            "Deployment has minimum availability."
+            if is_available
+            else "Deployment does not have minimum availability.",
+        ),
+        (
+            "Progressing",
+            "True",
+            "NewReplicaSetAvailable" if is_done else "ReplicaSetUpdated",
+            f'ReplicaSet "{name}" has successfully progressed.' if is_done else f'ReplicaSet "{name}" is progressing.',
+        ),
+    ]
+    before = {one["type"]: one for one in (deployment.get("status") or {}).get("conditions") or ()}
+    state["conditions"] = [
+        _condition(before.get(kind), kind, value, reason, text, now) for kind, value, reason, text in states
+    ]
+    return state
+
+
+def _condition(
+    before: dict[str, Any] | None, kind: str, value: str, reason: str, text: str, now: str
+) -> dict[str, Any]:
+    wanted = {"type": kind, "status": value, "reason": reason, "message": text}
+    if before is not None and all(before.get(key) == item for key, item in wanted.items()):
+        return before
+    since = before["lastTransitionTime"] if before is not None and before["status"] == value else now
+    return wanted | {"lastTransitionTime": since, "lastUpdateTime": now}

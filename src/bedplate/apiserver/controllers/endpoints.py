@@ -1,0 +1,107 @@
+"""EndpointSlices for Services: which ready pods stand behind a service.
+
+In: Services with a selector, and Pods. Out: one EndpointSlice per service, named after it, owned by it. `plan` is
+pure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from bedplate.apiserver import hooks, selectors, services
+from bedplate.apiserver.controllers.loop import Loop
+
+__all__ = ["plan", "run"]
+
+GROUP = "discovery.k8s.io"
+MANAGED_BY = "endpointslice-controller.k8s.io"
+
+
+async def run(parts: services.Services) -> None:
+    """Run until cancelled."""
+    client = parts.client.acting_as(hooks.LOOPBACK, "endpointslice-controller")
+
+    async def reconcile(key: tuple[str, str]) -> None:
+        namespace, name = key
+        service = client.get("", "services", namespace, name)
+        current = client.get(GROUP, "endpointslices", namespace, name)
+        if service is None or not (service["spec"].get("selector")) or service["spec"].get("type") == "ExternalName":
+            return
+        wanted = plan(service, client.list("", "pods", namespace))
+        if current is None:
+            await client.create(GROUP, "endpointslices", wanted)
+        elif any(current.get(part) != wanted[part] for part in ("endpoints", "ports")):
+            await client.update(
+                GROUP, "endpointslices", current | {part: wanted[part] for part in ("endpoints", "ports")}
+            )
+
+    loop: Loop[tuple[str, str]] = Loop("endpoints", client, reconcile)
+
+    def of_pod(change: hooks.Change) -> Iterable[tuple[str, str]]:
+        labels = [
+            change.object["metadata"].get("labels") or {},
+            (change.previous or {"metadata": {}})["metadata"].get("labels") or {},
+        ]
+        for service in client.list("", "services", change.namespace):
+            wanted = service["spec"].get("selector")
+            if wanted and any(wanted.items() <= one.items() for one in labels):
+                yield change.namespace, service["metadata"]["name"]
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(loop.follow("", "services", lambda change: ((change.namespace, change.name),)))
+        tasks.create_task(loop.follow("", "pods", of_pod))
+        tasks.create_task(loop.work())
+
+
+def plan(service: hooks.Object, pods: Iterable[hooks.Object]) -> hooks.Object:
+    """The EndpointSlice a service should have, given the pods of its namespace."""
+    meta, spec = service["metadata"], service["spec"]
+    selects = selectors.of_label_selector({"matchLabels": spec["selector"]})
+    chosen = [
+        pod for pod in pods if selects(pod["metadata"].get("labels") or {}) and (pod.get("status") or {}).get("podIP")
+    ]
+    owner = {"apiVersion": "v1", "kind": "Service", "name": meta["name"], "uid": meta["uid"]}
+    return {
+        "metadata": {
+            "name": meta["name"],
+            "namespace": meta["namespace"],
+            "labels": {
+                "kubernetes.io/service-name": meta["name"],
+                "endpointslice.kubernetes.io/managed-by": MANAGED_BY,
+            },
+            "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
+        },
+        "addressType": "IPv4",
+        "endpoints": [_endpoint(pod) for pod in sorted(chosen, key=lambda one: str(one["metadata"]["name"]))],
+        "ports": [_port(port, chosen) for port in spec.get("ports") or ()],
+    }
+
+
+def _endpoint(pod: hooks.Object) -> dict[str, Any]:
+    meta = pod["metadata"]
+    is_going = bool(meta.get("deletionTimestamp"))
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    is_ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return {
+        "addresses": [pod["status"]["podIP"]],
+        "conditions": {"ready": is_ready and not is_going, "serving": is_ready, "terminating": is_going},
+        "nodeName": (pod.get("spec") or {}).get("nodeName", ""),
+        "targetRef": {"kind": "Pod", "namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]},
+    }
+
+
+def _port(port: dict[str, Any], pods: list[hooks.Object]) -> dict[str, Any]:
+    number = port.get("targetPort", port.get("port"))
+    if isinstance(number, str):
+        named = (
+            one["containerPort"]
+            for pod in pods
+            for container in pod["spec"]["containers"]
+            for one in container.get("ports") or ()
+            if one.get("name") == number
+        )
+        number = next(named, None)
+    found = {"name": port.get("name", ""), "protocol": port.get("protocol", "TCP")}
+    return found if number is None else found | {"port": number}

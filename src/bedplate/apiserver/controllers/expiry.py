@@ -1,0 +1,39 @@
+"""Events do not stay for ever: those older than an hour are deleted, as in Kubernetes.
+
+In: Event objects. Out: deletions, a few at a time. `expired` is pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from bedplate.apiserver import hooks, services
+from bedplate.apiserver.controllers.loop import absent_is_fine
+from bedplate.core import clock as clocks
+
+__all__ = ["expired", "run"]
+
+LIFETIME = timedelta(hours=1)
+_PERIOD_S = 60.0
+
+
+async def run(parts: services.Services) -> None:
+    """Run until cancelled."""
+    client = parts.client.acting_as(hooks.LOOPBACK, "event-expiry")
+    while True:
+        for namespace, name in expired(client.list("", "events"), parts.clock.now()):
+            await absent_is_fine(client.delete("", "events", namespace, name))
+        await parts.clock.sleep(_PERIOD_S)
+
+
+def expired(events: Iterable[hooks.Object], now: datetime) -> list[tuple[str, str]]:
+    """Namespace and name of the events last seen more than `LIFETIME` ago."""
+    found = []
+    for event in events:
+        last = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
+        series = event.get("series") or {}
+        last = max(last or "", series.get("lastObservedTime") or "")
+        if last and clocks.parse_rfc3339(last) < now - LIFETIME:
+            found.append((str(event["metadata"]["namespace"]), str(event["metadata"]["name"])))
+    return found

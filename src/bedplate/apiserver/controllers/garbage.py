@@ -1,0 +1,199 @@
+"""Owner garbage collection: what belongs to a deleted owner goes with it, or is set free.
+
+In: every committed change of every kind. Out: deletions of dependents whose owners are all gone (background), removal
+of the `foregroundDeletion` finalizer once no blocking dependent is left, and of the `orphan` finalizer once
+dependents are freed. An owner is gone only when the registry, which holds everything, has no object of that uid:
+never because a look-up failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from bedplate.apiserver import hooks, kinds, services
+from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
+from bedplate.apiserver.controllers.namespaces import stored_kinds
+
+__all__ = ["run"]
+
+FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
+_KINDS_POLL_S = 0.2
+
+
+class Ref(NamedTuple):
+    """Where an object is kept."""
+
+    group: str
+    resource: str
+    namespace: str
+    name: str
+
+
+class _Owner(msgspec.Struct):
+    uid: str = ""
+    kind: str = ""
+    name: str = ""
+    api_version: str = msgspec.field(default="", name="apiVersion")
+    blocks: bool = msgspec.field(default=False, name="blockOwnerDeletion")
+
+
+class _Meta(msgspec.Struct):
+    uid: str = ""
+    owners: list[_Owner] = msgspec.field(default_factory=list, name="ownerReferences")
+    finalizers: list[str] = []
+    deleted: str = msgspec.field(default="", name="deletionTimestamp")
+
+
+class _Thing(msgspec.Struct):
+    metadata: _Meta
+
+
+_decode = msgspec.json.Decoder(_Thing).decode
+
+
+class Graph:
+    """Who exists (by uid), where, and who names whom as owner."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, Ref] = {}
+        self.metas: dict[str, _Meta] = {}
+        self.dependents: dict[str, set[str]] = {}
+
+    def note(self, ref: Ref, meta: _Meta, *, is_gone: bool) -> Iterable[str]:
+        """Take in a change; the uids to look at."""
+        previous = self.metas.get(meta.uid)
+        for owner in previous.owners if previous is not None else ():
+            self.dependents.get(owner.uid, set()).discard(meta.uid)
+            if not self.dependents.get(owner.uid):
+                self.dependents.pop(owner.uid, None)
+        owners = list(dict.fromkeys(owner.uid for owner in [*(previous.owners if previous else ()), *meta.owners]))
+        if is_gone:
+            self.places.pop(meta.uid, None)
+            self.metas.pop(meta.uid, None)
+            return [*owners, *self.dependents.get(meta.uid, ())]
+        self.places[meta.uid] = ref
+        self.metas[meta.uid] = meta
+        for owner in meta.owners:
+            self.dependents.setdefault(owner.uid, set()).add(meta.uid)
+        return [meta.uid, *owners] if meta.owners or meta.deleted else owners
+
+
+class Collector:
+    """Keeps the graph and acts on it."""
+
+    def __init__(self, parts: services.Services) -> None:
+        self._parts = parts
+        self._client = parts.client.acting_as(hooks.LOOPBACK, "garbage-collector")
+        self._graph = Graph()
+        self._loop: Loop[str] = Loop("garbage", self._client, self._look)
+        self._followed: dict[tuple[str, str], asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Follow every kind there is, and those that come, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            generation = -1
+            # Start judging only after the graph is complete: an owner not yet seen is not a missing one.
+            self._follow_new(tasks)
+            await asyncio.sleep(_KINDS_POLL_S)
+            tasks.create_task(self._loop.work())
+            while True:
+                if generation != self._parts.kinds.generation:
+                    generation = self._parts.kinds.generation
+                    self._follow_new(tasks)
+                await asyncio.sleep(_KINDS_POLL_S)
+
+    def _follow_new(self, tasks: asyncio.TaskGroup) -> None:
+        wanted = {(kind.group, kind.resource) for kind in stored_kinds(self._parts)}
+        for key in wanted - set(self._followed):
+            self._followed[key] = tasks.create_task(self._follow(*key))
+        for key in set(self._followed) - wanted:
+            self._followed.pop(key).cancel()
+
+    async def _follow(self, group: str, resource: str) -> None:
+        with self._client.watch(group, resource) as changes:
+            async for change in changes:
+                # Most objects neither have owners nor are being deleted: do not decode those twice.
+                ref = Ref(group, resource, change.namespace, change.name)
+                meta = _decode(change.body).metadata
+                for uid in self._graph.note(ref, meta, is_gone=change.type == "DELETED"):
+                    self._loop.add(uid)
+
+    async def _look(self, uid: str) -> None:
+        meta, ref = self._graph.metas.get(uid), self._graph.places.get(uid)
+        if meta is None or ref is None:
+            return
+        if meta.deleted and ORPHAN in meta.finalizers:
+            await self._free_dependents(uid)
+            await self._drop_finalizer(ref, uid, ORPHAN)
+        elif meta.deleted and FOREGROUND in meta.finalizers:
+            await self._delete_dependents(uid)
+            if not any(self._is_blocking(one, uid) for one in self._graph.dependents.get(uid, ())):
+                await self._drop_finalizer(ref, uid, FOREGROUND)
+        elif not meta.deleted and meta.owners:
+            await self._judge(ref, uid, meta)
+
+    async def _judge(self, ref: Ref, uid: str, meta: _Meta) -> None:
+        """Delete an object all of whose owners are gone, or are going and wait for it."""
+        alive = [owner for owner in meta.owners if self._is_there(owner, ref)]
+        waiting = [owner for owner in alive if self._waits(owner.uid)]
+        if alive and len(waiting) < len(alive):
+            return
+        policy = "Foreground" if waiting and self._graph.dependents.get(uid) else "Background"
+        if FOREGROUND in meta.finalizers:
+            policy = "Foreground"
+        if ORPHAN in meta.finalizers:
+            policy = "Orphan"
+        options = {"propagationPolicy": policy, "preconditions": {"uid": uid}}
+        await absent_is_fine(self._client.delete(ref.group, ref.resource, ref.namespace, ref.name, options))
+
+    def _is_there(self, owner: _Owner, dependent: Ref) -> bool:
+        place = self._graph.places.get(owner.uid)
+        if place is None:
+            # A kind that is not served (any more, or not yet) says nothing about its objects.
+            return self._kind(owner) is None
+        return place.namespace in ("", dependent.namespace)
+
+    def _kind(self, owner: _Owner) -> kinds.Resource | None:
+        return self._parts.kinds.by_api_version(owner.api_version, owner.kind)
+
+    def _waits(self, uid: str) -> bool:
+        meta = self._graph.metas.get(uid)
+        return meta is not None and bool(meta.deleted) and FOREGROUND in meta.finalizers
+
+    def _is_blocking(self, dependent: str, owner: str) -> bool:
+        meta = self._graph.metas.get(dependent)
+        return meta is not None and any(one.uid == owner and one.blocks for one in meta.owners)
+
+    async def _delete_dependents(self, owner: str) -> None:
+        for uid in list(self._graph.dependents.get(owner, ())):
+            meta = self._graph.metas.get(uid)
+            if meta is not None and not meta.deleted:
+                self._loop.add(uid)
+
+    async def _free_dependents(self, owner: str) -> None:
+        for uid in list(self._graph.dependents.get(owner, ())):
+            ref = self._graph.places.get(uid)
+            obj = self._client.get(*ref) if ref is not None else None
+            if ref is None or obj is None or obj["metadata"]["uid"] != uid:
+                continue
+            owners = [one for one in obj["metadata"].get("ownerReferences") or [] if one.get("uid") != owner]
+            change = {"metadata": {"uid": uid, "ownerReferences": owners or None}}
+            await absent_is_fine(self._client.patch(*ref, change))
+
+    async def _drop_finalizer(self, ref: Ref, uid: str, finalizer: str) -> None:
+        obj = self._client.get(*ref)
+        if obj is None or obj["metadata"]["uid"] != uid:
+            return
+        left = [one for one in obj["metadata"].get("finalizers") or [] if one != finalizer]
+        version = obj["metadata"]["resourceVersion"]
+        change = {"metadata": {"uid": uid, "resourceVersion": version, "finalizers": left or None}}
+        await absent_is_fine(self._client.patch(*ref, change))
+
+
+async def run(parts: services.Services) -> None:
+    """Run until cancelled."""
+    await Collector(parts).run()

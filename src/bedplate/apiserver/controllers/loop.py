@@ -1,0 +1,77 @@
+"""The loop all in-process controllers share: changes in, keys out, one at a time, again after a failure.
+
+In: feeds of changes and a function from a change to the keys it concerns. Out: calls of `reconcile(key)`. Level-
+based: only the key is kept, however many changes there were; a failed key is tried again after a growing pause. The
+controllers of other packages use `runtime`, which works over HTTP; this one is inside the server and has nothing to
+list, resync or lose.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from typing import Generic, TypeVar
+
+from bedplate.apiserver import hooks, services, status
+from bedplate.core import backoff, logging
+
+__all__ = ["Loop", "absent_is_fine"]
+
+K = TypeVar("K", bound=Hashable)
+log = logging.get_logger("apiserver.controllers")
+
+
+class Loop(Generic[K]):
+    """A queue of keys without duplicates, fed by changes, worked off by one task."""
+
+    def __init__(self, name: str, client: services.Client, reconcile: Callable[[K], Awaitable[None]]) -> None:
+        self._name = name
+        self._client = client
+        self._reconcile = reconcile
+        self._keys: dict[K, None] = {}
+        self._wake = asyncio.Event()
+        self._backoffs: dict[K, backoff.Backoff] = {}
+
+    def add(self, key: K) -> None:
+        """Have `reconcile(key)` called soon."""
+        self._keys[key] = None
+        self._wake.set()
+
+    def add_later(self, key: K, seconds: float) -> None:
+        asyncio.get_running_loop().call_later(seconds, self.add, key)
+
+    async def follow(self, group: str, resource: str, keys: Callable[[hooks.Change], Iterable[K]]) -> None:
+        """Queue the keys of every change of a kind, existing objects first; runs until cancelled."""
+        with self._client.watch(group, resource) as changes:
+            async for change in changes:
+                for key in keys(change):
+                    self.add(key)
+
+    async def work(self) -> None:
+        """Work the queue off until cancelled."""
+        while True:
+            while not self._keys:
+                self._wake.clear()
+                await self._wake.wait()
+            key = next(iter(self._keys))
+            del self._keys[key]
+            try:
+                await self._reconcile(key)
+                self._backoffs.pop(key, None)
+            except status.StatusError as err:
+                pause = self._backoffs.setdefault(key, backoff.Backoff(first_s=0.02, cap_s=15)).next()
+                log.v(2).info(
+                    "controller.retry", controller=self._name, key=str(key), reason=err.message, wait_s=round(pause, 3)
+                )
+                self.add_later(key, pause)
+            # Yield even when nothing was awaited, so that a full queue never starves requests.
+            await asyncio.sleep(0)
+
+
+async def absent_is_fine(action: Awaitable[object]) -> None:
+    """Await a deletion or change that somebody else may have made needless."""
+    try:
+        await action
+    except status.StatusError as err:
+        if err.code != 404:
+            raise

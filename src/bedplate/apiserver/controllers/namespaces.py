@@ -1,0 +1,118 @@
+"""Empties a deleted namespace, then lets it go.
+
+In: namespaces in phase Terminating, and all namespaced kinds. Out: deletions of everything in them, the conditions
+that tell what is still in the way, and the `finalize` that removes the namespace when nothing is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from bedplate.apiserver import hooks, kinds, services
+from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
+from bedplate.core import clock as clocks
+
+__all__ = ["run"]
+
+_AGAIN_S = 0.1
+_AGAIN_AT_MOST_S = 5.0
+
+
+async def run(parts: services.Services) -> None:
+    """Run until cancelled."""
+    client = parts.client.acting_as(hooks.LOOPBACK, "namespace-controller")
+    rounds: dict[str, int] = {}
+
+    async def reconcile(name: str) -> None:
+        namespace = client.get("", "namespaces", "", name)
+        if namespace is None or not namespace["metadata"].get("deletionTimestamp"):
+            rounds.pop(name, None)
+            return
+        left = await _empty(parts, client, name)
+        if left:
+            rounds[name] = rounds.get(name, 0) + 1
+            await _tell(parts, client, namespace, left)
+            loop.add_later(name, min(_AGAIN_S * 2 ** rounds[name], _AGAIN_AT_MOST_S))
+            return
+        rounds.pop(name, None)
+        current = client.get("", "namespaces", "", name)
+        if current is not None:
+            current["spec"] = {
+                "finalizers": [one for one in current["spec"].get("finalizers", []) if one != "kubernetes"]
+            }
+            await absent_is_fine(client.update("", "namespaces", current, subresource="finalize"))
+
+    loop: Loop[str] = Loop("namespaces", client, reconcile)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(loop.follow("", "namespaces", lambda change: (change.name,)))
+        tasks.create_task(loop.work())
+
+
+def stored_kinds(parts: services.Services, *, namespaced: bool | None = None) -> list[kinds.Resource]:
+    """One resource per kind that has stored objects, in its storage version."""
+    found: dict[tuple[str, str], kinds.Resource] = {}
+    for one in parts.kinds:
+        storage = parts.kinds.storage(one)
+        if "list" in one.verbs and "delete" in one.verbs and (namespaced is None or one.namespaced == namespaced):
+            found.setdefault((storage.group, storage.resource), storage)
+    return list(found.values())
+
+
+async def _empty(parts: services.Services, client: services.Client, name: str) -> dict[str, list[str]]:
+    """Delete what can be deleted; what is left, by resource, with the finalizers that hold it."""
+    left: dict[str, list[str]] = {}
+    for kind in stored_kinds(parts, namespaced=True):
+        for obj in client.list(kind.group, kind.resource, name):
+            meta = obj["metadata"]
+            if not meta.get("deletionTimestamp"):
+                options = {"propagationPolicy": "Background", "preconditions": {"uid": meta["uid"]}}
+                await absent_is_fine(client.delete(kind.group, kind.resource, name, meta["name"], options))
+            remaining = client.get(kind.group, kind.resource, name, meta["name"])
+            if remaining is not None:
+                left.setdefault(kind.group_resource, []).extend(remaining["metadata"].get("finalizers") or [""])
+    return left
+
+
+async def _tell(
+    parts: services.Services, client: services.Client, namespace: hooks.Object, left: dict[str, list[str]]
+) -> None:
+    moment = clocks.rfc3339(parts.clock.now())
+    holders: dict[str, int] = {}
+    for finalizers in left.values():
+        for one in finalizers:
+            if one:
+                holders[one] = holders.get(one, 0) + 1
+    content = ", ".join(f"{kind} has {len(held)} resource instances" for kind, held in sorted(left.items()))
+    held = ", ".join(f"{one} in {count} resource instances" for one, count in sorted(holders.items()))
+    states = [
+        ("NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered", "All resources successfully discovered"),
+        (
+            "NamespaceDeletionContentFailure",
+            "False",
+            "ContentDeleted",
+            "All content successfully deleted, may be waiting on finalization",
+        ),
+        ("NamespaceContentRemaining", "True", "SomeResourcesRemain", f"Some resources are remaining: {content}"),
+        (
+            "NamespaceFinalizersRemaining",
+            "True" if held else "False",
+            "SomeFinalizersRemain" if held else "ContentHasNoFinalizers",
+            f"Some content in the namespace has finalizers remaining: {held}"
+            if held
+            else "All content-preserving finalizers finished",
+        ),
+    ]
+    before = {one["type"]: one for one in (namespace.get("status") or {}).get("conditions") or ()}
+    conditions = []
+    for kind, value, reason, message in states:
+        since = moment
+        if kind in before and before[kind]["status"] == value:
+            since = before[kind].get("lastTransitionTime", moment)
+        conditions.append(
+            {"type": kind, "status": value, "lastTransitionTime": since, "reason": reason, "message": message}
+        )
+    if conditions != list(before.values()):
+        patch = {"status": {"conditions": conditions}}
+        await absent_is_fine(
+            client.patch("", "namespaces", "", namespace["metadata"]["name"], patch, subresource="status")
+        )

@@ -1,0 +1,117 @@
+"""ReplicaSets: as many pods as asked for.
+
+In: ReplicaSets and the pods they own. Out: pods created or deleted, and the status. `plan` is pure. Pods get their
+state from kubelets, real or simulated (`sim`); without any, they stay Pending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from bedplate.apiserver import hooks, services
+from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
+
+__all__ = ["Plan", "is_ready", "owned", "plan", "run"]
+
+_AT_ONCE = 100
+
+
+class Plan(NamedTuple):
+    """What to do for one ReplicaSet."""
+
+    create: int
+    delete: list[str]
+    status: dict[str, Any]
+
+
+async def run(parts: services.Services) -> None:
+    """Run until cancelled."""
+    client = parts.client.acting_as(hooks.LOOPBACK, "replicaset-controller")
+
+    async def reconcile(key: tuple[str, str]) -> None:
+        namespace, name = key
+        replicas = client.get("apps", "replicasets", namespace, name)
+        if replicas is None:
+            return
+        todo = plan(replicas, client.list("", "pods", namespace))
+        if not replicas["metadata"].get("deletionTimestamp"):
+            for _ in range(min(todo.create, _AT_ONCE)):
+                await client.create("", "pods", _pod(replicas))
+            for pod in todo.delete[:_AT_ONCE]:
+                await absent_is_fine(client.delete("", "pods", namespace, pod))
+        if (replicas.get("status") or {}) != todo.status:
+            await absent_is_fine(
+                client.update("apps", "replicasets", replicas | {"status": todo.status}, subresource="status")
+            )
+
+    loop: Loop[tuple[str, str]] = Loop("replicasets", client, reconcile)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(loop.follow("apps", "replicasets", lambda change: ((change.namespace, change.name),)))
+        tasks.create_task(loop.follow("", "pods", lambda change: owner_keys(change, "ReplicaSet")))
+        tasks.create_task(loop.work())
+
+
+def owner_keys(change: hooks.Change, kind: str) -> Iterable[tuple[str, str]]:
+    """The controller of a changed object, if it is of that kind."""
+    if b'"ownerReferences"' not in change.body:
+        return ()
+    owners = change.object["metadata"].get("ownerReferences") or ()
+    return [(change.namespace, one["name"]) for one in owners if one.get("controller") and one.get("kind") == kind]
+
+
+def owned(owner: hooks.Object, objects: Iterable[hooks.Object]) -> list[hooks.Object]:
+    """Those objects whose controller is `owner`."""
+    uid = owner["metadata"]["uid"]
+    return [
+        obj
+        for obj in objects
+        if any(one.get("uid") == uid and one.get("controller") for one in obj["metadata"].get("ownerReferences") or ())
+    ]
+
+
+def is_ready(pod: hooks.Object) -> bool:
+    """Whether the pod's Ready condition is true."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def plan(replicas: hooks.Object, pods: Iterable[hooks.Object]) -> Plan:
+    """Compare wanted with existing pods."""
+    mine = [
+        pod for pod in owned(replicas, pods) if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+    ]
+    active = [pod for pod in mine if not pod["metadata"].get("deletionTimestamp")]
+    wanted = int(replicas["spec"].get("replicas", 1))
+    # The first to go are those that do least: not scheduled, then not ready, then the youngest.
+    active.sort(key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True)
+    active.sort(key=lambda pod: (bool(pod["spec"].get("nodeName")), is_ready(pod)))
+    ready = sum(map(is_ready, active))
+    labels = replicas["spec"]["template"].get("metadata", {}).get("labels") or {}
+    fully = sum(labels.items() <= (pod["metadata"].get("labels") or {}).items() for pod in active)
+    state: dict[str, Any] = {"replicas": len(active), "observedGeneration": replicas["metadata"].get("generation", 1)}
+    counts = {"fullyLabeledReplicas": fully, "readyReplicas": ready, "availableReplicas": ready}
+    state |= {field: count for field, count in counts.items() if count}
+    surplus = [str(pod["metadata"]["name"]) for pod in active[: max(0, len(active) - wanted)]]
+    return Plan(max(0, wanted - len(active)), surplus, state)
+
+
+def _pod(replicas: hooks.Object) -> hooks.Object:
+    meta = replicas["metadata"]
+    template = replicas["spec"]["template"]
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": meta["name"], "uid": meta["uid"]}
+    wanted = {
+        key: value
+        for key, value in (template.get("metadata") or {}).items()
+        if key in ("labels", "annotations") and value
+    }
+    return {
+        "metadata": wanted
+        | {
+            "generateName": f"{meta['name']}-",
+            "namespace": meta["namespace"],
+            "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
+        },
+        "spec": template["spec"],
+    }

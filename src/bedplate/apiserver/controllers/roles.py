@@ -1,0 +1,31 @@
+"""Keeps the rules of aggregated ClusterRoles equal to the sum of the roles their selectors find.
+
+In: ClusterRoles. Out: updates of those with an `aggregationRule`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from bedplate.apiserver import hooks, rbac, services
+from bedplate.apiserver.controllers.loop import Loop
+
+__all__ = ["run"]
+
+
+async def run(parts: services.Services) -> None:
+    """Run until cancelled."""
+    client = parts.client.acting_as(hooks.LOOPBACK, "clusterrole-aggregation-controller")
+
+    async def reconcile(_: str) -> None:
+        roles = client.list(rbac.GROUP, "clusterroles")
+        for role in roles:
+            wanted = rbac.aggregate(role, roles)
+            if wanted is not None and wanted != (role.get("rules") or []):
+                await client.update(rbac.GROUP, "clusterroles", role | {"rules": wanted})
+
+    loop: Loop[str] = Loop("roles", client, reconcile)
+    async with asyncio.TaskGroup() as tasks:
+        # One key for all: roles change seldom, and an aggregated role may depend on any other.
+        tasks.create_task(loop.follow(rbac.GROUP, "clusterroles", lambda _: ("all",)))
+        tasks.create_task(loop.work())

@@ -1,0 +1,221 @@
+"""Label and field selectors: text to a predicate.
+
+In: the texts of the query parameters. Out: functions on labels and on objects, and the normal form by which equal selectors are
+recognised. Raises ValueError with the fault. Which fields a kind can be selected by is told by the caller.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+__all__ = ["FieldTerm", "LabelPredicate", "Requirement", "field_predicate", "label_predicate", "of_label_selector", "parse_fields", "parse_labels"]
+
+LabelPredicate = Callable[[Mapping[str, str]], bool]
+
+_TOKEN = re.compile(r"\s*(!=|==|=|!|\(|\)|,|>|<|[^\s!=(),<>]+)")
+_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z")
+_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
+
+
+class Requirement(NamedTuple):
+    """One term of a label selector. `operator`: =, !=, in, notin, exists, !, gt, lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        value = labels.get(self.key)
+        match self.operator:
+            case "exists":
+                return value is not None
+            case "!":
+                return value is None
+            case "=" | "in":
+                return value in self.values
+            case "!=" | "notin":
+                return value not in self.values
+        try:
+            number, bound = int(value or ""), int(self.values[0])
+        except ValueError:
+            return False
+        return number > bound if self.operator == "gt" else number < bound
+
+
+class FieldTerm(NamedTuple):
+    path: str
+    value: str
+    is_negated: bool = False
+
+
+def parse_labels(text: str) -> tuple[Requirement, ...]:
+    """`a=b,c!=d,e in (f,g),h,!i,j>1`; raises ValueError."""
+    return tuple(_LabelParser(text).parse())
+
+
+def label_predicate(requirements: Sequence[Requirement]) -> LabelPredicate | None:
+    """None where everything matches."""
+    if not requirements:
+        return None
+    if len(requirements) == 1:
+        return requirements[0].matches
+    return lambda labels: all(requirement.matches(labels) for requirement in requirements)
+
+
+def of_label_selector(selector: Mapping[str, Any]) -> LabelPredicate:
+    """The predicate of a `LabelSelector` object (matchLabels, matchExpressions); an empty one matches everything."""
+    operators = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
+    terms = [Requirement(key, "=", (value,)) for key, value in (selector.get("matchLabels") or {}).items()]
+    for term in selector.get("matchExpressions") or ():
+        operator = operators.get(term.get("operator", ""), "in")
+        terms.append(Requirement(term.get("key", ""), operator, tuple(term.get("values") or ())))
+    return label_predicate(terms) or (lambda _labels: True)
+
+
+class _LabelParser:
+    def __init__(self, text: str) -> None:
+        self._tokens = self._scan(text)
+        self._at = 0
+
+    @staticmethod
+    def _scan(text: str) -> list[str]:
+        tokens, at, text = [], 0, text.strip()
+        while at < len(text):
+            found = _TOKEN.match(text, at)
+            if found is None:
+                raise ValueError(f"unable to parse requirement: found {text[at:]!r}")
+            tokens.append(found[1])
+            at = found.end()
+        return tokens
+
+    def _peek(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+
+    def _take(self) -> str:
+        token = self._peek()
+        self._at += 1
+        return token
+
+    def parse(self) -> list[Requirement]:
+        found: list[Requirement] = []
+        while self._peek():
+            found.append(self._requirement())
+            token = self._take()
+            if token and token != ",":
+                raise ValueError(f"found '{token}', expected: ',' or 'end of string'")
+            if token == "," and not self._peek():
+                raise ValueError("found '', expected: identifier after ','")
+        return found
+
+    def _requirement(self) -> Requirement:
+        if self._peek() == "!":
+            self._take()
+            return Requirement(self._key(), "!")
+        key = self._key()
+        token = self._peek()
+        if token in ("", ","):
+            return Requirement(key, "exists")
+        self._take()
+        match token:
+            case "=" | "==" | "!=":
+                return Requirement(key, "!=" if token == "!=" else "=", (self._value(),))
+            case "in" | "notin":
+                return Requirement(key, token, self._values())
+            case ">" | "<":
+                value = self._value()
+                if not re.fullmatch(r"-?\d+", value):
+                    raise ValueError(
+                        f'values[0][{key}]: Invalid value: "{value}": for \'Gt\', \'Lt\' operators, the value must be an integer'
+                    )
+                return Requirement(key, "gt" if token == ">" else "lt", (value,))
+        raise ValueError(f"found '{token}', expected: in, notin, =, ==, !=, gt, lt")
+
+    def _key(self) -> str:
+        key = self._take()
+        prefix, slash, name = key.rpartition("/")
+        if not _NAME.match(name) or len(name) > 63 or (slash and not _PREFIX.match(prefix)):
+            raise ValueError(
+                f'key: Invalid value: "{key}": name part must consist of alphanumeric characters, \'-\', \'_\' or \'.\', and must start '
+                "and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+                "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+            )
+        return key
+
+    def _value(self) -> str:
+        if self._peek() in ("", ","):
+            return ""
+        return _checked(self._take())
+
+    def _values(self) -> tuple[str, ...]:
+        if self._take() != "(":
+            raise ValueError("found something else, expected: '('")
+        values, token = [""], ""
+        while (token := self._take()) != ")":
+            if token == ",":
+                values.append("")
+            elif token:
+                values[-1] = _checked(token)
+            else:
+                raise ValueError("found '', expected: ',', or ')'")
+        return tuple(values)
+
+
+def _checked(value: str) -> str:
+    if value and (len(value) > 63 or not _NAME.match(value)):
+        raise ValueError(
+            f'values[0]: Invalid value: "{value}": a valid label must be an empty string or consist of alphanumeric characters, '
+            "'-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', "
+            "regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+        )
+    return value
+
+
+def parse_fields(text: str, selectable: Collection[str]) -> tuple[FieldTerm, ...]:
+    """`metadata.name=x,spec.nodeName!=y`; raises ValueError on bad syntax and on fields that are not selectable."""
+    terms: list[FieldTerm] = []
+    for part in re.split(r"(?<!\\),", text):
+        if not part.strip():
+            continue
+        found = re.match(r"(.*?)(!=|==|=)(.*)\Z", part, re.S)
+        if found is None:
+            raise ValueError(f"invalid selector: '{text}'; can't understand '{part}'")
+        path = found[1].strip()
+        if path not in selectable and path not in ("metadata.name", "metadata.namespace"):
+            known = ", ".join(f'"{name}"' for name in ("metadata.name", "metadata.namespace", *selectable))
+            raise ValueError(f'"{path}" is not a known field selector: only {known}')
+        value = re.sub(r"\\([\\,=])", r"\1", found[3])
+        terms.append(FieldTerm(path, value, found[2] == "!="))
+    return tuple(terms)
+
+
+def field_predicate(terms: Sequence[FieldTerm]) -> Callable[[Mapping[str, Any]], bool] | None:
+    """A predicate on decoded objects; None where everything matches."""
+    if not terms:
+        return None
+    return lambda obj: all((field_value(obj, term.path) == term.value) is not term.is_negated for term in terms)
+
+
+def field_value(obj: Mapping[str, Any], path: str) -> str:
+    """A field as selectors compare it: absent is the empty text, booleans are lower case."""
+    value: Any = obj
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+_SELECTOR_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
+
+
+def of_label_selector(selector: Mapping[str, Any]) -> LabelPredicate:
+    """The predicate of a `LabelSelector` object (matchLabels, matchExpressions); an empty one matches everything."""
+    found = [Requirement(key, "=", (value,)) for key, value in (selector.get("matchLabels") or {}).items()]
+    for term in selector.get("matchExpressions") or ():
+        operator = _SELECTOR_OPERATORS.get(term.get("operator", ""))
+        if operator is None:
+            raise ValueError(f'"{term.get("operator")}" is not a valid label selector operator')
+        found.append(Requirement(term.get("key", ""), operator, tuple(term.get("values") or ())))
+    return lambda labels: all(term.matches(labels) for term in found)
