@@ -1,0 +1,77 @@
+"""What a cluster holds from its first moment: namespaces, priority classes, default roles and bindings, the `kubernetes` service.
+
+In: the shipped facts of a version and the services of a starting server. Out: one commit with every object that is
+missing; what users changed or added stays. Runs at each start, before requests are served.
+"""
+
+from __future__ import annotations
+
+import gzip
+import uuid
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from bedplate.apiserver import objects, services
+from bedplate.core import clock as clocks
+from bedplate.store import interface
+
+__all__ = ["ensure", "load", "missing"]
+
+FIRST_ADDRESS = "10.96.0.1"
+
+
+def load(version: str) -> list[dict[str, Any]]:
+    """The shipped objects of a Kubernetes version (`1.35`)."""
+    name = f"bootstrap-v{version}.json.gz"
+    data = gzip.decompress((resources.files("bedplate.apiserver.facts") / name).read_bytes())
+    found: list[dict[str, Any]] = msgspec.json.decode(data)
+    return found
+
+
+def missing(parts: services.Services, wanted: list[dict[str, Any]]) -> list[tuple[str, str, dict[str, Any]]]:
+    """Those objects the registry does not have: (group, resource, object ready to be stored)."""
+    found = []
+    moment = clocks.rfc3339(parts.clock.now())
+    for obj in wanted:
+        kind = parts.kinds.by_api_version(obj["apiVersion"], obj["kind"])
+        if kind is None:
+            continue
+        meta = obj["metadata"]
+        if parts.client.get(kind.group, kind.resource, meta.get("namespace", ""), meta["name"]) is None:
+            complete = obj | {"metadata": meta | {"uid": str(uuid.uuid4()), "creationTimestamp": moment}}
+            if obj["kind"] == "Namespace":
+                complete |= {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+            found.append((kind.group, kind.resource, complete))
+    return found
+
+
+async def ensure(parts: services.Services, version: str, port: int) -> int:
+    """Create what is missing, in one commit; how many objects that were."""
+    wanted = [*load(version), _kubernetes_service(port)]
+    absent = missing(parts, wanted)
+    if absent:
+        # Straight to the store: these objects are the server's own, and the rules they would be checked by are among them.
+        operations = []
+        for group, resource, obj in absent:
+            key = objects.key_of((group, resource), obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+            operations.append(interface.Put(key, objects.encode_value(obj), 0))
+        await parts.registry.commit(operations)
+    return len(absent)
+
+
+def _kubernetes_service(port: int) -> dict[str, Any]:
+    labels = {"component": "apiserver", "provider": "kubernetes"}
+    spec = {
+        "clusterIP": FIRST_ADDRESS,
+        "clusterIPs": [FIRST_ADDRESS],
+        "internalTrafficPolicy": "Cluster",
+        "ipFamilies": ["IPv4"],
+        "ipFamilyPolicy": "SingleStack",
+        "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
+        "sessionAffinity": "None",
+        "type": "ClusterIP",
+    }
+    metadata = {"name": "kubernetes", "namespace": "default", "labels": labels}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec, "status": {"loadBalancer": {}}}
