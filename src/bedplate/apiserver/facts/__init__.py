@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import importlib.resources
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from bedplate.core import errors
 __all__ = ["DEFAULT_VERSION", "Facts", "GoField", "available", "load"]
 
 DEFAULT_VERSION = "1.35"
+_TABLE = re.compile(r"v(\d+\.\d+)\.json\.gz")
 
 META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 OBJECT_META = META + "ObjectMeta"
@@ -85,7 +87,6 @@ class _Type(msgspec.Struct):
 class _Table(msgspec.Struct):
     kubernetes: dict[str, Any]
     groups: list[dict[str, Any]]
-    hashes: dict[str, str]
     columns: dict[str, list[tuple[str, str, str, int]]]
     selectable: dict[str, list[str]]
     kinds: dict[str, str]
@@ -109,10 +110,6 @@ class Facts:
     def groups(self) -> list[dict[str, Any]]:
         """Aggregated discovery as that server gave it, the core group (without a name) first."""
         return self._table.groups
-
-    @property
-    def storage_hashes(self) -> Mapping[str, str]:
-        return self._table.hashes
 
     @property
     def type_names(self) -> list[str]:
@@ -295,8 +292,8 @@ def _subresource(group: str, version: str, entry: Mapping[str, Any]) -> kinds.Su
 
 def available() -> list[str]:
     """The minor versions a table is shipped for, oldest first."""
-    names = [entry.name for entry in importlib.resources.files(__name__).iterdir() if entry.name.endswith(".json.gz")]
-    found = [name.removeprefix("v").removesuffix(".json.gz") for name in names]
+    names = [_TABLE.fullmatch(entry.name) for entry in importlib.resources.files(__name__).iterdir()]
+    found = [match[1] for match in names if match]
     return sorted(found, key=lambda minor: tuple(int(part) for part in minor.split(".")))
 
 

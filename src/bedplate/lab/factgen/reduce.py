@@ -6,7 +6,6 @@ Goes out: one plain value, `reduce`; `encode` gives its bytes, the same ones for
 The table
     kubernetes   the server's /version document
     groups       aggregated discovery, in the server's order
-    hashes       storageVersionHash per `group/version/resource`
     columns      [name, type, format, priority] per `group/version/resource`
     selectable   field selectors beyond metadata.name and metadata.namespace, likewise
     kinds        `apiVersion/kind` to the name of its type
@@ -61,7 +60,6 @@ class Gathered:
 
     kubernetes: dict[str, Any] = field(default_factory=dict)
     groups: list[dict[str, Any]] = field(default_factory=list)
-    hashes: dict[str, str] = field(default_factory=dict)
     columns: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     selectable: dict[str, list[str]] = field(default_factory=dict)
     openapi: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -87,7 +85,6 @@ def reduce(gathered: Gathered) -> dict[str, Any]:
     return {
         "kubernetes": gathered.kubernetes,
         "groups": gathered.groups,
-        "hashes": gathered.hashes,
         "columns": {key: [_column(column) for column in value] for key, value in gathered.columns.items()},
         "selectable": {key: value for key, value in gathered.selectable.items() if value},
         "kinds": _kinds(schemas),

@@ -1,0 +1,232 @@
+"""Discovery documents: which groups, versions and resources there are, in each form clients ask for.
+
+Comes in: the live `Kinds`. Goes out: plain documents for `/api`, `/apis`, `/apis/G`, `/api/v1`, `/apis/G/V`, the
+aggregated `APIGroupDiscoveryList` (v2) and `/version`. Pure functions; `Discovery` only keeps their encoded answers
+until the kinds change. Negotiation (`wants_aggregated`) looks at the Accept header alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from bedplate.apiserver import kinds
+
+__all__ = [
+    "AGGREGATED",
+    "Discovery",
+    "aggregated",
+    "api_group",
+    "api_group_list",
+    "api_versions",
+    "resource_list",
+    "storage_version_hash",
+    "version_document",
+    "wants_aggregated",
+]
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+def wants_aggregated(accept: str) -> bool:
+    """Whether a client asks for aggregated discovery v2 as JSON (v2beta1 alone is answered plainly)."""
+    for wish in accept.split(","):
+        parts = {part.strip() for part in wish.split(";")}
+        if {"application/json", "g=apidiscovery.k8s.io", "v=v2", "as=APIGroupDiscoveryList"} <= parts:
+            return True
+    return False
+
+
+def _by_group(resources: Iterable[kinds.Resource]) -> dict[str, dict[str, list[kinds.Resource]]]:
+    """group to version to resources. Groups keep their order, versions stand by preference."""
+    groups: dict[str, dict[str, list[kinds.Resource]]] = {}
+    for found in resources:
+        groups.setdefault(found.group, {}).setdefault(found.version, []).append(found)
+    return {
+        group: dict(sorted(versions.items(), key=lambda item: kinds.version_priority(item[0]), reverse=True))
+        for group, versions in groups.items()
+    }
+
+
+def api_versions(server_address: str) -> dict[str, Any]:
+    """`/api`"""
+    return {
+        "kind": "APIVersions",
+        "versions": ["v1"],
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": server_address}],
+    }
+
+
+def _group_entry(group: str, versions: Iterable[str]) -> dict[str, Any]:
+    entries = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
+    return {"name": group, "versions": entries, "preferredVersion": entries[0]}
+
+
+def api_group_list(resources: Iterable[kinds.Resource]) -> dict[str, Any]:
+    """`/apis`"""
+    groups = [_group_entry(group, versions) for group, versions in _by_group(resources).items() if group]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+
+
+def api_group(resources: Iterable[kinds.Resource], group: str) -> dict[str, Any] | None:
+    """`/apis/G`, None when there is no such group."""
+    versions = _by_group(resources).get(group) if group else None
+    return {"kind": "APIGroup", "apiVersion": "v1"} | _group_entry(group, versions) if versions else None
+
+
+def resource_list(resources: Iterable[kinds.Resource], group: str, version: str) -> dict[str, Any] | None:
+    """`/api/v1`, `/apis/G/V`; None when nothing is served there."""
+    entries: list[dict[str, Any]] = []
+    for found in sorted(resources, key=lambda each: each.resource):
+        if (found.group, found.version) == (group, version):
+            entries.append(_plain_entry(found))
+            entries += [_plain_subresource(found, sub) for sub in found.subresources.values()]
+    if not entries:
+        return None
+    api_version = f"{group}/{version}" if group else version
+    # The core list alone says no apiVersion of its own.
+    head = {"kind": "APIResourceList", "apiVersion": "v1"} if group else {"kind": "APIResourceList"}
+    return head | {"groupVersion": api_version, "resources": entries}
+
+
+def _plain_entry(found: kinds.Resource) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "name": found.resource,
+        "singularName": found.singular,
+        "namespaced": found.namespaced,
+        "kind": found.kind,
+        "verbs": list(found.verbs),
+    }
+    if found.short_names:
+        entry["shortNames"] = list(found.short_names)
+    if found.categories:
+        entry["categories"] = list(found.categories)
+    if "list" in found.verbs:
+        entry["storageVersionHash"] = storage_version_hash(found)
+    return entry
+
+
+def _plain_subresource(found: kinds.Resource, sub: kinds.Subresource) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": f"{found.resource}/{sub.name}", "singularName": "", "namespaced": found.namespaced}
+    if (sub.group, sub.version) != (found.group, found.version):
+        entry |= {"group": sub.group, "version": sub.version}
+    return entry | {"kind": sub.kind, "verbs": list(sub.verbs)}
+
+
+def storage_version_hash(found: kinds.Resource) -> str:
+    """Which group, version and kind objects are kept in, as Kubernetes abbreviates it."""
+    group, version, _ = found.stored_at
+    digest = hashlib.sha256("/".join((group, version, found.kind)).encode()).digest()
+    return b64encode(digest[:8]).decode()
+
+
+def aggregated(resources: Iterable[kinds.Resource], *, is_core: bool) -> dict[str, Any]:
+    """`/api` (core group) or `/apis` (all others) as one APIGroupDiscoveryList."""
+    items = [
+        {
+            "metadata": {"name": group} if group else {},
+            "versions": [
+                {
+                    "version": version,
+                    "resources": [_aggregated_entry(found) for found in sorted(members, key=lambda m: m.resource)],
+                    "freshness": "Current",
+                }
+                for version, members in versions.items()
+            ],
+        }
+        for group, versions in _by_group(resources).items()
+        if (group == "") == is_core
+    ]
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {},
+        "items": items,
+    }
+
+
+def _aggregated_entry(found: kinds.Resource) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "resource": found.resource,
+        "responseKind": _response_kind(found, found.group, found.version, found.kind),
+        "scope": "Namespaced" if found.namespaced else "Cluster",
+        "singularResource": found.singular,
+        "verbs": list(found.verbs),
+    }
+    if found.short_names:
+        entry["shortNames"] = list(found.short_names)
+    if found.categories:
+        entry["categories"] = list(found.categories)
+    if found.subresources:
+        entry["subresources"] = [
+            {
+                "subresource": sub.name,
+                "responseKind": _response_kind(found, sub.group, sub.version, sub.kind),
+                "verbs": list(sub.verbs),
+            }
+            for sub in found.subresources.values()
+        ]
+    return entry
+
+
+def _response_kind(found: kinds.Resource, group: str, version: str, kind: str) -> dict[str, str]:
+    # Built-in kinds leave group and version empty where they are those of the list; custom ones say them.
+    if (group, version) == (found.group, found.version) and not found.is_custom:
+        group = version = ""
+    return {"group": group, "version": version, "kind": kind}
+
+
+class Discovery:
+    """Encoded discovery answers, made on demand and kept until the kinds change."""
+
+    def __init__(self, live: kinds.Kinds, version: Mapping[str, Any], server_address: str) -> None:
+        self._kinds = live
+        self._version = msgspec.json.encode(version)
+        self._server_address = server_address
+        self._generation = -1
+        self._answers: dict[tuple[str, bool], bytes | None] = {}
+
+    def version(self) -> bytes:
+        """`/version`"""
+        return self._version
+
+    def answer(self, path: str, accept: str = "") -> tuple[bytes, str] | None:
+        """Body and content type for a discovery path (no trailing slash), None when there is nothing at it."""
+        parts = path.strip("/").split("/")
+        is_aggregated = len(parts) == 1 and wants_aggregated(accept)
+        if self._generation != self._kinds.generation:
+            self._generation = self._kinds.generation
+            self._answers = {}
+        key = (path, is_aggregated)
+        if key not in self._answers:
+            document = self._document(parts, is_aggregated)
+            self._answers[key] = None if document is None else msgspec.json.encode(document)
+        body = self._answers[key]
+        return None if body is None else (body, AGGREGATED if is_aggregated else "application/json")
+
+    def _document(self, parts: list[str], is_aggregated: bool) -> dict[str, Any] | None:
+        routes: dict[tuple[str, int], Callable[[], dict[str, Any] | None]] = {
+            ("api", 1): lambda: api_versions(self._server_address),
+            ("apis", 1): lambda: api_group_list(self._kinds),
+            ("apis", 2): lambda: api_group(self._kinds, parts[1]),
+            ("api", 2): lambda: resource_list(self._kinds, "", parts[1]),
+            ("apis", 3): lambda: resource_list(self._kinds, parts[1], parts[2]),
+        }
+        if is_aggregated and parts[0] in ("api", "apis"):
+            return aggregated(self._kinds, is_core=parts[0] == "api")
+        route = routes.get((parts[0], len(parts)))
+        return route() if route is not None else None
+
+
+def version_document(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """`/version`: the compatible Kubernetes version, marked as ours in the build metadata that semver ignores."""
+    return dict(facts) | {
+        "gitVersion": f"{facts['gitVersion']}+bedplate",
+        "gitCommit": "",
+        "goVersion": "",
+        "compiler": "cpython",
+    }
