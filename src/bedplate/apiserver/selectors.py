@@ -10,7 +10,16 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["FieldTerm", "LabelPredicate", "Requirement", "field_predicate", "label_predicate", "of_label_selector", "parse_fields", "parse_labels"]
+__all__ = [
+    "FieldTerm",
+    "LabelPredicate",
+    "Requirement",
+    "field_predicate",
+    "label_predicate",
+    "of_label_selector",
+    "parse_fields",
+    "parse_labels",
+]
 
 LabelPredicate = Callable[[Mapping[str, str]], bool]
 
@@ -127,7 +136,7 @@ class _LabelParser:
                 value = self._value()
                 if not re.fullmatch(r"-?\d+", value):
                     raise ValueError(
-                        f'values[0][{key}]: Invalid value: "{value}": for \'Gt\', \'Lt\' operators, the value must be an integer'
+                        f"values[0][{key}]: Invalid value: \"{value}\": for 'Gt', 'Lt' operators, the value must be an integer"
                     )
                 return Requirement(key, "gt" if token == ">" else "lt", (value,))
         raise ValueError(f"found '{token}', expected: in, notin, =, ==, !=, gt, lt")
@@ -137,7 +146,7 @@ class _LabelParser:
         prefix, slash, name = key.rpartition("/")
         if not _NAME.match(name) or len(name) > 63 or (slash and not _PREFIX.match(prefix)):
             raise ValueError(
-                f'key: Invalid value: "{key}": name part must consist of alphanumeric characters, \'-\', \'_\' or \'.\', and must start '
+                f"key: Invalid value: \"{key}\": name part must consist of alphanumeric characters, '-', '_' or '.', and must start "
                 "and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
                 "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
             )

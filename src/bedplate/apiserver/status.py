@@ -23,6 +23,7 @@ __all__ = [
     "expired",
     "forbidden",
     "invalid",
+    "invalid_kind",
     "method_not_supported",
     "not_found",
     "success",
@@ -81,20 +82,24 @@ class FieldProblem(NamedTuple):
         return cls("FieldValueRequired", field, "Required value" + (f": {detail}" if detail else ""))
 
     @classmethod
-    def invalid(cls, field: str, value: Any, detail: str) -> FieldProblem:
-        return cls("FieldValueInvalid", field, f"Invalid value: {_shown(value)}: {detail}")
+    def invalid(resource: kinds.Resource, name: str, problems: Sequence[FieldProblem]) -> StatusError:
+    """422 with every problem. `resource` gives group and kind."""
+    return invalid_kind(resource.group, resource.kind, name, problems)
 
-    @classmethod
-    def type_invalid(cls, field: str, value: Any, detail: str) -> FieldProblem:
-        return cls("FieldValueTypeInvalid", field, f"Invalid value: {_shown(value)}: {detail}")
 
-    @classmethod
-    def not_supported(cls, field: str, value: Any, allowed: Iterable[str]) -> FieldProblem:
-        names = ", ".join(f'"{name}"' for name in sorted(allowed))
-        return cls("FieldValueNotSupported", field, f"Unsupported value: {_shown(value)}: supported values: {names}")
+def invalid_kind(group: str, kind: str, name: str, problems: Sequence[FieldProblem]) -> StatusError:
+    """422 for a kind that is no resource (options), or that is known by its name only."""
+    texts = list(dict.fromkeys(str(problem) for problem in problems))
+    summary = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    details: dict[str, Any] = {"name": name} if name else {}
+    if group:
+        details["group"] = group
+    causes = [{"reason": found.reason, "message": found.message, "field": found.field} for found in problems]
+    text = f'{kind}.{group} "{name}" is invalid: {summary}' if group else f'{kind} "{name}" is invalid: {summary}'
+    return StatusError(422, "Invalid", text, details=details | {"kind": kind, "causes": causes})
 
-    @classmethod
-    def forbidden(cls, field: str, detail: str) -> FieldProblem:
+
+def forbidden(cls, field: str, detail: str) -> FieldProblem:
         return cls("FieldValueForbidden", field, f"Forbidden: {detail}")
 
     @classmethod

@@ -1,0 +1,349 @@
+"""HTTP/1.1 on an asyncio transport: bytes of a connection in, `Request` values out, answers and streams back.
+
+The parser is httptools; everything runs in `data_received`, without a task for answers that need no waiting. Requests of one
+connection are answered in order, one at a time. Knows nothing of Kubernetes. Bodies and headers are limited; what a reader does
+not take in time is bounded by whoever writes to a `Sink`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import http
+import time
+import urllib.parse
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import httptools
+
+__all__ = ["Application", "Connection", "Request", "Response", "Sink", "Stream", "chunk"]
+
+MAX_BODY_BYTES = 3 * 1024 * 1024
+MAX_HEAD_BYTES = 1024 * 1024
+MAX_PIPELINED = 64
+WRITE_HIGH_WATER_BYTES = 512 * 1024
+JSON = "application/json"
+
+_LINES = {code.value: f"HTTP/1.1 {code.value} {code.phrase}\r\n".encode() for code in http.HTTPStatus}
+_END = b"0\r\n\r\n"
+
+
+class Request:
+    """One request with its whole body. Header names are lower-case; of a repeated header `headers` has the last."""
+
+    __slots__ = ("_query", "body", "connection", "headers", "method", "path", "raw_query", "repeated")
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.method = ""
+        self.path = ""
+        self.raw_query = ""
+        self.headers: dict[bytes, bytes] = {}
+        self.repeated: list[tuple[bytes, bytes]] = []
+        """All but the last of the headers that came more than once."""
+        self.body = b""
+        self._query: dict[str, str] | None = None
+
+    @property
+    def query(self) -> dict[str, str]:
+        """Parameters; the first of a name counts, as in Go's url.Values.Get."""
+        if self._query is None:
+            pairs = urllib.parse.parse_qsl(self.raw_query, keep_blank_values=True) if self.raw_query else ()
+            self._query = {}
+            for key, value in pairs:
+                self._query.setdefault(key, value)
+        return self._query
+
+    def header(self, name: bytes) -> str:
+        return self.headers.get(name, b"").decode("latin-1")
+
+    def all_headers(self) -> list[tuple[str, str]]:
+        pairs = [*self.repeated, *self.headers.items()]
+        return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in pairs]
+
+
+class Response:
+    """A complete answer."""
+
+    __slots__ = ("body", "code", "content_type", "headers")
+
+    def __init__(
+        self, code: int, body: bytes, content_type: str = JSON, headers: tuple[tuple[str, str], ...] = ()
+    ) -> None:
+        self.code = code
+        self.body = body
+        self.content_type = content_type
+        self.headers = headers
+
+
+class Sink:
+    """Where a stream writes. Frames come ready with `chunk`."""
+
+    __slots__ = ("_connection", "backlog_bytes", "is_open", "on_close")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.is_open = True
+        self.backlog_bytes = 0
+        """Bytes written since the peer stopped reading; 0 while it keeps up."""
+        self.on_close: Callable[[], None] | None = None
+
+    def write(self, frames: bytes) -> None:
+        if self.is_open:
+            if self._connection.is_paused:
+                self.backlog_bytes += len(frames)
+            self._connection.transport.write(frames)
+
+    def finish(self) -> None:
+        """End the body; the connection goes on to its next request."""
+        if self.is_open:
+            self.is_open = False
+            self._connection.transport.write(_END)
+            self._connection.stream_ended()
+
+    def closed(self) -> None:
+        """The peer is gone, or the stream ended."""
+        self.is_open = False
+        if self.on_close is not None:
+            self.on_close()
+            self.on_close = None
+
+
+class Stream:
+    """An answer whose body comes bit by bit: `start` gets the sink once the head is written."""
+
+    __slots__ = ("content_type", "headers", "start")
+
+    def __init__(
+        self, start: Callable[[Sink], None], content_type: str = JSON, headers: tuple[tuple[str, str], ...] = ()
+    ) -> None:
+        self.start = start
+        self.content_type = content_type
+        self.headers = headers
+
+
+Answer = Response | Stream
+Application = Callable[[Request], Answer | Awaitable[Answer]]
+
+
+def chunk(data: bytes) -> bytes:
+    """One chunk of a chunked body."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+class Connection(asyncio.Protocol):
+    """One client connection."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, application: Application, connections: set[Connection]) -> None:
+        self._application = application
+        self._connections = connections
+        self._parser: Any = httptools.HttpRequestParser(self)
+        self._waiting: deque[Request] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._sink: Sink | None = None
+        self._is_busy = False
+        self._keeps_alive = True
+        self._is_closing = False
+        self.is_paused = False
+        self.identity: Any = None
+        """What the application remembers of the peer."""
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+        self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+        self._connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.discard(self)
+        self._is_closing = True
+        self._waiting.clear()
+        if self._sink is not None:
+            self._sink.closed()
+        if self._task is not None:
+            self._task.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # answered like any request; no protocol is switched
+        except httptools.HttpParserError:
+            self._refuse(400, b"400 Bad Request")
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self.is_paused = True
+
+    def resume_writing(self) -> None:
+        self.is_paused = False
+        if self._sink is not None:
+            self._sink.backlog_bytes = 0
+
+    # httptools callbacks
+
+    def on_message_begin(self) -> None:
+        self._request = Request(self)
+        self._url = b""
+        self._parts: list[bytes] = []
+        self._head_bytes = self._body_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+        self._count_head(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        headers = self._request.headers
+        name = name.lower()
+        if name in headers:
+            self._request.repeated.append((name, headers[name]))
+        headers[name] = value
+        self._count_head(len(name) + len(value))
+
+    def on_headers_complete(self) -> None:
+        request = self._request
+        request.method = self._parser.get_method().decode("latin-1")
+        path, _, query = self._url.partition(b"?")
+        text = path.decode("latin-1")
+        request.path = urllib.parse.unquote(text) if "%" in text else text
+        request.raw_query = query.decode("latin-1")
+        if b"expect" in request.headers:
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, body: bytes) -> None:
+        self._parts.append(body)
+        self._body_bytes += len(body)
+        if self._body_bytes > MAX_BODY_BYTES:
+            self._refuse(413, b"Request entity too large: limit is 3145728")
+
+    def on_message_complete(self) -> None:
+        parts = self._parts
+        self._request.body = parts[0] if len(parts) == 1 else b"".join(parts)
+        self._keeps_alive = self._parser.should_keep_alive()
+        if self._is_busy:
+            self._waiting.append(self._request)
+            if len(self._waiting) > MAX_PIPELINED:
+                self._refuse(400, b"too many pipelined requests")
+        elif not self._is_closing:
+            self._serve(self._request)
+
+    # answering
+
+    def _count_head(self, count: int) -> None:
+        self._head_bytes += count
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse(431, b"request head too large")
+
+    def _serve(self, request: Request) -> None:
+        self._is_busy = True
+        answer = self._application(request)
+        if isinstance(answer, Response):
+            self._respond(request, answer)
+        elif isinstance(answer, Stream):
+            self._stream(request, answer)
+        else:
+            self._task = asyncio.ensure_future(self._finish_later(request, answer))
+
+    async def _finish_later(self, request: Request, pending: Awaitable[Answer]) -> None:
+        answer = await pending
+        self._task = None
+        if self._is_closing:
+            return
+        if isinstance(answer, Response):
+            self._respond(request, answer)
+        else:
+            self._stream(request, answer)
+
+    def _respond(self, request: Request, answer: Response) -> None:
+        body = answer.body
+        head = self._head(answer.code, answer.content_type, answer.headers)
+        end = b"Content-Length: %d\r\n\r\n" % len(body)
+        self.transport.write(head + end if request.method == "HEAD" else head + end + body)
+        self._next()
+
+    def _stream(self, request: Request, answer: Stream) -> None:
+        head = self._head(200, answer.content_type, answer.headers)
+        self.transport.write(head + b"Transfer-Encoding: chunked\r\n\r\n")
+        self._sink = Sink(self)
+        answer.start(self._sink)
+
+    def stream_ended(self) -> None:
+        if self._sink is not None:
+            sink, self._sink = self._sink, None
+            sink.closed()
+            self._next()
+
+    def _next(self) -> None:
+        self._is_busy = False
+        if self._is_closing or not self._keeps_alive:
+            self.transport.close()
+        elif self._waiting:
+            self._serve(self._waiting.popleft())
+
+    def _head(self, code: int, content_type: str, headers: tuple[tuple[str, str], ...]) -> bytes:
+        line = _LINES.get(code) or b"HTTP/1.1 %d\r\n" % code
+        if not headers and content_type == JSON and self._keeps_alive:
+            return line + _common()
+        more = "".join(f"{name}: {value}\r\n" for name, value in headers).encode("utf-8")
+        if not self._keeps_alive:
+            more += b"Connection: close\r\n"
+        common = _common() if content_type == JSON else _DATE.common(content_type)
+        return line + common + more
+
+    def _refuse(self, code: int, text: bytes) -> None:
+        """Answer out of order and close: the peer broke a limit or the protocol."""
+        if self._is_closing:
+            return
+        self._keeps_alive = False
+        self._is_closing = True
+        end = b"Content-Length: %d\r\n\r\n" % len(text)
+        self.transport.write(self._head(code, "text/plain; charset=utf-8", ()) + end + text)
+        self.transport.close()
+
+    def shut(self) -> None:
+        """Close now if idle, else after the answer in work; streams end."""
+        self._keeps_alive = False
+        self._waiting.clear()
+        if self._sink is not None:
+            self._sink.finish()
+        elif not self._is_busy:
+            self._is_closing = True
+            self.transport.close()
+
+
+class _Date:
+    """Headers common to all answers, with the date made once a second."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._date = ""
+        self._json = b""
+
+    def json(self) -> bytes:
+        second = int(time.time())
+        if second != self._second:
+            self._second = second
+            self._date = email.utils.formatdate(second, usegmt=True)
+            self._json = self.common(JSON)
+        return self._json
+
+    def common(self, content_type: str) -> bytes:
+        date = self._date or email.utils.formatdate(usegmt=True)
+        text = f"Cache-Control: no-cache, private\r\nContent-Type: {content_type}\r\nDate: {date}\r\n"
+        return text.encode("latin-1")
+
+
+_DATE = _Date()
+_common = _DATE.json
+
+
+def merged(*headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Header pairs of several mappings."""
+    return tuple(pair for mapping in headers for pair in mapping.items())

@@ -1,0 +1,137 @@
+"""`Target`: what a verb acts on, for whom and how; made by the pipeline from a request and by the in-process client.
+
+Also reads the query parameters that many verbs share (dryRun, fieldManager, fieldValidation, resourceVersion).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bedplate.apiserver import hooks, kinds, objects, planted, services, status
+
+__all__ = ["Target", "integer", "list_options_invalid", "resource_version"]
+
+_MANAGER_LENGTH = 128
+
+
+@dataclass(slots=True)
+class Target:
+    """One object, or a collection where `name` is empty. `namespace` is empty for cluster-scoped kinds."""
+
+    services: services.Services
+    resource: kinds.Resource
+    namespace: str
+    name: str
+    user: hooks.User
+    subresource: str = ""
+    manager: str = ""
+    dry_run: bool = False
+    field_validation: str = "Warn"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """Under which (group, resource) the registry keeps the objects."""
+        stored_at = self.resource.stored_at
+        return stored_at[0], stored_at[2]
+
+    @property
+    def storage(self) -> kinds.Resource:
+        return self.services.kinds.storage(self.resource)
+
+    @property
+    def behaviour(self) -> hooks.Behaviour:
+        return self.services.behaviour(self.resource)
+
+    def stored(self) -> objects.Stored | None:
+        return self.services.registry.get(self.kind, self.namespace, self.name)
+
+    def existing(self) -> objects.Stored:
+        found = self.stored()
+        if found is None:
+            raise status.not_found(self.resource, self.name)
+        return found
+
+    def read(self, stored: objects.Stored) -> objects.Object:
+        """A fresh copy in the version of the request."""
+        return kinds.from_storage(self.resource, stored.decode(), self.storage)
+
+    def write(self, operation: hooks.Operation, old: objects.Object | None, new: objects.Object | None) -> hooks.Write:
+        return hooks.Write(
+            services=self.services,
+            resource=self.resource,
+            operation=operation,
+            namespace=self.namespace,
+            name=self.name,
+            user=self.user,
+            subresource=self.subresource,
+            dry_run=self.dry_run,
+            old=old,
+            new=new,
+            options=self.options,
+            warnings=self.warnings,
+        )
+
+
+def read_options(target: Target, query: Mapping[str, str], user_agent: str, options_kind: str) -> None:
+    """Take dryRun, fieldManager and fieldValidation over from the query; raises 400 and 422."""
+    problems: list[status.FieldProblem] = []
+    dry_run = query.get("dryRun", "")
+    if dry_run not in ("", "All"):
+        problems.append(status.FieldProblem.not_supported("dryRun", dry_run, ["All"]))
+    validation = query.get("fieldValidation", "")
+    if validation not in ("", "Ignore", "Warn", "Strict"):
+        problems.append(
+            status.FieldProblem.not_supported("fieldValidation", validation, ["", "Ignore", "Strict", "Warn"])
+        )
+    manager = query.get("fieldManager", "")
+    if len(manager) > _MANAGER_LENGTH:
+        problems.append(status.FieldProblem.too_long("fieldManager", _MANAGER_LENGTH))
+    if problems:
+        raise status.invalid_kind("meta.k8s.io", options_kind, "", problems)
+    target.dry_run = bool(dry_run) and not planted.is_on("dry_run")
+    target.field_validation = validation or "Warn"
+    target.manager = manager or _manager_of(user_agent)
+    target.options = {key: value for key, value in query.items() if key in _OPTION_NAMES}
+
+
+_OPTION_NAMES = frozenset({"dryRun", "fieldManager", "fieldValidation", "force"})
+
+
+def _manager_of(user_agent: str) -> str:
+    """The program's name in a user agent, as the real server derives a field manager."""
+    return user_agent.partition("/")[0][:_MANAGER_LENGTH] or "unknown"
+
+
+def integer(query: Mapping[str, str], name: str) -> int:
+    """A whole number of the query, 0 when absent."""
+    text = query.get(name, "")
+    if not text:
+        return 0
+    if not re.fullmatch(r"-?\d{1,18}", text):
+        raise status.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+    return int(text)
+
+
+def is_true(text: str | None) -> bool:
+    return text is not None and text.lower() not in ("false", "0")
+
+
+def resource_version(text: str) -> int:
+    """A resourceVersion parameter, 0 when empty."""
+    if not text:
+        return 0
+    if not text.isdigit():
+        problem = status.FieldProblem.invalid(
+            "resourceVersion", text, f'strconv.ParseUint: parsing "{text}": invalid syntax'
+        )
+        raise status.bad_request(str(problem))
+    return int(text)
+
+
+def list_options_invalid(*problems: status.FieldProblem) -> status.StatusError:
+    return status.invalid_kind("meta.k8s.io", "ListOptions", "", problems)

@@ -1,0 +1,111 @@
+"""How stored objects are shown: as they are, in another version, as metadata only.
+
+In: stored JSON bytes (storage version, with resourceVersion). Out: JSON bytes for get, list and watch answers. Tables are in `tables`.
+A view is a value: views with equal `key` show equal bytes, so their results are shared among watchers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from bedplate.apiserver import kinds, objects
+
+__all__ = ["ConvertedView", "PartialView", "PlainView", "View", "list_head"]
+
+Stored = objects.Stored
+
+
+def list_head(kind: str, api_version: str, metadata: dict[str, Any]) -> bytes:
+    """The beginning of a list's JSON, up to and with the opening of `items`."""
+    head = objects.encode({"kind": kind, "apiVersion": api_version, "metadata": metadata})
+    return head[:-1] + b',"items":['
+
+
+class PlainView:
+    """The object as it is stored."""
+
+    has_heading = False
+    is_cacheable = True
+    """Whether the same object is always shown as the same bytes (a table's ages are not)."""
+
+    def __init__(self, resource: kinds.Resource) -> None:
+        self.resource = resource
+        self.key = resource.api_version
+        self.list_kind = resource.list_kind
+        self.list_api_version = resource.api_version
+
+    def show(self, body: bytes, *, heading: bool = False) -> bytes:
+        return body
+
+    def item(self, body: bytes) -> bytes:
+        """The object as it stands in a list: built-in kinds leave out what the list already says."""
+        return body if self.resource.is_custom else b"{" + body[body.index(b'"metadata":{') :]
+
+    def items(self, found: Iterable[Stored]) -> bytes:
+        """The inside of `items`."""
+        item = self.item
+        return b",".join([item(stored.body) for stored in found])
+
+    def listed(self, items: bytes, metadata: dict[str, Any]) -> bytes:
+        return list_head(self.list_kind, self.list_api_version, metadata) + items + b"]}"
+
+    def bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
+        metadata: dict[str, Any] = {"resourceVersion": str(revision), "creationTimestamp": None}
+        if annotations:
+            metadata["annotations"] = annotations
+        kind, api_version = self.bookmark_kind
+        return objects.encode({"kind": kind, "apiVersion": api_version, "metadata": metadata})
+
+    @property
+    def bookmark_kind(self) -> tuple[str, str]:
+        return self.resource.kind, self.resource.api_version
+
+
+class ConvertedView(PlainView):
+    """The object in another served version than the stored one."""
+
+    def __init__(self, resource: kinds.Resource, storage: kinds.Resource) -> None:
+        super().__init__(resource)
+        self._storage = storage
+
+    def show(self, body: bytes, *, heading: bool = False) -> bytes:
+        obj = kinds.from_storage(self.resource, objects.decode(body), self._storage)
+        return objects.encode(ordered(obj))
+
+    def item(self, body: bytes) -> bytes:
+        return super().item(self.show(body))
+
+
+class PartialView(PlainView):
+    """Metadata only."""
+
+    def __init__(self, resource: kinds.Resource, version: str) -> None:
+        super().__init__(resource)
+        self._api_version = f"meta.k8s.io/{version}"
+        self.key = f"{resource.api_version} partial {version}"
+        self.list_kind, self.list_api_version = "PartialObjectMetadataList", self._api_version
+
+    def show(self, body: bytes, *, heading: bool = False) -> bytes:
+        return objects.encode(partial(objects.decode(body), self._api_version))
+
+    def item(self, body: bytes) -> bytes:
+        return self.show(body)
+
+    @property
+    def bookmark_kind(self) -> tuple[str, str]:
+        return "PartialObjectMetadata", self._api_version
+
+
+View = PlainView
+
+
+def partial(obj: objects.Object, api_version: str) -> objects.Object:
+    """The object's PartialObjectMetadata."""
+    return {"kind": "PartialObjectMetadata", "apiVersion": api_version, "metadata": obj["metadata"]}
+
+
+def ordered(obj: objects.Object) -> objects.Object:
+    """The object with kind, apiVersion and metadata first."""
+    first = {"kind": obj["kind"], "apiVersion": obj["apiVersion"], "metadata": obj["metadata"]}
+    return first | {key: value for key, value in obj.items() if key not in first}
