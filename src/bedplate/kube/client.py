@@ -34,7 +34,6 @@ Events = list[WatchEvent[Any]]
 PAGE_SIZE = 500
 # The server ends a watch after `timeout_s`; a connection that outlives that by this much is dead.
 WATCH_GRACE_S = 30.0
-# Bodies of these carry secrets or tokens and never reach a log.
 _PLAIN = WriteOptions()
 _CONFIDENTIAL = frozenset({"secrets", "tokenreviews"})
 
@@ -374,10 +373,15 @@ class Client:
         accept: str = "application/json",
         timeout_s: float | None = None,
     ) -> Response:
-        is_secret = target.path.endswith("/token") or (target.ref is not None and target.ref.plural in _CONFIDENTIAL)
+        is_secret = self._is_confidential(target)
         return await self._transport.request(
             Request(target, query or [], body, content_type, accept, timeout_s, is_secret=is_secret)
         )
+
+    @staticmethod
+    def _is_confidential(target: errors.Target) -> bool:
+        """Whether bodies of this request carry secrets or tokens, which never reach a log."""
+        return target.path.endswith("/token") or (target.ref is not None and target.ref.plural in _CONFIDENTIAL)
 
 
 def _target(
