@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bedplate.core import errors
+from bedplate.lab import processes
 
 __all__ = ["Builder", "Source", "kubernetes_module", "linker_flags", "plain_module"]
 
@@ -146,7 +147,14 @@ class Builder:
     def _run(self, command: list[str], folder: Path, what: str) -> str:
         extra = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=mod -buildvcs=false", "GOWORK": "off"}
         result = subprocess.run(
-            command, cwd=folder, env=self._environ | extra, capture_output=True, text=True, check=False, timeout=3600
+            command,
+            cwd=folder,
+            env=self._environ | extra,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=3600,
+            preexec_fn=processes.die_with_parent(os.getpid()),
         )
         if result.returncode:
             last = "\n".join((result.stderr + result.stdout).strip().splitlines()[-12:])

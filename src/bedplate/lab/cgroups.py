@@ -1,10 +1,11 @@
 """The control groups of a lab: where its processes are, and how all of them are ended.
 
-In: a lab's name. Out: one tree `bedplate-<lab>` in every hierarchy, `<node>` below it (a kubelet's cgroup root) and leaf
-groups below that. Every process of a lab starts inside its tree and cannot leave it by forking, so the kernel
+In: a lab's name. Out: one tree `bedplate-<lab>` in every hierarchy, `<node>` below it (a kubelet's cgroup root) and
+leaf groups below that. Every process of a lab starts inside its tree and cannot leave it by forking, so the kernel
 itself keeps the list of what belongs to the lab: nothing is lost when our own process is killed.
 
-Both layouts are handled: cgroup v1 (one hierarchy per controller, maybe a unified one beside them) and v2 (one for all).
+Both layouts are handled: cgroup v1 (one hierarchy per controller, maybe a unified one beside them) and v2 (one for
+all).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ __all__ = ["Tree", "hierarchies"]
 
 _ROOT = Path("/sys/fs/cgroup")
 _SETTLE_S = 0.05
+_REAP_S = 5.0
 
 
 def hierarchies(mounts: str) -> list[Path]:
@@ -73,6 +75,10 @@ class Tree:
         """The file a process writes its id into to join a leaf group."""
         return str(self._tracking / self.name / node / leaf / "cgroup.procs")
 
+    def join(self, node: str, leaf: str) -> None:
+        """Put our own process into a leaf group, before it becomes a command of the lab."""
+        Path(self.entrance(node, leaf)).write_text(str(os.getpid()))
+
     def root_of(self, node: str) -> str:
         """The cgroup root of a node's kubelet."""
         return f"/{self.name}/{node}"
@@ -92,12 +98,18 @@ class Tree:
     def kill(self, deadline_s: float = 30.0) -> None:
         """SIGKILL everything in the tree, again and again until nothing is left: what forks meanwhile dies too."""
         end = time.monotonic() + deadline_s
+        killed: set[int] = set()
         while members := self.members():
             for pid in members:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+            killed.update(members)
             if time.monotonic() > end:
                 raise errors.Unavailable(f"processes of {self.name} do not die: {members[:10]}")
+            time.sleep(_SETTLE_S)
+        # Dead, but a namespace stays until somebody has asked for the exit code: we for our children, init for orphans.
+        end = time.monotonic() + _REAP_S
+        while time.monotonic() < end and any(not _is_gone(pid) for pid in killed):
             time.sleep(_SETTLE_S)
 
     def remove(self, deadline_s: float = 10.0) -> None:
@@ -121,3 +133,9 @@ def _removed(folder: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def _is_gone(pid: int) -> bool:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+    return not Path(f"/proc/{pid}").exists()

@@ -1,12 +1,12 @@
 """Labs: make one, look at it, use it, take it down.
 
-In: options. Out: a real Kubernetes on this machine, described by a `state.Record`. The order of a start is in `up`; each step is in the module named
-there. A start that fails, is interrupted or killed leaves nothing behind (see `teardown` and `watchdog`).
+In: options. Out: a real Kubernetes on this machine, described by a `state.Record`. The order of a start is in `up`;
+each step is in the module named there. A start that fails, is interrupted or killed leaves nothing behind (see
+`teardown` and `watchdog`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import shutil
@@ -21,7 +21,7 @@ from bedplate.lab.plan import Network, Options, Plan, make_plan
 from bedplate.lab.waiting import Waiter
 from bedplate.lab.watchdog import Watchdog
 
-__all__ = ["check_machine", "down", "up"]
+__all__ = ["check_machine", "down", "gather", "up"]
 
 Report = Callable[[str], None]
 
@@ -54,12 +54,12 @@ def check_machine() -> None:
         raise errors.NotFound(f"Debian packages are missing: {packages}", hint=f"apt-get install {packages}")
 
 
-async def up(options: Options, report: Report, shelf: state.Shelf | None = None) -> state.Record:
-    """Make a lab; return when its nodes are Ready and its DNS answers."""
+async def up(
+    options: Options, programs: dict[str, Path], report: Report, shelf: state.Shelf | None = None
+) -> state.Record:
+    """Make a lab of the programs `gather` found; return when its nodes are Ready and its DNS answers."""
     check_machine()
     shelf = shelf or state.Shelf()
-    make_plan(options, [])
-    programs = await asyncio.to_thread(_gather, options, report)
     with shelf.lock(options.name, wait_s=5):
         _clear_place(options.name, shelf, report)
         record = await _claim(options, shelf)
@@ -74,7 +74,8 @@ async def up(options: Options, report: Report, shelf: state.Shelf | None = None)
                     kept = _keep_logs(folder, shelf) if isinstance(err, Exception) else None
                     teardown.remove(options.name, folder)
                 if kept is not None:
-                    raise _retell(err, folder, kept) from err
+                    # An error of ours is told once; anything else is a bug, whose trace matters.
+                    raise _retell(err, folder, kept) from (None if isinstance(err, errors.BedplateError) else err)
                 raise
     return record
 
@@ -92,7 +93,9 @@ def down(name: str, shelf: state.Shelf | None = None) -> bool:
     return True
 
 
-def _gather(options: Options, report: Report) -> dict[str, Path]:
+def gather(options: Options, report: Report) -> dict[str, Path]:
+    """The programs and images a lab needs, built where they are missing: minutes the first time, then a moment."""
+    make_plan(options, [])
     is_kubeadm = options.control_plane == "kubeadm"
     needs = kubeadm_plane.NEEDS if is_kubeadm else process_plane.NEEDS
     programs = binaries.ensure(needs, options.kubernetes, progress=report, only_exact=is_kubeadm)

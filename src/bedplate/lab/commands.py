@@ -55,5 +55,5 @@ async def run(
 
 
 def _short(command: Sequence[str]) -> str:
-    text = shlex.join(command)
+    text = " ".join(shlex.join(command).split())
     return text if len(text) <= 160 else text[:157] + "..."

@@ -1,7 +1,7 @@
 """A lab while it is being made: the things every control plane needs, in one place.
 
-In: a plan and the programs. Out: namespaces, wires, a registry and a containerd on every node, ready for Kubernetes; and
-`kubectl`. What runs on top is up to `process_plane` or `kubeadm_plane`; the order of it all is in `cluster`.
+In: a plan and the programs. Out: namespaces, wires, a registry and a containerd on every node, ready for Kubernetes;
+and `kubectl`. What runs on top is up to `process_plane` or `kubeadm_plane`; the order of it all is in `cluster`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Container images made on this machine, in a store a registry can serve.
 
-In: files (static binaries, or a program with the shared libraries it needs) and an image name. Out: blobs below `<store>/blobs` and a line in
-`<store>/refs`. No image is pulled from anywhere: the lab works without a registry.
+In: files (static binaries, or a program with the shared libraries it needs) and an image name. Out: blobs below
+`<store>/blobs` and a line in `<store>/refs`. No image is pulled from anywhere: the lab works without a registry.
 
-An image is made once per content: the key of a recipe is what goes in (names, sizes, change times), and a recipe with a known key is not
-built again. Archives written by other tools (`docker save`, OCI layouts) are taken in by `load_archive`.
+An image is made once per content: the key of a recipe is what goes in (names, sizes, change times), and a recipe with
+a known key is not built again. Archives written by other tools (`docker save`, OCI layouts) are taken in by
+`load_archive`.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Recipe:
 
 
 def full_name(name: str) -> str:
-    """The name with registry and tag, as container runtimes complete it: `busybox` is `docker.io/library/busybox:latest`."""
+    """The name as container runtimes complete it: `busybox` is `docker.io/library/busybox:latest`."""
     first, _, rest = name.partition("/")
     if not rest:
         name = f"docker.io/library/{name}"

@@ -9,6 +9,7 @@ unit, the kubelet, and calls every other one inactive (kubeadm would otherwise t
 from __future__ import annotations
 
 import asyncio
+import secrets
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from bedplate.lab import kubernetes_node, versions
 from bedplate.lab.ground import PRELOADED, Ground
 from bedplate.lab.nodes import INSIDE, Node
 from bedplate.lab.plan import NodePlan, Plan
+from bedplate.lab.processes import tail
 
 __all__ = ["NEEDS", "image_names", "init_config", "join_config", "start", "systemctl"]
 
@@ -37,7 +39,6 @@ NEEDS = (
     "kubectl",
     "coredns",
 )
-_TOKEN = "bedpla.telab0token000000"
 _FLAGS = "/etc/default/kubelet"
 # True on these nodes and of no consequence: the kernel's own settings file, and the machine's cgroup layout and swap.
 _ACCEPTED = "SystemVerification,Swap,NumCPU,Mem"
@@ -98,7 +99,7 @@ esac
 """
 
 
-def init_config(plan: Plan, this: NodePlan) -> str:
+def init_config(plan: Plan, this: NodePlan, token: str) -> str:
     """What `kubeadm init` reads: the cluster, the kubelets and kube-proxy of all nodes."""
     cluster: dict[str, Any] = {
         "apiVersion": "kubeadm.k8s.io/v1beta4",
@@ -114,7 +115,7 @@ def init_config(plan: Plan, this: NodePlan) -> str:
     init = {
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "InitConfiguration",
-        "bootstrapTokens": [{"token": _TOKEN, "ttl": "24h0m0s"}],
+        "bootstrapTokens": [{"token": token, "ttl": "24h0m0s"}],
         "localAPIEndpoint": {"advertiseAddress": this.address, "bindPort": 6443},
         "nodeRegistration": _registration(this),
     }
@@ -123,10 +124,10 @@ def init_config(plan: Plan, this: NodePlan) -> str:
     return yaml.safe_dump_all([init, cluster, kubelet, kubernetes_node.proxy_config(plan)])
 
 
-def join_config(plan: Plan, this: NodePlan) -> str:
+def join_config(plan: Plan, this: NodePlan, token: str) -> str:
     """What `kubeadm join` reads. The authority is read from the cluster: the lab's own wire is trusted."""
     discovery = {
-        "token": _TOKEN,
+        "token": token,
         "apiServerEndpoint": f"{plan.nodes[0].address}:6443",
         "unsafeSkipCAVerification": True,
     }
@@ -146,12 +147,13 @@ def _registration(this: NodePlan) -> dict[str, Any]:
 async def start(ground: Ground) -> None:
     """`kubeadm init`, then every `kubeadm join` at once, then the pod network."""
     plan = ground.plan
+    token = f"{secrets.token_hex(3)}.{secrets.token_hex(8)}"
     for this in plan.nodes:
         _prepare(ground, ground.nodes[this.name], this)
     await ground.start_containerd(PRELOADED)
     ground.report("kubeadm init")
     first = plan.nodes[0]
-    ground.first.write("/etc/kubernetes/init.yaml", init_config(plan, first))
+    ground.first.write("/etc/kubernetes/init.yaml", init_config(plan, first, token))
     await _kubeadm(ground, ground.first, "init", "--config=/etc/kubernetes/init.yaml")
     shutil.copy2(f"/proc/{ground.first.pid}/root/etc/kubernetes/admin.conf", ground.kubeconfig)
     if len(plan.nodes) == 1:
@@ -161,7 +163,7 @@ async def start(ground: Ground) -> None:
     async with asyncio.TaskGroup() as group:
         for this in plan.nodes[1:]:
             node = ground.nodes[this.name]
-            node.write("/etc/kubernetes/join.yaml", join_config(plan, this))
+            node.write("/etc/kubernetes/join.yaml", join_config(plan, this, token))
             group.create_task(_kubeadm(ground, node, "join", "--config=/etc/kubernetes/join.yaml"))
     await ground.connect_pods()
 
@@ -184,4 +186,4 @@ async def _kubeadm(ground: Ground, node: Node, *args: str) -> None:
         )
     except errors.BedplateError as err:
         log = node.logs / "kubelet.log"
-        raise errors.Terminal(f"{err}\nthe kubelet's log is {log}") from err
+        raise errors.Terminal(f"{err}\nlast lines of {log}:\n{tail(log)}") from None

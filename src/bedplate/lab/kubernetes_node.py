@@ -37,7 +37,7 @@ _ENDPOINT = "unix:///run/containerd/containerd.sock"
 
 
 def containerd_config(*, can_raise_limits: bool) -> str:
-    """containerd's configuration. Without CAP_SYS_RESOURCE no process may lower its OOM score, and runc must not try."""
+    """containerd's configuration. Without CAP_SYS_RESOURCE nobody may lower an OOM score, and runc must not try."""
     return f"""version = 2
 root = "/var/lib/containerd"
 state = "/run/containerd"

@@ -1,11 +1,11 @@
 """The wires of a lab: one switch, a cable to every node, one to this machine.
 
-In: a plan, the ids of the processes that hold the namespaces. Out: `ip -batch` texts (pure), and `in_use` to read which networks
-this machine has already.
+In: a plan, the ids of the processes that hold the namespaces. Out: `ip -batch` texts (pure), and `in_use` to read
+which networks this machine has already.
 
 The switch is a network namespace of its own with a bridge inside, so the machine's firewall never sees traffic between
-nodes, and everything vanishes with the processes in the namespaces. The machine has one interface, `bp-<lab>`, with routes
-to the nodes and pods; it forwards nothing: nodes have no way to the internet.
+nodes, and everything vanishes with the processes in the namespaces. The machine has one interface, `bp-<lab>`, with
+routes to the nodes and pods; it forwards nothing: nodes have no way to the internet.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """A node: namespaces held by one process, with folders of its own, in which programs are started.
 
-In: the lab's folder and control groups. Out: `Node` objects that start programs and run commands inside. Which programs make
-a Kubernetes node is decided in `kubernetes_node` and the control-plane modules.
+In: the lab's folder and control groups. Out: `Node` objects that start programs and run commands inside. Which
+programs make a Kubernetes node is decided in `kubernetes_node` and the control-plane modules.
 
-A node's network, mount and host-name namespaces live as long as a process is in them; the first is a sleeping one in the
-control group `<node>/init`, which is also how the node is found again later: no process id is ever read from a file.
+A node's network, mount and host-name namespaces live as long as a process is in them; the first is a sleeping one in
+the control group `<node>/init`, which is also how the node is found again later: no process id is ever read from a
+file.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ own=/run/bedplate/nodes/{name}
 mount --bind $own/var-lib /var/lib
 mount --bind $own/var-log /var/log
 mount --bind $own/opt /opt
-mkdir -p /var/lib/kubelet /var/lib/containerd /var/lib/cni /var/lib/etcd /opt/cni/bin /etc/cni/net.d /etc/kubernetes/manifests
+mkdir -p /var/lib/kubelet /var/lib/containerd /var/lib/cni /var/lib/etcd
+mkdir -p /opt/cni/bin /etc/cni/net.d /etc/kubernetes/manifests
 mount --make-rshared /
 echo {name} > /etc/hostname
 hostname {name}

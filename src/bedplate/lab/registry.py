@@ -1,8 +1,9 @@
 """A read-only image registry for the nodes of one lab.
 
-In: image stores (`images.Store` folders), an address. Out: the pull half of the OCI distribution protocol over plain HTTP.
-Every node's containerd uses it as the mirror of *all* registries and says which one it means in the query (`?ns=docker.io`), so
-`busybox`, `registry.k8s.io/pause` and images loaded by the user are found here and nothing is ever asked of the internet.
+In: image stores (`images.Store` folders), an address. Out: the pull half of the OCI distribution protocol over plain
+HTTP. Every node's containerd uses it as the mirror of *all* registries and says which one it means in the query
+(`?ns=docker.io`), so `busybox`, `registry.k8s.io/pause` and images loaded by the user are found here and nothing is
+ever asked of the internet.
 
 Run as `python -m bedplate.lab.registry ADDRESS PORT STORE…` inside the lab's switch namespace.
 """

@@ -1,8 +1,8 @@
 """The folder of a lab on disk, and who may work on it.
 
-In: a lab's name. Out: `<state>/labs/<name>` with `lab.json` (the plan and how far it got), certificates, logs and the nodes' own
-folders, where <state> is `$XDG_STATE_HOME/bedplate` or `.local/state/bedplate` in the home folder. A lock per lab keeps
-two commands from changing one lab at a time; the kernel frees it when its holder dies.
+In: a lab's name. Out: `<state>/labs/<name>` with `lab.json` (the plan and how far it got), certificates, logs and the
+nodes' own folders, where <state> is `$XDG_STATE_HOME/bedplate` or `.local/state/bedplate` in the home folder. A lock
+per lab keeps two commands from changing one lab at a time; the kernel frees it when its holder dies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Record", "Shelf", "state_folder"]
 
 
 class Record(msgspec.Struct, frozen=True):
-    """`lab.json`. `phase` is `starting` until `lab up` is through, then `ready`; `pid` is the process that started it."""
+    """`lab.json`. `phase` is `starting` until `lab up` is through, then `ready`; `pid` is that `lab up`."""
 
     phase: str
     pid: int

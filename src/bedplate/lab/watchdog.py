@@ -1,7 +1,8 @@
 """Clean up after a `lab up` that was killed.
 
-In: the read end of a pipe as standard input, held open by `lab up`. Out: nothing, when `lab up` says how it ended before it goes; when the pipe closes without
-a word (kill -9, or the machine was out of memory), the half-made lab is removed.
+In: the read end of a pipe as standard input, held open by `lab up`. Out: nothing, when `lab up` says how it ended
+before it goes; when the pipe closes without a word (kill -9, or the machine was out of memory), the half-made lab is
+removed.
 
 A process of its own, in a session of its own: what ends `lab up` from a terminal does not reach it.
 """

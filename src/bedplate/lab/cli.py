@@ -1,0 +1,240 @@
+"""The commands `bedplate lab …` and `bedplate binaries …`.
+
+In: the command line. Out: tables or JSON on standard output, progress on standard error. No decision is made here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import click
+import msgspec
+
+from bedplate.core import errors
+from bedplate.lab import binaries as found_binaries
+from bedplate.lab import cgroups, cluster, inspection, loading, state, versions
+from bedplate.lab.nodes import Node
+from bedplate.lab.plan import CONTROL_PLANES, Options
+
+__all__ = ["binaries", "lab"]
+
+T = TypeVar("T")
+
+_NAME = click.option("--name", default="lab", show_default=True, metavar="L", help="Which lab.")
+_OUTPUT = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+_REST = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+@click.group(
+    epilog="""
+\b
+Examples:
+  bedplate lab up --nodes 3                            three nodes, Kubernetes 1.35
+  bedplate lab up --name old --kubernetes 1.34         a second lab beside it
+  bedplate lab up --control-plane kubeadm --nodes 2    as kubeadm makes it
+  bedplate lab kubectl -- get pods -A
+  bedplate lab exec node-1 -- ctr -n k8s.io containers list
+  bedplate lab down
+"""
+)
+def lab() -> None:
+    """Real multi-node Kubernetes on this machine (needs root)."""
+
+
+@lab.command(
+    epilog="""
+\b
+Examples:
+  bedplate lab up --nodes 3 --link fabric0
+  bedplate lab up --node edge=10.90.0.20 --subnet 10.90.0.0/24
+  bedplate lab up --cloud-provider external --kubelet-arg --v=4
+"""
+)
+@_NAME
+@click.option("--nodes", type=click.IntRange(1, 200), metavar="N", help="How many nodes.  [default: 1]")
+@click.option("--kubernetes", default=versions.DEFAULT, show_default=True, metavar="VERSION", help="1.34, 1.35.4, …")
+@click.option("--control-plane", type=click.Choice(CONTROL_PLANES), default="process", show_default=True)
+@click.option("--node", "named", multiple=True, metavar="NAME=IP", help="A node with this name and address.")
+@click.option("--subnet", default="", metavar="CIDR", help="Network of the nodes.  [default: a free 10.77.x.0/24]")
+@click.option("--kubelet-arg", "kubelet_args", multiple=True, metavar="ARG", help="A further flag for every kubelet.")
+@click.option("--cloud-provider", type=click.Choice(["external"]), help="Nodes wait for a cloud controller manager.")
+@click.option(
+    "--link", "links", multiple=True, metavar="NAME", help="A second network; NAME is its interface in nodes."
+)
+@click.option("--timeout", "timeout_s", type=click.FloatRange(1), default=300.0, show_default=True, metavar="SECONDS")
+def up(
+    name: str,
+    nodes: int | None,
+    kubernetes: str,
+    control_plane: str,
+    named: tuple[str, ...],
+    subnet: str,
+    kubelet_args: tuple[str, ...],
+    cloud_provider: str | None,
+    links: tuple[str, ...],
+    timeout_s: float,
+) -> None:
+    """Make a lab and wait until its nodes are Ready and its DNS answers.
+
+    A start that fails or is interrupted removes everything it has made.
+    """
+    cluster.check_machine()
+    options = Options(
+        name, nodes, kubernetes, control_plane, named, subnet, kubelet_args, cloud_provider or "", links, timeout_s
+    )
+    report = _reporter()
+    programs = cluster.gather(options, report)
+    record = _run(cluster.up(options, programs, report))
+    folder = state.Shelf().folder(name)
+    report(f"lab {name!r} is ready: {len(record.plan.nodes)} nodes, Kubernetes {record.plan.kubernetes}")
+    click.echo(f"export KUBECONFIG={folder / 'admin.kubeconfig'}")
+
+
+@lab.command()
+@_NAME
+@_OUTPUT
+def status(name: str, output: str) -> None:
+    """Show a lab: its nodes, the programs on them, where its files are."""
+    found = _run(inspection.inspect(name, state.Shelf()))
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(found)))
+        return
+    for key in ("name", "phase", "kubernetes", "control_plane", "subnet", "pod_cidr", "api", "kubeconfig", "logs"):
+        click.echo(f"{key.replace('_', ' ') + ':':<15}{getattr(found, key)}")
+    rows = [[node.name, node.address, node.condition, " ".join(node.programs)] for node in found.nodes]
+    _table(["NODE", "ADDRESS", "STATE", "PROGRAMS"], rows)
+
+
+@lab.command("list")
+@_OUTPUT
+def list_labs(output: str) -> None:
+    """List the labs of this user."""
+    rows = inspection.summaries(state.Shelf())
+    if output == "json":
+        click.echo(json.dumps(rows, indent=2))
+        return
+    _table(["NAME", "PHASE", "KUBERNETES", "CONTROL PLANE", "NODES", "SUBNET"], [list(row.values()) for row in rows])
+
+
+@lab.command(context_settings=_REST, epilog="Example: bedplate lab kubectl -- get nodes -o wide")
+@_NAME
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def kubectl(name: str, arguments: tuple[str, ...]) -> NoReturn:
+    """Run kubectl as the lab's administrator."""
+    shelf = state.Shelf()
+    shelf.need(name)
+    folder = shelf.folder(name)
+    environ = os.environ | {"KUBECONFIG": str(folder / "admin.kubeconfig")}
+    os.execve(folder / "bin" / "kubectl", ["kubectl", *arguments], environ)
+
+
+@lab.command("exec", context_settings=_REST, epilog="Example: bedplate lab exec node-1 -- ip route")
+@_NAME
+@click.argument("node")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def execute(name: str, node: str, command: tuple[str, ...]) -> NoReturn:
+    """Run a command on a node, in its namespaces."""
+    shelf = state.Shelf()
+    record = shelf.need(name)
+    if node not in {each.name for each in record.plan.nodes}:
+        raise errors.NotFound(
+            f"lab {name!r} has no node {node!r}", hint="nodes: " + ", ".join(each.name for each in record.plan.nodes)
+        )
+    tree = cgroups.Tree(name)
+    inside = Node(node, shelf.folder(name), tree)
+    line = inside.enter(command[1:] if command[0] == "--" else command)
+    tree.join(node, "system")
+    os.execvpe(line[0], line, inside.environ())
+
+
+@lab.command("load-image", epilog="Example: docker save shop:1.0 -o shop.tar && bedplate lab load-image shop.tar")
+@_NAME
+@click.argument("archive", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def load_image(name: str, archive: Path) -> None:
+    """Bring an image archive (docker save, OCI) to every node and to the lab's registry."""
+    for image in _run(loading.load_image(name, archive, state.Shelf(), _reporter())):
+        click.echo(image)
+
+
+@lab.command()
+@_NAME
+def down(name: str) -> None:
+    """Take a lab down and remove all of it. Doing it twice is fine."""
+    if cluster.down(name):
+        click.echo(f"lab {name!r} is gone", err=True)
+    else:
+        click.echo(f"there was no lab {name!r}", err=True)
+
+
+@click.group(epilog="Example: bedplate binaries get kube-apiserver etcd kubectl --kubernetes 1.34")
+def binaries() -> None:
+    """Kubernetes programs: from KUBEBUILDER_ASSETS, the cache, the PATH, or built with Go."""
+
+
+@binaries.command("get")
+@click.argument("programs", nargs=-1, required=True)
+@click.option("--kubernetes", default=versions.DEFAULT, show_default=True, metavar="VERSION")
+@_OUTPUT
+def get_binaries(programs: tuple[str, ...], kubernetes: str, output: str) -> None:
+    """Find the programs, building those that are missing, and print their paths."""
+    found = found_binaries.ensure(programs, kubernetes, progress=_reporter())
+    if output == "json":
+        click.echo(json.dumps({name: str(path) for name, path in found.items()}, indent=2))
+    else:
+        for path in found.values():
+            click.echo(path)
+
+
+@binaries.command("list")
+@_OUTPUT
+def list_binaries(output: str) -> None:
+    """List what the cache has."""
+    rows = [
+        {"program": path.name, "version": path.parent.parent.name, "path": str(path)}
+        for path in sorted(found_binaries.cache_folder().glob("*/v*/bin/*"))
+        if path.name in found_binaries.PROGRAMS
+    ]
+    if output == "json":
+        click.echo(json.dumps(rows, indent=2))
+    else:
+        _table(["PROGRAM", "VERSION", "PATH"], [list(row.values()) for row in rows])
+
+
+def _reporter() -> Callable[[str], None]:
+    start = time.monotonic()
+
+    def report(line: str) -> None:
+        click.echo(f"{time.monotonic() - start:6.1f}s  {line}", err=True)
+
+    return report
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Run to the end; SIGTERM and SIGHUP interrupt as Ctrl-C does, so that all three clean up."""
+
+    async def main() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, task.cancel)
+        return await work
+
+    try:
+        return asyncio.run(main())
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        click.echo("interrupted: everything made so far has been removed", err=True)
+        sys.exit(130)
+
+
+def _table(titles: list[str], rows: list[list[str]]) -> None:
+    widths = [max(len(row[column]) for row in [titles, *rows]) for column in range(len(titles))]
+    for row in [titles, *rows]:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
