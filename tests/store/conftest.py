@@ -3,36 +3,73 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import AsyncIterator
+import uuid
+from collections.abc import AsyncIterator, Iterator
 from typing import Protocol
 
 import pytest
+from tests.store import etcd_cluster
 
+from bedplate.store.etcd import EtcdOptions, EtcdStore
 from bedplate.store.interface import Store
 from bedplate.store.sqlite import SqliteStore
 
 
 class Backend(Protocol):
-    """Opens a store; opened again, it finds what it held before."""
+    """Opens a store; opened again, it finds what it held before. `fresh` is one that holds nothing."""
 
     name: str
 
     def open(self) -> Store: ...
+
+    def fresh(self) -> Backend: ...
 
 
 class SqliteBackend:
     name = "sqlite"
 
     def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
         self.path = folder / "store.db"
 
     def open(self) -> Store:
         return SqliteStore(self.path, history_s=None)
 
+    def fresh(self) -> Backend:
+        return SqliteBackend(self._folder / uuid.uuid4().hex)
 
-@pytest.fixture(params=["sqlite"])
+
+class EtcdBackend:
+    name = "etcd"
+
+    def __init__(self, endpoints: list[str]) -> None:
+        self._endpoints = endpoints
+        self._prefix = f"/{uuid.uuid4().hex}"
+
+    def open(self) -> Store:
+        return EtcdStore(EtcdOptions(self._endpoints, prefix=self._prefix))
+
+    def fresh(self) -> Backend:
+        return EtcdBackend(self._endpoints)
+
+
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[etcd_cluster.Cluster]:
+    """One etcd for the session; every test has a prefix of its own in it."""
+    try:
+        cluster = etcd_cluster.Cluster(tmp_path_factory.mktemp("etcd"), arguments=("--unsafe-no-fsync",))
+    except etcd_cluster.Missing as missing:
+        pytest.skip(str(missing))
+    with cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["sqlite", "etcd"])
 def backend(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Backend:
-    return SqliteBackend(tmp_path)
+    if request.param == "sqlite":
+        return SqliteBackend(tmp_path)
+    cluster: etcd_cluster.Cluster = request.getfixturevalue("etcd")
+    return EtcdBackend(cluster.endpoints)
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""Messages of etcd's v3 API, made from `proto/etcd/bedplate_etcd.proto` by `proto/etcd/generate`, never by hand."""
