@@ -86,6 +86,10 @@ class Connection:
         self._members: list[_Member] = []
         self._current = 0
         self._token = ""
+        self._is_closing = False
+        self._in_flight = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
 
     async def open(self) -> None:
         """Make the channels and sign in. Raises when no member answers in time."""
@@ -101,12 +105,27 @@ class Connection:
             await self._sign_in()
 
     async def close(self) -> None:
+        """Let requests under way come to their end, which their timeout bounds, and close the channels."""
+        self._is_closing = True
+        await self._quiet.wait()
         members, self._members = self._members, []
         for member in members:
             await member.channel.close(None)
 
     async def ask(self, method: str, request: Message, answer: type[_R], *, writes: bool = False) -> _R:
         """One request with one answer, moving to other members where that is safe. Raises `Failed` and our errors."""
+        if self._is_closing:
+            raise errors.Unavailable("the connection to etcd is closed")
+        self._in_flight += 1
+        self._quiet.clear()
+        try:
+            return await self._ask(method, request, answer, writes=writes)
+        finally:
+            self._in_flight -= 1
+            if not self._in_flight:
+                self._quiet.set()
+
+    async def _ask(self, method: str, request: Message, answer: type[_R], *, writes: bool) -> _R:
         deadline = self._clock.monotonic() + self._options.timeout_s
         backoff = Backoff(first_s=0.05, cap_s=1.0, rng=self._rng)
         signed_in = False
