@@ -1,7 +1,8 @@
 """Label and field selectors: text to a predicate.
 
-In: the texts of the query parameters. Out: functions on labels and on objects, and the normal form by which equal selectors are
-recognised. Raises ValueError with the fault. Which fields a kind can be selected by is told by the caller.
+In: the texts of the query parameters. Out: functions on labels and on objects, and the normal form by which equal
+selectors are recognised. Raises ValueError with the fault. Which fields a kind can be selected by is told by the
+caller.
 """
 
 from __future__ import annotations
@@ -71,16 +72,6 @@ def label_predicate(requirements: Sequence[Requirement]) -> LabelPredicate | Non
     if len(requirements) == 1:
         return requirements[0].matches
     return lambda labels: all(requirement.matches(labels) for requirement in requirements)
-
-
-def of_label_selector(selector: Mapping[str, Any]) -> LabelPredicate:
-    """The predicate of a `LabelSelector` object (matchLabels, matchExpressions); an empty one matches everything."""
-    operators = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
-    terms = [Requirement(key, "=", (value,)) for key, value in (selector.get("matchLabels") or {}).items()]
-    for term in selector.get("matchExpressions") or ():
-        operator = operators.get(term.get("operator", ""), "in")
-        terms.append(Requirement(term.get("key", ""), operator, tuple(term.get("values") or ())))
-    return label_predicate(terms) or (lambda _labels: True)
 
 
 class _LabelParser:

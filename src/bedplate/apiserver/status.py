@@ -1,7 +1,9 @@
-"""Refusals as Kubernetes states them: `StatusError` with code, reason, message and details, and the constructors for each.
+"""Refusals as Kubernetes states them: `StatusError` with code, reason, message and details, and the constructors for
+each.
 
-In: what went wrong, named by resource and object. Out: an exception that the pipeline turns into a `Status` answer. Texts
-are those of the real API server, because clients and people match on them. Nothing here decides whether to refuse.
+In: what went wrong, named by resource and object. Out: an exception that the pipeline turns into a `Status` answer.
+Texts are those of the real API server, because clients and people match on them. Nothing here decides whether to
+refuse.
 """
 
 from __future__ import annotations
@@ -82,24 +84,20 @@ class FieldProblem(NamedTuple):
         return cls("FieldValueRequired", field, "Required value" + (f": {detail}" if detail else ""))
 
     @classmethod
-    def invalid(resource: kinds.Resource, name: str, problems: Sequence[FieldProblem]) -> StatusError:
-    """422 with every problem. `resource` gives group and kind."""
-    return invalid_kind(resource.group, resource.kind, name, problems)
+    def invalid(cls, field: str, value: Any, detail: str) -> FieldProblem:
+        return cls("FieldValueInvalid", field, f"Invalid value: {_shown(value)}: {detail}")
 
+    @classmethod
+    def type_invalid(cls, field: str, value: Any, detail: str) -> FieldProblem:
+        return cls("FieldValueTypeInvalid", field, f"Invalid value: {_shown(value)}: {detail}")
 
-def invalid_kind(group: str, kind: str, name: str, problems: Sequence[FieldProblem]) -> StatusError:
-    """422 for a kind that is no resource (options), or that is known by its name only."""
-    texts = list(dict.fromkeys(str(problem) for problem in problems))
-    summary = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    details: dict[str, Any] = {"name": name} if name else {}
-    if group:
-        details["group"] = group
-    causes = [{"reason": found.reason, "message": found.message, "field": found.field} for found in problems]
-    text = f'{kind}.{group} "{name}" is invalid: {summary}' if group else f'{kind} "{name}" is invalid: {summary}'
-    return StatusError(422, "Invalid", text, details=details | {"kind": kind, "causes": causes})
+    @classmethod
+    def not_supported(cls, field: str, value: Any, allowed: Iterable[str]) -> FieldProblem:
+        names = ", ".join(f'"{name}"' for name in sorted(allowed))
+        return cls("FieldValueNotSupported", field, f"Unsupported value: {_shown(value)}: supported values: {names}")
 
-
-def forbidden(cls, field: str, detail: str) -> FieldProblem:
+    @classmethod
+    def forbidden(cls, field: str, detail: str) -> FieldProblem:
         return cls("FieldValueForbidden", field, f"Forbidden: {detail}")
 
     @classmethod
@@ -150,19 +148,19 @@ def conflict(resource: kinds.Resource, name: str, why: str = "") -> StatusError:
 
 def invalid(resource: kinds.Resource, name: str, problems: Sequence[FieldProblem]) -> StatusError:
     """422 with every problem. `resource` gives group and kind."""
-    texts = [str(problem) for problem in problems]
-    kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+    return invalid_kind(resource.group, resource.kind, name, problems)
+
+
+def invalid_kind(group: str, kind: str, name: str, problems: Sequence[FieldProblem]) -> StatusError:
+    """422 for a kind that is no resource (options), or that is known by its name only."""
+    texts = list(dict.fromkeys(str(problem) for problem in problems))
     summary = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    details = {"name": name} if name else {}
-    if resource.group:
-        details["group"] = resource.group
+    details: dict[str, Any] = {"name": name} if name else {}
+    if group:
+        details["group"] = group
     causes = [{"reason": found.reason, "message": found.message, "field": found.field} for found in problems]
-    return StatusError(
-        422,
-        "Invalid",
-        f'{kind} "{name}" is invalid: {summary}',
-        details=details | {"kind": resource.kind, "causes": causes},
-    )
+    text = f'{kind}.{group} "{name}" is invalid: {summary}' if group else f'{kind} "{name}" is invalid: {summary}'
+    return StatusError(422, "Invalid", text, details=details | {"kind": kind, "causes": causes})
 
 
 def forbidden(resource: kinds.Resource | None, name: str, why: str) -> StatusError:
