@@ -50,7 +50,8 @@ class Reply:
     def expect(self, *statuses: int) -> Json:
         """The JSON of the answer; fails with the whole answer when the status is none of these."""
         assert self.status in statuses, f"status {self.status}, wanted {statuses}: {self.body[:2000]!r}"
-        return self.json if self.body else None
+        is_json = self.headers.get("Content-Type", "").startswith(JSON)
+        return self.json if self.body and is_json else None
 
     def fails(self, code: int, reason: str | None) -> Json:
         """The Status object of a refusal with this code and reason."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import uuid
 from typing import Any
 
@@ -162,11 +163,24 @@ def custom_kind(definition: Json) -> CustomKind:
     )
 
 
-async def install(api: http.Api, schema: Json = None, **options: Any) -> CustomKind:
-    """Create a CRD and wait until every served version answers."""
-    kind = custom_kind(await api.create(CRDS, crd(schema, **options)))
-    await serving(api, kind)
-    return kind
+_installed: dict[tuple[str, str], CustomKind] = {}
+
+
+async def install(api: http.Api, schema: Json = None, *, fresh: bool = False, **options: Any) -> CustomKind:
+    """A custom kind of this schema that answers in every served version.
+
+    Tests share kinds of the same definition (a real server holds the first create of a new kind back for two seconds); a test that
+    changes or deletes the definition asks for a fresh one.
+    """
+    definition = crd(schema, **options)
+    key = (api.server.url, json.dumps({**definition["spec"], "group": options.get("group", "")}))
+    if fresh or key not in _installed:
+        kind = custom_kind(await api.create(CRDS, definition))
+        await serving(api, kind)
+        if fresh:
+            return kind
+        _installed[key] = kind
+    return _installed[key]
 
 
 async def serving(api: http.Api, kind: CustomKind) -> None:
