@@ -1,0 +1,27 @@
+"""One set of metrics per registry.
+
+In: a prometheus registry and a class whose constructor registers its metrics. Out: the one instance for that registry,
+so that any number of queues, clients and controllers may share a registry without registering a name twice.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from prometheus_client import CollectorRegistry
+
+__all__ = ["shared"]
+
+M = TypeVar("M")
+_known: weakref.WeakKeyDictionary[CollectorRegistry, dict[Any, Any]] = weakref.WeakKeyDictionary()
+
+
+def shared(registry: CollectorRegistry, factory: Callable[[CollectorRegistry], M]) -> M:
+    """The instance of `factory` that belongs to `registry`, made on first use."""
+    instances = _known.setdefault(registry, {})
+    if factory not in instances:
+        instances[factory] = factory(registry)
+    found: M = instances[factory]
+    return found

@@ -1,0 +1,235 @@
+"""Kubernetes Events for people: what a program decided about an object, told once and then counted.
+
+In: `recorder.event(object, type, reason, message)`, which never waits. Out: Event objects, written by one background
+task. The same event again only raises its count; more than ten that differ only in their words become one "combined"
+event; an object that causes a flood is silenced for a while. `correlate` decides all that and is pure but for the
+memory it is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from bedplate.api import meta, objects
+from bedplate.api.resources import EVENTS, ResourceRef
+from bedplate.core import clock, errors, logging
+from bedplate.kube import errors as kube_errors
+from bedplate.kube.client import Client
+
+__all__ = ["Correlator", "EventRecorder", "Happening", "reference"]
+
+log = logging.get_logger("runtime.events")
+NORMAL, WARNING = "Normal", "Warning"
+SIMILAR_LIMIT, SIMILAR_WINDOW_S = 10, 600.0
+SPAM_BURST, SPAM_REFILL_S = 25, 300.0
+REMEMBERED = 4096
+QUEUE_SIZE = 1000
+TRIES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One thing to tell, about one object."""
+
+    regarding: meta.ObjectReference
+    type: str
+    reason: str
+    message: str
+
+
+def reference(ref: ResourceRef[Any], obj: Any) -> meta.ObjectReference:
+    """The reference of an object, model or raw, for its events."""
+    return meta.ObjectReference(
+        api_version=ref.api_version,
+        kind=ref.kind,
+        name=objects.name_of(obj),
+        namespace=objects.namespace_of(obj),
+        uid=objects.uid_of(obj),
+        resource_version=objects.resource_version_of(obj),
+    )
+
+
+@dataclass(slots=True)
+class _Similar:
+    messages: set[str] = field(default_factory=set)
+    last: float = 0.0
+
+
+@dataclass(slots=True)
+class _Known:
+    name: str
+    count: int
+    first: datetime
+
+
+@dataclass(slots=True)
+class _Bucket:
+    tokens: float = float(SPAM_BURST)
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to write: a new event (count 1) or the next count of a known one."""
+
+    happening: Happening
+    name: str
+    count: int
+    first: datetime
+    last: datetime
+
+
+class Correlator:
+    """Remembers what was told, and decides what to do with the next happening."""
+
+    def __init__(self) -> None:
+        self._similar: OrderedDict[Any, _Similar] = OrderedDict()
+        self._known: OrderedDict[Any, _Known] = OrderedDict()
+        self._buckets: OrderedDict[Any, _Bucket] = OrderedDict()
+
+    def correlate(self, one: Happening, monotonic: float, wall: datetime) -> Decision | None:
+        """The event to write, or None when its object has caused too many."""
+        about = one.regarding
+        # Not the resourceVersion: the same thing about a newer state of the object is still the same.
+        group = (about.kind, about.namespace, about.name, about.uid, one.type, one.reason)
+        similar = _touch(self._similar, group, _Similar)
+        if monotonic - similar.last > SIMILAR_WINDOW_S:
+            similar.messages.clear()
+        similar.last = monotonic
+        similar.messages.add(one.message)
+        if len(similar.messages) > SIMILAR_LIMIT:
+            similar.messages.pop()
+            one = Happening(one.regarding, one.type, one.reason, "(combined from similar events): " + one.message)
+            key: Any = group
+        else:
+            key = (*group, one.message)
+        if not self._may_write(one.regarding, monotonic):
+            return None
+        known = self._known.get(key)
+        if known is None:
+            name = f"{one.regarding.name}.{int(wall.timestamp() * 1e9):x}"
+            known = _touch(self._known, key, lambda: _Known(name, 0, wall))
+        self._known.move_to_end(key)
+        known.count += 1
+        return Decision(one, known.name, known.count, known.first, wall)
+
+    def forget(self, name: str) -> None:
+        """An event of that name is gone from the server: tell it as a new one next time."""
+        for key, known in list(self._known.items()):
+            if known.name == name:
+                del self._known[key]
+
+    def _may_write(self, regarding: meta.ObjectReference, now: float) -> bool:
+        bucket = _touch(self._buckets, (regarding.kind, regarding.namespace, regarding.name), lambda: _Bucket(at=now))
+        bucket.tokens = min(float(SPAM_BURST), bucket.tokens + (now - bucket.at) / SPAM_REFILL_S)
+        bucket.at = now
+        if bucket.tokens < 1:
+            return False
+        bucket.tokens -= 1
+        return True
+
+
+def _touch(memory: OrderedDict[Any, Any], key: Any, make: Any) -> Any:
+    if key not in memory:
+        memory[key] = make()
+        if len(memory) > REMEMBERED:
+            memory.popitem(last=False)
+    memory.move_to_end(key)
+    return memory[key]
+
+
+class EventRecorder:
+    """Takes happenings and writes Events in the background. Run `run()` beside the controllers."""
+
+    def __init__(self, client: Client, component: str, *, host: str = "", time: clock.Clock | None = None) -> None:
+        self._client = client
+        self._source = {"component": component, **({"host": host} if host else {})}
+        self._time = time if time is not None else clock.SystemClock()
+        self._queue: asyncio.Queue[Decision] = asyncio.Queue(QUEUE_SIZE)
+        self._correlator = Correlator()
+        self.dropped = 0
+
+    def event(self, regarding: meta.ObjectReference, type: str, reason: str, message: str) -> None:
+        """Tell it; returns at once. When the server cannot keep up, events are dropped and counted, nothing waits."""
+        happening = Happening(regarding, type, reason, message[:1024])
+        decision = self._correlator.correlate(happening, self._time.monotonic(), self._time.now())
+        if decision is None:
+            log.v(4).info("events.silenced", object=regarding.name, reason=reason)
+            return
+        try:
+            self._queue.put_nowait(decision)
+        except asyncio.QueueFull:
+            self.dropped += 1
+            log.warning("events.dropped", reason=reason, object=regarding.name, dropped=self.dropped)
+
+    async def run(self) -> None:
+        """Write events until cancelled."""
+        while True:
+            decision = await self._queue.get()
+            try:
+                await self._write(decision)
+            finally:
+                self._queue.task_done()
+
+    async def drain(self, timeout_s: float = 2.0) -> None:
+        """Give events in hand a moment to be written; for a clean stop."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._queue.join()
+        except TimeoutError:
+            log.v(2).info("events.left_behind", count=self._queue.qsize())
+
+    async def _write(self, decision: Decision) -> None:
+        for attempt in range(TRIES):
+            try:
+                await self._send(decision)
+                return
+            except errors.Terminal as err:
+                log.warning("events.refused", name=decision.name, error=str(err))
+                return
+            except errors.Retryable as err:
+                log.v(2).info("events.retry", name=decision.name, attempt=attempt + 1, error=str(err))
+                await self._time.sleep(min(10.0, 0.1 * 2**attempt))
+        log.warning("events.gave_up", name=decision.name, tries=TRIES)
+
+    async def _send(self, decision: Decision) -> None:
+        namespace = decision.happening.regarding.namespace or "default"
+        if decision.count > 1:
+            change = {"count": decision.count, "lastTimestamp": clock.rfc3339(decision.last)}
+            change["message"] = decision.happening.message
+            try:
+                await self._client.patch(EVENTS.raw(), decision.name, change, namespace)
+                return
+            except kube_errors.NotFound:
+                # It expired on the server; write it anew.
+                self._correlator.forget(decision.name)
+        await self._client.create(EVENTS.raw(), _event(decision, namespace, self._source), namespace)
+
+
+def _event(decision: Decision, namespace: str, source: dict[str, str]) -> dict[str, Any]:
+    about = decision.happening.regarding
+    involved = {
+        "apiVersion": about.api_version,
+        "kind": about.kind,
+        "name": about.name,
+        "namespace": about.namespace,
+        "uid": about.uid,
+        "resourceVersion": about.resource_version,
+    }
+    return {
+        "metadata": {"name": decision.name, "namespace": namespace},
+        "involvedObject": {key: value for key, value in involved.items() if value},
+        "type": decision.happening.type,
+        "reason": decision.happening.reason,
+        "message": decision.happening.message,
+        "source": source,
+        "reportingComponent": source["component"],
+        "reportingInstance": source.get("host", ""),
+        "count": decision.count,
+        "firstTimestamp": clock.rfc3339(decision.first),
+        "lastTimestamp": clock.rfc3339(decision.last),
+    }

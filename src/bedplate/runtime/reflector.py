@@ -1,0 +1,213 @@
+"""Keeps a cache equal to the server: list, watch, and what to do when either fails.
+
+In: a client's `list` and `watch_batches`. Out: calls on a `Cache`. The states are values, and `following` is the whole
+of the state machine:
+
+    Listing ── listed ──▶ Watching ── ended by the server ──▶ Watching (from the last version)
+       ▲  │                  │  │
+       │  └─ failed ─▶ Waiting  └─ failed ─▶ Waiting ─▶ Watching (from the last version)
+       └──────── expired (410) ─────────────┘
+
+A relist after 410 replaces the cache in one step. Waits grow with jitter and are reset by progress, so a server that
+accepts a watch and drops it at once is not hammered. An error never empties the cache: absence must be listed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from bedplate.api import objects
+from bedplate.api.resources import ResourceRef
+from bedplate.core import backoff, clock, errors, logging
+from bedplate.kube import errors as kube_errors
+from bedplate.kube.client import ListResult
+from bedplate.kube.codec import WatchEvent
+from bedplate.runtime.cache import Cache
+
+__all__ = ["Ended", "Expired", "Failed", "Listed", "Listing", "Reflector", "Source", "Waiting", "Watching", "following"]
+
+T = TypeVar("T")
+# `list` is a verb inside the classes below, so its types are named out here.
+Batch = list[WatchEvent[Any]]
+log = logging.get_logger("runtime.reflector")
+# A watch that lived this long was healthy: its end is no reason to wait.
+_HEALTHY_WATCH_S = 5.0
+
+
+class Source(Protocol):
+    """The part of `kube.Client` a reflector needs."""
+
+    async def list(
+        self, ref: ResourceRef[T], namespace: str | None = None, *, label_selector: str = "", field_selector: str = ""
+    ) -> ListResult[T]: ...
+
+    def watch_batches(
+        self,
+        ref: ResourceRef[T],
+        namespace: str | None = None,
+        *,
+        resource_version: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> AsyncGenerator[Batch, None]: ...
+
+
+# States
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The cache is to be filled, or filled anew, from a complete list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """The cache is complete as of `version`; changes after it are being streamed."""
+
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Something failed; after the backoff, go on in `then`."""
+
+    then: Listing | Watching
+
+
+State = Listing | Watching | Waiting
+
+# What can happen in a state
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The server closed the watch as it does every few minutes; `version` is the last one seen."""
+
+    version: str
+    was_healthy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The server no longer has the history from our version on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """No answer, or a wrong one; `version` is the last one seen (empty while listing)."""
+
+    version: str
+
+
+Outcome = Listed | Ended | Expired | Failed
+
+
+def following(state: State, outcome: Outcome | None) -> State:
+    """The state after `outcome` (None: a wait is over)."""
+    match state, outcome:
+        case Waiting(then), None:
+            return then
+        case Listing(), Listed(version):
+            return Watching(version)
+        case Listing(), Expired() | Failed():
+            return Waiting(Listing())
+        case Watching(), Ended(version, was_healthy):
+            return Watching(version) if was_healthy else Waiting(Watching(version))
+        case Watching(), Expired():
+            return Listing()
+        case Watching(), Failed(version):
+            return Waiting(Watching(version))
+    raise AssertionError(f"{outcome} cannot happen in {state}")
+
+
+class Reflector(Generic[T]):
+    """Runs the state machine for one resource (in one namespace, below one selector)."""
+
+    def __init__(
+        self,
+        source: Source,
+        ref: ResourceRef[T],
+        cache: Cache[T],
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        time: clock.Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._source = source
+        self._ref = ref
+        self._cache = cache
+        self._namespace = namespace
+        self._selectors = {"label_selector": label_selector, "field_selector": field_selector}
+        self._time = time if time is not None else clock.SystemClock()
+        self._backoff = backoff.Backoff(first_s=0.8, cap_s=30, rng=rng if rng is not None else random.Random())
+        self._log = log.bind(resource=str(ref))
+        self.state: State = Listing()
+        self.relists = 0
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        while True:
+            self.state = following(self.state, await self._step())
+
+    async def _step(self) -> Outcome | None:
+        match self.state:
+            case Listing():
+                return await self._list()
+            case Watching(version):
+                return await self._watch(version)
+            case Waiting():
+                await self._time.sleep(self._backoff.next())
+                return None
+
+    async def _list(self) -> Outcome:
+        try:
+            found = await self._source.list(self._ref, self._namespace, **self._selectors)
+        except kube_errors.Expired:
+            return Expired()
+        except errors.BedplateError as err:
+            self._log.warning("reflector.list_failed", error=str(err), tries=self._backoff.failures + 1)
+            return Failed("")
+        self.relists += 1
+        self._cache.replace(found.items, found.resource_version)
+        self._log.v(4).info("reflector.listed", objects=len(found.items), version=found.resource_version)
+        return Listed(found.resource_version)
+
+    async def _watch(self, version: str) -> Outcome:
+        started = self._time.monotonic()
+        watch = self._source.watch_batches(self._ref, self._namespace, resource_version=version, **self._selectors)
+        try:
+            async with aclosing(watch) as batches:
+                async for batch in batches:
+                    for event in batch:
+                        version = self._take(event, version)
+                    self._backoff.reset()
+        except kube_errors.Expired:
+            self._log.v(2).info("reflector.expired", version=version)
+            return Expired()
+        except errors.BedplateError as err:
+            self._log.warning("reflector.watch_failed", error=str(err), version=version)
+            return Failed(version)
+        return Ended(version, self._time.monotonic() - started >= _HEALTHY_WATCH_S)
+
+    def _take(self, event: WatchEvent[Any], version: str) -> str:
+        """Carry out one event; the version up to which the cache now stands."""
+        seen: str = objects.resource_version_of(event.object) or version
+        match event.type:
+            case "ADDED" | "MODIFIED":
+                self._cache.put(event.object, seen)
+            case "DELETED":
+                self._cache.remove(event.object, seen)
+            case "BOOKMARK":
+                self._cache.resource_version = seen
+        return seen

@@ -1,0 +1,1 @@
+"""HTTPS serving shared by all programs: health, readiness, metrics, behind TLS and delegated authentication."""
