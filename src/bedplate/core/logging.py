@@ -103,4 +103,5 @@ def configure(options: LogOptions, stream: TextIO | None = None) -> None:
 
 def get_logger(name: str, **values: object) -> Logger:
     """A logger whose lines carry `logger=name` and the given values."""
-    return Logger(structlog.get_logger().bind(logger=name, **values))
+    # Not `.bind(...)`: it would freeze the configuration of this moment, and a module makes its logger before `configure`.
+    return Logger(structlog.get_logger(logger=name, **values))
