@@ -31,46 +31,51 @@ class LogOptions:
 class Logger:
     """A thin wrapper over structlog that adds Kubernetes verbosity levels."""
 
-    __slots__ = ("_inner",)
+    __slots__ = ("_values",)
 
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
+    def __init__(self, values: dict[str, object]) -> None:
+        self._values = values
 
     def bind(self, **values: object) -> Logger:
         """A logger that adds these values to every line."""
-        return Logger(self._inner.bind(**values))
+        return Logger({**self._values, **values})
 
     def v(self, level: int) -> Logger:
         """This logger, or one that is silent when the program runs below that verbosity."""
         return self if level <= _state["verbosity"] else _SILENT
 
     def debug(self, event: str, **values: object) -> None:
-        self.v(4)._inner.debug(event, **values)
+        self.v(4)._write("debug", event, values)
 
     def info(self, event: str, **values: object) -> None:
-        self._inner.info(event, **values)
+        self._write("info", event, values)
 
     def warning(self, event: str, **values: object) -> None:
-        self._inner.warning(event, **values)
+        self._write("warning", event, values)
 
     def error(self, event: str, **values: object) -> None:
-        self._inner.error(event, **values)
+        self._write("error", event, values)
 
     def exception(self, event: str, **values: object) -> None:
         """An error with the traceback of the exception being handled: for bugs, not for expected failures."""
-        self._inner.error(event, exc_info=True, **values)
+        self._write("error", event, {"exc_info": True, **values})
+
+    def _write(self, method: str, event: str, values: dict[str, object]) -> None:
+        # structlog is asked anew for every line: a module makes its logger at import, before `configure` is called.
+        getattr(structlog.get_logger(), method)(event, **{**self._values, **values})
 
 
-class _Silent:
-    def __getattr__(self, _name: str) -> Any:
-        return self._ignore
+class _Silent(Logger):
+    __slots__ = ()
 
-    @staticmethod
-    def _ignore(*_args: object, **_values: object) -> None:
+    def bind(self, **values: object) -> Logger:
+        return self
+
+    def _write(self, method: str, event: str, values: dict[str, object]) -> None:
         return None
 
 
-_SILENT = Logger(_Silent())
+_SILENT = _Silent({})
 
 
 def verbosity() -> int:
@@ -103,5 +108,4 @@ def configure(options: LogOptions, stream: TextIO | None = None) -> None:
 
 def get_logger(name: str, **values: object) -> Logger:
     """A logger whose lines carry `logger=name` and the given values."""
-    # Not `.bind(...)`: it would freeze the configuration of this moment, and a module makes its logger before `configure`.
-    return Logger(structlog.get_logger(logger=name, **values))
+    return Logger({"logger": name, **values})
