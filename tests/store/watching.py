@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
-from bedplate.store.interface import Event
+from bedplate.store.interface import Event, Watch
 
 DEADLINE_S = 60.0
 
 
-async def take(watch: AsyncIterator[list[Event]], count: int) -> list[Event]:
+async def take(watch: Watch, count: int) -> list[Event]:
     """The next events, at least `count` of them; fails if they do not come."""
     found: list[Event] = []
     try:
@@ -27,7 +26,7 @@ async def take(watch: AsyncIterator[list[Event]], count: int) -> list[Event]:
     return found
 
 
-async def take_until(watch: AsyncIterator[list[Event]], revision: int) -> list[Event]:
+async def take_until(watch: Watch, revision: int) -> list[Event]:
     """All events up to one at `revision` or later."""
     found: list[Event] = []
     while not found or found[-1].revision < revision:

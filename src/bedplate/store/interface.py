@@ -9,7 +9,7 @@ watcher sees is durable. History stays readable (`revision=` on reads, `after=` 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from bedplate.core import errors
 
@@ -27,6 +27,8 @@ __all__ = [
     "Put",
     "Store",
     "StoreFull",
+    "Syncing",
+    "Watch",
 ]
 
 
@@ -115,6 +117,22 @@ class OutcomeUnknown(errors.Unavailable):
     """The commit may or may not have been written: read its keys before deciding again. It was not repeated."""
 
 
+class Watch(Protocol):
+    """Batches of events, read with `async for`. A cancelled read loses nothing: the next one goes on where it was.
+
+    It ends only by an error: `Compacted`, or `Unavailable` once the store is closed. Lost connections are its own
+    affair. One task reads it at a time.
+    """
+
+    def __aiter__(self) -> AsyncIterator[Batch]: ...
+
+    async def __anext__(self) -> Batch: ...
+
+    async def aclose(self) -> None:
+        """Give back what the watch holds; for those who stop reading before the store is closed."""
+        ...
+
+
 class Store(Protocol):
     """What the API server and the head stand on. Open with `async with`."""
 
@@ -135,21 +153,45 @@ class Store(Protocol):
         ...
 
     async def commit(self, ops: Sequence[Op]) -> int:
-        """Write all of it or nothing, durably; the revision it got. Raises `CompareFailed`, `StoreFull`."""
+        """Write all of it or nothing, durably; the revision it got.
+
+        A commit that changes nothing (no ops, or only deletions of missing keys) takes no revision and returns the
+        current one. Raises `CompareFailed` for the first expectation, in the order of `ops`, that does not hold;
+        `Invalid` for a key that is unusable or named twice; `StoreFull`; `OutcomeUnknown` when it cannot be told.
+        """
         ...
 
-    def watch(self, prefix: str, *, after: int) -> AsyncIterator[Batch]:
+    def watch(self, prefix: str, *, after: int) -> Watch:
         """Events below a prefix with revision > `after`, in order, in batches. Raises `Compacted` if history is gone.
 
-        A reader too slow for the backend's buffer also gets `Compacted`, never a gap. A batch never splits a commit.
-        An empty batch is a progress mark: it may come at any time and says nothing but that the watch is alive.
+        `after` may lie in the future; below `oldest()` it is refused, with the first read. Events of a commit come in
+        the order of its ops. A reader too slow for the backend's buffer also gets `Compacted`, never a gap. A batch
+        never splits a commit. An empty batch is a progress mark: it may come at any time and says nothing but that the
+        watch is alive.
         """
         ...
 
     async def compact(self, revision: int) -> None:
-        """Forget history before `revision`; the state as of `revision` and later stays readable."""
+        """Forget history before `revision`; the state as of `revision` and later stays readable.
+
+        Raises `FutureRevision`; a revision not above the oldest changes nothing. Space is given back in the background.
+        """
         ...
 
     async def oldest(self) -> int:
         """The oldest revision that can still be read."""
+        ...
+
+
+@runtime_checkable
+class Syncing(Protocol):
+    """A store that others write to as well, so that its watches may be behind it. `SqliteStore` is none: it is the only
+    writer, and its watches are given a commit's events before the commit returns."""
+
+    async def sync(self) -> int:
+        """Wait until the readers of all open watches have dealt with everything up to now; the revision of now.
+
+        A reader that keeps what it watches in memory can then answer from there as of that revision or later. Watches
+        that nobody reads make it wait for ever: call it with a timeout.
+        """
         ...
