@@ -1,0 +1,56 @@
+"""An expression from text to program, with the functions Kubernetes 1.35 offers to new expressions.
+
+In: source text and the types of its variables. Out: an `Expression` to run, or `CompileError` with the server's text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from bedplate.apiserver.cel import checker, evaluator, kubernetes, lexer, operators, parser, strings
+from bedplate.apiserver.cel.signatures import Registry
+from bedplate.apiserver.cel.types import Type
+
+__all__ = ["CompileError", "Expression", "compile_expression", "functions"]
+
+
+class CompileError(ValueError):
+    """The expression is refused; the text lists every fault with its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    source: str
+    checked: checker.Checked
+    run: evaluator.Program
+    """takes the variables in the order they were declared."""
+
+    @property
+    def result(self) -> Type:
+        return self.checked.result
+
+    @property
+    def used(self) -> set[str]:
+        return self.checked.used
+
+
+@cache
+def functions() -> Registry:
+    registry = Registry()
+    for library in (operators, strings, kubernetes):
+        library.install(registry)
+    return registry
+
+
+def compile_expression(source: str, variables: Mapping[str, Type]) -> Expression:
+    try:
+        root = parser.parse(source)
+    except lexer.SyntaxFault as fault:
+        where = [checker.Fault(fault.line, fault.column, fault.message)]
+        raise CompileError(checker.render(where, source)) from fault
+    checked = checker.check(root, variables, functions().functions)
+    if checked.faults:
+        raise CompileError(checker.render(checked.faults, source))
+    return Expression(source, checked, evaluator.compile_program(checked, list(variables)))

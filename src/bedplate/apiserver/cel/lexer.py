@@ -1,0 +1,124 @@
+"""Text of an expression to tokens.
+
+In: source text. Out: tokens with their line and column, literals already read. Raises `SyntaxFault`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+__all__ = ["RESERVED", "SyntaxFault", "Token", "tokenize"]
+
+RESERVED = frozenset(
+    (
+        *("as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package"),
+        *("namespace", "return", "var", "void", "while"),
+    )
+)
+
+
+class SyntaxFault(Exception):
+    """The source is not an expression; `line` and `column` say where."""
+
+    def __init__(self, message: str, line: int, column: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.line = line
+        self.column = column
+
+
+class Token(NamedTuple):
+    kind: str
+    """ident, op, int, uint, double, string, bytes, word (true, false, null, in), end."""
+    text: str
+    line: int
+    column: int
+    value: Any = None
+
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>[ \t\r\n\f]+|//[^\n]*)
+  | (?P<string>[bB]?[rR]?(?:\"{3}(?:[^\\]|\\.)*?\"{3}|'{3}(?:[^\\]|\\.)*?'{3})
+              |[rR](?:"[^"\n\r]*"|'[^'\n\r]*')|[bB][rR](?:"[^"\n\r]*"|'[^'\n\r]*')
+              |[bB]?(?:"(?:[^"\\\n\r]|\\.)*"|'(?:[^'\\\n\r]|\\.)*'))
+  | (?P<double>\d+\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\.\d+(?:[eE][+-]?\d+)?)
+  | (?P<uint>(?:0x[0-9a-fA-F]+|\d+)[uU])
+  | (?P<int>0x[0-9a-fA-F]+|\d+)
+  | (?P<ident>[A-Za-z_][A-Za-z0-9_]*)
+  | (?P<op>==|!=|<=|>=|&&|\|\||[-+*/%<>!?:.,()\[\]{}])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE = re.compile(
+    r"\\(?:([abfnrtv\\?\"'`])|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL
+)
+_SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+def tokenize(source: str) -> list[Token]:
+    tokens: list[Token] = []
+    at, line, line_start = 0, 1, 0
+    while at < len(source):
+        found = _TOKEN.match(source, at)
+        column = at - line_start
+        if found is None:
+            text = source[at].replace("'", "\\'")
+            raise SyntaxFault(f"Syntax error: token recognition error at: '{text}'", line, column)
+        kind, text = str(found.lastgroup), found.group()
+        if kind != "space":
+            tokens.append(_read(kind, text, line, column))
+        newlines = text.count("\n")
+        if newlines:
+            line += newlines
+            line_start = at + text.rindex("\n") + 1
+        at = found.end()
+    tokens.append(Token("end", "<EOF>", line, at - line_start))
+    return tokens
+
+
+def _read(kind: str, text: str, line: int, column: int) -> Token:
+    if kind == "ident" and text in ("true", "false", "null", "in"):
+        return Token("word", text, line, column)
+    if kind == "int":
+        return Token("int", text, line, column, int(text, 0) if text.startswith("0x") else int(text))
+    if kind == "uint":
+        body = text[:-1]
+        return Token("uint", text, line, column, int(body, 0) if body.startswith("0x") else int(body))
+    if kind == "double":
+        return Token("double", text, line, column, float(text))
+    if kind == "string":
+        return _read_string(text, line, column)
+    return Token(kind, text, line, column)
+
+
+def _read_string(text: str, line: int, column: int) -> Token:
+    prefix = re.match(r"[bBrR]*", text)
+    assert prefix is not None
+    marks = prefix.group().lower()
+    body = text[len(marks) :]
+    width = 3 if body[:3] in ('"""', "'''") else 1
+    body = body[width:-width]
+    is_bytes = "b" in marks
+    if "r" not in marks:
+        body = _ESCAPE.sub(lambda found: _unescape(found, is_bytes, line, column), body)
+    if not is_bytes:
+        return Token("string", text, line, column, body)
+    # In a bytes literal \xNN is a byte; other letters stand for their UTF-8 form.
+    octets = b"".join(
+        bytes([ord(letter) - 0xE000]) if 0xE000 <= ord(letter) < 0xE100 else letter.encode() for letter in body
+    )
+    return Token("bytes", text, line, column, octets)
+
+
+def _unescape(found: re.Match[str], is_bytes: bool, line: int, column: int) -> str:
+    simple, hex2, hex4, hex8, octal, wrong = found.groups()
+    if simple is not None:
+        return _SIMPLE.get(simple, simple)
+    if wrong is not None:
+        raise SyntaxFault(f"Syntax error: token recognition error at: '{found.group()}'", line, column)
+    if hex2 is not None or octal is not None:
+        code = int(hex2, 16) if hex2 is not None else int(octal, 8)
+        return chr(0xE000 + code) if is_bytes else chr(code)
+    return chr(int(hex4 or hex8, 16))

@@ -1,0 +1,108 @@
+"""Values written as Go prints them, since the texts of a Kubernetes API server are part of its behaviour.
+
+In: JSON values. Out: text: `%q`, `%v` and `encoding/json`. Nothing else of Go's formatting is here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+__all__ = ["Literal", "marshal", "quote", "show", "show_float"]
+
+_ESCAPES = {
+    '"': '\\"',
+    "\\": "\\\\",
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+}
+_HTML = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+
+
+class Literal:
+    """A value whose text is already known: a Go struct, whose fields keep their order."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def quote(text: str) -> str:
+    """`%q` of a string."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return '"' + "".join(_quoted(letter) for letter in text) + '"'
+
+
+def _quoted(letter: str) -> str:
+    if letter in _ESCAPES:
+        return _ESCAPES[letter]
+    if letter.isprintable():
+        return letter
+    code = ord(letter)
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def show_float(number: float) -> str:
+    """`%v` of a float64: the shortest text that reads back, with an exponent only for very large and small ones."""
+    if math.isnan(number):
+        return "NaN"
+    if math.isinf(number):
+        return "+Inf" if number > 0 else "-Inf"
+    magnitude = abs(number)
+    if magnitude != 0 and (magnitude < 1e-4 or magnitude >= 1e21):
+        return _exponent(repr(number))
+    text = f"{number:.20f}" if "e" in repr(number) else repr(number)
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _exponent(text: str) -> str:
+    mantissa, mark, power = text.partition("e")
+    if not mark:
+        digits = f"{float(text):e}"
+        mantissa, _, power = digits.partition("e")
+        mantissa = mantissa.rstrip("0").rstrip(".")
+    sign = "-" if power.startswith("-") else "+"
+    return f"{mantissa.removesuffix('.0')}e{sign}{power.lstrip('+-').zfill(2)}"
+
+
+def show(value: Any) -> str:
+    """`%v` of a JSON value."""
+    if value is None:
+        return "<nil>"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return show_float(value)
+    if isinstance(value, list | tuple):
+        return "[" + " ".join(show(item) for item in value) + "]"
+    if isinstance(value, dict):
+        return "map[" + " ".join(f"{key}:{show(value[key])}" for key in sorted(value)) + "]"
+    return str(value)
+
+
+def marshal(value: Any) -> str:
+    """`encoding/json`: sorted keys, no spaces, `<`, `>` and `&` escaped."""
+    if isinstance(value, Literal):
+        return value.text
+    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False).translate(_HTML)
+
+
+def _plain(value: Any) -> Any:
+    """Floats that are whole numbers are written without a fraction."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
+        return int(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
