@@ -45,7 +45,7 @@ _TOOLS = {
 def check_machine() -> None:
     """Raise unless this machine and user can run a lab."""
     if os.geteuid() != 0:
-        raise errors.Denied("a lab needs root: it makes namespaces, mounts and control groups", hint="run it with sudo")
+        raise errors.Denied("a lab needs root, for namespaces, mounts and control groups: run it with sudo")
     missing = {package for tool, package in _TOOLS.items() if shutil.which(tool) is None}
     if not any(Path(folder, "bridge").exists() for folder in ("/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni")):
         missing.add("containernetworking-plugins")
@@ -87,7 +87,7 @@ def down(name: str, shelf: state.Shelf | None = None) -> bool:
     if not teardown.has_remains(name, folder):
         return False
     if os.geteuid() != 0:
-        raise errors.Denied(f"taking lab {name!r} down needs root", hint="run it with sudo")
+        raise errors.Denied(f"taking lab {name!r} down needs root: run it with sudo")
     with shelf.lock(name, wait_s=60, interrupts=True), _deaf():
         teardown.remove(name, folder)
     return True
