@@ -1,0 +1,208 @@
+"""Files that are in use, foreign, damaged or cannot grow: a clear error, nothing lost, nothing changed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pathlib
+import sqlite3
+import stat
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from bedplate.store.interface import Put, StoreFull
+from bedplate.store.sqlite import Damaged, InUse, SqliteStore
+
+
+def contents(folder: pathlib.Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith(".lock")}
+
+
+async def refused(path: pathlib.Path, match: str) -> None:
+    before = contents(path.parent)
+    with pytest.raises(Damaged, match=match) as caught:
+        async with SqliteStore(path):
+            pass
+    assert str(path) in str(caught.value)
+    assert caught.value.hint
+    assert contents(path.parent) == before
+
+
+async def test_second_opener_is_told_who_holds_the_file(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "store.db"
+    async with SqliteStore(path) as store:
+        with pytest.raises(InUse, match=f"process {os.getpid()}"):
+            async with SqliteStore(path):
+                pass
+        assert await store.commit([Put("/a", b"")]) == 2
+    async with SqliteStore(path) as store:
+        assert await store.revision() == 2
+
+
+async def test_file_is_for_its_owner_only(tmp_path: pathlib.Path) -> None:
+    async with SqliteStore(tmp_path / "deep" / "store.db") as store:
+        await store.commit([Put("/secret", b"")])
+        for path in (tmp_path / "deep").iterdir():
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+
+
+async def test_text_file_is_refused(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "store.db").write_text("precious notes\n" * 100)
+    await refused(tmp_path / "store.db", "not a database")
+
+
+async def test_short_file_is_refused(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "store.db").write_text("x")
+    await refused(tmp_path / "store.db", "not a database")
+
+
+async def test_database_of_another_program_is_refused(tmp_path: pathlib.Path) -> None:
+    with sqlite3.connect(tmp_path / "store.db") as connection:
+        connection.execute("CREATE TABLE log (id INTEGER PRIMARY KEY)")
+    connection.close()
+    await refused(tmp_path / "store.db", "another program")
+
+
+async def test_format_of_another_version_is_refused(tmp_path: pathlib.Path) -> None:
+    async with SqliteStore(tmp_path / "store.db"):
+        pass
+    with sqlite3.connect(tmp_path / "store.db") as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    await refused(tmp_path / "store.db", "format 99")
+
+
+async def test_log_without_its_database_is_refused(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "store.db-wal").write_bytes(b"the log of a lost database")
+    await refused(tmp_path / "store.db", "missing, but its log")
+
+
+async def test_damaged_pages_are_refused_and_left_alone(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "store.db"
+    async with SqliteStore(path) as store:
+        await asyncio.gather(*(store.commit([Put(f"/{n}", b"x" * 1000)]) for n in range(500)))
+    data = bytearray(path.read_bytes())
+    data[8192:] = b"\xa5" * (len(data) - 8192)
+    path.write_bytes(data)
+    with pytest.raises(Damaged, match="damaged"):
+        async with SqliteStore(path):
+            pass
+    assert path.read_bytes()[8192:] == data[8192:]
+
+
+async def test_half_made_database_of_a_crash_is_made_anew(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "store.db.new").write_bytes(b"half")
+    (tmp_path / "store.db").write_bytes(b"")
+    async with SqliteStore(tmp_path / "store.db") as store:
+        assert await store.commit([Put("/a", b"")]) == 2
+    assert not (tmp_path / "store.db.new").exists()
+
+
+async def fill(store: SqliteStore, size: int) -> int:
+    """Commit pairs of keys until there is no space; how many were acknowledged."""
+    number = 0
+    while True:
+        try:
+            await store.commit([Put(f"/{number:06}/a", b"x" * size), Put(f"/{number:06}/b", b"x" * size)])
+        except StoreFull:
+            return number
+        number += 1
+
+
+async def check_after_full(store: SqliteStore, acked: int, path: pathlib.Path) -> None:
+    """Everything acknowledged can be read, nothing else is there, and many refusals change nothing."""
+    for _ in range(3):
+        with pytest.raises(StoreFull, match=str(path)):
+            await store.commit([Put("/more", b"x" * 200_000)])
+    names = [entry.key for entry in (await store.list("/")).entries]
+    assert names == [f"/{number:06}/{part}" for number in range(acked) for part in "ab"]
+    assert await store.revision() == acked + 1
+
+
+async def test_full_database_refuses_whole_commits_and_recovers(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "store.db"
+    async with SqliteStore(path, history_s=None) as store:
+        store._writer._connection.execute("PRAGMA max_page_count = 100")
+        acked = await fill(store, 3000)
+        assert acked > 10
+        await check_after_full(store, acked, path)
+        store._writer._connection.execute("PRAGMA max_page_count = 100000")
+        assert await store.commit([Put("/more", b"x" * 200_000)]) == acked + 2
+    async with SqliteStore(path, history_s=None) as store:
+        assert await store.revision() == acked + 2
+
+
+async def test_commit_too_large_for_the_rest_does_not_take_others_down(tmp_path: pathlib.Path) -> None:
+    async with SqliteStore(tmp_path / "store.db", history_s=None) as store:
+        store._writer._connection.execute("PRAGMA max_page_count = 100")
+        results = await asyncio.gather(
+            store.commit([Put("/a", b"small")]),
+            store.commit([Put("/b", b"x" * 2_000_000)]),
+            store.commit([Put("/c", b"small")]),
+            return_exceptions=True,
+        )
+        assert results[0] == 2 and results[2] == 3
+        assert isinstance(results[1], StoreFull)
+        assert [entry.key for entry in (await store.list("/")).entries] == ["/a", "/c"]
+
+
+def test_file_size_limit_refuses_whole_commits_and_recovers(tmp_path: pathlib.Path) -> None:
+    """The limit holds for a whole process, so this runs in one of its own."""
+    script = """
+        import asyncio, pathlib, resource, sys
+        from tests.store.test_sqlite_file import check_after_full, fill
+        from bedplate.store.interface import Put
+        from bedplate.store.sqlite import SqliteStore
+
+        async def main(path):
+            async with SqliteStore(path, history_s=None) as store:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+                acked = await fill(store, 3000)
+                assert acked > 10, acked
+                await check_after_full(store, acked, path)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+                assert await store.commit([Put("/more", b"x" * 200_000)]) == acked + 2
+            async with SqliteStore(path, history_s=None) as store:
+                assert await store.revision() == acked + 2
+
+        asyncio.run(main(pathlib.Path(sys.argv[1])))
+    """
+    root = pathlib.Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "store.db")],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")
+async def test_full_disk_refuses_whole_commits_and_recovers(tmp_path: pathlib.Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)], capture_output=True, text=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"cannot mount a small file system: {mounted.stderr.strip()}")
+    try:
+        ballast = disk / "ballast"
+        ballast.write_bytes(b"x" * 1_500_000)
+        path = disk / "store.db"
+        async with SqliteStore(path, history_s=None) as store:
+            acked = await fill(store, 3000)
+            assert acked > 10
+            await check_after_full(store, acked, path)
+            ballast.unlink()
+            assert await store.commit([Put("/more", b"x" * 200_000)]) == acked + 2
+        async with SqliteStore(path, history_s=None) as store:
+            assert await store.revision() == acked + 2
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
