@@ -32,6 +32,12 @@ RULED = frozenset(
         ("io.k8s.api.apps.v1.DaemonSetUpdateStrategy", "rollingUpdate"),
         ("io.k8s.api.apps.v1.DeploymentStrategy", "rollingUpdate"),
         ("io.k8s.api.apps.v1.StatefulSetUpdateStrategy", "rollingUpdate"),
+        ("io.k8s.api.apps.v1.RollingUpdateDaemonSet", "maxSurge"),
+        ("io.k8s.api.apps.v1.RollingUpdateDaemonSet", "maxUnavailable"),
+        ("io.k8s.api.apps.v1.RollingUpdateDeployment", "maxSurge"),
+        ("io.k8s.api.apps.v1.RollingUpdateDeployment", "maxUnavailable"),
+        ("io.k8s.api.apps.v1.RollingUpdateStatefulSetStrategy", "partition"),
+        ("io.k8s.api.autoscaling.v2.HPAScalingRules", "policies"),
         ("io.k8s.api.autoscaling.v2.HPAScalingRules", "stabilizationWindowSeconds"),
         ("io.k8s.api.batch.v1.JobSpec", "backoffLimit"),
         ("io.k8s.api.batch.v1.JobSpec", "completionMode"),
@@ -46,6 +52,8 @@ RULED = frozenset(
         ("io.k8s.api.core.v1.PersistentVolumeSpec", "persistentVolumeReclaimPolicy"),
         ("io.k8s.api.core.v1.PersistentVolumeSpec", "volumeMode"),
         ("io.k8s.api.core.v1.PodSpec", "enableServiceLinks"),
+        ("io.k8s.api.core.v1.ServiceSpec", "internalTrafficPolicy"),
+        ("io.k8s.api.core.v1.VolumeSource", "emptyDir"),
         ("io.k8s.api.networking.v1.NetworkPolicySpec", "policyTypes"),
         ("io.k8s.api.resource.v1.DeviceSubRequest", "count"),
         ("io.k8s.api.resource.v1.DeviceTaint", "timeAdded"),
@@ -71,7 +79,7 @@ def reduce(gathered: Gathered) -> dict[str, Any]:
     for document in gathered.openapi.values():
         schemas |= document.get("components", {}).get("schemas", {})
     go_types: Mapping[str, Any] = gathered.go["types"]
-    defaults = _defaults(gathered.go["defaults"])
+    defaults = _defaults(gathered.go["defaults"], go_types)
     types: dict[str, Any] = {}
     for name in sorted(_reachable(schemas, go_types)):
         entry: dict[str, Any] = {}
@@ -159,16 +167,21 @@ def _reachable(schemas: Mapping[str, Any], go_types: Mapping[str, Any]) -> set[s
     return found
 
 
-def _defaults(facts: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def _defaults(facts: Iterable[Mapping[str, Any]], go_types: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for fact in facts:
         key = (fact["type"], fact["field"])
-        if key in RULED:
+        if key in RULED or (fact["value"] == {} and not _is_pointer(go_types, *key)):
             continue
         known = found.setdefault(fact["type"], {}).setdefault(fact["field"], fact["value"])
         if known != fact["value"] and not _is_unserved(fact["type"]):
             raise ValueError(f"{key[0]}.{key[1]} has the defaults {known!r} and {fact['value']!r}: it needs a rule")
     return found
+
+
+def _is_pointer(go_types: Mapping[str, Any], type_name: str, field_name: str) -> bool:
+    fields = go_types[type_name]["fields"]
+    return any(facts["name"] == field_name and facts["type"].startswith("*") for facts in fields)
 
 
 def _is_unserved(name: str) -> bool:

@@ -13,15 +13,15 @@ import (
 )
 
 // defaultFact says that Go code put Value into field Field of a struct of type Type, found at Path of an object of kind
-// Kind. Filled tells how the object looked before: false, nothing was set; true, every list had one empty element and
-// every pointer to a struct an empty struct.
+// Kind. Before, the object had nothing set but this: down to a depth of Filled, every list had one empty element and every
+// pointer to a struct an empty struct.
 type defaultFact struct {
 	Kind   string          `json:"kind"`
 	Path   string          `json:"path"`
 	Type   string          `json:"type"`
 	Field  string          `json:"field"`
 	Value  json.RawMessage `json:"value"`
-	Filled bool            `json:"filled"`
+	Filled int             `json:"filled"`
 }
 
 func sortDefaults(facts []defaultFact) {
@@ -33,18 +33,19 @@ func sortDefaults(facts []defaultFact) {
 		if a.Path != b.Path {
 			return a.Path < b.Path
 		}
-		return !a.Filled && b.Filled
+		return a.Filled < b.Filled
 	})
 }
 
+// Deeper than any built-in kind.
+const deepest = 16
+
 func findDefaults(scheme *runtime.Scheme, gvk schema.GroupVersionKind, goType reflect.Type) []defaultFact {
 	var found []defaultFact
-	for _, filled := range []bool{false, true} {
+	for filled := 0; filled <= deepest; filled++ {
 		make := func() reflect.Value {
 			value := reflect.New(goType)
-			if filled {
-				fill(value.Elem(), nil)
-			}
+			fill(value.Elem(), filled, nil)
 			return value
 		}
 		before, after := make(), make()
@@ -80,20 +81,20 @@ var leaves = map[reflect.Type]bool{
 	reflect.TypeFor[intstr.IntOrString](): true,
 }
 
-// fill gives every list one empty element and every pointer to a struct an empty struct, all the way down. A type that
-// contains itself is filled once.
-func fill(value reflect.Value, above []reflect.Type) {
+// fill gives every list one empty element and every pointer to a struct an empty struct, so many levels down. A type
+// that contains itself is filled once.
+func fill(value reflect.Value, levels int, above []reflect.Type) {
 	switch value.Kind() {
 	case reflect.Pointer:
-		if value.Type().Elem().Kind() == reflect.Struct && !leaves[value.Type().Elem()] {
+		if value.Type().Elem().Kind() == reflect.Struct && !leaves[value.Type().Elem()] && levels > 0 {
 			fresh := reflect.New(value.Type().Elem())
-			fill(fresh.Elem(), above)
+			fill(fresh.Elem(), levels-1, above)
 			value.Set(fresh)
 		}
 	case reflect.Slice:
-		if value.Type().Elem().Kind() == reflect.Struct {
+		if value.Type().Elem().Kind() == reflect.Struct && levels > 0 {
 			fresh := reflect.MakeSlice(value.Type(), 1, 1)
-			fill(fresh.Index(0), above)
+			fill(fresh.Index(0), levels-1, above)
 			value.Set(fresh)
 		}
 	case reflect.Struct:
@@ -105,7 +106,7 @@ func fill(value reflect.Value, above []reflect.Type) {
 		above = append(above[:len(above):len(above)], value.Type())
 		for i := 0; i < value.NumField(); i++ {
 			if value.Type().Field(i).IsExported() {
-				fill(value.Field(i), above)
+				fill(value.Field(i), levels, above)
 			}
 		}
 	}

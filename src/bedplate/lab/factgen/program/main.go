@@ -3,6 +3,9 @@
 //   - per struct type: JSON names, protobuf numbers, pointers, omitempty, inlining ("types");
 //   - the defaults that Go code fills in ("defaults").
 //
+// With the argument "samples" it prints objects of every kind before and after defaulting instead, one pair per line, for
+// tests of whoever reads the facts.
+//
 // OpenAPI documents have neither. `bedplate lab facts` builds it in a module that pins the version, and merges the output
 // with what the real API server says of itself.
 package main
@@ -11,6 +14,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"os"
+	"strings"
 
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,23 +28,36 @@ type document struct {
 	Defaults []defaultFact          `json:"defaults"`
 }
 
+var schemes = []*runtime.Scheme{legacyscheme.Scheme, apiextensions.Scheme, aggregator.Scheme}
+
 func main() {
+	out := bufio.NewWriter(os.Stdout)
+	if len(os.Args) > 1 && os.Args[1] == "samples" {
+		printSamples(json.NewEncoder(out))
+	} else {
+		printFacts(json.NewEncoder(out))
+	}
+	if err := out.Flush(); err != nil {
+		panic(err)
+	}
+}
+
+func printFacts(out *json.Encoder) {
 	doc := document{Types: map[string]structFacts{}}
-	for _, scheme := range []*runtime.Scheme{legacyscheme.Scheme, apiextensions.Scheme, aggregator.Scheme} {
+	for _, scheme := range schemes {
 		for gvk, goType := range scheme.AllKnownTypes() {
 			if gvk.Version == runtime.APIVersionInternal {
 				continue
 			}
 			collect(goType, doc.Types)
+			if strings.HasSuffix(gvk.Kind, "List") { // says nothing its items do not say
+				continue
+			}
 			doc.Defaults = append(doc.Defaults, findDefaults(scheme, gvk, goType)...)
 		}
 	}
 	sortDefaults(doc.Defaults)
-	out := bufio.NewWriter(os.Stdout)
-	if err := json.NewEncoder(out).Encode(doc); err != nil {
-		panic(err)
-	}
-	if err := out.Flush(); err != nil {
+	if err := out.Encode(doc); err != nil {
 		panic(err)
 	}
 }

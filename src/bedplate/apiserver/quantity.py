@@ -1,0 +1,85 @@
+"""Kubernetes quantities in their canonical spelling: `1000m` is `1`, `1024Mi` is `1Gi`, `0.5` is `500m`.
+
+`canonical` takes what an object says (text or number) and returns what an API server would answer with; text that is no
+quantity comes back unchanged, because validation is not this module's task.
+"""
+
+from __future__ import annotations
+
+import decimal
+import re
+from typing import Any
+
+__all__ = ["canonical", "parse"]
+
+_FORM = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_SUFFIXES = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
+_NANO = decimal.Decimal("1e-9")
+_MILLI = decimal.Decimal("1e-3")
+
+
+def parse(text: str) -> decimal.Decimal | None:
+    """The value, None when the text is no quantity. Finer than a billionth is rounded up, as Kubernetes does."""
+    match = _FORM.fullmatch(text)
+    if match is None:
+        return None
+    sign, digits, suffix = match[1], match[2], match[3] or ""
+    with decimal.localcontext(decimal.Context(prec=60)):
+        value = decimal.Decimal(digits)
+        if suffix in _BINARY[1:]:
+            value *= 1024 ** _BINARY.index(suffix)
+        elif suffix in _DECIMAL:
+            value = value.scaleb(_DECIMAL[suffix])
+        elif abs(int(suffix[1:])) > 40:
+            return None
+        else:
+            value = value.scaleb(int(suffix[1:]))
+        value = _round_up(value, _NANO)
+        return -value if sign == "-" else value
+
+
+def canonical(given: Any, *, in_list: bool = False) -> Any:
+    """The canonical text. `in_list`: a value of a ResourceList, which holds nothing finer than a thousandth."""
+    if isinstance(given, bool) or not isinstance(given, int | float | str):
+        return given
+    text = str(given)
+    value = parse(text)
+    if value is None:
+        return given
+    with decimal.localcontext(decimal.Context(prec=60)):
+        if in_list:
+            value = _round_up(value, _MILLI)
+        if value == 0:
+            return "0"
+        is_whole = value == value.to_integral_value()
+        if text.endswith("i") and abs(value) >= 1024 and is_whole:
+            return _binary(int(value))
+        return _decimal(value, has_exponent=re.search(r"[eE][+-]?\d", text) is not None)
+
+
+def _round_up(value: decimal.Decimal, unit: decimal.Decimal) -> decimal.Decimal:
+    return value.quantize(unit, rounding=decimal.ROUND_CEILING) if value % unit else value
+
+
+def _binary(value: int) -> str:
+    power = 0
+    while value % 1024 == 0 and power < len(_BINARY) - 1:
+        value //= 1024
+        power += 1
+    return f"{value}{_BINARY[power]}"
+
+
+def _decimal(value: decimal.Decimal, *, has_exponent: bool) -> str:
+    sign, digits, exponent = value.normalize().as_tuple()
+    number = int("".join(map(str, digits)))
+    exponent = int(exponent)
+    while exponent % 3 or (exponent > 18 and not has_exponent):
+        number *= 10
+        exponent -= 1
+    if has_exponent:
+        suffix = f"e{exponent}" if exponent else ""
+    else:
+        suffix = _SUFFIXES[exponent]
+    return f"{'-' if sign else ''}{number}{suffix}"
