@@ -65,12 +65,9 @@ CONFIG_MAP = World(
     strategic=maybe(
         metadata=maybe(
             labels=st.dictionaries(st.sampled_from(("a", "b")), words | nulls, max_size=2),
-            finalizers=st.lists(st.sampled_from(("f.io/a", "f.io/b", "f.io/c")), unique=True, max_size=2),
-            **{
-                "$deleteFromPrimitiveList/finalizers": st.lists(
-                    st.sampled_from(("f.io/a", "f.io/b")), unique=True, max_size=2
-                ),
-            },
+            # The real server adds and deletes in random order, so the two never name the same one here.
+            finalizers=st.lists(st.sampled_from(("f.io/a", "f.io/c")), unique=True, max_size=2),
+            **{"$deleteFromPrimitiveList/finalizers": st.just(["f.io/b"])},
         ),
         data=st.dictionaries(st.sampled_from(("a", "b", "c")), words | nulls, max_size=3)
         | st.just({"$patch": "replace", "c": "9"})
@@ -376,6 +373,48 @@ def with_nulls(part: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dic
     return patch()
 
 
+def given_owners(world: World) -> st.SearchStrategy[dict[str, Any]]:
+    """Writes that set managedFields themselves: the two ways to forget them, and lists valid and not."""
+    entry = {
+        "manager": "dave",
+        "operation": "Update",
+        "apiVersion": world.api_version,
+        "time": "2020-01-01T01:00:00+01:00",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:metadata": {"f:labels": {"f:b": {}, "f:a": {".": {}}}}, "x:y": {}, "f:data": {"f:a": None}},
+    }
+    lists: list[Any] = [
+        [],
+        [{}],
+        None,
+        [entry],
+        [{**entry, "operation": "Apply"}],
+        [{**entry, "operation": "Sing"}],
+        [{**entry, "fieldsV1": {"nonsense": {}}}],
+        [{**entry, "apiVersion": "gone.example.com/v1"}],
+        [{**entry, "subresource": "status"}],
+    ]
+    return st.sampled_from(lists).map(lambda found: {"metadata": {"managedFields": found}})
+
+
+def operations(world: World) -> st.SearchStrategy[list[dict[str, Any]]]:
+    """JSON patches, most of which apply."""
+    place = "/spec/free" if world.is_custom else "/metadata/annotations"
+    paths = st.sampled_from([place, f"{place}/u", f"{place}/v", f"{place}/u/p", f"{place}/u/0", f"{place}/v/-"])
+    values = free_values if world.is_custom else words
+    whole = st.just({"u": "1"}) | st.just({"u": "1", "v": "2"})
+    return st.lists(
+        st.one_of(
+            st.fixed_dictionaries({"op": st.just("add"), "path": st.just(place), "value": whole}),
+            st.fixed_dictionaries({"op": st.sampled_from(("add", "replace", "test")), "path": paths, "value": values}),
+            st.fixed_dictionaries({"op": st.just("remove"), "path": paths}),
+            st.fixed_dictionaries({"op": st.sampled_from(("move", "copy")), "path": paths, "from": paths}),
+        ),
+        min_size=1,
+        max_size=3,
+    )
+
+
 def steps(world: World) -> st.SearchStrategy[list[Step]]:
     managers = st.sampled_from(MANAGERS)
     choices = [
@@ -390,5 +429,7 @@ def steps(world: World) -> st.SearchStrategy[list[Step]]:
         status = world.status.map(lambda found: {"status": found})
         choices.append(st.builds(Step, st.just("status-apply"), managers, status, st.booleans()))
         choices.append(st.builds(Step, st.just("status-merge"), managers, status))
+    choices.append(st.builds(Step, st.sampled_from(("put", "merge")), managers, given_owners(world)))
+    choices.append(st.builds(Step, st.just("json"), managers, st.fixed_dictionaries({"operations": operations(world)})))
     first = st.builds(Step, st.sampled_from(("create", "apply")), managers, world.part)
     return st.tuples(first, st.lists(st.one_of(choices), min_size=2, max_size=7)).map(lambda both: [both[0], *both[1]])

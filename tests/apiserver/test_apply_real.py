@@ -135,6 +135,18 @@ class Comparison:
             return
         self._update(step, patches.merge_patch(self.live, body), subresource, ("merge-patch+json", body))
 
+    def _json(self, step: Step, body: dict[str, Any], subresource: str) -> None:
+        if self.live is None:
+            return
+        content, operations = "json-patch+json", body["operations"]
+        try:
+            mine = patches.json_patch(self.live, operations)
+        except StatusError as err:
+            code, answer = self.server.call("PATCH", self.path, operations, content=content, fieldManager=step.manager)
+            assert (code, answer["message"]) == (err.code, err.message)
+            return
+        self._update(step, mine, subresource, (content, operations))
+
     def _strategic(self, step: Step, body: dict[str, Any], subresource: str) -> None:
         if self.live is None:
             return
@@ -149,9 +161,7 @@ class Comparison:
         assert (self.live, body) == before
         self._update(step, mine, subresource, (content, body))
 
-    def _update(
-        self, step: Step, wanted: dict[str, Any], subresource: str, patch: tuple[str, dict[str, Any]] | None
-    ) -> None:
+    def _update(self, step: Step, wanted: dict[str, Any], subresource: str, patch: tuple[str, Any] | None) -> None:
         assert self.live is not None
         path = self.path + (f"/{subresource}" if subresource else "")
         code, new = self.server.call("PUT", path, wanted, dryRun="All", fieldManager="x")

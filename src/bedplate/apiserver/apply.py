@@ -125,13 +125,14 @@ class _Request:
             else fields.entry(self._manager, APPLY, claimed, before["time"], self._subresource)
         )
         merged = typedmerge.merge(fields.node, live, self._config)
-        if before is not None and before["fieldsV1"]:
-            merged = self._pruned(merged, managed, fields.owned_here(before))
+        last = fields.owned_here(before) if before is not None else {}
+        if fieldset.difference(last, claimed):
+            merged = self._pruned(merged, managed, last)
         touched, removed = fields.changes(live, merged, self._subresource)
         managed, lost = fields.take(managed, touched, removed, keep=me)
         if lost and not force:
             raise _Conflicting({who: list(fieldset.paths(paths)) for who, paths in lost.items()})
-        is_changed = not typedvalue.identical(live, merged)
+        is_changed = not fields.walk.equal(fields.node, live, merged)
         self._settle(managed, me, is_changed)
         return _with_managed(merged, encode(managed))
 

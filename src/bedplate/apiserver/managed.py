@@ -132,8 +132,10 @@ class FieldManager:
 
     def changes(self, old: Object, new: Object, subresource: str) -> tuple[FieldSet, FieldSet]:
         """What was added or changed, and what was removed, as far as this way of writing can do it."""
-        touched, removed = self.walk.difference(self.node, old, new)
         reset = self._reset.get(subresource)
+        if reset:
+            old, new = _without_members(old, reset), _without_members(new, reset)
+        touched, removed = self.walk.difference(self.node, old, new)
         if reset:
             return (
                 fieldset.recursive_difference(touched or {}, reset),
@@ -194,7 +196,8 @@ class FieldManager:
         """The owners to go on from: those in the request if it brings valid ones, else those of the live object."""
         live = old.get("metadata", {}).get("managedFields") or []
         given = new["metadata"].get("managedFields")
-        if is_subresource or given is None or given == live:
+        # Custom objects lose an empty list when they are decoded, so it does not reset their owners.
+        if is_subresource or given is None or given == live or (given == [] and self.is_custom):
             return index(live)
         if given in ([], [{}]):
             return {}
@@ -234,6 +237,11 @@ def without_managed(obj: Object) -> Object:
     if not metadata or "managedFields" not in metadata:
         return obj
     return {**obj, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
+
+
+def _without_members(obj: Object, fields: FieldSet) -> Object:
+    """The object without its top-level fields that are members of a set: what cannot matter is not looked at."""
+    return {key: value for key, value in obj.items() if fields.get("f:" + key, fields) != {}}
 
 
 def keep_times(old: Object, new: Object) -> Object:

@@ -27,8 +27,12 @@ Map = dict[str, Any]
 Items = list[Any]
 
 
-def strategic_merge(document: Map, patch: Map, node: TypeNode) -> Map:
+def strategic_merge(document: Map, patch: Any, node: TypeNode) -> Map:
     """The document after the patch."""
+    if patch is None:
+        return document
+    if not isinstance(patch, dict):
+        raise bad_request(f"json: cannot unmarshal {_json_kind(patch)} into Go value of type map[string]interface {{}}")
     return _merge_maps(document, patch, node)
 
 
@@ -247,12 +251,12 @@ def _distinct(items: Items) -> Items:
 
 def _holds_maps(*lists: Items) -> bool:
     """Are the items maps? They must all be of one type."""
-    kinds = {_go_type(item) for items in lists for item in items}
-    if "[]interface {}" in kinds:
+    kinds = [_go_type(item) for items in lists for item in items]
+    if kinds[:1] == ["[]interface {}"]:
         raise unprocessable()
-    if len(kinds) > 1:
+    if len(set(kinds)) > 1:
         raise _failure(f"list element types are not identical: {_go_text(list(lists))}")
-    return kinds == {"map[string]interface {}"}
+    return kinds[:1] == ["map[string]interface {}"]
 
 
 # --- the type --------------------------------------------------------------------------------------------------------
@@ -326,6 +330,10 @@ def _without_nulls(value: Any) -> Any:
 
 def _shape(value: Any) -> type:
     return dict if isinstance(value, dict) else list if isinstance(value, list) else str
+
+
+def _json_kind(value: Any) -> str:
+    return {list: "array", str: "string", bool: "bool"}.get(type(value), "number")
 
 
 def _go_type(value: Any) -> str:

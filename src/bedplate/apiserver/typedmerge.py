@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from bedplate.apiserver import fieldset
 from bedplate.apiserver.fieldset import SELF, FieldSet
 from bedplate.apiserver.typedvalue import (
@@ -185,7 +187,7 @@ def _scalar_problems(node: TypeNode, value: Any, path: str) -> list[str]:
             return [f"{path}: expected boolean, got {_shown(value)}"]
     elif kind in ("string", "bytes") and node.format in ("", "byte"):
         if not isinstance(value, str):
-            return [f"{path}: expected string, got {_shown(value)}"]
+            return [f"{path}: expected string, got &value.valueUnstructured{{Value:{_go_syntax(value)}}}"]
     elif isinstance(value, dict | list):
         return [f"{path}: expected any scalar, got {_shown(value)}"]
     return []
@@ -199,6 +201,18 @@ def _go_type(value: Any) -> str:
 def _shown(value: Any) -> str:
     """A value as Go prints it in these texts."""
     return f"&{{{_go_text(value)}}}"
+
+
+def _go_syntax(value: Any) -> str:
+    """A value as Go source, as `%#v` prints it."""
+    if isinstance(value, dict):
+        members = ", ".join(f"{_go_syntax(key)}:{_go_syntax(value[key])}" for key in sorted(value))
+        return f"map[string]interface {{}}{{{members}}}"
+    if isinstance(value, list):
+        return "[]interface {}{" + ", ".join(map(_go_syntax, value)) + "}"
+    if value is None:
+        return "interface {}(nil)"
+    return msgspec.json.encode(value).decode()
 
 
 def _go_text(value: Any) -> str:

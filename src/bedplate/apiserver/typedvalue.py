@@ -20,8 +20,10 @@ from bedplate.apiserver.typegraph import ANY, TypeNode
 __all__ = ["Difference", "Mistyped", "TypeWalk", "child_node", "fields_of", "identical", "is_atomic", "item_element"]
 
 RAW_EXTENSION = "io.k8s.apimachinery.pkg.runtime.RawExtension"
+FIELDS_V1 = "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1"
 MISSING: Any = object()
 MAX_PLANS = 512
+_ZERO_KEYS: dict[str, Any] = {"string": "", "integer": 0, "boolean": False}
 
 Difference = tuple[FieldSet | None, FieldSet | None]
 """what was added or changed, and what was removed; None where there is nothing."""
@@ -78,8 +80,8 @@ def item_element(node: TypeNode, item: Any) -> str:
         raise Mistyped("associative list with keys may not have non-map elements")
     found = [(key, item[key]) for key in keys if key in item]
     if len(found) < len(keys):
-        defaults = node.key_defaults
-        found += [(key, defaults[key]) for key in keys if key not in item and key in defaults]
+        defaults = [(key, _key_default(node, key)) for key in keys if key not in item]
+        found += [pair for pair in defaults if pair[1] is not MISSING]
         if not found:
             names = " ".join(f'"{key}"' for key in keys)
             raise Mistyped(
@@ -87,6 +89,16 @@ def item_element(node: TypeNode, item: Any) -> str:
                 " (and doesn't have default values for any key fields)"
             )
     return fieldset.key_element(found)
+
+
+def _key_default(node: TypeNode, key: str) -> Any:
+    """What a left-out key field counts as: its default, or for a field that Go always writes its zero value."""
+    if key in node.key_defaults:
+        return node.key_defaults[key]
+    field = node.element.fields.get(key) if node.element is not None else None
+    if field is None or field.omit_empty or field.pointer:
+        return MISSING
+    return _ZERO_KEYS.get(field.scalar, MISSING)
 
 
 def items_by_element(node: TypeNode, items: list[Any] | None) -> dict[str, list[Any]]:
@@ -214,7 +226,7 @@ class TypeWalk:
 
     def difference(self, node: TypeNode, old: Any, new: Any) -> Difference:
         """Compare two values that are both there."""
-        if old is new or (old == new and not (self._is_untyped(node) and not identical(old, new))):
+        if old is new or self.equal(node, old, new):
             return None, None
         if is_atomic(node) or not (old or new):
             return {}, None
@@ -283,13 +295,17 @@ class TypeWalk:
             return None, self.whole(item, old[0])
         return self.difference(item, old[0], new[0])
 
+    def equal(self, node: TypeNode, left: Any, right: Any) -> bool:
+        return bool(left == right) and (not self._is_untyped(node) or identical(left, right))
+
     def _is_untyped(self, node: TypeNode) -> bool:
         """May a boolean turn into a number somewhere below, so that Python's equality is not enough?"""
         known = self._untyped.get(node)
         if known is None:
             self._untyped[node] = False
             below = [*node.fields.values(), *([node.element] if node.element is not None else [])]
-            known = node.shape == "any" or node.preserve_unknown or any(self._is_untyped(child) for child in below)
+            is_free = (node.shape == "any" or node.preserve_unknown) and node.name != FIELDS_V1
+            known = is_free or any(self._is_untyped(child) for child in below)
             self._untyped[node] = known
         return known
 
