@@ -1,7 +1,7 @@
 """The cells of built-in kinds in `Table` answers, as `kubectl get` has always shown them.
 
-In: a decoded object and the time. Out: one value per column of the kind (the columns are facts). A kind without a function here
-shows its name and age.
+In: a decoded object and the time. Out: one value per column of the kind (the columns are facts). A kind without a
+function here shows its name and age.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from bedplate.apiserver import kinds
 from bedplate.core import clock as clocks
 
-__all__ = ["age", "cells"]
+__all__ = ["age", "cells", "selector_text"]
 
 Object = Mapping[str, Any]
 Cells = list[Any]
@@ -25,7 +25,7 @@ def cells(resource: kinds.Resource, obj: Object, count: int, now: datetime) -> C
     make = _CELLS.get((resource.group, resource.resource))
     if make is not None:
         found = make(obj, now)
-    elif resource.columns and resource.columns[-1].name == "Created At" or not resource.columns:
+    elif not resource.columns or resource.columns[-1].name == "Created At":
         found = [_name(obj), obj["metadata"].get("creationTimestamp")]
     else:
         found = [_name(obj), *[NONE] * (count - 2), _age(obj, now)]
@@ -97,7 +97,7 @@ def _pairs(labels: Mapping[str, str] | None) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or NONE
 
 
-def _selector(selector: Mapping[str, Any] | None) -> str:
+def selector_text(selector: Mapping[str, Any] | None) -> str:
     """A LabelSelector in the text form."""
     if selector is None:
         return NONE
@@ -323,7 +323,8 @@ def _volume(obj: Object, now: datetime) -> Cells:
 
 def _quota(obj: Object, now: datetime) -> Cells:
     hard, used = _get(obj, "status.hard", {}), _get(obj, "status.used", {})
-    requests, limits = [], []
+    requests: list[str] = []
+    limits: list[str] = []
     for name in sorted(hard):
         (limits if name.startswith("limits") else requests).append(f"{name}: {used.get(name, '0')}/{hard[name]}")
     return [_name(obj), ", ".join(requests), ", ".join(limits), _age(obj, now)]
@@ -338,7 +339,9 @@ def _pod_template(obj: Object, now: datetime) -> Cells:
 
 def _replicated(obj: Object, now: datetime) -> Cells:
     selector = _get(obj, "spec.selector")
-    shown = _selector(selector) if "matchLabels" in (selector or {}) or "matchExpressions" in (selector or {}) else None
+    shown = (
+        selector_text(selector) if "matchLabels" in (selector or {}) or "matchExpressions" in (selector or {}) else None
+    )
     return [
         _name(obj),
         _get(obj, "spec.replicas", 0),
@@ -358,7 +361,7 @@ def _deployment(obj: Object, now: datetime) -> Cells:
         _get(obj, "status.availableReplicas", 0),
         _age(obj, now),
         *_template(obj),
-        _selector(_get(obj, "spec.selector")),
+        selector_text(_get(obj, "spec.selector")),
     ]
 
 
@@ -381,7 +384,7 @@ def _daemon_set(obj: Object, now: datetime) -> Cells:
         _pairs(_get(obj, "spec.template.spec.nodeSelector")),
         _age(obj, now),
         *_template(obj),
-        _selector(_get(obj, "spec.selector")),
+        selector_text(_get(obj, "spec.selector")),
     ]
 
 
@@ -404,7 +407,7 @@ def _job(obj: Object, now: datetime) -> Cells:
         took,
         _age(obj, now),
         *_template(obj),
-        _selector(spec.get("selector")),
+        selector_text(spec.get("selector")),
     ]
 
 
@@ -437,7 +440,7 @@ def _cron_job(obj: Object, now: datetime) -> Cells:
         age(last, now) if last else NONE,
         _age(obj, now),
         *_containers(_get(spec, "jobTemplate.spec.template.spec")),
-        _selector(_get(spec, "jobTemplate.spec.selector")),
+        selector_text(_get(spec, "jobTemplate.spec.selector")),
     ]
 
 
@@ -513,7 +516,7 @@ def _ingress_class(obj: Object, now: datetime) -> Cells:
 
 
 def _network_policy(obj: Object, now: datetime) -> Cells:
-    return [_name(obj), _selector(_get(obj, "spec.podSelector", {})), _age(obj, now)]
+    return [_name(obj), selector_text(_get(obj, "spec.podSelector", {})), _age(obj, now)]
 
 
 def _slice(obj: Object, now: datetime) -> Cells:

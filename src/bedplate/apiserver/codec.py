@@ -1,19 +1,20 @@
 """Content negotiation and bodies: what a client accepts, what it sent.
 
-In: `Accept` and `Content-Type` headers and raw bodies (JSON, YAML, Kubernetes protobuf). Out: `Wanted` forms and decoded objects.
-Answers are JSON or YAML; protobuf is read and not written, CBOR is refused. Unknown and duplicate fields are found here only as
-far as the text shows them; what a kind knows is the rules' part.
+In: `Accept` and `Content-Type` headers and raw bodies (JSON, YAML, Kubernetes protobuf). Out: `Wanted` forms and
+decoded objects. Answers are JSON or YAML; protobuf is read and not written, CBOR is refused. Unknown and duplicate
+fields are found here only as far as the text shows them; what a kind knows is the rules' part.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from bedplate.apiserver import objects, status
+from bedplate.core import errors
 
 __all__ = ["JSON", "PROTOBUF", "YAML", "Body", "Wanted", "decode_body", "encode", "wanted"]
 
@@ -90,17 +91,25 @@ def encode(wish: Wanted, body: bytes) -> tuple[bytes, str]:
     return body, JSON
 
 
-def decode_body(content_type: str, raw: bytes, *, find_duplicates: bool) -> Body:
+class Decoder(Protocol):
+    """What reads Kubernetes protobuf."""
+
+    def decode(self, raw: bytes) -> Any: ...
+
+
+def decode_body(content_type: str, raw: bytes, decoder: Decoder, *, find_duplicates: bool = False) -> Body:
     """Decode by content type (JSON where none is said); raises 400 and 415."""
     media = content_type.partition(";")[0].strip().lower()
-    if media == PROTOBUF:
-        from bedplate.apiserver import protobuf
-
-        return Body(protobuf.decode(raw), [], True)
     if media in ("", JSON, "*/*"):
         return _decode_json(raw, find_duplicates)
+    if media == PROTOBUF:
+        try:
+            found = decoder.decode(raw)
+        except errors.Invalid as err:
+            raise status.bad_request(str(err)) from None
+        return Body({"apiVersion": found.api_version, "kind": found.kind, **found.object}, [], True)
     if media == YAML:
-        return Body(_decode_yaml(raw), [])
+        return Body(decode_yaml(raw), [])
     text = f"the body of the request was in an unknown format - accepted media types include: {_ACCEPTED}"
     raise status.StatusError(415, "UnsupportedMediaType", text)
 
@@ -122,10 +131,6 @@ def decode_patch(raw: bytes) -> Any:
         return objects.decode(raw)
     except (msgspec.DecodeError, RecursionError) as err:
         raise status.bad_request(f"error decoding patch: {err}") from None
-
-
-def _decode_yaml(raw: bytes) -> Any:
-    return decode_yaml(raw)
 
 
 def decode_yaml(raw: bytes) -> Any:

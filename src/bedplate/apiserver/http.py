@@ -1,8 +1,8 @@
 """HTTP/1.1 on an asyncio transport: bytes of a connection in, `Request` values out, answers and streams back.
 
-The parser is httptools; everything runs in `data_received`, without a task for answers that need no waiting. Requests of one
-connection are answered in order, one at a time. Knows nothing of Kubernetes. Bodies and headers are limited; what a reader does
-not take in time is bounded by whoever writes to a `Sink`.
+The parser is httptools; everything runs in `data_received`, without a task for answers that need no waiting. Requests
+of one connection are answered in order, one at a time. Knows nothing of Kubernetes. Bodies and headers are limited;
+what a reader does not take in time is bounded by whoever writes to a `Sink`.
 """
 
 from __future__ import annotations

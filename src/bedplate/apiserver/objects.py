@@ -1,7 +1,8 @@
 """Objects as bytes: how they are written to the store and how the store's revision becomes their resourceVersion.
 
-A stored value is the JSON of the object with `kind`, `apiVersion` and `metadata` first and without `metadata.resourceVersion`.
-As `metadata` is the first object in the text, the resourceVersion can be spliced in, replaced and taken out without decoding.
+A stored value is the JSON of the object with `kind`, `apiVersion` and `metadata` first and without
+`metadata.resourceVersion`. As `metadata` is the first object in the text, the resourceVersion can be spliced in,
+replaced and taken out without decoding.
 """
 
 from __future__ import annotations

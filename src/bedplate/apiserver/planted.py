@@ -1,7 +1,7 @@
 """Faults planted on purpose, one named topic at a time, so that the conformance suite can show that it would notice.
 
-The entry point calls `plant` once with the value of `BEDPLATE_PLANT_FAULT`; code at a fault point asks `is_on`. Without a
-planted fault that is one comparison with an empty text.
+The entry point calls `plant` once with the value of `BEDPLATE_PLANT_FAULT`; code at a fault point asks `is_on`.
+Without a planted fault that is one comparison with an empty text.
 """
 
 from __future__ import annotations

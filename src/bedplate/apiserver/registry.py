@@ -1,8 +1,9 @@
 """The state of the server: every object in memory, as JSON, over the store.
 
-In: commits of the write verbs and the store's own watch. Out: objects and lists for readers, events for watchers, changes for
-behaviours and controllers. Memory changes only through the store's watch, so nobody sees a write that is not durable, and a
-second server on the same store is seen too. Knows no kinds, no versions, no HTTP: a kind is just (group, resource).
+In: commits of the write verbs and the store's own watch. Out: objects and lists for readers, events for watchers,
+changes for behaviours and controllers. Memory changes only through the store's watch, so nobody sees a write that is
+not durable, and a second server on the same store is seen too. Knows no kinds, no versions, no HTTP: a kind is just
+(group, resource).
 """
 
 from __future__ import annotations
@@ -146,6 +147,7 @@ class Registry:
         self.flush: list[Callable[[], None]] = []
         """Called after every batch of events: where watchers write what they have gathered."""
         self._collections: dict[Kind, Collection] = {}
+        self._watch: AsyncIterator[interface.Batch] | None = None
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
         self._behaviours: dict[Kind, list[Callable[[hooks.Change], None]]] = {}
@@ -169,7 +171,8 @@ class Registry:
 
     async def run(self) -> None:
         """Follow the store until cancelled."""
-        async for batch in self.store.watch(objects.ROOT, after=self.revision):
+        self._watch = self.store.watch(objects.ROOT, after=self.revision)
+        async for batch in self._watch:
             if batch:
                 self._apply(batch)
 
@@ -210,7 +213,23 @@ class Registry:
     async def freshen(self) -> None:
         """Return once memory holds all that was committed before the call; at once when no other server writes."""
         if self.is_shared:
-            await self.reached(await self.store.revision())
+            await self.freshen_all()
+
+    async def freshen_all(self) -> None:
+        """`freshen`, whoever writes; used once at start to catch up."""
+        revision = await self.store.revision()
+        if revision <= self.revision:
+            return
+        reach = getattr(self._watch, "reach", None)
+        if reach is not None:
+            # Another user of the same backend may have caused the revision; only the watch knows how far it is.
+            await reach(revision)
+        else:
+            await self.reached(revision)
+
+    def sizes(self) -> dict[Kind, int]:
+        """How many objects there are of each kind."""
+        return {kind: len(collection.items) for kind, collection in self._collections.items()}
 
     def subscribe(self, kind: Kind, callback: Callable[[hooks.Change], None]) -> None:
         """Call back for every change of a kind; before `load`, for existing objects too."""

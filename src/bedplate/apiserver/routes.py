@@ -1,7 +1,7 @@
 """Path and method to `RequestInfo`, as Kubernetes reads them.
 
-In: method, path, query. Out: the verb and the resource asked for, or a path that is none. A pure function; whether the resource
-exists and what the caller may do is decided later.
+In: method, path, query. Out: the verb and the resource asked for, or a path that is none. A pure function; whether the
+resource exists and what the caller may do is decided later.
 """
 
 from __future__ import annotations

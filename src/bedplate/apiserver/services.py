@@ -1,8 +1,9 @@
 """What the parts of one running API server share, and the way its own controllers use it.
 
-`Services` is built once by `server.py` and handed to verbs, hooks and controllers. `Client` is the in-process client: reads come from
-the registry's memory, writes go through the same verbs as a request over HTTP (defaulting, validation, admission, managedFields),
-without HTTP, authentication and authorization. Resources are named by group and plural; objects are in the storage version.
+`Services` is built once by `server.py` and handed to verbs, hooks and controllers. `Client` is the in-process client:
+reads come from the registry's memory, writes go through the same verbs as a request over HTTP (defaulting, validation,
+admission, managedFields), without HTTP, authentication and authorization. Resources are named by group and plural;
+objects are in the storage version.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bedplate.apiserver import hooks, kinds, status
+from bedplate.apiserver import hooks, managed, status
+from bedplate.apiserver.kinds import Kinds, Resource
 from bedplate.core import clock as clocks
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ _PLAIN = hooks.Behaviour()
 class Services:
     """One server's parts. `client` is set by `__post_init__`."""
 
-    kinds: kinds.Kinds
+    kinds: Kinds
     registry: registry.Registry
     clock: clocks.Clock
     rules: hooks.Rules
@@ -37,12 +39,43 @@ class Services:
     behaviours: dict[tuple[str, str], hooks.Behaviour] = field(default_factory=dict)
     version: str = "1.35"
     client: Client = field(init=False)
+    _managers: dict[Resource, managed.FieldManager] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.client = Client(self)
 
-    def behaviour(self, resource: kinds.Resource) -> hooks.Behaviour:
+    def behaviour(self, resource: Resource) -> hooks.Behaviour:
         return self.behaviours.get((resource.group, resource.resource), _PLAIN)
+
+    def field_manager(self, resource: Resource) -> managed.FieldManager:
+        """Who keeps managedFields of this version of a kind."""
+        found = self._managers.get(resource)
+        if found is None:
+            if len(self._managers) > len(self.kinds):
+                self._managers.clear()  # definitions have changed often: forget the kinds they replaced
+            found = self._managers[resource] = _field_manager(self.kinds, resource)
+        return found
+
+
+def _field_manager(live: Kinds, resource: Resource) -> managed.FieldManager:
+    has_status = "status" in resource.subresources
+    reset = {
+        name: managed.reset_fields(resource.group, resource.resource, name, has_status=has_status)
+        for name in ("", *resource.subresources)
+    }
+    versions = {}
+    for other in live:
+        if other.stored_at == resource.stored_at and other is not resource:
+            back = {kept: name for name, kept in resource.renames.items()}
+            versions[other.api_version] = {**other.renames, **back}
+    return managed.FieldManager(
+        resource.type,
+        api_version=resource.api_version,
+        kind=resource.kind,
+        is_custom=resource.is_custom,
+        reset=reset,
+        versions=versions,
+    )
 
 
 class Client:
@@ -57,7 +90,7 @@ class Client:
         """The same client under another name (managedFields show `manager`)."""
         return Client(self._services, user, manager)
 
-    def resource(self, group: str, resource: str) -> kinds.Resource:
+    def resource(self, group: str, resource: str) -> Resource:
         """The storage version of a resource; NotFound when it is not served."""
         for found in self._services.kinds.versions(group, resource):
             return self._services.kinds.storage(found)
@@ -118,7 +151,7 @@ class Client:
 
     def _call(
         self,
-        resource: kinds.Resource,
+        resource: Resource,
         verb: str,
         namespace: str,
         name: str,

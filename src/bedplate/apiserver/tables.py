@@ -1,7 +1,8 @@
 """`Table` answers: what `kubectl get` prints.
 
-In: stored objects and the columns of their kind. Out: Table JSON. The cells of built-in kinds are functions in `cells`; those of
-custom kinds follow the JSON paths of their definition (plain members, indices, `[*]` and simple filters).
+In: stored objects and the columns of their kind. Out: Table JSON. The cells of built-in kinds are functions in
+`cells`; those of custom kinds follow the JSON paths of their definition (plain members, indices, `[*]` and simple
+filters).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class TableView(views.PlainView):
         self._include = include or "Metadata"
         self._api_version = f"meta.k8s.io/{version}"
         self._columns = _columns(resource)
-        # Ages differ from second to second, so frames are shared within one event only, which the event's own cache does.
+        # Ages change with time; frames are shared within one event only, as the event's own cache does.
         self.key = f"{resource.api_version} table {version} {self._include}"
 
     def show(self, body: bytes, *, heading: bool = False) -> bytes:
@@ -91,10 +92,7 @@ class TableView(views.PlainView):
         now = self._clock.now()
         if not self.resource.is_custom:
             return cells.cells(self._storage, obj, len(self._columns), now)
-        values: list[Any] = [obj["metadata"]["name"]]
-        for column in self._columns[1:]:
-            values.append(_custom_cell(column, obj, now))
-        return values
+        return [obj["metadata"]["name"], *(_custom_cell(column, obj, now) for column in self._columns[1:])]
 
 
 def _columns(resource: kinds.Resource) -> list[kinds.Column]:

@@ -1,7 +1,8 @@
 """How stored objects are shown: as they are, in another version, as metadata only.
 
-In: stored JSON bytes (storage version, with resourceVersion). Out: JSON bytes for get, list and watch answers. Tables are in `tables`.
-A view is a value: views with equal `key` show equal bytes, so their results are shared among watchers.
+In: stored JSON bytes (storage version, with resourceVersion). Out: JSON bytes for get, list and watch answers. Tables
+are in `tables`. A view is a value: views with equal `key` show equal bytes, so their results are shared among
+watchers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Fan-out of events to watch connections.
 
-In: events of a `registry.Collection`. Out: chunks on sinks. Watchers that ask for the same thing form a `Group`: an event is matched
-and encoded once for the group and the bytes are shared; all events of one batch go out in one write per connection. A connection
-that does not read is cut once `MAX_BACKLOG_BYTES` wait for it, so that its client lists again.
+In: events of a `registry.Collection`. Out: chunks on sinks. Watchers that ask for the same thing form a `Group`: an
+event is matched and encoded once for the group and the bytes are shared; all events of one batch go out in one write
+per connection. A connection that does not read is cut once `MAX_BACKLOG_BYTES` wait for it, so that its client lists
+again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Get and list: answers from memory, pages and old versions from the store.
 
-In: a `Target`, the query and the wanted form. Out: JSON bytes. The common cases need no waiting and no decoding; a list without
-selectors is a join of stored bytes, kept until the kind changes. Continue tokens name a revision and the last key, as Kubernetes'
-do, so every page is of the first page's moment.
+In: a `Target`, the query and the wanted form. Out: JSON bytes. The common cases need no waiting and no decoding; a
+list without selectors is a join of stored bytes, kept until the kind changes. Continue tokens name a revision and the
+last key, as Kubernetes' do, so every page is of the first page's moment.
 """
 
 from __future__ import annotations

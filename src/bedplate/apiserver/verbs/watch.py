@@ -1,7 +1,8 @@
 """Watch: what comes first, then live events.
 
-In: a `Target`, the query and the wanted form. Out: an HTTP stream. Decides from where a watch starts (now, with the present
-state, or after a version), refuses versions that are gone as the real server does, and hands the connection to `watchers`.
+In: a `Target`, the query and the wanted form. Out: an HTTP stream. Decides from where a watch starts (now, with the
+present state, or after a version), refuses versions that are gone as the real server does, and hands the connection to
+`watchers`.
 """
 
 from __future__ import annotations
@@ -87,10 +88,10 @@ class _Start:
         """Called when the head of the answer is out; nothing can be committed between here and the join."""
         group = self._hub.group(self._kind, self._matcher, self._view)
         collection = self._registry.collection(self._kind)
-        if not self._wants_state and self._version and self._version < max(collection.floor, self._registry.oldest):
-            if not planted.is_on("watch_expired"):
-                self._refuse(sink, collection)
-                return
+        is_gone = self._version < max(collection.floor, self._registry.oldest)
+        if self._version and is_gone and not self._wants_state and not planted.is_on("watch_expired"):
+            self._refuse(sink, collection)
+            return
         bookmark = self._bookmark if self._wants_bookmarks else None
         watcher = self._hub.add(group, sink, bookmark)
         watcher.begin(self._first(group, collection), self._timeout_s)

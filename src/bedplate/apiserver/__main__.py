@@ -1,0 +1,5 @@
+"""`python -m bedplate.apiserver`: the same as `bedplate apiserver`."""
+
+from bedplate.apiserver.cli import apiserver
+
+apiserver()

@@ -1,0 +1,306 @@
+"""Rules of `metadata` that hold for every kind: names, generated names, what the server owns, generation, finalizers.
+
+In: decoded objects, the time, a source of randomness. Out: objects changed in place, or problems in Kubernetes' words.
+Pure: nothing is read or written elsewhere.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import uuid
+from typing import Any
+
+from bedplate.apiserver import kinds, objects, status
+from bedplate.core import clock as clocks
+
+__all__ = [
+    "check_object",
+    "fill_new",
+    "generated_name",
+    "keep_server_owned",
+    "problems",
+    "set_generation",
+]
+
+Object = objects.Object
+FieldProblem = status.FieldProblem
+
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX_LENGTH = 5
+_MAX_GENERATED_BASE = 63 - _SUFFIX_LENGTH
+_MAX_ANNOTATIONS_BYTES = 256 * 1024
+
+_LABEL_RE = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_LABEL = re.compile(_LABEL_RE + r"\Z")
+_SUBDOMAIN = re.compile(rf"{_LABEL_RE}(\.{_LABEL_RE})*\Z")
+_LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
+_QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
+_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?\Z")
+
+_SUBDOMAIN_TEXT = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end "
+    "with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+_LABEL_TEXT = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an "
+    "alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+_LABEL_1035_TEXT = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end "
+    "with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+)
+_QUALIFIED_TEXT = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
+    "(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+_VALUE_TEXT = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
+    "alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+
+_LABEL_NAMED = frozenset({("", "namespaces"), ("", "endpoints_label")})
+_LABEL_1035_NAMED = frozenset({("", "services")})
+_FREELY_NAMED = frozenset({"rbac.authorization.k8s.io"})
+
+# Kinds whose objects count generations; custom kinds always do.
+_COUNTS_GENERATIONS = frozenset(
+    {
+        ("", "pods"),
+        ("", "podtemplates"),
+        ("", "replicationcontrollers"),
+        ("apps", "daemonsets"),
+        ("apps", "deployments"),
+        ("apps", "replicasets"),
+        ("apps", "statefulsets"),
+        ("batch", "cronjobs"),
+        ("batch", "jobs"),
+        ("discovery.k8s.io", "endpointslices"),
+        ("networking.k8s.io", "ingressclasses"),
+        ("networking.k8s.io", "ingresses"),
+        ("networking.k8s.io", "networkpolicies"),
+        ("policy", "poddisruptionbudgets"),
+        ("scheduling.k8s.io", "priorityclasses"),
+        ("apiextensions.k8s.io", "customresourcedefinitions"),
+        ("resource.k8s.io", "resourceslices"),
+        ("resource.k8s.io", "deviceclasses"),
+        *(
+            ("admissionregistration.k8s.io", name)
+            for name in (
+                "mutatingwebhookconfigurations",
+                "validatingwebhookconfigurations",
+                "validatingadmissionpolicies",
+                "validatingadmissionpolicybindings",
+            )
+        ),
+        ("flowcontrol.apiserver.k8s.io", "flowschemas"),
+        ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
+    }
+)
+
+
+def check_object(resource: kinds.Resource, obj: Any) -> Object:
+    """Whether a body is an object of the resource; fills in apiVersion and kind where they are left out."""
+    if not isinstance(obj, dict):
+        raise status.bad_request(
+            f"couldn't get version/kind; json parse error: json: cannot unmarshal {type(obj).__name__}"
+        )
+    api_version, kind = obj.get("apiVersion") or resource.api_version, obj.get("kind") or resource.kind
+    if kind != resource.kind:
+        version = str(api_version).rpartition("/")[2]
+        text = f'{kind} in version "{version}" cannot be handled as a {resource.kind}: '
+        raise status.bad_request(text + f"converting ({kind}) to ({resource.kind}): unknown conversion")
+    if api_version != resource.api_version:
+        raise status.bad_request(
+            f"the API version in the data ({api_version}) does not match the expected API version ({resource.api_version})"
+        )
+    obj["apiVersion"], obj["kind"] = api_version, kind
+    metadata = obj.get("metadata")
+    if metadata is None:
+        obj["metadata"] = {}
+    elif not isinstance(metadata, dict):
+        raise status.bad_request(
+            f"json: cannot unmarshal into Go struct field {resource.kind}.metadata of type v1.ObjectMeta"
+        )
+    return obj
+
+
+def generated_name(base: str, rng: random.Random) -> str:
+    suffix = "".join(rng.choice(_SUFFIX_LETTERS) for _ in range(_SUFFIX_LENGTH))
+    return base[:_MAX_GENERATED_BASE] + suffix
+
+
+def fill_new(resource: kinds.Resource, obj: Object, namespace: str, clock: clocks.Clock) -> None:
+    """Set what the server owns of a new object's metadata, and remove what a client may not bring along."""
+    metadata = obj["metadata"]
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"):
+        metadata.pop(name, None)
+    if resource.namespaced:
+        metadata["namespace"] = namespace
+    else:
+        metadata.pop("namespace", None)
+    metadata["uid"] = str(uuid.uuid4())
+    metadata["creationTimestamp"] = clocks.rfc3339(clock.now())
+    if counts_generations(resource):
+        metadata["generation"] = 1
+
+
+def counts_generations(resource: kinds.Resource) -> bool:
+    return resource.is_custom or (resource.group, resource.resource) in _COUNTS_GENERATIONS
+
+
+def set_generation(resource: kinds.Resource, old: Object, new: Object) -> None:
+    """The generation after an update: one more when what users wish for has changed."""
+    before = old["metadata"].get("generation")
+    if before is None:
+        new["metadata"].pop("generation", None)
+        return
+    ignored = {"metadata", "apiVersion", "kind"}
+    if "status" in resource.subresources or not resource.is_custom:
+        ignored.add("status")
+    wishes = [{key: value for key, value in obj.items() if key not in ignored} for obj in (old, new)]
+    is_marked = "deletionTimestamp" in new["metadata"] and "deletionTimestamp" not in old["metadata"]
+    changed = counts_generations(resource) and (is_marked or wishes[0] != wishes[1])
+    new["metadata"]["generation"] = before + 1 if changed else before
+
+
+def keep_server_owned(old: Object, new: Object) -> None:
+    """Carry over from the live object what an update cannot change."""
+    before, metadata = old["metadata"], new["metadata"]
+    for name in (
+        "uid",
+        "creationTimestamp",
+        "namespace",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generateName",
+    ):
+        if name in before:
+            metadata[name] = before[name]
+        elif name != "generateName":
+            metadata.pop(name, None)
+    metadata["name"] = before["name"]
+    metadata.pop("selfLink", None)
+
+
+def problems(resource: kinds.Resource, obj: Object, old: Object | None) -> list[FieldProblem]:
+    """Faults of the metadata."""
+    metadata = obj["metadata"]
+    found: list[FieldProblem] = []
+    if old is None:
+        found += _name_problems(resource, metadata)
+    labels, annotations = metadata.get("labels"), metadata.get("annotations")
+    before = old["metadata"] if old is not None else {}
+    if labels and labels != before.get("labels"):
+        found += _label_problems(labels)
+    if annotations and annotations != before.get("annotations"):
+        found += _annotation_problems(annotations)
+    if metadata.get("finalizers") and metadata["finalizers"] != before.get("finalizers"):
+        found += _finalizer_problems(metadata["finalizers"])
+    if metadata.get("ownerReferences") and metadata["ownerReferences"] != before.get("ownerReferences"):
+        found += _owner_problems(metadata["ownerReferences"])
+    if before.get("deletionTimestamp"):
+        added = [name for name in metadata.get("finalizers") or () if name not in (before.get("finalizers") or ())]
+        if added:
+            detail = f"no new finalizers can be added if the object is being deleted, found new finalizers {added!r}"
+            found.append(FieldProblem.forbidden("metadata.finalizers", detail.replace("'", '"').replace(', "', ' "')))
+    return found
+
+
+def _name_problems(resource: kinds.Resource, metadata: Object) -> list[FieldProblem]:
+    name = metadata.get("name") or ""
+    if not name:
+        return [FieldProblem.required("metadata.name", "name or generateName is required")]
+    return [FieldProblem.invalid("metadata.name", name, text) for text in name_faults(resource, name)]
+
+
+def name_faults(resource: kinds.Resource, name: str) -> list[str]:
+    """What is wrong with a name of this kind."""
+    key = (resource.group, resource.resource)
+    if resource.group in _FREELY_NAMED:
+        if name in (".", ".."):
+            return [f"may not be '{name}'"]
+        return [f"may not contain '{letter}'" for letter in "/%" if letter in name]
+    limit, pattern, text = 253, _SUBDOMAIN, _SUBDOMAIN_TEXT
+    if key in _LABEL_NAMED:
+        limit, pattern, text = 63, _LABEL, _LABEL_TEXT
+    elif key in _LABEL_1035_NAMED:
+        limit, pattern, text = 63, _LABEL_1035, _LABEL_1035_TEXT
+    faults = [f"must be no more than {limit} bytes"] if len(name) > limit else []
+    if not pattern.match(name):
+        faults.append(text)
+    return faults
+
+
+def qualified_faults(key: str) -> list[str]:
+    """What is wrong with a qualified name (`example.com/name`)."""
+    prefix, slash, name = key.rpartition("/")
+    faults = []
+    if slash:
+        if not prefix:
+            faults.append("prefix part must be non-empty")
+        elif not _SUBDOMAIN.match(prefix) or len(prefix) > 253:
+            faults.append(f"prefix part {_SUBDOMAIN_TEXT}")
+    if not name:
+        faults.append("name part must be non-empty")
+    elif len(name) > 63:
+        faults.append("name part must be no more than 63 bytes")
+    if name and not _QUALIFIED.match(name):
+        faults.append(_QUALIFIED_TEXT)
+    return faults
+
+
+def _label_problems(labels: Object) -> list[FieldProblem]:
+    found = []
+    for key, value in labels.items():
+        found += [FieldProblem.invalid("metadata.labels", key, text) for text in qualified_faults(key)]
+        if len(value) > 63:
+            found.append(FieldProblem.invalid("metadata.labels", value, "must be no more than 63 bytes"))
+        elif not _VALUE.match(value):
+            found.append(FieldProblem.invalid("metadata.labels", value, _VALUE_TEXT))
+    return found
+
+
+def _annotation_problems(annotations: Object) -> list[FieldProblem]:
+    found = []
+    for key in annotations:
+        found += [FieldProblem.invalid("metadata.annotations", key, text) for text in qualified_faults(key.lower())]
+    if sum(len(key) + len(value) for key, value in annotations.items()) > _MAX_ANNOTATIONS_BYTES:
+        found.append(FieldProblem.too_long("metadata.annotations", _MAX_ANNOTATIONS_BYTES))
+    return found
+
+
+def _finalizer_problems(finalizers: list[str]) -> list[FieldProblem]:
+    found = []
+    for name in finalizers:
+        found += [FieldProblem.invalid("metadata.finalizers", name, text) for text in qualified_faults(name)]
+    if "orphan" in finalizers and "foregroundDeletion" in finalizers:
+        shown = " ".join(finalizers)
+        detail = "finalizer orphan and foregroundDeletion cannot be both set"
+        found.append(FieldProblem.invalid("metadata.finalizers", f"[{shown}]", detail))
+    return found
+
+
+def _owner_problems(owners: list[Object]) -> list[FieldProblem]:
+    found = []
+    for index, owner in enumerate(owners):
+        path = f"metadata.ownerReferences[{index}]" if len(owners) > 1 else "metadata.ownerReferences"
+        for name, text in (
+            ("apiVersion", "version must not be empty"),
+            ("kind", "must not be empty"),
+            ("name", "must not be empty"),
+            ("uid", "must not be empty"),
+        ):
+            if not owner.get(name):
+                found.append(FieldProblem.invalid(f"{path}.{name}", owner.get(name, ""), text))
+    controllers = [owner for owner in owners if owner.get("controller")]
+    if len(controllers) > 1:
+        detail = (
+            "Only one reference can have Controller set to true. Found "
+            f'"true" in references for {controllers[0].get("kind")}/{controllers[0].get("name")} and '
+            f"{controllers[1].get('kind')}/{controllers[1].get('name')}"
+        )
+        found.append(FieldProblem.invalid("metadata.ownerReferences", owners, detail))
+    return found

@@ -1,0 +1,157 @@
+"""PATCH: JSON patch, merge patch, strategic merge patch and server-side apply.
+
+In: a `Target`, the content type and the raw patch. Out: an `Outcome`. The patch functions are pure and live elsewhere;
+here is the loop that reads, patches and writes, tried again on conflict unless the patch insists on a version.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bedplate.apiserver import codec, meta, objects, planted, status
+from bedplate.apiserver.verbs import request, strictness, write
+from bedplate.core import clock as clocks
+
+__all__ = ["apply", "merge", "patch"]
+
+Object = objects.Object
+Target = request.Target
+
+ATTEMPTS = 5
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY_YAML = "application/apply-patch+yaml"
+APPLY_CBOR = "application/apply-patch+cbor"
+_FORMS = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_YAML)
+
+
+async def merge(target: Target, body: Mapping[str, Any]) -> Object:
+    """A merge patch by a caller in the process."""
+    from bedplate.apiserver import patches
+
+    outcome = await _rewrite(target, lambda old: patches.merge_patch(old, body), _insists(body))
+    return objects.decode(outcome.body)
+
+
+async def patch(target: Target, content_type: str, raw: bytes, query: Mapping[str, str]) -> write.Outcome:
+    """A patch as it came over HTTP."""
+    media = content_type.partition(";")[0].strip().lower()
+    if media not in _FORMS or (media == STRATEGIC_PATCH and target.resource.is_custom):
+        forms = [form for form in _FORMS if form != STRATEGIC_PATCH or not target.resource.is_custom]
+        text = f"the body of the request was in an unknown format - accepted media types include: {', '.join(forms)}"
+        raise status.StatusError(415, "UnsupportedMediaType", text)
+    if media == APPLY_YAML:
+        return await _apply_request(target, raw, query)
+    if "force" in query:
+        problem = status.FieldProblem.forbidden("force", "may not be specified for non-apply patch")
+        raise status.invalid_kind("meta.k8s.io", "PatchOptions", "", [problem])
+    body = codec.decode_patch(raw)
+    change = _change(target, media, body)
+    insists = media != JSON_PATCH and _insists(body)
+    return await _rewrite(target, change, insists)
+
+
+def _change(target: Target, media: str, body: Any) -> Callable[[Object], Object]:
+    from bedplate.apiserver import patches, strategic
+
+    if media == JSON_PATCH:
+        return lambda old: patches.json_patch(old, body)
+    if not isinstance(body, dict):
+        kind = {list: "array", str: "string", bool: "bool"}.get(type(body), "number")
+        raise status.bad_request(
+            f"error decoding patch: json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
+        )
+    if media == MERGE_PATCH or planted.is_on("strategic_merge"):
+        return lambda old: patches.merge_patch(old, body)
+    return lambda old: strategic.strategic_merge(old, body, target.resource.type)
+
+
+def _insists(body: Any) -> bool:
+    metadata = body.get("metadata") if isinstance(body, Mapping) else None
+    return isinstance(metadata, Mapping) and bool(metadata.get("resourceVersion"))
+
+
+async def _rewrite(target: Target, change: Callable[[Object], Object], insists: bool) -> write.Outcome:
+    def patched(old: Object) -> Object:
+        # Patches share what they leave alone with the old object, which later steps must not see changed.
+        new = copy.deepcopy(change(old))
+        _check_identity(target, old, new)
+        return strictness.checked(target, new, [])
+
+    return await write.rewrite(target, patched, is_conditional=insists, attempts=ATTEMPTS)
+
+
+def _check_identity(target: Target, old: Object, new: Any) -> None:
+    """A patch may not turn an object into another one."""
+    if not isinstance(new, dict):
+        raise status.bad_request("the patch does not leave an object")
+    meta.check_object(target.resource, new)
+    metadata = new["metadata"]
+    problems = []
+    for name in ("name", "namespace"):
+        before, after = old["metadata"].get(name), metadata.get(name)
+        if after is not None and before is not None and after != before:
+            problems.append(status.FieldProblem.invalid(f"metadata.{name}", after, "field is immutable"))
+        elif before is not None:
+            metadata[name] = before
+    if problems and problems[0].field == "metadata.name":
+        text = f"the name of the object ({metadata['name']}) does not match the name on the URL ({target.name})"
+        raise status.bad_request(text)
+    if problems:
+        text = "the namespace of the object ({}) does not match the namespace on the request ({})"
+        raise status.bad_request(text.format(metadata["namespace"], target.namespace))
+
+
+async def _apply_request(target: Target, raw: bytes, query: Mapping[str, str]) -> write.Outcome:
+    problems = []
+    if not query.get("fieldManager"):
+        problems.append(status.FieldProblem.required("fieldManager", "is required for apply patch"))
+    if problems:
+        raise status.invalid_kind("meta.k8s.io", "PatchOptions", "", problems)
+    body = codec.decode_yaml(raw)
+    if not isinstance(body, dict):
+        raise status.bad_request("error decoding YAML: the patch is no object")
+    return await apply(target, body, force=request.is_true(query.get("force")))
+
+
+async def apply(target: Target, config: Object, *, force: bool) -> write.Outcome:
+    """Server-side apply; creates the object when it is absent."""
+    from bedplate.apiserver import apply as applying
+
+    fields = target.services.field_manager(target.resource)
+    now = clocks.rfc3339(target.services.clock.now())
+    force = force or planted.is_on("apply")
+
+    def merged(live: Object | None) -> Object:
+        new = copy.deepcopy(
+            applying.apply(fields, live, config, target.manager, force=force, time=now, subresource=target.subresource)
+        )
+        if live is not None:
+            _check_identity(target, live, new)
+        return new
+
+    strictness.checked(target, copy.deepcopy(config), [])
+    metadata = config.get("metadata") or {}
+    if metadata.get("name", target.name) != target.name:
+        text = f"the name of the object ({metadata['name']}) does not match the name on the URL ({target.name})"
+        raise status.bad_request(text)
+    if target.stored() is None and not target.subresource:
+        if metadata.get("uid") or metadata.get("resourceVersion"):
+            raise status.not_found(target.resource, target.name)
+        new = merged(None)
+        new["metadata"]["name"] = target.name
+        owners = new["metadata"].get("managedFields")
+        return await write.create_outcome(target, new, owners=owners)
+    return await write.rewrite(target, merged, is_conditional=_insists(config), attempts=ATTEMPTS, owns=False)
+
+
+def preview(target: Target, content_type: str, raw: bytes) -> Object:
+    """The object a patch would lead to, for subresources that are handled by the kind itself."""
+    media = content_type.partition(";")[0].strip().lower()
+    if media not in (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH):
+        raise status.StatusError(415, "UnsupportedMediaType", "the body of the request was in an unknown format")
+    old = target.read(target.existing())
+    return copy.deepcopy(_change(target, media, codec.decode_patch(raw))(old))

@@ -1,0 +1,26 @@
+"""Unknown and duplicate fields: dropped, warned of or refused, as `fieldValidation` says.
+
+In: a decoded object and the duplicates its text showed. Out: the object without unknown fields; warnings on the
+target, or 400.
+"""
+
+from __future__ import annotations
+
+from bedplate.apiserver import objects, planted, status
+from bedplate.apiserver.verbs import request
+
+__all__ = ["checked"]
+
+
+def checked(target: request.Target, obj: objects.Object, duplicates: list[str]) -> objects.Object:
+    """Prune the object and report what was found."""
+    problems = duplicates + [f'unknown field "{path}"' for path in target.services.rules.prune(target.resource, obj)]
+    if problems and target.field_validation == "Strict" and not planted.is_on("field_validation"):
+        kind, version = target.resource.kind, target.resource.version
+        text = (
+            f'{kind} in version "{version}" cannot be handled as a {kind}: strict decoding error: {", ".join(problems)}'
+        )
+        raise status.bad_request(text)
+    if target.field_validation == "Warn":
+        target.warnings += problems
+    return obj

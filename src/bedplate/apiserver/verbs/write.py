@@ -1,0 +1,319 @@
+"""Create and update: from a decoded object to a durable commit.
+
+In: a `Target` and an object in the target's version. Out: an `Outcome` with the stored object's JSON. The order of the
+steps is that of the real server: decode, default, field owners, mutating admission, the kind's preparation,
+validation, validating admission, commit. A conflict in the store is tried again as long as the writer did not insist
+on a version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import NamedTuple
+
+from bedplate.apiserver import hooks, kinds, managed, meta, objects, planted, status
+from bedplate.apiserver.verbs import request
+from bedplate.core import clock as clocks
+from bedplate.store import interface
+
+__all__ = ["Outcome", "create", "replace", "update"]
+
+Object = objects.Object
+Target = request.Target
+
+GENERATED_NAME_ATTEMPTS = 8
+CONFLICT_ATTEMPTS = 50
+_SET_ASIDE = ("uid", "deletionTimestamp")
+_KEEPS_STATUS_ON_CREATE = frozenset({("", "nodes")})
+
+
+class Outcome(NamedTuple):
+    """What a write answers with: the HTTP code and the object in the target's version."""
+
+    code: int
+    body: bytes
+
+
+async def create(target: Target, obj: Object) -> Object:
+    """Create and give the stored object back, for callers in the process."""
+    return objects.decode((await create_outcome(target, obj)).body)
+
+
+async def update(target: Target, obj: Object) -> Object:
+    return objects.decode((await replace(target, meta.check_object(target.resource, obj))).body)
+
+
+async def create_outcome(target: Target, obj: Object, *, owners: list[Object] | None = None) -> Outcome:
+    """POST. `owners` are the managedFields where an apply has worked them out already."""
+    meta.check_object(target.resource, obj)
+    metadata = obj["metadata"]
+    if metadata.get("resourceVersion"):
+        raise status.StatusError(500, "", "resourceVersion should not be set on objects to be created")
+    metadata.pop("resourceVersion", None)
+    check_namespace(target, metadata)
+    base = metadata.get("generateName", "")
+    is_generated = bool(base) and not metadata.get("name")
+    rng = random.SystemRandom()
+    for attempt in range(GENERATED_NAME_ATTEMPTS):
+        if is_generated:
+            metadata["name"] = meta.generated_name("" if planted.is_on("generate_name") else base, rng)
+        target.name = metadata.get("name") or ""
+        try:
+            return await _create_once(target, obj, owners)
+        except status.StatusError as err:
+            if err.reason != "AlreadyExists" or not is_generated or attempt + 1 == GENERATED_NAME_ATTEMPTS:
+                raise
+    raise AssertionError("unreachable")
+
+
+def check_namespace(target: Target, metadata: Object) -> None:
+    """The namespace in the object must be that of the path, and it must be there and not on its way out."""
+    if not target.resource.namespaced:
+        return
+    if metadata.setdefault("namespace", target.namespace) != target.namespace:
+        if metadata["namespace"]:
+            raise status.bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+        metadata["namespace"] = target.namespace
+    namespace = target.services.registry.get(("", "namespaces"), "", target.namespace)
+    if namespace is None:
+        namespaces = target.services.kinds.get("", "v1", "namespaces")
+        assert namespaces is not None
+        raise status.not_found(namespaces, target.namespace)
+    if b'"deletionTimestamp":"' in namespace.body and "deletionTimestamp" in namespace.decode()["metadata"]:
+        name = metadata.get("name") or target.name
+        why = f"unable to create new content in namespace {target.namespace} because it is being terminated"
+        refusal = status.forbidden(target.resource, name, why)
+        cause = {
+            "reason": "NamespaceTerminating",
+            "message": f"namespace {target.namespace} is being terminated",
+            "field": "metadata.namespace",
+        }
+        refusal.details = {**(refusal.details or {}), "causes": [cause]}
+        raise refusal
+
+
+async def _create_once(target: Target, obj: Object, owners: list[Object] | None) -> Outcome:
+    services, resource, behaviour = target.services, target.resource, target.behaviour
+    meta.fill_new(resource, obj, target.namespace, services.clock)
+    if "status" in resource.subresources and (resource.group, resource.resource) not in _KEEPS_STATUS_ON_CREATE:
+        obj.pop("status", None)
+    default(target, obj)
+    if owners is None:
+        now = clocks.rfc3339(services.clock.now())
+        owners = services.field_manager(resource).on_create(obj, target.manager, now, target.subresource)
+    _set_owners(obj, owners)
+    write = target.write("CREATE", None, obj)
+    try:
+        await _admit(write, behaviour.prepare_create)
+        problems = meta.problems(resource, write.object, None) if target.name else _no_name()
+        _check(write, problems)
+        if services.admission.wants(write):
+            await services.admission.validate(write)
+        return await _commit_new(target, write)
+    except BaseException:
+        _roll_back(write)
+        raise
+
+
+def _no_name() -> list[status.FieldProblem]:
+    return [status.FieldProblem.required("metadata.name", "name or generateName is required")]
+
+
+async def _commit_new(target: Target, write: hooks.Write) -> Outcome:
+    registry = target.services.registry
+    value, key = stored_value(target, write.object), objects.key_of(target.kind, target.namespace, target.name)
+    existing = target.stored()
+    if existing is not None:
+        raise _exists(target, existing)
+    if target.dry_run:
+        _roll_back(write)
+        return Outcome(201, shown(target, value))
+    try:
+        revision = await registry.commit([interface.Put(key, value, 0)])
+    except interface.CompareFailed:
+        raise _exists(target, target.stored()) from None
+    return Outcome(201, shown(target, objects.spliced(value, revision)))
+
+
+def _exists(target: Target, existing: objects.Stored | None) -> status.StatusError:
+    refusal = status.already_exists(target.resource, target.name)
+    if existing is not None and "deletionTimestamp" in existing.decode()["metadata"]:
+        refusal.message = f"object is being deleted: {refusal.message}"
+    return refusal
+
+
+def stored_value(target: Target, obj: Object) -> bytes:
+    """The object as the store keeps it: in the storage version, without resourceVersion."""
+    return objects.encode_value(kinds.to_storage(target.resource, obj, target.storage))
+
+
+def shown(target: Target, body: bytes) -> bytes:
+    """Stored JSON in the version of the request."""
+    if target.resource.storage_version:
+        return body
+    return objects.encode(kinds.from_storage(target.resource, objects.decode(body), target.storage))
+
+
+def default(target: Target, obj: Object) -> None:
+    target.services.rules.default(target.resource, obj)
+    target.behaviour.default(target.resource, obj)
+
+
+def _set_owners(obj: Object, owners: list[Object] | None) -> None:
+    if owners:
+        obj["metadata"]["managedFields"] = owners
+    else:
+        obj["metadata"].pop("managedFields", None)
+
+
+async def _admit(write: hooks.Write, prepare: Callable[[hooks.Write], None]) -> None:
+    services = write.services
+    if services.admission.wants(write):
+        await services.admission.mutate(write)
+        services.rules.default(write.resource, write.object)
+    prepare(write)
+
+
+def _check(write: hooks.Write, problems: list[status.FieldProblem]) -> None:
+    services, resource = write.services, write.resource
+    problems += services.behaviour(resource).validate(write)
+    problems += services.rules.validate(resource, write.object, write.old, write.subresource)
+    if problems:
+        raise status.invalid(resource, write.name or write.object["metadata"].get("name", ""), problems)
+
+
+def _roll_back(write: hooks.Write) -> None:
+    while write.rollbacks:
+        write.rollbacks.pop()()
+
+
+async def replace(target: Target, obj: Object) -> Outcome:
+    """PUT of an object or its status."""
+    metadata = obj["metadata"]
+    if (name := metadata.get("name") or target.name) != target.name:
+        raise status.bad_request(f"the name of the object ({name}) does not match the name on the URL ({target.name})")
+    if target.resource.namespaced and metadata.get("namespace") not in (None, "", target.namespace):
+        raise status.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    if target.stored() is None and target.behaviour.create_on_update and not target.subresource:
+        metadata["name"] = target.name
+        if not metadata.get("resourceVersion") and not metadata.get("uid"):
+            return await create_outcome(target, obj)
+    is_conditional = bool(metadata.get("resourceVersion"))
+    return await rewrite(target, lambda _old: obj, is_conditional=is_conditional)
+
+
+async def rewrite(
+    target: Target,
+    change: Callable[[Object], Object],
+    *,
+    is_conditional: bool = False,
+    attempts: int = CONFLICT_ATTEMPTS,
+    owns: bool = True,
+) -> Outcome:
+    """Read, change, write; again when somebody else was faster. `owns=False`: `change` sets managedFields itself."""
+    for attempt in range(attempts):
+        stored = target.existing()
+        old = target.read(stored)
+        new = change(target.read(stored))
+        _check_preconditions(target, old, new)
+        try:
+            return await _rewrite_once(target, stored, old, new, owns)
+        except interface.CompareFailed as err:
+            if is_conditional or attempt + 1 == attempts:
+                raise status.conflict(target.resource, target.name) from None
+            if err.current is None:
+                raise _vanished(target) from None
+            await asyncio.sleep(0)
+    raise AssertionError("unreachable")
+
+
+def _vanished(target: Target) -> status.StatusError:
+    return status.not_found(target.resource, target.name)
+
+
+def _check_preconditions(target: Target, old: Object, new: Object) -> None:
+    wanted, found = new["metadata"].get("uid"), old["metadata"].get("uid", "")
+    if wanted and wanted != found:
+        why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+        raise status.conflict(target.resource, target.name, why)
+    version = new["metadata"].get("resourceVersion")
+    if version and version != old["metadata"]["resourceVersion"] and not planted.is_on("crud"):
+        raise status.conflict(target.resource, target.name)
+
+
+async def _rewrite_once(target: Target, stored: objects.Stored, old: Object, new: Object, owns: bool) -> Outcome:
+    services, resource, behaviour = target.services, target.resource, target.behaviour
+    meta.keep_server_owned(old, new)
+    new = isolate(target, old, new)
+    default(target, new)
+    if owns:
+        now = clocks.rfc3339(services.clock.now())
+        fields = services.field_manager(resource)
+        _set_owners(new, fields.on_update(old, new, target.manager, now, target.subresource))
+    write = target.write("UPDATE", old, new)
+    try:
+        await _admit(write, behaviour.prepare_update)
+        new = write.object
+        meta.set_generation(resource, old, new)
+        _check(write, meta.problems(resource, new, old))
+        if services.admission.wants(write):
+            await services.admission.validate(write)
+        new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+        new = managed.keep_times(old, new)
+        return await _commit_change(target, write, stored, new)
+    except BaseException:
+        _roll_back(write)
+        raise
+
+
+def isolate(target: Target, old: Object, new: Object) -> Object:
+    """What this way of writing may change: everything but the status, or the status alone."""
+    if "status" not in target.resource.subresources or planted.is_on("status"):
+        return new
+    if target.subresource != "status":
+        return _with(new, "status", old.get("status"))
+    metadata = new["metadata"]
+    if target.resource.is_custom or target.behaviour.status_keeps_metadata:
+        own = metadata.get("managedFields")
+        metadata = {key: value for key, value in old["metadata"].items() if key != "managedFields"}
+        metadata |= {"managedFields": own} if own is not None else {}
+    kept = {**old, "metadata": {**metadata, "resourceVersion": old["metadata"]["resourceVersion"]}}
+    return _with(kept, "status", new.get("status"))
+
+
+def _with(obj: Object, key: str, value: object) -> Object:
+    if value is not None:
+        return {**obj, key: value}
+    return {name: member for name, member in obj.items() if name != key}
+
+
+async def _commit_change(target: Target, write: hooks.Write, stored: objects.Stored, new: Object) -> Outcome:
+    registry, key = target.services.registry, objects.key_of(target.kind, target.namespace, target.name)
+    assert write.old is not None
+    if new == write.old:
+        _roll_back(write)
+        return Outcome(200, shown(target, stored.body))
+    value = stored_value(target, new)
+    if is_finished(target, new):
+        if not target.dry_run:
+            await registry.commit([interface.Delete(key, stored.revision)])
+        return Outcome(200, shown(target, objects.spliced(value, stored.revision)))
+    if target.dry_run:
+        _roll_back(write)
+        return Outcome(200, shown(target, objects.spliced(value, stored.revision)))
+    revision = await registry.commit([interface.Put(key, value, stored.revision)])
+    return Outcome(200, shown(target, objects.spliced(value, revision)))
+
+
+def is_finished(target: Target, obj: Object) -> bool:
+    """Whether an object being deleted has nothing left that holds it."""
+    metadata = obj["metadata"]
+    if "deletionTimestamp" not in metadata or metadata.get("finalizers") or target.behaviour.is_held(obj):
+        return False
+    return not metadata.get("deletionGracePeriodSeconds")
