@@ -34,7 +34,8 @@ _OPTIONS = [
     ("grpc.enable_retries", 0),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.keepalive_permit_without_calls", 1),
+    # etcd hangs up on clients that ping while they have no request open.
+    ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),
@@ -152,6 +153,8 @@ class Connection:
                 self.leave(member)
                 await self._clock.sleep(min(backoff.next(), left))
             else:
+                if verdict is Verdict.UNKNOWN:
+                    self.leave(member)
                 raise problem
         raise problem
 

@@ -48,6 +48,7 @@ _BY_TEXT = {
     "database space exceeded": Verdict.FULL,
     "request is too large": Verdict.TOO_LARGE,
     "too many operations": Verdict.TOO_LARGE,
+    "received message larger than max": Verdict.TOO_LARGE,
     "too many requests": Verdict.BUSY,
     "corrupt cluster": Verdict.BROKEN,
 }

@@ -29,6 +29,9 @@ __all__ = ["Watch"]
 
 _PROGRESS = pb.WatchRequest(progress_request=pb.WatchProgressRequest())
 _CREATE_TIMEOUT_S = 10.0
+# How long a stream may be silent before it is asked for a sign of life, and how long the answer may take.
+_SILENCE_S = 10.0
+_ANSWER_S = 5.0
 
 _log = get_logger("store.etcd")
 
@@ -144,7 +147,11 @@ class Watch(AsyncIterator[Batch]):
         """The next batch; an empty one when etcd only said how far it is."""
         parts: list[pb.Event] = []
         while True:
-            answer = await _next(self._call)
+            self._set_alarm(_SILENCE_S, self._prod)
+            try:
+                answer = await _next(self._call)
+            finally:
+                self._alarm.cancel()
             if answer.canceled:
                 raise self._refusal(answer, self._member.endpoint)
             parts += answer.events
@@ -159,6 +166,18 @@ class Watch(AsyncIterator[Batch]):
             raise Compacted(self._after, parts[0].kv.mod_revision)
         self._after = batch[-1].revision
         return batch
+
+    def _set_alarm(self, seconds: float, callback: Callable[[], None]) -> None:
+        self._alarm = asyncio.get_running_loop().call_later(seconds, callback)
+
+    def _prod(self) -> None:
+        """Nothing was heard for long: a member that hangs keeps its connections, so only an answer shows life."""
+        self._prodding = asyncio.ensure_future(self.ask_progress())
+        self._set_alarm(_ANSWER_S, self._give_up)
+
+    def _give_up(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
 
     def _refusal(self, answer: pb.WatchResponse, endpoint: str) -> errors.BedplateError:
         if answer.compact_revision:
@@ -196,7 +215,7 @@ async def _next(call: Any) -> pb.WatchResponse:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        raise errors.Unavailable("the watch was closed") from None
+        raise errors.Unavailable("the watch was closed, or its member gave no sign of life") from None
     if answer is grpc.aio.EOF:
         raise errors.Unavailable("etcd ended the watch")
     response: pb.WatchResponse = answer
