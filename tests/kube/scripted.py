@@ -15,6 +15,19 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from bedplate.core import clock
+
+
+class FastClock(clock.SystemClock):
+    """A clock whose sleeps take no time and are remembered."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await asyncio.sleep(0)
+
 
 @dataclass
 class Asked:

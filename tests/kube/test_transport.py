@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 from tests.kube.certs import Authority, common_name
-from tests.kube.scripted import Answer, Asked, ScriptedServer, node, serving, status
+from tests.kube.scripted import Answer, Asked, FastClock, ScriptedServer, node, serving, status
 
 from bedplate.api.resources import NODES, SECRETS
 from bedplate.core import clock, logging
@@ -21,17 +21,6 @@ from bedplate.core import errors as core
 from bedplate.kube import Client, ClientConfig, errors, transport
 from bedplate.kube.config import AuthConfig, Impersonation, TLSConfig
 from bedplate.kube.metrics import RequestMetrics
-
-
-class FastClock(clock.SystemClock):
-    """A clock whose sleeps take no time and are remembered."""
-
-    def __init__(self) -> None:
-        self.slept: list[float] = []
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        await asyncio.sleep(0)
 
 
 @asynccontextmanager
@@ -101,9 +90,11 @@ async def test_a_read_is_repeated_after_a_lost_connection_or_a_gateway_error(bro
 
 async def test_a_write_whose_connection_broke_is_not_repeated() -> None:
     async with serving([Answer(drop=True)]) as server, client_of(server) as (client, _):
-        with pytest.raises(errors.ConnectionFailed):
-            await client.create(NODES, {"metadata": {"name": "a"}})
-        assert len(server.asked) == 1
+        body = {"metadata": {"name": "a"}}
+        for call in (client.create(NODES, body), client.update(NODES, body), client.delete(NODES, "a")):
+            with pytest.raises(errors.ConnectionFailed):
+                await call
+        assert [asked.method for asked in server.asked] == ["POST", "PUT", "DELETE"]
 
 
 async def test_a_dead_address_is_a_connection_failure_after_a_few_tries() -> None:

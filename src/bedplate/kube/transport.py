@@ -117,6 +117,8 @@ class Transport:
             skip_auto_headers=("Content-Type", "Accept-Encoding"),
             read_bufsize=READ_BUFFER_BYTES,
         )
+        # aiohttp would by itself send a GET, PUT or DELETE twice when the connection breaks; that is decided here.
+        self._session._retry_connection = False
         return self
 
     async def __aexit__(self, *exc: object) -> None:
