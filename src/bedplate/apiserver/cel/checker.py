@@ -10,18 +10,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from bedplate.apiserver.cel import ast, types, values
+from bedplate.apiserver.cel.lexer import Fault
 from bedplate.apiserver.cel.signatures import Overload
 from bedplate.apiserver.cel.types import Type
 from bedplate.apiserver.cel.unify import Unifier
 from bedplate.apiserver.schema import patterns
 
-__all__ = ["Checked", "Fault", "check", "render"]
-
-
-class Fault(NamedTuple):
-    line: int
-    column: int
-    message: str
+__all__ = ["Checked", "check", "render"]
 
 
 class Checked(NamedTuple):
@@ -242,7 +237,7 @@ class _Checker:
         return self._resolve_call(node, node.name, [], is_method=False)
 
     def _resolve_call(self, node: ast.Call, name: str, target: list[Type], *, is_method: bool) -> Type:
-        args = target + [self.visit(arg) for arg in node.args]
+        args = target + [self._argument(name, arg) for arg in node.args]
         if name in ("_==_", "_!=_", "_&&_", "_||_", "!_", "_?_:_"):
             return self._logic(node, name, args)
         overloads = self._functions.get(name)
@@ -265,6 +260,15 @@ class _Checker:
             return self._kept_list(name, args, results[0])
         return types.DYN
 
+    def _argument(self, name: str, node: ast.Node) -> Type:
+        if name != "format" or not isinstance(node, ast.ListNode):
+            return self.visit(node)
+        # What is formatted may be of any kind, unlike the elements of other lists.
+        for item in node.items:
+            self.visit(item)
+        self.types[id(node)] = types.list_of(types.DYN)
+        return types.list_of(types.DYN)
+
     def _kept_list(self, name: str, args: list[Type], result: Type) -> Type:
         """The sum of two lists keeps what is special about the first (set, map)."""
         left = self._resolve(args[0]) if args else result
@@ -282,9 +286,17 @@ class _Checker:
             *params, result = self.unifier.instance([types.BOOL, types.param("A"), types.param("A"), types.param("A")])
         else:
             params, result = [types.BOOL] * len(args), types.BOOL
+        if name in ("_&&_", "_||_"):
+            for arg, kind in zip(node.args, args, strict=True):
+                self._want_bool(arg, kind)
+            return types.BOOL
         if not self.unifier.assign_all(args, params):
             return self._no_overload(node, name, args, is_method=False)
         return self._resolve(result)
+
+    def _want_bool(self, node: ast.Node, kind: Type) -> None:
+        if not self.unifier.assign_all([kind], [types.BOOL]):
+            self._fault(node, f"expected type 'bool' but found '{self._resolve(kind)}'")
 
     def _check_literals(self, node: ast.Call, name: str) -> None:
         """Faults in constant patterns, durations and timestamps show when the rule is written, not when it runs."""
@@ -308,9 +320,9 @@ class _Checker:
             return self._optional_macro(node, kind)
         variables = self._variables(node, kind)
         self._scopes.append(variables)
-        if node.condition is not None:
-            self._condition(node, self.visit(node.condition))
+        condition = self.visit(node.condition) if node.condition is not None else types.BOOL
         result = self.visit(node.result) if node.result is not None else types.BOOL
+        self._condition(node, condition, variables[node.variables[0]] if node.macro == "filter" else result)
         self._scopes.pop()
         if node.macro == "filter":
             first = variables[node.variables[0]]
@@ -335,15 +347,15 @@ class _Checker:
             found = [types.DYN] * len(node.variables)
         return dict(zip(node.variables, found, strict=True))
 
-    def _condition(self, node: ast.Comprehension, kind: Type) -> None:
+    def _condition(self, node: ast.Comprehension, kind: Type, element: Type) -> None:
         if self.unifier.assign_all([kind], [types.BOOL]):
             return
         shown = self._resolve(kind)
-        if node.macro in ("all", "exists"):
-            operator = "_&&_" if node.macro == "all" else "_||_"
-            self._fault(node, f"found no matching overload for '{operator}' applied to '(bool, {shown})'")
+        if node.macro in ("all", "exists") and node.condition is not None:
+            self._want_bool(node.condition, kind)
         else:
-            rest = "int, int" if node.macro == "exists_one" else "list(dyn), list(dyn)"
+            whole = "int" if node.macro == "exists_one" else f"list({self._resolve(element)})"
+            rest = f"{whole}, {whole}"
             self._fault(node, f"found no matching overload for '_?_:_' applied to '({shown}, {rest})'")
 
     def _optional_macro(self, node: ast.Comprehension, kind: Type) -> Type:

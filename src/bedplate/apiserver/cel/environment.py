@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from bedplate.apiserver.cel import checker, evaluator, kubernetes, lexer, operators, parser, strings
+from bedplate.apiserver.cel import checker, evaluator, kubernetes, operators, parser, strings
 from bedplate.apiserver.cel.signatures import Registry
 from bedplate.apiserver.cel.types import Type
 
@@ -45,11 +45,9 @@ def functions() -> Registry:
 
 
 def compile_expression(source: str, variables: Mapping[str, Type]) -> Expression:
-    try:
-        root = parser.parse(source)
-    except lexer.SyntaxFault as fault:
-        where = [checker.Fault(fault.line, fault.column, fault.message)]
-        raise CompileError(checker.render(where, source)) from fault
+    root, faults = parser.parse(source)
+    if root is None:
+        raise CompileError(checker.render(faults, source))
     checked = checker.check(root, variables, functions().functions)
     if checked.faults:
         raise CompileError(checker.render(checked.faults, source))

@@ -24,6 +24,7 @@ Closure = Callable[[Slots], Any]
 Program = Callable[..., Any]
 
 # A null where the schema promises a value, or data that a schema does not describe, ends in these.
+_CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint"})
 FAILURES = (CelError, TypeError, AttributeError)
 NO_OVERLOAD = "no such overload"
 
@@ -103,18 +104,16 @@ class _Compiler:
         fault = f"no such key: {node.name}"
 
         def select(slots: Slots) -> Any:
-            holder = operand(slots)
-            try:
-                return holder[key]
-            except KeyError:
-                raise CelError(fault) from None
+            value = operand(slots).get(key)
+            if value is None:
+                raise CelError(fault)
+            return value
 
         def select_adapted(slots: Slots) -> Any:
-            holder = operand(slots)
-            if key not in holder:
+            value = operand(slots).get(key)
+            if value is None:
                 raise CelError(fault)
-            value = holder[key]
-            return value if value is None else adapt(value)  # type: ignore[misc]
+            return adapt(value)  # type: ignore[misc]
 
         return select if adapt is None else select_adapted
 
@@ -130,7 +129,7 @@ class _Compiler:
                 holder = holder.value
             if type(holder) is not dict:
                 raise CelError(NO_OVERLOAD)
-            return key in holder
+            return holder.get(key) is not None
 
         return has
 
@@ -190,6 +189,10 @@ class _Compiler:
         if name in ("_==_", "_!=_"):
             return self._equality(name, args, closures)
         overloads = self._checked.overloads[id(node)]
+        if name in _CONVERSIONS and isinstance(args[0], ast.Literal):
+            # A constant is converted once; that it cannot be shows when the rule is written.
+            constant = _dispatcher(overloads)(closures[0]([]))
+            return lambda slots: constant
         kinds = [self._type(arg) for arg in args]
         if len(overloads) == 1 and not any(kind.is_dyn for kind in kinds):
             return _apply(self._specialised(name, overloads[0], kinds, args), closures)
@@ -261,10 +264,10 @@ def _optional_member(operand: Closure, key: Closure, adapt: Callable[[Any], Any]
             return Optional(holder[name]) if 0 <= name < len(holder) else NONE
         if type(holder) is not dict:
             raise CelError(NO_OVERLOAD)
-        if name not in holder:
+        value = holder.get(name)
+        if value is None:
             return NONE
-        value = holder[name]
-        return Optional(value if adapt is None or value is None else adapt(value))
+        return Optional(value if adapt is None else adapt(value))
 
     return find
 

@@ -44,7 +44,7 @@ def _quantity(text: str) -> Quantity:
 
 def _as_integer(value: Quantity) -> int:
     number = int(value.number)
-    if number != value.number or not -(2**63) <= number < 2**63:
+    if value.is_inexact or number != value.number or not -(2**63) <= number < 2**63:
         raise CelError("cannot convert value to integer")
     return number
 
@@ -63,7 +63,7 @@ def _quantities(registry: Registry) -> None:
     add = registry.declare
     add("quantity", "(string) quantity", _quantity)
     add("isQuantity", "(string) bool", _holds(_quantity))
-    add("sign", "quantity.() int", lambda value: (value.number > 0) - (value.number < 0))
+    add("sign", "(quantity) int", lambda value: (value.number > 0) - (value.number < 0))
     add("asApproximateFloat", "quantity.() double", lambda value: float(value.number))
     add("asInteger", "quantity.() int", _as_integer)
     add("isInteger", "quantity.() bool", _holds(_as_integer))
@@ -168,7 +168,8 @@ def _network(text: str) -> Cidr:
             else:
                 return Cidr(found, int(bits))
     where = f"netip.ParsePrefix({gotext.quote(text)}): {fault}"
-    raise CelError(f"network address parse error during conversion from string: {where}")
+    what = "network address parse error during conversion from string"
+    raise CelError(f"{what}: {what}: {where}")
 
 
 def _contains_ip(net: Cidr, value: Address | str) -> bool:

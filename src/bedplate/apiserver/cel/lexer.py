@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-__all__ = ["RESERVED", "SyntaxFault", "Token", "tokenize"]
+__all__ = ["RESERVED", "Fault", "SyntaxFault", "Token", "tokenize"]
 
 RESERVED = frozenset(
     (
@@ -18,14 +18,20 @@ RESERVED = frozenset(
 )
 
 
+class Fault(NamedTuple):
+    """One thing wrong with an expression, and where (lines count from 1, columns from 0)."""
+
+    line: int
+    column: int
+    message: str
+
+
 class SyntaxFault(Exception):
-    """The source is not an expression; `line` and `column` say where."""
+    """The source is not an expression."""
 
     def __init__(self, message: str, line: int, column: int) -> None:
         super().__init__(message)
-        self.message = message
-        self.line = line
-        self.column = column
+        self.fault = Fault(line, column, message)
 
 
 class Token(NamedTuple):
@@ -51,21 +57,27 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_SKIPPED = re.compile(r"[&|=].?|[bBrR]*[\"'][^\n]*|.", re.DOTALL)
 _ESCAPE = re.compile(
     r"\\(?:([abfnrtv\\?\"'`])|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL
 )
 _SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-def tokenize(source: str) -> list[Token]:
+def tokenize(source: str) -> tuple[list[Token], list[Fault]]:
+    """The tokens, and what was skipped because no token begins there."""
     tokens: list[Token] = []
+    faults: list[Fault] = []
     at, line, line_start = 0, 1, 0
     while at < len(source):
         found = _TOKEN.match(source, at)
         column = at - line_start
         if found is None:
-            text = source[at].replace("'", "\\'")
-            raise SyntaxFault(f"Syntax error: token recognition error at: '{text}'", line, column)
+            skipped = _SKIPPED.match(source, at)
+            assert skipped is not None
+            faults.append(Fault(line, column, f"Syntax error: token recognition error at: '{skipped.group()}'"))
+            at = skipped.end()
+            continue
         kind, text = str(found.lastgroup), found.group()
         if kind != "space":
             tokens.append(_read(kind, text, line, column))
@@ -75,7 +87,7 @@ def tokenize(source: str) -> list[Token]:
             line_start = at + text.rindex("\n") + 1
         at = found.end()
     tokens.append(Token("end", "<EOF>", line, at - line_start))
-    return tokens
+    return tokens, faults
 
 
 def _read(kind: str, text: str, line: int, column: int) -> Token:

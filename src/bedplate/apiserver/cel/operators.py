@@ -145,18 +145,19 @@ def _basics(registry: Registry) -> None:
     add("dyn", "(A) dyn", lambda value: value)
 
 
+def _no_conversion(target: str) -> CelError:
+    return CelError(f"type conversion error from 'string' to '{target}'")
+
+
 def _to_int(value: Any) -> int:
     if type(value) is float:
         if not math.isfinite(value) or not -(2**63) < value < 2**63:
             raise CelError("integer overflow")
         return int(value)
     if type(value) is str:
-        if not re.fullmatch(r"[+-]?\d+", value, re.ASCII):
-            raise CelError(f"strconv.ParseInt: parsing {gotext.quote(value)}: invalid syntax")
-        number = int(value)
-        if not -(2**63) <= number < 2**63:
-            raise CelError(f"strconv.ParseInt: parsing {gotext.quote(value)}: value out of range")
-        return number
+        if not re.fullmatch(r"[+-]?\d+", value, re.ASCII) or not -(2**63) <= int(value) < 2**63:
+            raise _no_conversion("int")
+        return int(value)
     if type(value) is Timestamp:
         return int(value.nanoseconds // 10**9)
     if type(value) is Duration:
@@ -167,7 +168,7 @@ def _to_int(value: Any) -> int:
 def _to_uint(value: Any) -> UInt:
     if type(value) is str:
         if not re.fullmatch(r"\d+", value, re.ASCII):
-            raise CelError(f"strconv.ParseUint: parsing {gotext.quote(value)}: invalid syntax")
+            raise _no_conversion("uint")
         return _check_uint(int(value))
     if type(value) is float and not math.isfinite(value):
         raise CelError("unsigned integer overflow")
@@ -175,11 +176,8 @@ def _to_uint(value: Any) -> UInt:
 
 
 def _to_double(value: Any) -> float:
-    if type(value) is str:
-        try:
-            return float(value)
-        except ValueError:
-            raise CelError(f"strconv.ParseFloat: parsing {gotext.quote(value)}: invalid syntax") from None
+    if type(value) is str and not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|nan)", value.lower()):
+        raise _no_conversion("double")
     return float(value)
 
 
@@ -198,13 +196,13 @@ def _to_string(value: Any) -> str:
 
 
 def _to_bool(value: Any) -> bool:
-    if type(value) is str:
-        if value in ("1", "t", "T", "true", "TRUE", "True"):
-            return True
-        if value in ("0", "f", "F", "false", "FALSE", "False"):
-            return False
-        raise CelError(f"strconv.ParseBool: parsing {gotext.quote(value)}: invalid syntax")
-    return bool(value)
+    if type(value) is not str:
+        return bool(value)
+    if value in ("1", "t", "T", "true", "TRUE", "True"):
+        return True
+    if value in ("0", "f", "F", "false", "FALSE", "False"):
+        return False
+    raise _no_conversion("bool")
 
 
 def _to_timestamp(value: Any) -> Timestamp:
@@ -214,8 +212,8 @@ def _to_timestamp(value: Any) -> Timestamp:
         return value
     try:
         return values.parse_timestamp(value)
-    except ValueError as error:
-        raise CelError(str(error)) from None
+    except ValueError:
+        raise _no_conversion("google.protobuf.Timestamp") from None
 
 
 def _to_duration(value: Any) -> Duration:
@@ -225,8 +223,8 @@ def _to_duration(value: Any) -> Duration:
         return value
     try:
         return values.parse_duration(value)
-    except ValueError as error:
-        raise CelError(str(error)) from None
+    except ValueError:
+        raise _no_conversion("google.protobuf.Duration") from None
 
 
 def _conversions(registry: Registry) -> None:

@@ -1,6 +1,6 @@
 """Tokens to tree: a Pratt parser that expands the macros on the way.
 
-In: source text. Out: an `ast.Node`. Raises `SyntaxFault` at the first fault.
+In: source text. Out: an `ast.Node`, or what is wrong: all the lexer found, and the parser's first fault.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from bedplate.apiserver.cel import ast
-from bedplate.apiserver.cel.lexer import RESERVED, SyntaxFault, Token, tokenize
+from bedplate.apiserver.cel.lexer import RESERVED, Fault, SyntaxFault, Token, tokenize
 
 __all__ = ["parse"]
 
@@ -36,8 +36,14 @@ _MAX_DEPTH = 250
 _MIN_INT, _MAX_INT, _MAX_UINT = -(2**63), 2**63 - 1, 2**64 - 1
 
 
-def parse(source: str) -> ast.Node:
-    return _Parser(tokenize(source)).whole()
+def parse(source: str) -> tuple[ast.Node | None, list[Fault]]:
+    """The tree, or None and what is wrong with the source."""
+    tokens, faults = tokenize(source)
+    try:
+        node = _Parser(tokens).whole()
+    except SyntaxFault as error:
+        return None, [*faults, error.fault]
+    return (None, faults) if faults else (node, [])
 
 
 class _Parser:
@@ -65,7 +71,16 @@ class _Parser:
     def _expect(self, text: str) -> Token:
         if self._is(text):
             return self._take()
-        raise self._fault(f"mismatched input '{self._next.text}' expecting '{text}'")
+        after = self._tokens[min(self._at + 1, len(self._tokens) - 1)]
+        if after.text == text:
+            raise self._fault(f"extraneous input '{self._next.text}' expecting '{text}'")
+        raise self._fault(f"missing '{text}' at '{self._next.text}'")
+
+    def _close(self, text: str) -> None:
+        """The end of a list of things."""
+        if self._next.kind == "end":
+            raise self._fault(f"mismatched input '<EOF>' expecting {{'{text}', ','}}")
+        self._expect(text)
 
     def _fault(self, message: str) -> SyntaxFault:
         return SyntaxFault(f"Syntax error: {message}", self._next.line, self._next.column)
@@ -73,7 +88,9 @@ class _Parser:
     def whole(self) -> ast.Node:
         node = self._expression()
         if self._next.kind != "end":
-            raise self._fault(f"mismatched input '{self._next.text}' expecting <EOF>")
+            is_last = self._tokens[self._at + 1].kind == "end"
+            word = "extraneous" if is_last else "mismatched"
+            raise self._fault(f"{word} input '{self._next.text}' expecting <EOF>")
         return node
 
     def _expression(self) -> ast.Node:
@@ -151,7 +168,7 @@ class _Parser:
             found.append(self._expression())
             if not self._accept(","):
                 break
-        self._expect(end)
+        self._close(end)
         return found
 
     def _primary(self, negative: Token | None) -> ast.Node:
@@ -203,7 +220,7 @@ class _Parser:
             items.append(self._expression())
             if not self._accept(","):
                 break
-        self._expect("]")
+        self._close("]")
         return ast.ListNode(token.line, token.column, items, optional)
 
     def _map(self, token: Token) -> ast.Node:
@@ -215,7 +232,7 @@ class _Parser:
             entries.append((key, self._expression(), optional))
             if not self._accept(","):
                 break
-        self._expect("}")
+        self._close("}")
         return ast.MapNode(token.line, token.column, entries)
 
 
@@ -228,7 +245,7 @@ def _number(token: Token, place: Token, sign: int) -> ast.Node:
     return ast.Literal(place.line, place.column, token.kind, value)
 
 
-_ONE_VARIABLE = {"all": (2,), "exists": (2,), "exists_one": (2,), "existsOne": (2,), "map": (2, 3), "filter": (2,)}
+_ONE_VARIABLE = {"all": (2,), "exists": (2,), "exists_one": (2,), "map": (2, 3), "filter": (2,)}
 _TWO_VARIABLES = {
     "all": (3,),
     "exists": (3,),

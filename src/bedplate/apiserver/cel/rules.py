@@ -19,7 +19,7 @@ from bedplate.apiserver.schema.causes import Cause
 if TYPE_CHECKING:
     from bedplate.apiserver.schema.definition import Place
 
-__all__ = ["Tree", "check_default", "check_rules", "compile_tree"]
+__all__ = ["Tree", "check_default", "check_rules", "compile_tree", "cost_text"]
 
 Schema = Mapping[str, Any]
 Pair = tuple[Any, Any]
@@ -59,6 +59,9 @@ def compile_rule(text: Schema, kind: Type) -> Rule:
     except environment.CompileError as error:
         rule.error = f"compilation failed: {error}"
         return rule
+    except CelError as error:
+        rule.error = f"program instantiation failed: {error}"
+        return rule
     if rule.program.result.kind != "bool":
         rule.error = "cel expression must evaluate to a bool"
         return rule
@@ -80,26 +83,28 @@ def _is_resource(schema: Schema, is_root: bool) -> bool:
     return is_root or bool(schema.get("x-kubernetes-embedded-resource"))
 
 
-def check_rules(place: Place) -> list[Cause]:
-    """The faults of the rules of one schema, as found when its CustomResourceDefinition is written."""
+def check_rules(place: Place) -> tuple[list[Cause], list[tuple[str, int]]]:
+    """The faults of the rules of one schema, as found when they are written, and what each expression may cost."""
     kind = declarations.declare(place.schema, is_resource=_is_resource(place.schema, place.is_root))
     if kind is None:
-        return []
+        return [], []
     found: list[Cause] = []
+    costs: list[tuple[str, int]] = []
     times = place.cardinality
     if times is None:
         times = declarations.MAX_REQUEST // (kind.min_size + 1)
     for index, text in enumerate(place.schema["x-kubernetes-validations"]):
         where = f"{place.path}.x-kubernetes-validations[{index}]"
         rule = compile_rule(text, kind)
+        costs += [(f"{where}.rule", rule.cost * times), (f"{where}.messageExpression", rule.message_cost)]
         if rule.cost * times > _LIMIT:
-            found.append(causes.forbidden(f"{where}.rule", _cost_text("estimated rule cost", rule.cost * times)))
+            found.append(causes.forbidden(f"{where}.rule", cost_text("estimated rule cost", rule.cost * times)))
         if rule.error:
             found.append(causes.invalid(f"{where}.rule", _shown_rule(text), rule.error))
         if rule.message_error:
             found.append(causes.invalid(f"{where}.messageExpression", _shown_rule(text), rule.message_error))
         elif rule.message_cost > _LIMIT:
-            detail = _cost_text("estimated messageExpression cost", rule.message_cost)
+            detail = cost_text("estimated messageExpression cost", rule.message_cost)
             found.append(causes.forbidden(f"{where}.messageExpression", detail))
         if rule.uses_old and place.uncorrelatable:
             detail = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {place.uncorrelatable}"
@@ -107,11 +112,11 @@ def check_rules(place: Place) -> list[Cause]:
         elif not rule.uses_old and text.get("optionalOldSelf") is not None:
             detail = "may not be set if oldSelf is not used in rule"
             found.append(causes.invalid(f"{where}.optionalOldSelf", text["optionalOldSelf"], detail))
-    return found
+    return found, costs
 
 
-def _cost_text(what: str, amount: int) -> str:
-    factor = amount / _LIMIT
+def cost_text(what: str, amount: int, limit: int = _LIMIT) -> str:
+    factor = amount / limit
     shown = "more than 100x" if factor > 100 else f"{factor:.6f}x" if factor < 1.5 else f"{factor:.1f}x"
     return (
         f"{what} exceeds budget by factor of {shown} (try simplifying the rule, or adding maxItems, maxProperties, "

@@ -151,7 +151,7 @@ def _clause(letter: str, precision: int | None, value: Any) -> str:
         return str(int(value))
     if letter in "fe" and type(value) in (float, int, UInt):
         digits = 6 if precision is None else precision
-        return f"{float(value):.{digits}f}" if letter == "f" else f"{float(value):.{digits}e}"
+        return f"{float(value):.{digits}f}" if letter == "f" else _scientific(float(value), digits)
     if letter == "b" and type(value) in (bool, int, UInt):
         return f"{int(value):b}"
     if letter == "o" and type(value) in (int, UInt):
@@ -165,6 +165,15 @@ def _clause(letter: str, precision: int | None, value: Any) -> str:
     if letter in "dfebo":
         raise CelError(f"error during formatting: no such overload for clause %{letter}")
     raise CelError(f'could not parse formatting clause: unrecognized formatting clause "{letter}"')
+
+
+def _scientific(value: float, digits: int) -> str:
+    """`2.500000 × 10⁰⁰`, with narrow spaces."""
+    mantissa, _, power = f"{value:.{digits}e}".partition("e")
+    return f"{mantissa}\u202f×\u202f10" + power.lstrip("+").translate(_SUPERSCRIPTS)
+
+
+_SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 def _shown(value: Any) -> str:

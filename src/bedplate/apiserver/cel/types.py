@@ -68,6 +68,8 @@ class Type:
             return self.name
         if self.kind == "opaque":
             return self.name + (f"({', '.join(map(str, self.params))})" if self.params else "")
+        if self.kind == "error":
+            return "!error!"
         if self.params:
             return f"{self.kind}({', '.join(map(str, self.params))})"
         return self.kind

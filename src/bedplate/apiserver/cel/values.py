@@ -7,6 +7,7 @@ CEL's `==`, which never mixes kinds except numbers.
 
 from __future__ import annotations
 
+import dataclasses
 import decimal
 import ipaddress
 import re
@@ -164,6 +165,8 @@ class Quantity:
     """A resource.Quantity: a number exact to 1e-9."""
 
     number: decimal.Decimal
+    is_inexact: bool = dataclasses.field(default=False, compare=False)
+    """a fraction with a binary suffix: the server keeps it in a form it does not read back as a whole number."""
 
     @classmethod
     def parse(cls, text: str) -> Quantity:
@@ -181,7 +184,8 @@ class Quantity:
                 number = number.scaleb(_SUFFIXES[suffix])
             else:
                 number = number.scaleb(int(suffix[1:]))
-            return cls(number.quantize(decimal.Decimal("1e-9"), rounding=decimal.ROUND_UP))
+            number = number.quantize(decimal.Decimal("1e-9"), rounding=decimal.ROUND_UP)
+            return cls(number, suffix in _BINARY and "." in found[2])
 
     def __lt__(self, other: Quantity) -> bool:
         return self.number < other.number

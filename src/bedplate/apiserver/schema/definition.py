@@ -1,20 +1,21 @@
 """The rules for the schema of a CustomResourceDefinition's version.
 
-In: the version's `openAPIV3Schema`, its path. Out: causes, in the server's words. CEL rules are handed to
-`check_rules`, which the caller passes in, once the schema around them is sound.
+In: the version's `openAPIV3Schema`, its path. Out: causes, in the server's words. CEL rules are judged (by `cel.rules`)
+only where the schema around them is sound.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bedplate.apiserver.cel import rules
 from bedplate.apiserver.schema import causes, shaping, structural, uniqueness, values
 from bedplate.apiserver.schema.causes import Cause, key_path
 
-__all__ = ["DefaultRules", "Place", "RuleChecker", "check_schema", "resolve_path"]
+__all__ = ["Place", "check_schema", "resolve_path"]
 
 Schema = Mapping[str, Any]
 
@@ -27,6 +28,7 @@ _ROOT_WITH_STATUS = (
     "MaxItems MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs Example XPreserveUnknownFields "
     "XValidations"
 )
+_TOTAL_LIMIT = 100_000_000
 _IF_STATUS = "if the status subresource is enabled"
 
 
@@ -47,24 +49,29 @@ class Place:
     judges_rules: bool = True
 
 
-RuleChecker = Callable[[Place], list[Cause]]
-DefaultRules = Callable[[Schema, Any, str], list[Cause]]
-
-
-def check_schema(
-    schema: Schema, path: str, *, has_status: bool, check_rules: RuleChecker, default_rules: DefaultRules
-) -> list[Cause]:
-    """All faults of a version's schema. `default_rules` runs CEL rules over a default."""
+def check_schema(schema: Schema, path: str, *, has_status: bool) -> list[Cause]:
+    """All faults of a version's schema."""
     found: list[Cause] = []
     if has_status:
         found += _root_with_status(schema, path)
     if schema.get("nullable"):
         found.append(causes.forbidden(f"{path}.nullable", "nullable cannot be true at the root"))
     shape = structural.check_structural(schema, path) if not _is_unsupported(schema) else []
-    shape = shape or _check_defaults(schema, path, True, default_rules)
+    shape = shape or _check_defaults(schema, path, True)
     found += shape
-    judged, rules = _check_place(Place(schema, path, is_root=True, judges_rules=not shape), check_rules)
-    return found + judged + rules
+    judged, rule_faults, costs = _check_place(Place(schema, path, is_root=True, judges_rules=not shape))
+    return found + judged + rule_faults + _check_total(costs, path)
+
+
+def _check_total(costs: list[tuple[str, int]], path: str) -> list[Cause]:
+    total = sum(cost for _, cost in costs)
+    if total <= _TOTAL_LIMIT:
+        return []
+    detail = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"
+    worst = sorted((entry for entry in costs if entry[1] >= 1), key=lambda entry: -entry[1])[:4]
+    what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema"
+    whole = causes.forbidden(path, rules.cost_text(what, total, _TOTAL_LIMIT))
+    return [*(causes.forbidden(where, detail) for where, _ in worst), whole]
 
 
 def _root_with_status(schema: Schema, path: str) -> list[Cause]:
@@ -95,21 +102,21 @@ def _is_unsupported(schema: Any) -> bool:
     return any(_is_unsupported(sub) for sub in subs)
 
 
-def _check_defaults(schema: Schema, path: str, is_root: bool, default_rules: DefaultRules) -> list[Cause]:
+def _check_defaults(schema: Schema, path: str, is_root: bool) -> list[Cause]:
     """Defaults must be valid, and hold no unknown field."""
     found: list[Cause] = []
     embedded = bool(schema.get("x-kubernetes-embedded-resource"))
     if schema.get("default") is not None:
-        found += _check_default(schema, f"{path}.default", embedded, default_rules)
+        found += _check_default(schema, f"{path}.default", embedded)
     if isinstance(schema.get("items"), Mapping):
-        found += _check_defaults(schema["items"], f"{path}.items", False, default_rules)
+        found += _check_defaults(schema["items"], f"{path}.items", False)
     for name, sub in (schema.get("properties") or {}).items():
         if not (is_root and name in _META):
-            found += _check_defaults(sub, key_path(f"{path}.properties", name), False, default_rules)
+            found += _check_defaults(sub, key_path(f"{path}.properties", name), False)
     return found
 
 
-def _check_default(schema: Schema, path: str, embedded: bool, default_rules: DefaultRules) -> list[Cause]:
+def _check_default(schema: Schema, path: str, embedded: bool) -> list[Cause]:
     default, found = schema["default"], []
     dropped: list[str] = []
     shaping.compile_pruning(schema, is_resource=embedded)(copy.deepcopy(default), "", dropped)
@@ -120,23 +127,31 @@ def _check_default(schema: Schema, path: str, embedded: bool, default_rules: Def
         findings = values.Findings()
         values.compile_check(schema)(default, "", values.MISSING, findings)
         faults = values.to_causes(findings, path)
-    return found + (faults or default_rules(schema, default, path))
+    return found + (faults or rules.check_default(schema, default, path))
 
 
-def _check_place(place: Place, check_rules: RuleChecker) -> tuple[list[Cause], list[Cause]]:
-    """Faults of a schema and all below it: those of the schema, and those of its rules."""
+Costs = list[tuple[str, int]]
+
+
+def _check_place(place: Place) -> tuple[list[Cause], list[Cause], Costs]:
+    """Faults of a schema and all below it: those of the schema, those of its rules; and the rules' costs."""
     schema, path = place.schema, place.path
-    found, rules = [*_check_basics(place)], []
+    found: list[Cause] = [*_check_basics(place)]
+    rule_faults: list[Cause] = []
+    costs: Costs = []
     for sub in _below(place):
-        sub_found, sub_rules = _check_place(sub, check_rules)
+        sub_found, sub_faults, sub_costs = _check_place(sub)
         found += sub_found
-        rules += sub_rules
+        rule_faults += sub_faults
+        costs += sub_costs
     found += [*_check_extensions(schema, path), *_check_lists(schema, path), *_check_map_keys(schema, path)]
     if schema.get("x-kubernetes-validations"):
         found += _check_rule_texts(schema, f"{path}.x-kubernetes-validations")
         if not found and place.judges_rules:
-            rules += check_rules(place)
-    return found, rules
+            own_faults, own_costs = rules.check_rules(place)
+            rule_faults += own_faults
+            costs += own_costs
+    return found, rule_faults, costs
 
 
 def _check_basics(place: Place) -> Iterator[Cause]:
