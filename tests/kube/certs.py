@@ -11,7 +11,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,12 @@ class Authority:
         self._cert = self._sign(self._name, self._key, is_ca=True, hosts=())
         self.pem = self._cert.public_bytes(serialization.Encoding.PEM)
 
-    def issue(self, name: str, hosts: tuple[str, ...] = ()) -> Pair:
+    def issue(self, name: str, hosts: tuple[str, ...] = (), group: str = "") -> Pair:
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        attributes = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
+        if group:
+            attributes.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, group))
+        subject = x509.Name(attributes)
         cert = self._sign(subject, key, is_ca=False, hosts=hosts)
         return Pair(
             cert.public_bytes(serialization.Encoding.PEM),
@@ -56,6 +59,9 @@ class Authority:
             .not_valid_after(now + datetime.timedelta(days=1))
             .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
         )
+        if not is_ca:
+            uses = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+            builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
         if hosts:
             builder = builder.add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), False)
         return builder.sign(self._key, hashes.SHA256())

@@ -279,7 +279,8 @@ class Client:
             if not field_manager:
                 raise ValueError("server-side apply needs a field manager")
             if isinstance(body, Mapping):
-                body = {"apiVersion": ref.api_version, "kind": ref.kind, **body}
+                metadata = {"name": name, **(body.get("metadata") or {})}
+                body = {"apiVersion": ref.api_version, "kind": ref.kind, **body, "metadata": metadata}
         target = _target("PATCH", ref, namespace, name, subresource)
         query = WriteOptions(field_manager, dry_run, force, field_validation).query()
         answer = await self._send(
