@@ -24,7 +24,7 @@ _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 
 def self_signed(folder: Path, name: str, hosts: Collection[str], clock: Clock) -> tuple[Path, Path]:
-    """A self-signed certificate and key in `folder`, made when missing or nearly expired; the key is for the owner only."""
+    """A self-signed certificate and key in `folder`, made when missing or nearly expired; the key is private."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

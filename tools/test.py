@@ -1,0 +1,67 @@
+"""Runs the tests in two passes and says at the end what was skipped, and why.
+
+    python tools/test.py [--soak] [pytest arguments]
+
+First everything that may run side by side, two at a time; then what needs the machine for itself (the lab). With pytest arguments,
+one pass with just those. `--soak` runs the full counts instead. Exit code: that of the first pass that failed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PASSES = {
+    "side by side": ["-n", "2", "--dist", "loadgroup", "-m", "not lab and not soak"],
+    "one by one": ["-m", "lab and not soak"],
+}
+SOAK_PASSES = {"soak": ["-m", "soak"]}
+
+
+def main(arguments: list[str]) -> int:
+    passes = PASSES
+    if "--soak" in arguments:
+        arguments.remove("--soak")
+        passes = SOAK_PASSES
+    if arguments:
+        passes = {"chosen": []}
+    reports = Path(os.environ.get("BEDPLATE_REPORTS", ROOT / "build" / "reports"))
+    reports.mkdir(parents=True, exist_ok=True)
+    for old in reports.glob("skips-*.json"):
+        old.unlink()
+    worst, times = 0, {}
+    for name, options in passes.items():
+        started = time.monotonic()
+        environ = os.environ | {"BEDPLATE_SKIP_REPORT": str(reports / f"skips-{name.replace(' ', '-')}.json")}
+        command = [sys.executable, "-m", "pytest", *options, *arguments]
+        print(f"=== {name}: pytest {' '.join([*options, *arguments])}", flush=True)
+        code = subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode
+        times[name] = time.monotonic() - started
+        # 5: nothing was collected, which is an error only when it was asked for.
+        worst = worst or (0 if code == 5 and not arguments else code)
+    print("\n" + "; ".join(f"{name}: {seconds / 60:.1f} min" for name, seconds in times.items()))
+    show_skips(reports)
+    return worst
+
+
+def show_skips(reports: Path) -> None:
+    """The last lines: each reason with the number of tests it kept from running."""
+    reasons: Counter[str] = Counter()
+    for path in sorted(reports.glob("skips-*.json")):
+        reasons.update(json.loads(path.read_text()))
+    if not reasons:
+        print("skipped: nothing")
+        return
+    print(f"skipped: {sum(reasons.values())} tests")
+    for reason, count in sorted(reasons.items()):
+        print(f"  {count:4d}  {reason}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
