@@ -1,4 +1,4 @@
-"""What a cluster holds from its first moment: namespaces, priority classes, default roles and bindings, the `kubernetes` service.
+"""What a cluster holds from its first moment: namespaces, priority classes, default roles, the `kubernetes` service.
 
 In: the shipped facts of a version and the services of a starting server. Out: one commit with every object that is
 missing; what users changed or added stays. Runs at each start, before requests are served.
@@ -52,7 +52,7 @@ async def ensure(parts: services.Services, version: str, port: int) -> int:
     wanted = [*load(version), _kubernetes_service(port)]
     absent = missing(parts, wanted)
     if absent:
-        # Straight to the store: these objects are the server's own, and the rules they would be checked by are among them.
+        # Straight to the store: the rules these objects would be checked by are among them.
         operations = []
         for group, resource, obj in absent:
             key = objects.key_of((group, resource), obj["metadata"].get("namespace", ""), obj["metadata"]["name"])

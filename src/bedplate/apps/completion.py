@@ -11,9 +11,15 @@ from click.shell_completion import get_completion_class
 __all__ = ["completion"]
 
 
-@click.command(
-    epilog='\b\nExamples:\n  eval "$(bedplate completion bash)"\n  bedplate completion fish > ~/.config/fish/completions/bedplate.fish'
-)
+EXAMPLES = """
+\b
+Examples:
+  eval "$(bedplate completion bash)"
+  bedplate completion fish > ~/.config/fish/completions/bedplate.fish
+"""
+
+
+@click.command(epilog=EXAMPLES)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
