@@ -309,8 +309,10 @@ async def test_a_client_certificate_that_was_replaced_on_disk_is_used_for_the_ne
         assert [common_name(asked.certificate) for asked in server.asked] == ["first", "second", "second"]
 
 
-async def test_a_proxy_is_asked_to_connect_and_the_tunnel_is_ours(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_proxy_is_asked_to_connect_and_the_tunnel_is_ours(tmp_path: Path, scheme: str) -> None:
     ours = Authority()
+    context = ours.server_context(tmp_path, "127.0.0.1")
     seen: list[bytes] = []
 
     async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -327,10 +329,10 @@ async def test_a_proxy_is_asked_to_connect_and_the_tunnel_is_ours(tmp_path: Path
 
         await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer), return_exceptions=True)
 
-    proxy = await asyncio.start_server(tunnel, "127.0.0.1", 0)
-    address = f"http://user:pass@127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+    proxy = await asyncio.start_server(tunnel, "127.0.0.1", 0, ssl=context if scheme == "https" else None)
+    address = f"{scheme}://user:pass@127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
     try:
-        async with serving([Answer(200, node("a"))], ours.server_context(tmp_path, "127.0.0.1")) as server:
+        async with serving([Answer(200, node("a"))], context) as server:
             tls = TLSConfig(ca_data=ours.pem)
             async with client_of(server, tls=tls, proxy_url=address) as (client, _):
                 assert (await client.get(NODES, "a")).name == "a"
@@ -338,6 +340,27 @@ async def test_a_proxy_is_asked_to_connect_and_the_tunnel_is_ours(tmp_path: Path
         proxy.close()
     assert seen[0].startswith(b"CONNECT 127.0.0.1:")
     assert b"Proxy-Authorization: Basic dXNlcjpwYXNz" in seen[0]
+
+
+async def test_requests_that_wait_for_a_retry_do_not_hold_up_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "MAX_CONCURRENT", 2)
+
+    def answer(asked: Asked) -> Answer:
+        if asked.path.endswith("/busy"):
+            return Answer(429, status(429, "TooManyRequests").body, {"Retry-After": "5"})
+        return Answer(200, node("a"))
+
+    time = clock.ManualClock()
+    async with serving(answer) as server, Client(ClientConfig(server.url, qps=-1), time=time) as client:
+        waiting = [asyncio.ensure_future(client.get(NODES, "busy")) for _ in range(5)]
+        async with asyncio.timeout(60):
+            while len(server.asked) < 5:
+                await asyncio.sleep(0.01)
+            assert (await client.get(NODES, "a")).name == "a"
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        assert (await client.get(NODES, "a")).name == "a"
 
 
 async def test_a_client_that_was_not_opened_says_so() -> None:

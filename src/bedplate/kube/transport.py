@@ -128,7 +128,7 @@ class Transport:
 
     async def request(self, request: Request) -> Response:
         """Send, retry where that is safe, and return an answer below 400. Raises errors of `kube.errors`."""
-        async with self._slots, self._answer(request) as answer:
+        async with self._answer(request) as answer:
             body = await self._read(request, answer)
             return Response(answer.status, body, answer.headers)
 
@@ -144,9 +144,10 @@ class Transport:
         try:
             yield answer
         finally:
-            _dismiss(answer)
+            self._dismiss(request, answer)
 
     async def _attempts(self, request: Request) -> aiohttp.ClientResponse:
+        """An answer below 300, however many tries it takes; the caller must dismiss it."""
         target, renewed, retries = request.target, False, 0
         backoff = Backoff(first_s=0.2, cap_s=5.0, jitter=1.0, rng=self._rng)
         while True:
@@ -187,6 +188,26 @@ class Transport:
             log.v(2).info("kube.throttled", request=str(request.target), waited_s=round(waited_s, 2))
 
     async def _send(self, request: Request, identity: credentials.Identity) -> aiohttp.ClientResponse:
+        """Send once. A slot is held from here until `_dismiss`, not while a retry waits: others may go on meanwhile."""
+        if request.is_watch:
+            return await self._send_now(request, identity)
+        await self._slots.acquire()
+        try:
+            return await self._send_now(request, identity)
+        except BaseException:
+            self._slots.release()
+            raise
+
+    def _dismiss(self, request: Request, answer: aiohttp.ClientResponse) -> None:
+        # The rest of a body that was not read to its end would be taken for the next answer: close such a connection.
+        if answer.content.at_eof():
+            answer.release()
+        else:
+            answer.close()
+        if not request.is_watch:
+            self._slots.release()
+
+    async def _send_now(self, request: Request, identity: credentials.Identity) -> aiohttp.ClientResponse:
         if self._session is None:
             raise RuntimeError("the client is not open: use it with `async with`")
         target = request.target
@@ -254,7 +275,7 @@ class Transport:
         except errors.Interrupted:
             body = b""
         finally:
-            _dismiss(answer)
+            self._dismiss(request, answer)
         return errors.from_response(
             request.target, answer.status, body, _retry_after(answer.headers.get("Retry-After", ""))
         )
@@ -271,14 +292,6 @@ class Transport:
             if text not in self._warned and len(self._warned) < 1000:
                 self._warned.add(text)
                 log.warning("kube.server_warning", text=text.partition('"')[2].rstrip('"') or text)
-
-
-def _dismiss(answer: aiohttp.ClientResponse) -> None:
-    # The rest of a body that was not read to its end would be taken for the next answer: such a connection is closed.
-    if answer.content.at_eof():
-        answer.release()
-    else:
-        answer.close()
 
 
 def _postponement(method: str, error: errors.ApiError, backoff: Backoff) -> float | None:
