@@ -68,9 +68,9 @@ class Server:
     client_key: pathlib.Path | None
     forget_history: Callable[[], None]
 
-    def ssl_context(self) -> ssl.SSLContext:
+    def ssl_context(self, *, as_admin: bool = True) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self.ca_file))
-        if self.client_cert is not None and self.client_key is not None:
+        if as_admin and self.client_cert is not None and self.client_key is not None:
             context.load_cert_chain(str(self.client_cert), str(self.client_key))
         return context
 

@@ -81,10 +81,17 @@ async def forgetful(server: servers.Server, pool: Pool) -> AsyncIterator[http.Ap
         yield client
 
 
+@pytest.fixture
+async def stranger(server: servers.Server) -> AsyncIterator[http.Api]:
+    """The server under test, without any credentials."""
+    async with connect(server, as_admin=False) as client:
+        yield client
+
+
 @contextlib.asynccontextmanager
-async def connect(server: servers.Server) -> AsyncIterator[http.Api]:
-    headers = {"Authorization": f"Bearer {server.token}"} if server.token else {}
-    connector = aiohttp.TCPConnector(ssl=server.ssl_context(), limit=0)
+async def connect(server: servers.Server, *, as_admin: bool = True) -> AsyncIterator[http.Api]:
+    headers = {"Authorization": f"Bearer {server.token}"} if as_admin and server.token else {}
+    connector = aiohttp.TCPConnector(ssl=server.ssl_context(as_admin=as_admin), limit=0)
     async with aiohttp.ClientSession(connector=connector, skip_auto_headers=["User-Agent"]) as session:
         yield http.Api(server, session, {"User-Agent": "conformance/1.0", **headers})
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from tests.conformance import objects
 from tests.conformance.http import Api, Json
 from tests.conformance.objects import CRDS, crd, install, spec_schema

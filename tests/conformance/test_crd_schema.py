@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.conformance import objects
 from tests.conformance.http import Api, Json, until
 from tests.conformance.objects import install, spec_schema
