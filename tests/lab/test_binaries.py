@@ -163,7 +163,7 @@ def test_an_old_go_is_no_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     def install(folder: Path) -> None:
         asked.append(folder)
-        _go(folder / "bin")
+        _go(folder / "root/go/bin")
 
     monkeypatch.setattr(building, "_install_from_python_index", install)
     found = binaries.ensure(["kubectl"], "1.35.4", environ=_environ(tmp_path))

