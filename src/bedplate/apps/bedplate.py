@@ -1,7 +1,7 @@
 """The `bedplate` program: one command that finds all others.
 
-In: the command line. Out: the exit code of the command that was named. Commands are imported when they are run, so that
-`bedplate --help` and the API server's start do not pay for what they do not use.
+In: the command line. Out: the exit code of the command that was named. Commands are imported when they are run, so
+that `bedplate --help` and the API server's start do not pay for what they do not use.
 """
 
 from __future__ import annotations

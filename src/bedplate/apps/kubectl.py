@@ -1,0 +1,42 @@
+"""`bedplate kubectl`: kubectl from the PATH, or the one in the cache.
+
+In: kubectl's own arguments. Out: kubectl, in place of this process. Without KUBECONFIG, the one of `bedplate up` in
+this folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import click
+
+from bedplate.core import errors
+
+__all__ = ["kubectl"]
+
+LOCAL = Path(".bedplate") / "kubeconfig"
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def kubectl(arguments: tuple[str, ...]) -> None:
+    """Run kubectl with ARGUMENTS."""
+    program = _find()
+    environ = dict(os.environ)
+    if "KUBECONFIG" not in environ and LOCAL.exists():
+        environ["KUBECONFIG"] = str(LOCAL.resolve())
+    os.execve(program, [program, *arguments], environ)
+
+
+def _find() -> str:
+    from bedplate.lab import binaries
+
+    on_path = shutil.which("kubectl")
+    if on_path is not None:
+        return on_path
+    cached = binaries.cached("kubectl")
+    if cached is None:
+        raise errors.NotFound("no kubectl here", hint="bedplate binaries get kubectl")
+    return str(cached)

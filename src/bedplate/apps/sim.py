@@ -1,0 +1,82 @@
+"""`bedplate sim nodes`: simulated nodes against any API server, embedded or real.
+
+In: a kubeconfig and how many nodes. Out: Nodes with heartbeats that run the pods bound to them, until Ctrl-C. The Node
+objects stay unless `--delete-on-exit` is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import click
+
+from bedplate.apps import fleet as fleets
+from bedplate.apps import stopping
+from bedplate.core import duration
+from bedplate.sim import machines
+
+__all__ = ["sim"]
+
+EXAMPLES = """
+\b
+Examples:
+  bedplate sim nodes --count 1000
+  bedplate sim nodes --count 20 --uninitialized --prefix bmm-
+  bedplate sim nodes --count 5000 --heartbeat 40s --no-scheduler --kubeconfig real.kubeconfig
+"""
+
+
+@click.group()
+def sim() -> None:
+    """Simulated parts of a data centre."""
+
+
+@sim.command(epilog=EXAMPLES)
+@click.option("--count", type=click.IntRange(1, 20_000), default=50, show_default=True, help="How many nodes.")
+@click.option("--prefix", default="node", show_default=True, help="Names are PREFIX001, PREFIX002, …")
+@click.option("--kubeconfig", default="", help="Which cluster; default as kubectl finds it.")
+@click.option("--uninitialized", is_flag=True, help="Register with the cloud provider's taint, without addresses.")
+@click.option("--heartbeat", default="10s", show_default=True, help="How often each node renews its Lease.")
+@click.option("--scheduler/--no-scheduler", default=True, show_default=True, help="Also bind pending pods to nodes.")
+@click.option("--gpus", type=click.IntRange(0, 64), default=8, show_default=True, help="GPUs each node reports.")
+@click.option("--delete-on-exit", is_flag=True, help="Delete the Node objects when stopped.")
+def nodes(
+    count: int,
+    prefix: str,
+    kubeconfig: str,
+    uninitialized: bool,
+    heartbeat: str,
+    scheduler: bool,
+    gpus: int,
+    delete_on_exit: bool,
+) -> None:
+    """Run simulated nodes against an API server until stopped."""
+    try:
+        period_s = duration.parse_duration(heartbeat)
+    except ValueError as err:
+        raise click.BadParameter(str(err), param_hint="--heartbeat") from err
+    shape = machines.Shape(gpus=gpus, is_uninitialized=uninitialized)
+    stopping.run_until_stopped(_run(count, prefix, kubeconfig, shape, period_s, scheduler, delete_on_exit))
+
+
+async def _run(
+    count: int, prefix: str, kubeconfig: str, shape: machines.Shape, heartbeat_s: float, schedules: bool, deletes: bool
+) -> None:
+    from bedplate.api import resources
+    from bedplate.core import errors
+    from bedplate.kube import Client, config
+
+    settings = config.load(kubeconfig or None).with_rate(-1, 0).with_user_agent("bedplate-sim")
+    async with Client(settings) as client:
+        fleet = fleets.assemble(client, count, prefix=prefix, shape=shape, heartbeat_s=heartbeat_s, schedules=schedules)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(fleet.manager.run())
+                await fleet.kubelets.registered.wait()
+                click.echo(f"{count} simulated nodes registered; Ctrl-C stops them", err=True)
+        finally:
+            if deletes:
+                for name in fleet.kubelets.machines:
+                    with contextlib.suppress(errors.BedplateError):
+                        await asyncio.shield(client.delete(resources.NODES, name))

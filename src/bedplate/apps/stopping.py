@@ -1,0 +1,51 @@
+"""Running a program until Ctrl-C or SIGTERM, cleanly.
+
+In: a coroutine. Out: it is run on uvloop; a signal cancels it and waits for its clean-up; a group of errors becomes
+its first one, so that an entry point has one thing to show.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from typing import Any
+
+import uvloop
+
+from bedplate.core import errors
+
+__all__ = ["run_until_stopped"]
+
+
+def run_until_stopped(main: Coroutine[Any, Any, None]) -> None:
+    """Run; returns normally after a signal, raises the first `BedplateError` otherwise."""
+    try:
+        uvloop.run(_guarded(main))
+    except* errors.BedplateError as group:
+        raise _first(group) from None
+
+
+async def _guarded(main: Coroutine[Any, Any, None]) -> None:
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(main)
+    stopped = False
+
+    def stop() -> None:
+        nonlocal stopped
+        stopped = True
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not stopped:
+            raise
+
+
+def _first(group: BaseException) -> BaseException:
+    while isinstance(group, BaseExceptionGroup):
+        group = group.exceptions[0]
+    return group

@@ -1,0 +1,49 @@
+"""What people see: tables on a terminal, JSON for programs, a live view that redraws itself.
+
+In: rows and column names. Out: text. Colour and redrawing only on a terminal.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+__all__ = ["age", "is_terminal", "output_option", "show", "table"]
+
+output_option = click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print."
+)
+
+
+def is_terminal() -> bool:
+    """Whether standard output is a terminal that can redraw."""
+    return sys.stdout.isatty()
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Columns aligned as kubectl aligns them."""
+    cells = [[str(column).upper() for column in columns], *[[str(cell) for cell in row] for row in rows]]
+    widths = [max(len(row[index]) for row in cells) for index in range(len(columns))]
+    lines = ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return "\n".join(lines)
+
+
+def show(output: str, columns: Sequence[str], rows: Iterable[Sequence[object]], data: Any) -> None:
+    """Print rows for people or `data` for programs."""
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
+    else:
+        click.echo(table(columns, rows))
+
+
+def age(seconds: float) -> str:
+    """A span as kubectl writes it: 45s, 5m, 3h, 2d."""
+    whole = max(0, int(seconds))
+    for unit, size, limit in (("s", 1, 120), ("m", 60, 7200), ("h", 3600, 172800)):
+        if whole < limit:
+            return f"{whole // size}{unit}"
+    return f"{whole // 86400}d"

@@ -1,0 +1,1 @@
+"""What cannot exist on one machine, simulated: thousands of nodes that register, beat, run pods and fail."""
