@@ -15,7 +15,7 @@ from tests.apiserver import applyworld
 from tests.apiserver.applyworld import Step, World
 from tests.apiserver.realserver import RealServer
 
-from bedplate.apiserver import apply, facts, managed, patches, strategic, typegraph
+from bedplate.apiserver import apply, facts, kinds, managed, patches, strategic, typegraph
 from bedplate.apiserver.status import StatusError
 
 NOW = "2099-01-01T00:00:00Z"
@@ -26,20 +26,24 @@ _names = (f"obj-{number}" for number in itertools.count())
 
 def manager_for(world: World) -> managed.FieldManager:
     table = facts.load()
-    if world.is_custom:
-        node = typegraph.from_schema(applyworld.WIDGET_SCHEMA, table.object_meta, is_resource=True)
-        group, resource = applyworld.GROUP, "widgets"
-    else:
-        name = table.type_name(world.api_version, world.kind)
-        assert name is not None
-        node = table.node(name)
-        group, resource = world.api_version.rpartition("/")[0], world.path.rpartition("/")[2]
+    if not world.is_custom:
+        return manager_of(next(found for found in table.resources() if is_of(found, world)))
+    node = typegraph.from_schema(applyworld.WIDGET_SCHEMA, table.object_meta, is_resource=True)
+    reset = {sub: managed.reset_fields(applyworld.GROUP, "widgets", sub, has_status=True) for sub in ("", "status")}
+    return managed.FieldManager(node, api_version=world.api_version, kind=world.kind, is_custom=True, reset=reset)
+
+
+def is_of(resource: kinds.Resource, world: World) -> bool:
+    return (resource.api_version, resource.kind) == (world.api_version, world.kind)
+
+
+def manager_of(resource: kinds.Resource) -> managed.FieldManager:
+    has_status = "status" in resource.subresources
     reset = {
-        sub: managed.reset_fields(group, resource, sub, has_status=world.kind != "ConfigMap") for sub in ("", "status")
+        sub: managed.reset_fields(resource.group, resource.resource, sub, has_status=has_status)
+        for sub in ("", *resource.subresources)
     }
-    return managed.FieldManager(
-        node, api_version=world.api_version, kind=world.kind, is_custom=world.is_custom, reset=reset
-    )
+    return managed.FieldManager(resource.type, api_version=resource.api_version, kind=resource.kind, reset=reset)
 
 
 class Comparison:

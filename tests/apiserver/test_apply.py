@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from tests.apiserver import applyworld
-from tests.apiserver.applycompare import NOW, causes, manager_for
+from tests.apiserver.applycompare import NOW, causes, manager_for, manager_of
 
-from bedplate.apiserver import apply, facts, fieldset, managed
+from bedplate.apiserver import apply, facts, fieldset, kinds, managed
 from bedplate.apiserver.status import StatusError
 
-RECORDED: dict[str, Any] = json.loads((pathlib.Path(__file__).parent / "data" / "apply.json").read_text())
+DATA = pathlib.Path(__file__).parent / "data"
+RECORDED: dict[str, Any] = json.loads((DATA / "apply.json").read_text())
+NEW_OBJECTS: dict[str, Any] = json.loads((DATA / "kinds.json").read_text())
 FIELDS = {world.kind: manager_for(world) for world in applyworld.WORLDS}
 CASES = [
     pytest.param(found["kind"], call, id=f"{name} {number}")
@@ -62,6 +64,17 @@ def test_recorded_answers_of_the_real_server(kind: str, call: dict[str, Any]) ->
         assert (refused.value.code, refused.value.message) == (call["code"], call["message"])
         assert [list(cause) for cause in causes(refused.value.document())] == call["causes"]
     assert call == before
+
+
+@pytest.mark.parametrize(
+    "resource", [found for found in facts.load().resources() if "/".join(found.key) in NEW_OBJECTS]
+)
+def test_a_new_object_of_every_kind_belongs_to_its_creator(resource: kinds.Resource) -> None:
+    case = NEW_OBJECTS["/".join(resource.key)]
+    found = manager_of(resource).on_create(case["new"], "me", case["owners"][0]["time"])
+    assert found == case["owners"]
+    # The order inside the set is part of the answer.
+    assert json.dumps(found[0]["fieldsV1"]) == json.dumps(case["owners"][0]["fieldsV1"])
 
 
 def test_a_conflict_reads_as_on_the_real_server() -> None:

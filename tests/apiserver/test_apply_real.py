@@ -14,18 +14,19 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from tests.apiserver import applyscenarios, applyworld
-from tests.apiserver.applycompare import compare
+from tests.apiserver import applyscenarios, applyworld, kindsamples
+from tests.apiserver.applycompare import compare, manager_of
 from tests.apiserver.applyworld import Step, World
 from tests.apiserver.realserver import RealServer
 
+from bedplate.apiserver import facts
 from bedplate.core import errors
 
 pytestmark = pytest.mark.real
 
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 MANY = settings(FEW, max_examples=2000)
-RECORDING = pathlib.Path(__file__).parent / "data" / "apply.json"
+DATA = pathlib.Path(__file__).parent / "data"
 KINDS = {world.kind: world for world in applyworld.WORLDS}
 
 
@@ -63,15 +64,45 @@ def until_served(server: RealServer) -> None:
 
 
 def test_named_scenarios_are_as_on_the_real_server(server: RealServer) -> None:
-    """With BEDPLATE_RECORD=1 what was agreed on is written down for the tests that run without a server."""
     recorded = {
         name: {"kind": world.kind, "calls": compare(server, world, sequence)}
         for name, (world, sequence) in applyscenarios.SCENARIOS.items()
     }
+    record("apply.json", recorded)
+
+
+def test_new_objects_of_every_kind_are_owned_as_on_the_real_server(server: RealServer) -> None:
+    recorded = {}
+    for resource in facts.load().resources():
+        sample = kindsamples.SAMPLES.get(resource.key)
+        if sample is None:
+            continue
+        metadata = {"name": "sample", "labels": {"app": "x"}, "annotations": {"a": "b"}, **sample.get("metadata", {})}
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, **sample, "metadata": metadata}
+        prefix = f"/apis/{resource.api_version}" if resource.group else f"/api/{resource.api_version}"
+        path = f"{prefix}/namespaces/default" if resource.namespaced else prefix
+        code, new = server.call("POST", f"{path}/{resource.resource}", body, dryRun="All", fieldManager="me")
+        assert code == 201, new
+        theirs = new["metadata"].pop("managedFields")
+        new = kindsamples.without_filled_in(resource.resource, new)
+        mine = manager_of(resource).on_create(new, "me", theirs[0]["time"])
+        assert json.dumps(by_key(mine)) == json.dumps(by_key(theirs))
+        recorded["/".join(resource.key)] = {"new": new, "owners": theirs}
+    assert len(recorded) == len(kindsamples.SAMPLES)
+    record("kinds.json", recorded)
+
+
+def by_key(entries: list[Any] | None) -> list[Any]:
+    """Entries with their own keys sorted; the order inside the sets counts."""
+    return [sorted(entry.items()) for entry in entries or []]
+
+
+def record(name: str, found: dict[str, Any]) -> None:
+    """With BEDPLATE_RECORD=1 what was agreed on is written down for the tests that run without a server."""
     if os.environ.get("BEDPLATE_RECORD"):
-        RECORDING.parent.mkdir(exist_ok=True)
-        lines = [f"{json.dumps(name)}: {json.dumps(found)}" for name, found in recorded.items()]
-        RECORDING.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        DATA.mkdir(exist_ok=True)
+        lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in found.items()]
+        (DATA / name).write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 @pytest.mark.parametrize("kind", KINDS)
