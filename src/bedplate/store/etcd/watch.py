@@ -78,7 +78,7 @@ class Watch(AsyncIterator[Batch]):
             except BaseException:
                 await self._drop()
                 raise
-        raise self.closed
+        raise errors.Unavailable(self.closed.message)
 
     async def aclose(self) -> None:
         """Cancel the stream."""

@@ -109,7 +109,7 @@ class Watch(AsyncIterator[Batch]):
                     continue
             if events:
                 return events
-        raise feed.closed
+        raise errors.Unavailable(feed.closed.message)
 
     def skip(self, before: int, revision: int) -> None:
         """Nothing up to `revision` concerns this watch, which had seen everything up to `before`."""

@@ -76,9 +76,13 @@ class SqliteStore:
         if self._janitor is not None:
             self._janitor.cancel()
             await asyncio.gather(self._janitor, return_exceptions=True)
-        await self._idle.wait()
-        self._feed.close(self._closed)
-        await asyncio.shield(self._loop.run_in_executor(None, self._close))
+        try:
+            await self._idle.wait()
+        finally:
+            self._fail(list(self._queue), self._closed)
+            self._queue.clear()
+            self._feed.close(self._closed)
+            await asyncio.shield(self._loop.run_in_executor(None, self._close))
 
     def _open(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -222,9 +226,13 @@ class SqliteStore:
             return
         if isinstance(problem, OutcomeUnknown):
             self._broken = problem
-        for commit in group.commits:
+        self._fail(group.commits, problem)
+
+    @staticmethod
+    def _fail(commits: Sequence[Commit], problem: errors.BedplateError) -> None:
+        for commit in commits:
             if not commit.done.done():
-                commit.done.set_exception(problem)
+                commit.done.set_exception(_again(problem))
 
     def _hand_over(self, callback: Callable[..., None], *args: object) -> None:
         """Called in the writer thread: run the callback in the loop, unless the loop is gone with its program."""
@@ -239,7 +247,7 @@ class SqliteStore:
 
     async def _read(self, query: Callable[[sqlite3.Connection], _T]) -> _T:
         if self._closed is not None:
-            raise self._closed
+            raise _again(self._closed)
         return await self._loop.run_in_executor(self._readers, self._query, query)
 
     def _query(self, query: Callable[[sqlite3.Connection], _T]) -> _T:
@@ -254,7 +262,7 @@ class SqliteStore:
     def _check_usable(self) -> None:
         problem = self._closed or self._broken
         if problem is not None:
-            raise problem
+            raise _again(problem)
 
     def _check_revision(self, revision: int) -> None:
         if revision > self._feed.revision:
@@ -278,3 +286,8 @@ class SqliteStore:
                 except errors.Retryable as error:
                     _log.warning("store.compaction_failed", path=str(self._path), error=str(error))
             await self._clock.sleep(min(max(self._history_s / 10, 1.0), 30.0))
+
+
+def _again(problem: errors.BedplateError) -> errors.BedplateError:
+    """The same error for another caller: one object raised twice would collect the tracebacks of both."""
+    return type(problem)(problem.message, hint=problem.hint)
