@@ -7,6 +7,7 @@ quantity comes back unchanged, because validation is not this module's task.
 from __future__ import annotations
 
 import decimal
+import functools
 import re
 from typing import Any
 
@@ -44,10 +45,16 @@ def canonical(given: Any, *, in_list: bool = False) -> Any:
     """The canonical text. `in_list`: a value of a ResourceList, which holds nothing finer than a thousandth."""
     if isinstance(given, bool) or not isinstance(given, int | float | str):
         return given
-    text = str(given)
+    found = _canonical(str(given), in_list)
+    return given if found is None else found
+
+
+@functools.lru_cache(maxsize=4096)
+def _canonical(text: str, in_list: bool) -> str | None:
+    # Objects repeat few spellings, and exact arithmetic is slow.
     value = parse(text)
     if value is None:
-        return given
+        return None
     with decimal.localcontext(decimal.Context(prec=60)):
         if in_list:
             value = _round_up(value, _MILLI)
