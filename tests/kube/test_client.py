@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from tests.kube.scripted import Answer, Asked, ScriptedServer, node, node_list, serving, status
 
-from bedplate.api.resources import CONFIG_MAPS, NODES, PODS
+from bedplate.api.resources import CONFIG_MAPS, NODES, PODS, ResourceRef
 from bedplate.core import errors as core
 from bedplate.kube import Client, ClientConfig, PatchType, errors, subresources
 from bedplate.kube.codec import Added, Bookmark, Modified
@@ -102,7 +103,8 @@ async def test_a_success_that_is_no_list_is_never_an_empty_cluster(body: bytes) 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[1]", b'{"metadata":{"name":"other"}}', b"<html>"])
 async def test_a_success_that_is_not_the_object_is_an_error(body: bytes) -> None:
     async with serving([Answer(200, body)]) as server, client_of(server) as client:
-        for ref in (NODES, NODES.raw(), NODES.partial()):
+        refs: list[ResourceRef[Any]] = [NODES, NODES.raw(), NODES.partial()]
+        for ref in refs:
             with pytest.raises(errors.Undecodable):
                 await client.get(ref, "a")
 

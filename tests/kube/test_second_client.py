@@ -20,13 +20,13 @@ from bedplate.kube import Client, PatchType, errors
 
 
 @pytest.fixture
-async def other(place: Place) -> AsyncIterator[lightkube.AsyncClient]:
+async def other(place: Place) -> AsyncIterator[Any]:
     client = lightkube.AsyncClient(config=lightkube.KubeConfig.from_file(place.server.kubeconfig))
     yield client
     await client.close()
 
 
-async def test_both_list_the_same_namespaces(client: Client, other: lightkube.AsyncClient, namespace: str) -> None:
+async def test_both_list_the_same_namespaces(client: Client, other: Any, namespace: str) -> None:
     ours = {item.name: item.metadata for item in (await client.list(NAMESPACES)).items}
     for theirs in [item async for item in other.list(Namespace)]:
         found = ours.get(theirs.metadata.name)
@@ -37,7 +37,7 @@ async def test_both_list_the_same_namespaces(client: Client, other: lightkube.As
     assert namespace in ours
 
 
-async def test_what_one_creates_the_other_reads(client: Client, other: lightkube.AsyncClient, namespace: str) -> None:
+async def test_what_one_creates_the_other_reads(client: Client, other: Any, namespace: str) -> None:
     await other.create(
         Service(
             metadata=ObjectMeta(name="s", namespace=namespace, labels={"a": "b"}, annotations={"x/y": "z"}),
@@ -66,9 +66,7 @@ async def test_what_one_creates_the_other_reads(client: Client, other: lightkube
         (PatchType.APPLY, OtherPatch.APPLY, {"metadata": {"labels": {"z": "1"}}}),
     ],
 )
-async def test_both_patch_alike(
-    client: Client, other: lightkube.AsyncClient, ours: PatchType, theirs: OtherPatch, body: Any
-) -> None:
+async def test_both_patch_alike(client: Client, other: Any, ours: PatchType, theirs: OtherPatch, body: Any) -> None:
     first, second = (f"node-{uuid.uuid4().hex[:8]}" for _ in range(2))
     for name in (first, second):
         await client.create(NODES, {"metadata": {"name": name, "labels": {"a": "b"}}})
@@ -87,9 +85,7 @@ async def test_both_patch_alike(
             await client.delete(NODES, name)
 
 
-async def test_both_are_refused_for_the_same_reason(
-    client: Client, other: lightkube.AsyncClient, namespace: str
-) -> None:
+async def test_both_are_refused_for_the_same_reason(client: Client, other: Any, namespace: str) -> None:
     with pytest.raises(errors.ApiError) as ours:
         await client.get(CONFIG_MAPS, "none", namespace)
     with pytest.raises(ApiError) as theirs:
@@ -97,7 +93,7 @@ async def test_both_are_refused_for_the_same_reason(
     assert (ours.value.code, ours.value.reason) == (theirs.value.status.code, theirs.value.status.reason)
 
 
-async def test_both_watch_the_same_events(client: Client, other: lightkube.AsyncClient, namespace: str) -> None:
+async def test_both_watch_the_same_events(client: Client, other: Any, namespace: str) -> None:
     start = (await client.list(CONFIG_MAPS, namespace)).resource_version
     selector = "metadata.name=a"
     await client.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, namespace)

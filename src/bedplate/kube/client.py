@@ -11,14 +11,14 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
 from bedplate.api.objects import name_of
 from bedplate.api.resources import ResourceRef
 from bedplate.core import clock
-from bedplate.kube import codec, errors
+from bedplate.kube import codec, errors, paging
 from bedplate.kube.codec import WatchEvent
 from bedplate.kube.config import ClientConfig
 from bedplate.kube.metrics import RequestMetrics
@@ -65,7 +65,7 @@ class Client:
             config, time=time if time is not None else clock.SystemClock(), rng=self._rng, metrics=metrics
         )
 
-    async def __aenter__(self) -> Client:
+    async def __aenter__(self) -> Self:
         await self._transport.__aenter__()
         return self
 
@@ -113,9 +113,10 @@ class Client:
         items: list[T] = []
         version = ""
         try:
-            async for page in self._pages(ref, namespace, replace(options, limit=PAGE_SIZE)):
-                items += page.items
-                version = page.resource_version
+            async with aclosing(self._pages(ref, namespace, replace(options, limit=PAGE_SIZE))) as pages:
+                async for page in pages:
+                    items += page.items
+                    version = page.resource_version
         except errors.Expired:
             if not items:
                 raise
@@ -131,24 +132,28 @@ class Client:
         field_selector: str = "",
         page_size: int = PAGE_SIZE,
         resource_version: str = "",
-    ) -> AsyncIterator[ListResult[T]]:
+    ) -> AsyncGenerator[ListResult[T], None]:
         """Pages as they come, all of one moment. Raises `Expired` when that is forgotten half-way: start again."""
         options = ListOptions(label_selector, field_selector, resource_version, "", page_size)
-        async for page in self._pages(ref, namespace, options):
-            yield page
+        async with aclosing(self._pages(ref, namespace, options)) as pages:
+            async for page in pages:
+                yield page
 
     async def _pages(
         self, ref: ResourceRef[T], namespace: str | None, options: ListOptions
-    ) -> AsyncIterator[ListResult[T]]:
-        while True:
-            page = await self._page(ref, namespace, options)
-            yield page
-            if not page.continue_token:
-                return
-            # The token carries the moment; the server refuses a resourceVersion beside it.
-            options = replace(
-                options, continue_token=page.continue_token, resource_version="", resource_version_match=""
-            )
+    ) -> AsyncGenerator[ListResult[T], None]:
+        target = _target("GET", ref, namespace)
+        accept = codec.accept_header(ref, is_list=True)
+
+        async def open_page(token: str) -> AsyncIterator[bytes]:
+            request = Request(target, query=options.following(token).query(), accept=accept)
+            async with self._transport.stream(request) as stream:
+                async for chunk in stream.chunks():
+                    yield chunk
+
+        async with aclosing(paging.read_ahead(open_page, lambda body: _list(target, ref, body))) as pages:
+            async for page in pages:
+                yield page
 
     async def _page(self, ref: ResourceRef[T], namespace: str | None, options: ListOptions) -> ListResult[T]:
         target = _target("GET", ref, namespace)

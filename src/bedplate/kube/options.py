@@ -5,7 +5,7 @@ In: Python values. Out: the query of a request, the body of a deletion. Pure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -44,6 +44,12 @@ class ListOptions:
             ("continue", self.continue_token),
         )
         return [(key, value) for key, value in pairs if value]
+
+    def following(self, token: str) -> ListOptions:
+        """The same list from a continue token on; it carries the moment, and no resourceVersion may stand beside it."""
+        if not token:
+            return self
+        return replace(self, continue_token=token, resource_version="", resource_version_match="")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ of its own.
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,9 +18,12 @@ from typing import Any
 import msgspec
 
 from bedplate.api.objects import name_of
+from bedplate.core import clock
 from bedplate.core.logging import get_logger
 from bedplate.kube import errors
 from bedplate.kube.client import Client
+from bedplate.kube.config import ClientConfig
+from bedplate.kube.metrics import RequestMetrics
 from bedplate.kube.options import Query
 from bedplate.kube.transport import Response
 
@@ -54,8 +58,16 @@ class RecordedWrite:
 class RecordingClient(Client):
     """A `Client` that writes nothing; `writes` holds what it would have written, oldest first."""
 
-    def __init__(self, config: Any, *, mode: Mode = Mode.SERVER, **options: Any) -> None:
-        super().__init__(config, **options)
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        mode: Mode = Mode.SERVER,
+        time: clock.Clock | None = None,
+        rng: random.Random | None = None,
+        metrics: RequestMetrics | None = None,
+    ) -> None:
+        super().__init__(config, time=time, rng=rng, metrics=metrics)
         self.mode = mode
         self.writes: deque[RecordedWrite] = deque(maxlen=KEPT_WRITES)
 
