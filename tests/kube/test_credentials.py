@@ -204,3 +204,29 @@ async def test_a_certificate_of_a_plugin_is_presented_and_its_successor_too(tmp_
         async with Client(settings) as client:
             assert (await client.get(NODES, "a")).name == "a"
     assert [common_name(asked.certificate) for asked in server.asked] == ["first", "second"]
+
+
+async def test_a_plugin_that_prints_nothing_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execplugin, "PLUGIN_TIMEOUT_S", 1.0)
+    slow = plugin(tmp_path, credential("x"), extra="echo $$ > pid; exec sleep 600")
+    with pytest.raises(errors.CredentialsFailed, match="nothing"):
+        await source_of(slow, clock.SystemClock()).current()
+    pid = tmp_path / "pid"
+    assert not pid.exists() or not Path(f"/proc/{pid.read_text().strip()}").exists()
+
+
+async def test_giving_up_ends_the_plugin_and_the_next_request_runs_it_again(tmp_path: Path) -> None:
+    flag = tmp_path / "slow"
+    flag.write_text("")
+    config = plugin(tmp_path, credential("one"), extra="echo $$ > pid; [ -e slow ] && exec sleep 600")
+    source = source_of(config, clock.SystemClock())
+    waiting = asyncio.ensure_future(source.current())
+    async with asyncio.timeout(60):
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
+            await asyncio.sleep(0.02)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
+    flag.unlink()
+    assert (await source.current()).authorization == "Bearer one"
