@@ -15,7 +15,7 @@ from hypothesis import assume, given, settings
 from tests.apiserver import applyworld
 from tests.apiserver.applycompare import NOW, causes, manager_for, manager_of
 
-from bedplate.apiserver import apply, facts, fieldset, kinds, managed
+from bedplate.apiserver import apply, facts, fieldset, kinds, managed, typegraph
 from bedplate.apiserver.status import StatusError
 
 DATA = pathlib.Path(__file__).parent / "data"
@@ -198,6 +198,54 @@ def test_the_empty_object_of_a_kind_has_what_go_always_writes(kind: str) -> None
     }[kind]
     fields = FIELDS[kind]
     assert fields.nothing == {"apiVersion": fields.api_version, "kind": kind, **expected}
+
+
+def test_the_scale_subresource_leaves_no_time_and_shows_its_own_version() -> None:
+    fields = FIELDS["Deployment"]
+    live = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "x", "uid": "u"},
+        "spec": {"replicas": 1},
+    }
+    live["metadata"]["managedFields"] = fields.on_create(live, "me", T1)
+    scaled = {**live, "spec": {"replicas": 2}}
+    found = fields.on_update(live, scaled, "scaler", T2, "scale")
+    assert found == [
+        {
+            "manager": "scaler",
+            "operation": "Update",
+            "apiVersion": "apps/v1",
+            "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:spec": {"f:replicas": {}}},
+            "subresource": "scale",
+        }
+    ]
+    scaled["metadata"] = {**live["metadata"], "managedFields": found}
+    config = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}, "spec": {"replicas": 3}}
+    with pytest.raises(StatusError) as refused:
+        apply.apply(fields, scaled, config, "me", force=False, time=T2, subresource="scale")
+    assert (
+        'conflict with "scaler" with subresource "scale" using autoscaling/v1: .spec.replicas' in refused.value.message
+    )
+
+
+def test_owners_follow_a_definition_that_made_lists_and_maps_atomic() -> None:
+    schema = copy.deepcopy(applyworld.WIDGET_SCHEMA)
+    spec = schema["properties"]["spec"]["properties"]
+    spec["names"]["x-kubernetes-list-type"] = "atomic"
+    spec["nested"]["x-kubernetes-map-type"] = "atomic"
+    node = typegraph.from_schema(schema, facts.load().object_meta, is_resource=True)
+    after = managed.FieldManager(node, api_version=applyworld.WIDGET.api_version, kind="Widget", is_custom=True)
+    config = configuration(
+        applyworld.WIDGET,
+        {"spec": {"names": ["a"], "nested": {"x": "1", "deep": {"y": 1}}, "labels": {"a": "1"}}},
+    )
+    live = apply.apply(FIELDS["Widget"], None, config, "me", force=False, time=T1)
+    live["metadata"]["uid"] = "u"
+    found = after.on_update(live, {**live, "spec": {**live["spec"], "number": 1}}, "you", T2)
+    assert found is not None
+    assert found[0]["fieldsV1"] == {"f:spec": {"f:labels": {"f:a": {}}, "f:names": {}, "f:nested": {}}}
 
 
 # --- laws ------------------------------------------------------------------------------------------------------------

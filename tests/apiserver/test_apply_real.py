@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from tests.apiserver import applyscenarios, applyworld, kindsamples
-from tests.apiserver.applycompare import compare, manager_of
+from tests.apiserver.applycompare import NOW, compare, manager_for, manager_of, owners
 from tests.apiserver.applyworld import Step, World
 from tests.apiserver.realserver import RealServer
 
@@ -90,6 +90,21 @@ def test_new_objects_of_every_kind_are_owned_as_on_the_real_server(server: RealS
         recorded["/".join(resource.key)] = {"new": new, "owners": theirs}
     assert len(recorded) == len(kindsamples.SAMPLES)
     record("kinds.json", recorded)
+
+
+def test_scaling_is_owned_as_on_the_real_server(server: RealServer) -> None:
+    world = applyworld.DEPLOYMENT
+    fields = manager_for(world)
+    body = {"apiVersion": world.api_version, "kind": world.kind, "metadata": {"name": "scaled"}, **world.base}
+    code, live = server.call("POST", world.path, body, fieldManager="me")
+    assert code == 201, live
+    patch = {"spec": {"replicas": 3}}
+    path = f"{world.path}/scaled"
+    code, answer = server.call("PATCH", f"{path}/scale", patch, content="merge-patch+json", fieldManager="scaler")
+    assert code == 200, answer
+    _, scaled = server.call("GET", path)
+    mine = fields.on_update(live, scaled, "scaler", NOW, "scale")
+    assert owners(mine) == owners(scaled["metadata"]["managedFields"])
 
 
 def by_key(entries: list[Any] | None) -> list[Any]:

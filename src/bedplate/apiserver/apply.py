@@ -16,6 +16,7 @@ from bedplate.apiserver import fieldset, typedmerge, typedvalue
 from bedplate.apiserver.fieldset import FieldSet
 from bedplate.apiserver.managed import (
     APPLY,
+    SCALE,
     SYSTEM_FIELDS,
     Entry,
     FieldManager,
@@ -35,6 +36,7 @@ Conflicts = dict[Identity, list[tuple[str, ...]]]
 BEFORE_FIRST_APPLY = "before-first-apply"
 KUBECTL = "kubectl"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+SCALE_VERSION = "autoscaling/v1"
 MAX_ANNOTATIONS_BYTES = 256 * 1024
 
 
@@ -68,7 +70,7 @@ def apply(
         }
         left = {who: paths for who, paths in left.items() if paths}
         if left:
-            raise _conflict_error(left) from None
+            raise _conflict_error(left, SCALE_VERSION if subresource == SCALE else "") from None
         merged = request.run(force=True)
     return _with_last_applied(merged, config) if manager == KUBECTL else merged
 
@@ -112,7 +114,7 @@ class _Request:
 
     def run(self, *, force: bool) -> Object:
         fields, live = self._fields, self._live
-        managed = index(live.get("metadata", {}).get("managedFields") or [])
+        managed = fields.reconciled(index(live.get("metadata", {}).get("managedFields") or []))
         if not managed:
             managed = fields.record(managed, fields.nothing, live, BEFORE_FIRST_APPLY, self._time, self._subresource)
         claimed = fields.writable(typedvalue.fields_of(fields.node, self._config), self._subresource)
@@ -214,7 +216,9 @@ def _with_last_applied(obj: Object, config: Object) -> Object:
 # --- conflicts -------------------------------------------------------------------------------------------------------
 
 
-def _conflict_error(conflicts: Conflicts) -> StatusError:
+def _conflict_error(conflicts: Conflicts, version: str) -> StatusError:
+    """`version` is shown instead of the owners' own one, where the request saw the object in another form."""
+    conflicts = {(who[0], who[1], version or who[2], who[3]): paths for who, paths in conflicts.items()}
     causes = [
         {
             "reason": "FieldManagerConflict",

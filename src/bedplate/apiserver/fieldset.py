@@ -34,6 +34,7 @@ __all__ = [
     "path_text",
     "paths",
     "recursive_difference",
+    "single_key_element",
     "union",
     "value_element",
 ]
@@ -87,6 +88,16 @@ def value_element(value: Any) -> str:
 def key_element(keys: Iterable[tuple[str, Any]]) -> str:
     """The item of a list-map with these key fields."""
     return "k:{" + ",".join(f"{_go_string(name, html=False)}:{_go_value(value)}" for name, value in sorted(keys)) + "}"
+
+
+def single_key_element(name: str, value: Any) -> str:
+    """`key_element` of one key. Names of containers, conditions and the like come again and again."""
+    return _named_item(name, value) if type(value) is str else key_element([(name, value)])
+
+
+@functools.lru_cache(maxsize=8192)
+def _named_item(name: str, value: str) -> str:
+    return key_element([(name, value)])
 
 
 # --- order -----------------------------------------------------------------------------------------------------------

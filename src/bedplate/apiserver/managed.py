@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bedplate.apiserver import fieldset, typedvalue
+from bedplate.apiserver import fieldset, typedmerge, typedvalue
 from bedplate.apiserver.fieldset import FieldSet
 from bedplate.apiserver.typegraph import TypeNode
 from bedplate.core.clock import parse_rfc3339, rfc3339
@@ -25,6 +25,7 @@ UPDATE = "Update"
 MAX_UPDATERS = 10
 ANCIENT = "ancient-changes"
 UNKNOWN = "unknown"
+SCALE = "scale"
 
 Object = dict[str, Any]
 Entry = dict[str, Any]
@@ -119,7 +120,7 @@ class FieldManager:
     def record(self, managed: Managed, old: Object, new: Object, manager: str, time: str, subresource: str) -> Managed:
         """Give what changed to the writer and take it from everybody else."""
         touched, removed = self.changes(without_managed(old), without_managed(new), subresource)
-        managed, _ = self.take(managed, touched, removed)
+        managed, _ = self.take(self.reconciled(managed), touched, removed)
         own = fieldset.difference(touched, SYSTEM_FIELDS)
         if own:
             entry = self.entry(manager, UPDATE, own, time, subresource)
@@ -174,6 +175,17 @@ class FieldManager:
                 out[identity] = {**entry, "fieldsV1": fields}
         return out, lost
 
+    def reconciled(self, managed: Managed) -> Managed:
+        """The owners of a custom object after its definition may have changed."""
+        if not self.is_custom:
+            return managed
+        out = dict(managed)
+        for identity, entry in managed.items():
+            fields = typedmerge.collapsed(self.node, entry["fieldsV1"])
+            if fields is not entry["fieldsV1"]:
+                out[identity] = {**entry, "fieldsV1": fields}
+        return out
+
     def owned_here(self, entry: Entry) -> FieldSet:
         """An entry's set with the field names of this version; nothing for a version that is gone."""
         renames = self._versions.get(entry["apiVersion"])
@@ -184,7 +196,8 @@ class FieldManager:
 
     def entry(self, manager: str, operation: str, fields: FieldSet, time: str | None, subresource: str) -> Entry:
         entry: Entry = {"manager": manager or UNKNOWN, "operation": operation, "apiVersion": self.api_version}
-        if time is not None:
+        # The real server loses the time on the way through the Scale object.
+        if time is not None and subresource != SCALE:
             entry["time"] = time
         entry["fieldsType"] = "FieldsV1"
         entry["fieldsV1"] = fields

@@ -23,7 +23,7 @@ from bedplate.apiserver.typedvalue import (
 )
 from bedplate.apiserver.typegraph import ANY, TypeNode
 
-__all__ = ["merge", "problems", "remove", "with_named_fields"]
+__all__ = ["collapsed", "merge", "problems", "remove", "with_named_fields"]
 
 
 # --- merge -----------------------------------------------------------------------------------------------------------
@@ -129,6 +129,24 @@ def with_named_fields(node: TypeNode | None, fields: FieldSet) -> FieldSet:
             child = node.element
         deeper = with_named_fields(child, below)
         out[element] = {SELF: {}, **deeper} if named else deeper
+    return out
+
+
+def collapsed(node: TypeNode, fields: FieldSet) -> FieldSet:
+    """The set after its type has changed: what is below a list or map that has become atomic is now that one leaf."""
+    out = fields
+    for element, below in fields.items():
+        if not below or element == SELF:
+            continue
+        if element[0] == "f":
+            child = child_node(node, element[2:]) if node.shape != "list" else ANY
+        else:
+            child = (node.element or ANY) if node.shape == "list" else ANY
+        if child.shape == "any":
+            continue
+        kept = {} if is_atomic(child) and child.shape != "scalar" else collapsed(child, below)
+        if kept is not below:
+            out = {**out, element: kept}
     return out
 
 

@@ -78,6 +78,8 @@ def item_element(node: TypeNode, item: Any) -> str:
         raise Mistyped("associative list with keys may not have a null element")
     if not isinstance(item, dict):
         raise Mistyped("associative list with keys may not have non-map elements")
+    if len(keys) == 1 and keys[0] in item:
+        return fieldset.single_key_element(keys[0], item[keys[0]])
     found = [(key, item[key]) for key in keys if key in item]
     if len(found) < len(keys):
         defaults = [(key, _key_default(node, key)) for key in keys if key not in item]
@@ -214,11 +216,17 @@ class TypeWalk:
             if not isinstance(value, list):
                 return {}
             below = self._walk(node.element or ANY)
-            found = items_by_element(node, value)
             out: FieldSet = {}
-            for element, items in found.items():
-                out[element] = below(items[0]) if below is not None and len(items) == 1 else {}
-            return {SELF: {}, **fieldset.in_order(out)}
+            repeated: list[str] = []
+            for item in value:
+                element = item_element(node, item)
+                if element in out:
+                    repeated.append(element)
+                else:
+                    out[element] = below(item) if below is not None and item else {}
+            for element in repeated:
+                out[element] = {}
+            return {SELF: {}, **(fieldset.in_order(out) if len(out) > 1 else out)}
 
         return walk
 
