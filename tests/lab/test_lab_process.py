@@ -17,12 +17,16 @@ import pytest
 pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
 
 
+# Outside the range the lab chooses from, and its own for every test process.
+SUBNET = f"10.78.{os.getpid() % 250}"
+
+
 @pytest.fixture(scope="module")
 def ground(new_lab: Callable[..., Any], look: Callable[..., Any]) -> Iterator[tuple[Any, Any]]:
     """The lab most tests share, and the machine before it. Named and numbered nodes, a second network."""
     lab = new_lab("p")
     before = look(lab.name, lab.state)
-    lab.ok("up", "--nodes", "3", "--node", "edge=10.77.201.50", "--subnet", "10.77.201.0/24", "--link", "fabric0",
+    lab.ok("up", "--nodes", "3", "--node", f"edge={SUBNET}.50", "--subnet", f"{SUBNET}.0/24", "--link", "fabric0",
            "--kubelet-arg", "--node-labels=bedplate.test/shelf=7")  # fmt: skip
     yield lab, before
     lab.run("down")
@@ -46,7 +50,7 @@ def test_all_nodes_are_ready_with_the_names_addresses_and_labels_asked_for(lab: 
         ).items()
         assert node["metadata"]["labels"]["bedplate.test/shelf"] == "7"
     addresses = {each["type"]: each["address"] for each in nodes["edge"]["status"]["addresses"]}
-    assert addresses["InternalIP"] == "10.77.201.50"
+    assert addresses["InternalIP"] == f"{SUBNET}.50"
 
 
 def test_a_pod_runs_from_a_plain_image_name_and_its_log_is_readable(lab: Any) -> None:

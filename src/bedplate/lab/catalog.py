@@ -15,12 +15,20 @@ from pathlib import Path
 from bedplate.core import errors
 from bedplate.lab import building, images
 
-__all__ = ["COREDNS_IMAGE", "PAUSE_IMAGE", "TOOL_IMAGE", "base_recipes", "build_tool", "kubeadm_recipes"]
+__all__ = [
+    "BUSYBOX_IMAGE",
+    "COREDNS_IMAGE",
+    "PAUSE_IMAGE",
+    "TOOL_IMAGE",
+    "base_recipes",
+    "build_tool",
+    "kubeadm_recipes",
+]
 
 PAUSE_IMAGE = "registry.k8s.io/pause:3.10.1"
 COREDNS_IMAGE = "registry.k8s.io/coredns/coredns:lab"
 TOOL_IMAGE = "docker.io/bedplate/tool:latest"
-_BUSYBOX_IMAGE = "docker.io/library/busybox:latest"
+BUSYBOX_IMAGE = "docker.io/library/busybox:latest"
 
 _HOSTS = {
     "etc/hosts": "127.0.0.1 localhost\n",
@@ -52,7 +60,7 @@ def base_recipes(tool: Path, coredns: Path) -> list[images.Recipe]:
         images.Recipe(PAUSE_IMAGE, {"pause": tool}, entrypoint=("/pause",)),
         images.Recipe(TOOL_IMAGE, {"tool": tool}, entrypoint=("/tool",), command=("serve",), texts=_HOSTS),
         images.Recipe(COREDNS_IMAGE, {"coredns": coredns}, entrypoint=("/coredns",), texts=_HOSTS),
-        images.Recipe(_BUSYBOX_IMAGE, {"bin/busybox": busybox}, command=("sh",), links=links, texts=_HOSTS),
+        images.Recipe(BUSYBOX_IMAGE, {"bin/busybox": busybox}, command=("sh",), links=links, texts=_HOSTS),
     ]
 
 

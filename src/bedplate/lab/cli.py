@@ -130,8 +130,9 @@ def list_labs(output: str) -> None:
 def kubectl(name: str, arguments: tuple[str, ...]) -> NoReturn:
     """Run kubectl as the lab's administrator."""
     shelf = state.Shelf()
-    shelf.need(name)
     folder = shelf.folder(name)
+    if shelf.need(name).phase != "ready":
+        raise errors.Unavailable(f"lab {name!r} is still starting", hint=f"bedplate lab status --name {name}")
     environ = os.environ | {"KUBECONFIG": str(folder / "admin.kubeconfig")}
     os.execve(folder / "bin" / "kubectl", ["kubectl", *arguments], environ)
 

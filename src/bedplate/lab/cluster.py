@@ -11,6 +11,7 @@ import contextlib
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -60,23 +61,22 @@ async def up(
     """Make a lab of the programs `gather` found; return when its nodes are Ready and its DNS answers."""
     check_machine()
     shelf = shelf or state.Shelf()
-    with shelf.lock(options.name, wait_s=5):
+    with shelf.lock(options.name, wait_s=5), Watchdog(shelf.root.parent, options.name):
         _clear_place(options.name, shelf, report)
         record = await _claim(options, shelf)
         folder = shelf.folder(options.name)
-        with Watchdog(shelf.root.parent, options.name):
-            try:
-                await _build(record.plan, folder, programs, options.timeout_s, report)
-                record = state.Record("ready", record.pid, record.plan)
-                shelf.write(record)
-            except BaseException as err:
-                with _deaf():
-                    kept = _keep_logs(folder, shelf) if isinstance(err, Exception) else None
-                    teardown.remove(options.name, folder)
-                if kept is not None:
-                    # An error of ours is told once; anything else is a bug, whose trace matters.
-                    raise _retell(err, folder, kept) from (None if isinstance(err, errors.BedplateError) else err)
-                raise
+        try:
+            await _build(record.plan, folder, programs, options.timeout_s, report)
+            record = state.Record("ready", record.pid, record.plan)
+            shelf.write(record)
+        except BaseException as err:
+            with _deaf():
+                kept = _keep_logs(folder, shelf) if isinstance(err, Exception) else None
+                teardown.remove(options.name, folder)
+            if kept is not None:
+                # An error of ours is told once; anything else is a bug, whose trace matters.
+                raise _retell(err, folder, kept) from (None if isinstance(err, errors.BedplateError) else err)
+            raise
     return record
 
 
@@ -176,8 +176,9 @@ def _retell(err: BaseException, folder: Path, kept: Path) -> errors.BedplateErro
 
 @contextlib.contextmanager
 def _deaf() -> Iterator[None]:
-    """Finish what must be finished: a second Ctrl-C waits."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    """Finish what must be finished: a second Ctrl-C waits. Only the main thread hears signals at all."""
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if is_main else ()
     before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
     try:
         yield

@@ -23,7 +23,7 @@ from bedplate.lab.waiting import Waiter
 __all__ = ["PRELOADED", "Ground"]
 
 # What every node gets before its kubelet starts; anything else is pulled from the lab's registry when asked for.
-PRELOADED = [catalog.PAUSE_IMAGE, catalog.TOOL_IMAGE, "docker.io/library/busybox:latest"]
+PRELOADED = [catalog.PAUSE_IMAGE, catalog.TOOL_IMAGE, catalog.BUSYBOX_IMAGE]
 
 
 class Ground:
@@ -86,11 +86,13 @@ class Ground:
         batch = network.machine_batch(plan, self.switch.pid)
         await commands.run(["ip", "-batch", "-"], "connect this machine to the lab", stdin=batch)
         await self.switch.ip(network.switch_batch(plan, pids), "make the lab's switch")
+        # Without this module the kernel does not know the setting for bridges; where it is built in, nothing happens.
+        await commands.run(["sh", "-c", "modprobe -q br_netfilter 2>/dev/null || true"], "load br_netfilter")
         settings = [f"{key}={value}" for key, value in network.NODE_SYSCTLS.items()]
         for this in plan.nodes:
             node = self.nodes[this.name]
             await node.ip(network.node_batch(plan, this), f"connect node {this.name}")
-            await node.run(["sysctl", "-q", "-w", *settings], f"set kernel parameters of node {this.name}")
+            await node.run(["sysctl", "-q", "-e", "-w", *settings], f"set kernel parameters of node {this.name}")
 
     def _start_registry(self) -> None:
         own = self.folder / "images"
@@ -127,8 +129,15 @@ class Ground:
         return "" if answer.strip() == "ok" else answer
 
     async def apply(self, objects: list[dict[str, Any]]) -> None:
+        """Apply manifests, as soon as the API server takes them."""
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
-        await self.kubectl("apply", "--server-side", "-f", "-", stdin=text)
+
+        async def accepted() -> str:
+            # A server that has just become ready may not have made its own namespaces yet.
+            await self.kubectl("apply", "--server-side", "-f", "-", stdin=text)
+            return ""
+
+        await self.waiter.until("add-ons are accepted", accepted, self.first.logs / "kube-apiserver.log")
 
     async def connect_pods(self) -> None:
         """Give every node its pod network, once the controller manager has given it a range."""

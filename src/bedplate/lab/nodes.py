@@ -93,10 +93,11 @@ class Node:
         self.logs.mkdir(parents=True, exist_ok=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         kinds = ["--net", "--mount", "--uts", "--propagation=private"] if self._has_mounts else ["--net"]
-        self._spawn("init", ["unshare", *kinds, "--", "sleep", "infinity"], leaf="init")
-        async with asyncio.timeout(10):
-            while not self._is_held():  # noqa: ASYNC110 - the kernel sets no asyncio.Event
-                await asyncio.sleep(0.01)
+        holder = self._spawn("init", ["unshare", *kinds, "--", "sleep", "infinity"], leaf="init")
+        while not self._is_held():
+            if failure := holder.failure():
+                raise failure
+            await asyncio.sleep(0.01)
         if self._has_mounts:
             script = _MOUNTS.format(
                 lab=shlex.quote(str(self.lab_folder)), own=shlex.quote(str(self.folder)), name=self.name
