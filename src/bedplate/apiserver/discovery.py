@@ -227,6 +227,9 @@ def version_document(facts: Mapping[str, Any]) -> dict[str, Any]:
     return dict(facts) | {
         "gitVersion": f"{facts['gitVersion']}+bedplate",
         "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
         "goVersion": "",
         "compiler": "cpython",
+        "platform": "linux/amd64",
     }

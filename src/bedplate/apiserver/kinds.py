@@ -265,5 +265,5 @@ def version_priority(version: str) -> tuple[int, int, int, str]:
         or (stage < 3 and not minor)
     ):
         # Anything else comes last, in alphabetical order: invert the characters for a reversed sort.
-        return 0, 0, 0, "".join(chr(0x10FFFF - ord(letter)) for letter in version)
+        return 0, 0, 0, "".join(chr(0x10FFFF - ord(letter)) for letter in version) + "\U0010ffff"
     return stage, int(head), int(minor or 0), ""
