@@ -76,7 +76,8 @@ class OpenAPI:
         return msgspec.json.encode({"paths": paths})
 
     def document(self, path: str) -> tuple[bytes, str] | None:
-        """`/openapi/v3/<path>` and its hash; None when nothing is served under that path."""
+        """`/openapi/v3/<path>` and its hash; None when nothing is served there. The whole path may be given too."""
+        path = path.removeprefix("/openapi/v3/")
         members = self._groups().get(path)
         if members is None:
             return None
