@@ -22,6 +22,7 @@ from bedplate.apiserver import (
     bootstrap,
     certificates,
     controllers,
+    crds,
     facts,
     hooks,
     http,
@@ -125,6 +126,7 @@ class ApiServer:
         await server.start_serving()
         self._tasks.append(group.create_task(self._forget(state)))
         self._tasks.append(group.create_task(controllers.run(parts, signer, self.pki.text("ca.crt"))))
+        self._tasks.append(group.create_task(crds.run(parts)))
         if options.kubeconfig_out is not None:
             certificates.write_private(options.kubeconfig_out, self.kubeconfig)
         log.info("apiserver.ready", url=self.url, objects=sum(state.sizes().values()))
@@ -160,19 +162,21 @@ class ApiServer:
         def lookup(group: str, resource: str, namespace: str, name: str) -> hooks.Object | None:
             return parts.client.get(group, resource, namespace, name)
 
+        shapes = rules.ShapeRules()
         identities = access.Identities(signer, lookup)
         authorizer = access.RoleAuthorizer(lambda group, resource: parts.client.list(group, resource))
         parts = services.Services(
             kinds=live,
             registry=state,
             clock=self.clock,
-            rules=rules.ShapeRules(),
+            rules=shapes,
             admission=hooks.NoAdmission(),
             authenticator=identities,
             authorizer=authorizer,
             behaviours=behaviours.built_in(identities, authorizer, signer, rng),
             version=self.options.kubernetes,
         )
+        parts.behaviours[crds.GROUP, crds.RESOURCE] = crds.DefinitionBehaviour(live, shapes.custom)
         for kind, behaviour in parts.behaviours.items():
             if type(behaviour).after_commit is not hooks.Behaviour.after_commit:
                 state.subscribe(kind, behaviour.after_commit)
