@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import unicodedata
 import urllib.parse
 from collections.abc import Callable
 from datetime import date
-
-import re2  # type: ignore[import-untyped]
 
 from bedplate.core import duration
 
@@ -165,17 +164,26 @@ def _is_email(text: str) -> bool:
     return ".." not in found[1] and not found[1].startswith(".") and not found[1].endswith(".")
 
 
-_HOST_LETTER = r"a-zA-Z0-9\p{S}\p{L}"
-_HOSTNAME = re2.compile(
-    rf"^([{_HOST_LETTER}]((-?[{_HOST_LETTER}]{{0,62}})?)|"
-    rf"([{_HOST_LETTER}](([{_HOST_LETTER}-]{{0,61}}[{_HOST_LETTER}])?)(\.)){{1,}}([a-zA-Z\p{{L}}]){{2,63}})$"
-)
+def _is_host_text(text: str) -> bool:
+    """Letters, digits and symbols of any script."""
+    return all(letter in _DIGITS or unicodedata.category(letter)[0] in "LS" for letter in text)
+
+
+_DIGITS = frozenset("0123456789")
 
 
 def _is_hostname(text: str) -> bool:
-    if _HOSTNAME.search(text) is None or len(text.encode()) > 255:
+    labels = text.split(".")
+    if len(text.encode()) > 255 or any(len(label.encode()) > 63 for label in labels):
         return False
-    return all(len(part.encode()) <= 63 for part in text.split("."))
+    if len(labels) == 1:
+        head, rest = text[:1], text[1:].removeprefix("-")
+        return bool(head) and _is_host_text(head + rest) and len(rest) <= 62
+    top = labels.pop()
+    if not 2 <= len(top) <= 63 or not all(unicodedata.category(letter)[0] == "L" for letter in top):
+        return False
+    inner = all(label and label[0] != "-" and label[-1] != "-" for label in labels)
+    return inner and all(_is_host_text(label.replace("-", "")) for label in labels)
 
 
 def _is_ipv4(text: str) -> bool:

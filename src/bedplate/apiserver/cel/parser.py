@@ -168,7 +168,7 @@ class _Parser:
             found.append(self._expression())
             if not self._accept(","):
                 break
-        self._close(end)
+        self._expect(end)
         return found
 
     def _primary(self, negative: Token | None) -> ast.Node:

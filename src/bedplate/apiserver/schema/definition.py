@@ -68,7 +68,7 @@ def _check_total(costs: list[tuple[str, int]], path: str) -> list[Cause]:
     if total <= _TOTAL_LIMIT:
         return []
     detail = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"
-    worst = sorted((entry for entry in costs if entry[1] >= 1), key=lambda entry: -entry[1])[:4]
+    worst = sorted((entry for entry in costs if entry[1] >= _TOTAL_LIMIT // 100), key=lambda entry: -entry[1])[:4]
     what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema"
     whole = causes.forbidden(path, rules.cost_text(what, total, _TOTAL_LIMIT))
     return [*(causes.forbidden(where, detail) for where, _ in worst), whole]

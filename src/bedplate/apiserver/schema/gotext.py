@@ -5,6 +5,7 @@ In: JSON values. Out: text: `%q`, `%v` and `encoding/json`. Nothing else of Go's
 
 from __future__ import annotations
 
+import decimal
 import json
 import math
 from typing import Any
@@ -59,20 +60,17 @@ def show_float(number: float) -> str:
     if math.isinf(number):
         return "+Inf" if number > 0 else "-Inf"
     magnitude = abs(number)
-    if magnitude != 0 and (magnitude < 1e-4 or magnitude >= 1e21):
-        return _exponent(repr(number))
-    text = f"{number:.20f}" if "e" in repr(number) else repr(number)
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    if magnitude != 0 and (magnitude < 1e-4 or magnitude >= 1e6):
+        return _exponent(number)
+    return repr(number).removesuffix(".0")
 
 
-def _exponent(text: str) -> str:
-    mantissa, mark, power = text.partition("e")
-    if not mark:
-        digits = f"{float(text):e}"
-        mantissa, _, power = digits.partition("e")
-        mantissa = mantissa.rstrip("0").rstrip(".")
-    sign = "-" if power.startswith("-") else "+"
-    return f"{mantissa.removesuffix('.0')}e{sign}{power.lstrip('+-').zfill(2)}"
+def _exponent(number: float) -> str:
+    sign, digits, _ = decimal.Decimal(repr(number)).normalize().as_tuple()
+    power = decimal.Decimal(repr(number)).adjusted()
+    rest = "".join(map(str, digits[1:]))
+    mantissa = f"{digits[0]}.{rest}" if rest else str(digits[0])
+    return f"{'-' if sign else ''}{mantissa}e{'-' if power < 0 else '+'}{abs(power):02d}"
 
 
 def show(value: Any) -> str:

@@ -34,9 +34,8 @@ def compile_defaults(schema: Mapping[str, Any]) -> Defaulter | None:
     below = {name: found for name, sub in properties.items() if (found := compile_defaults(sub)) is not None}
     values = {name: sub["default"] for name, sub in properties.items() if sub.get("default") is not None}
     not_null = frozenset(name for name, sub in properties.items() if not sub.get("nullable"))
-    below_extra = compile_defaults(extra) if isinstance(extra, Mapping) else None
-    extra_default = extra.get("default") if isinstance(extra, Mapping) and not extra.get("nullable") else None
-    if not properties and below_extra is None and extra_default is None:
+    fill_extra = _extra_defaults(extra, frozenset(properties)) if isinstance(extra, Mapping) else None
+    if not properties and fill_extra is None:
         return None
 
     def fill(value: Any) -> None:
@@ -50,14 +49,28 @@ def compile_defaults(schema: Mapping[str, Any]) -> Defaulter | None:
         for name, fill_member in below.items():
             if name in value:
                 fill_member(value[name])
-        if below_extra is None and extra_default is None:
-            return
-        for name, member in value.items():
-            if name not in properties:
-                if member is None and extra_default is not None:
-                    value[name] = _copy(extra_default)
-                if below_extra is not None:
-                    below_extra(value[name])
+        if fill_extra is not None:
+            fill_extra(value)
+
+    return fill
+
+
+def _extra_defaults(extra: Mapping[str, Any], named: frozenset[str]) -> Defaulter | None:
+    """Defaults of the members of a map."""
+    below = compile_defaults(extra)
+    default = extra.get("default")
+    if below is None and extra.get("nullable"):
+        return None
+
+    def fill(value: dict[str, Any]) -> None:
+        for name in [name for name in value if name not in named]:
+            if value[name] is None and not extra.get("nullable"):
+                if default is None:
+                    del value[name]
+                    continue
+                value[name] = _copy(default)
+            if below is not None:
+                below(value[name])
 
     return fill
 

@@ -246,7 +246,10 @@ def _number_checks(schema: Mapping[str, Any]) -> list[Check]:
     def check(value: Any, path: str, old: Any, found: Findings) -> None:
         # The server compares whole numbers with the whole part of a limit.
         cut: Callable[[Any], Any] = int if type(value) is int else float
-        if factor is not None and not _is_multiple(value, cut(factor)):
+        if factor is not None and cut(factor) <= 0:
+            text = f"factor MultipleOf declared for {path} must be positive: {gotext.show(cut(factor))}"
+            found.faults.append(Fault("invalid", path, text, cut(factor)))
+        elif factor is not None and not _is_multiple(value, cut(factor)):
             _bound(found, path, value, "a multiple of", cut(factor))
         if lowest is not None and (value < cut(lowest) or (above and value == cut(lowest))):
             _bound(found, path, value, "greater than" if above else "greater than or equal to", cut(lowest))
