@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pathlib
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -51,6 +52,15 @@ class EtcdBackend:
 
     def fresh(self) -> Backend:
         return EtcdBackend(self._endpoints)
+
+
+async def compact(store: Store, revision: int) -> None:
+    """Compact, and wait until the space is given back too: what must not be lost might be lost only then."""
+    await store.compact(revision)
+    if isinstance(store, SqliteStore):
+        async with asyncio.timeout(60):
+            while store._writer._swept < store._feed.oldest:
+                await asyncio.sleep(0.001)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ test process.
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import os
 import pathlib
@@ -14,10 +13,10 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 START_DEADLINE_S = 90.0
-PR_SET_PDEATHSIG = 1
 VERSION = "v3.6.6"
 
 
@@ -60,8 +59,8 @@ def _free_ports(count: int) -> list[int]:
             probe.close()
 
 
-def _die_with_parent() -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+# Set in a process of its own and not between fork and exec: gRPC's threads do not survive a fork of this process.
+_DIE_WITH_PARENT = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.argv[1], sys.argv[1:])"
 
 
 class Cluster:
@@ -123,7 +122,8 @@ class Cluster:
                 if probe.connect_ex(("127.0.0.1", self._clients[index])) == 0:
                     return
             if self._running[index].poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"etcd did not start:\n{self._log(index).read_text(errors='replace')[-3000:]}")
+                log = self._log(index).read_text(errors="replace")[-3000:]
+                raise RuntimeError(f"etcd did not start ({self._running[index].poll()}):\n{log}")
             time.sleep(0.05)
 
     def _launch(self, index: int) -> None:
@@ -131,6 +131,9 @@ class Cluster:
         names = [f"m{number}=http://127.0.0.1:{port}" for number, port in enumerate(self._peers)]
         peer = f"http://127.0.0.1:{self._peers[index]}"
         command = [
+            sys.executable,
+            "-c",
+            _DIE_WITH_PARENT,
             str(self._program),
             f"--name=m{index}",
             f"--data-dir={self._folder / f'm{index}'}",
@@ -151,7 +154,7 @@ class Cluster:
             ]
         with self._log(index).open("ab") as log:
             self._running[index] = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, preexec_fn=_die_with_parent
+                command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
             )
 
     def _log(self, index: int) -> pathlib.Path:

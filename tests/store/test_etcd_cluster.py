@@ -89,11 +89,13 @@ async def run_through(cluster: etcd_cluster.Cluster, disturb: object) -> None:
 
         reading = asyncio.create_task(read())
         writing = [asyncio.create_task(write_on(store, outcomes, stop, writer)) for writer in range(6)]
-        await reaches(outcomes, 50)
-        await disturb(outcomes)  # type: ignore[operator]
-        await reaches(outcomes, 50)
-        stop.set()
-        await asyncio.gather(*writing)
+        try:
+            await reaches(outcomes, 50)
+            await disturb(outcomes)  # type: ignore[operator]
+            await reaches(outcomes, 50)
+        finally:
+            stop.set()
+            await asyncio.gather(*writing)
         assert await check(store, outcomes) >= 100
         last = await store.commit([Put("/last", b"")])
         async with asyncio.timeout(120):

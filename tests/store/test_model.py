@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tests.store.conftest import Backend
+from tests.store.conftest import Backend, compact
 from tests.store.model import Model
 from tests.store.watching import take
 
@@ -101,7 +101,7 @@ async def apply(store: Store, model: Model, step: Any) -> None:
         case Compact(fraction):
             revision = revision_at(model, fraction)
             expected = await outcome(lambda: model.compact(revision))
-            assert await outcome(store.compact(revision)) == expected
+            assert await outcome(compact(store, revision)) == expected
         case Read(prefix, fraction, limit, after):
             revision = revision_at(model, fraction)
             expected = await outcome(lambda: model.list(prefix, revision, limit, after))

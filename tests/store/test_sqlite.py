@@ -175,6 +175,24 @@ async def test_watch_behind_memory_catches_up_from_the_file(
     assert [event.key for event in await take(watch, 1)] == ["/live"]
 
 
+async def test_batches_from_the_file_never_split_a_commit(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "_KEPT_EVENTS", 10)
+    for n in range(100):
+        await store.commit([Put(f"/{part}", str(n).encode()) for part in range(33)])
+    watch = store.watch("/", after=1)
+    sizes = []
+    while sum(sizes) < 3300:
+        sizes.append(len(await take(watch, 1)))
+    assert len(sizes) > 1
+    assert [size % 33 for size in sizes] == [0] * len(sizes)
+
+
+async def test_watch_thousands_of_events_behind_in_memory_gets_all(store: SqliteStore) -> None:
+    await asyncio.gather(*(store.commit([Put("/a", str(n).encode())]) for n in range(3500)))
+    events = await take(store.watch("/", after=1), 3500)
+    assert [event.entry and int(event.entry.value) for event in events] == list(range(3500))
+
+
 async def test_watch_behind_memory_whose_history_is_gone_gets_compacted(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
