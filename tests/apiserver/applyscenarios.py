@@ -104,6 +104,15 @@ SCENARIOS: dict[str, tuple[World, list[Step]]] = {
             apply("alice", spec={"things": [{"name": name} for name in "ca"]}),
         ],
     ),
+    "a field goes with the last of its members": (
+        WIDGET,
+        [
+            apply("alice", spec={"nested": {"deep": {"y": 1}}, "labels": {"a": "1"}, "things": [{"name": "n"}]}),
+            apply("bob", spec={"labels": {"b": "1"}}),
+            apply("alice"),
+            apply("bob"),
+        ],
+    ),
     "duplicate items in a configuration are refused": (
         DEPLOYMENT,
         [create("alice"), apply("bob", spec=containers(MAIN, MAIN))],

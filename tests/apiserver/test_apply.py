@@ -200,6 +200,29 @@ def test_the_empty_object_of_a_kind_has_what_go_always_writes(kind: str) -> None
     assert fields.nothing == {"apiVersion": fields.api_version, "kind": kind, **expected}
 
 
+@pytest.mark.parametrize(
+    ("group", "resource", "subresource", "owned"),
+    [
+        ("", "configmaps", "", {"labels", "spec", "status"}),
+        ("", "nodes", "", {"labels", "spec"}),
+        ("", "nodes", "status", {"labels", "status"}),
+        ("apps", "deployments", "status", {"status"}),
+        ("apps", "deployments", "scale", {"labels", "spec", "status"}),
+        ("storage.k8s.io", "volumeattachments", "status", {"status"}),
+        ("certificates.k8s.io", "certificatesigningrequests", "", {"labels"}),
+        ("", "namespaces", "finalize", {"labels", "spec"}),
+        ("example.com", "widgets", "status", {"labels", "status"}),
+    ],
+)
+def test_what_a_way_of_writing_cannot_change_it_does_not_own(
+    group: str, resource: str, subresource: str, owned: set[str]
+) -> None:
+    reset = managed.reset_fields(group, resource, subresource, has_status=resource != "configmaps")
+    everything = fieldset.make(["metadata", "labels"], ["spec", "x"], ["status", "x"])
+    left = fieldset.recursive_difference(everything, reset)
+    assert {path[0][2:].replace("metadata", "labels") for path in fieldset.paths(left)} == owned
+
+
 def test_the_scale_subresource_leaves_no_time_and_shows_its_own_version() -> None:
     fields = FIELDS["Deployment"]
     live = {

@@ -162,7 +162,6 @@ def _ordered(merged: Items, patch_order: Items, live_order: Items, key: str) -> 
             raise _no_merge_key(item, key)
         (ours if _identity(item, key) in wanted else theirs).append(item)
     ours.sort(key=lambda item: wanted.index(_identity(item, key)))
-    theirs.sort(key=lambda item: _place(live, _identity(item, key)))
     out: Items = []
     left = right = 0
     while left < len(theirs) and right < len(ours):
