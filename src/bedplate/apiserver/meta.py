@@ -7,11 +7,10 @@ Pure: nothing is read or written elsewhere.
 from __future__ import annotations
 
 import random
-import re
 import uuid
 from typing import Any
 
-from bedplate.apiserver import kinds, objects, status
+from bedplate.apiserver import kinds, names, objects, status
 from bedplate.core import clock as clocks
 
 __all__ = [
@@ -31,39 +30,8 @@ _SUFFIX_LENGTH = 5
 _MAX_GENERATED_BASE = 63 - _SUFFIX_LENGTH
 _MAX_ANNOTATIONS_BYTES = 256 * 1024
 
-_LABEL_RE = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_LABEL = re.compile(_LABEL_RE + r"\Z")
-_SUBDOMAIN = re.compile(rf"{_LABEL_RE}(\.{_LABEL_RE})*\Z")
-_LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
-_QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
-_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?\Z")
-
-_SUBDOMAIN_TEXT = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end "
-    "with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
-_LABEL_TEXT = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an "
-    "alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
-)
-_LABEL_1035_TEXT = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end "
-    "with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
-)
-_QUALIFIED_TEXT = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
-    "(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
-_VALUE_TEXT = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
-    "alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
-    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
-
-_LABEL_NAMED = frozenset({("", "namespaces"), ("", "endpoints_label")})
-_LABEL_1035_NAMED = frozenset({("", "services")})
-_FREELY_NAMED = frozenset({"rbac.authorization.k8s.io"})
+_NAMES = {("", "namespaces"): names.dns_label, ("", "services"): names.dns_1035_label}
+"""Kinds whose names are not DNS subdomains."""
 
 # Kinds whose objects count generations; custom kinds always do.
 _COUNTS_GENERATIONS = frozenset(
@@ -213,60 +181,33 @@ def _name_problems(resource: kinds.Resource, metadata: Object) -> list[FieldProb
     name = metadata.get("name") or ""
     if not name:
         return [FieldProblem.required("metadata.name", "name or generateName is required")]
-    return [FieldProblem.invalid("metadata.name", name, text) for text in name_faults(resource, name)]
+    found = [FieldProblem.invalid("metadata.name", name, text) for text in name_faults(resource, name)]
+    if base := metadata.get("generateName"):
+        # What is generated ends well, so a base may end with a dash or a dot.
+        shown = base[:-1] + "a" if base[-1] in "-." else base
+        found[:0] = [FieldProblem.invalid("metadata.generateName", base, text) for text in name_faults(resource, shown)]
+    return found
 
 
 def name_faults(resource: kinds.Resource, name: str) -> list[str]:
     """What is wrong with a name of this kind."""
-    key = (resource.group, resource.resource)
-    if resource.group in _FREELY_NAMED:
-        if name in (".", ".."):
-            return [f"may not be '{name}'"]
-        return [f"may not contain '{letter}'" for letter in "/%" if letter in name]
-    limit, pattern, text = 253, _SUBDOMAIN, _SUBDOMAIN_TEXT
-    if key in _LABEL_NAMED:
-        limit, pattern, text = 63, _LABEL, _LABEL_TEXT
-    elif key in _LABEL_1035_NAMED:
-        limit, pattern, text = 63, _LABEL_1035, _LABEL_1035_TEXT
-    faults = [f"must be no more than {limit} bytes"] if len(name) > limit else []
-    if not pattern.match(name):
-        faults.append(text)
-    return faults
-
-
-def qualified_faults(key: str) -> list[str]:
-    """What is wrong with a qualified name (`example.com/name`)."""
-    prefix, slash, name = key.rpartition("/")
-    faults = []
-    if slash:
-        if not prefix:
-            faults.append("prefix part must be non-empty")
-        elif not _SUBDOMAIN.match(prefix) or len(prefix) > 253:
-            faults.append(f"prefix part {_SUBDOMAIN_TEXT}")
-    if not name:
-        faults.append("name part must be non-empty")
-    elif len(name) > 63:
-        faults.append("name part must be no more than 63 bytes")
-    if name and not _QUALIFIED.match(name):
-        faults.append(_QUALIFIED_TEXT)
-    return faults
+    if resource.group == "rbac.authorization.k8s.io":
+        return names.path_segment(name)
+    return _NAMES.get((resource.group, resource.resource), names.dns_subdomain)(name)
 
 
 def _label_problems(labels: Object) -> list[FieldProblem]:
     found = []
     for key, value in labels.items():
-        found += [FieldProblem.invalid("metadata.labels", key, text) for text in qualified_faults(key)]
-        if len(value) > 63:
-            found.append(FieldProblem.invalid("metadata.labels", value, "must be no more than 63 bytes"))
-        elif not _VALUE.match(value):
-            found.append(FieldProblem.invalid("metadata.labels", value, _VALUE_TEXT))
+        found += [FieldProblem.invalid("metadata.labels", key, text) for text in names.qualified_name(key)]
+        found += [FieldProblem.invalid("metadata.labels", value, text) for text in names.label_value(value)]
     return found
 
 
 def _annotation_problems(annotations: Object) -> list[FieldProblem]:
     found = []
     for key in annotations:
-        found += [FieldProblem.invalid("metadata.annotations", key, text) for text in qualified_faults(key.lower())]
+        found += [FieldProblem.invalid("metadata.annotations", key, text) for text in names.qualified_name(key.lower())]
     if sum(len(key) + len(value) for key, value in annotations.items()) > _MAX_ANNOTATIONS_BYTES:
         found.append(FieldProblem.too_long("metadata.annotations", _MAX_ANNOTATIONS_BYTES))
     return found
@@ -275,7 +216,7 @@ def _annotation_problems(annotations: Object) -> list[FieldProblem]:
 def _finalizer_problems(finalizers: list[str]) -> list[FieldProblem]:
     found = []
     for name in finalizers:
-        found += [FieldProblem.invalid("metadata.finalizers", name, text) for text in qualified_faults(name)]
+        found += [FieldProblem.invalid("metadata.finalizers", name, text) for text in names.qualified_name(name)]
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         shown = " ".join(finalizers)
         detail = "finalizer orphan and foregroundDeletion cannot be both set"

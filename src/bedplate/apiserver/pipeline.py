@@ -221,11 +221,11 @@ class Pipeline:
                 raise status.StatusError(404, "NotFound", _NOT_FOUND, details={})
             verbs = sub.verbs
         is_misplaced = (info.namespace and not resource.namespaced and info.resource != "namespaces") or (
-            resource.namespaced and not info.namespace and info.verb not in ("list", "watch", "create")
+            resource.namespaced and not info.namespace and info.name
         )
         if is_misplaced:
             raise status.StatusError(404, "NotFound", _NOT_FOUND, details={})
-        needs_namespace = resource.namespaced and not info.namespace and info.verb == "create"
+        needs_namespace = resource.namespaced and not info.namespace and info.verb not in ("list", "watch")
         if info.verb not in verbs or needs_namespace or (info.verb == "create" and info.name and not info.subresource):
             raise status.StatusError(405, "MethodNotAllowed", _NOT_ALLOWED, details={})
 

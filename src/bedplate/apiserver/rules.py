@@ -40,7 +40,8 @@ class ShapeRules:
     def prune(self, resource: kinds.Resource, obj: hooks.Object) -> list[str]:
         if resource.is_custom:
             found = self.custom.get(resource.key)
-            return found.prune(obj) if found is not None else []
+            metadata = shape.fit_metadata(obj, resource.type, resource.kind, resource.version)
+            return metadata + (found.prune(obj) if found is not None else [])
         return shape.fit(obj, resource.type, resource.kind, resource.version)
 
     def validate(

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bedplate.apiserver import names
+
 __all__ = [
     "FieldTerm",
     "LabelPredicate",
@@ -25,8 +27,6 @@ __all__ = [
 LabelPredicate = Callable[[Mapping[str, str]], bool]
 
 _TOKEN = re.compile(r"\s*(!=|==|=|!|\(|\)|,|>|<|[^\s!=(),<>]+)")
-_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z")
-_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 
 
 class Requirement(NamedTuple):
@@ -127,20 +127,16 @@ class _LabelParser:
                 value = self._value()
                 if not re.fullmatch(r"-?\d+", value):
                     raise ValueError(
-                        f"values[0][{key}]: Invalid value: \"{value}\": for 'Gt', 'Lt' operators, the value must be an integer"
+                        f'values[0][{key}]: Invalid value: "{value}": '
+                        "for 'Gt', 'Lt' operators, the value must be an integer"
                     )
                 return Requirement(key, "gt" if token == ">" else "lt", (value,))
         raise ValueError(f"found '{token}', expected: in, notin, =, ==, !=, gt, lt")
 
     def _key(self) -> str:
         key = self._take()
-        prefix, slash, name = key.rpartition("/")
-        if not _NAME.match(name) or len(name) > 63 or (slash and not _PREFIX.match(prefix)):
-            raise ValueError(
-                f"key: Invalid value: \"{key}\": name part must consist of alphanumeric characters, '-', '_' or '.', and must start "
-                "and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-                "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-            )
+        for fault in names.qualified_name(key):
+            raise ValueError(f'key: Invalid value: "{key}": {fault}')
         return key
 
     def _value(self) -> str:
@@ -163,12 +159,8 @@ class _LabelParser:
 
 
 def _checked(value: str) -> str:
-    if value and (len(value) > 63 or not _NAME.match(value)):
-        raise ValueError(
-            f'values[0]: Invalid value: "{value}": a valid label must be an empty string or consist of alphanumeric characters, '
-            "'-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', "
-            "regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-        )
+    for fault in names.label_value(value):
+        raise ValueError(f'values[0]: Invalid value: "{value}": {fault}')
     return value
 
 

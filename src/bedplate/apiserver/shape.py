@@ -7,6 +7,7 @@ in these ways.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from bedplate.apiserver import status, typegraph
@@ -21,6 +22,7 @@ _JSON_KINDS: dict[type, str] = {
     int: "number",
     float: "number",
 }
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)\Z")
 _GO_TYPES = {"string": "string", "boolean": "bool", "number": "float64", "bytes": "[]uint8"}
 
 
@@ -39,6 +41,16 @@ def fit(obj: dict[str, Any], node: typegraph.TypeNode, kind: str, version: str) 
         text = f'{kind} in version "{version}" cannot be handled as a {kind}: {err}'
         raise status.bad_request(text) from None
     return unknown
+
+
+def fit_metadata(obj: dict[str, Any], node: typegraph.TypeNode, kind: str, version: str) -> list[str]:
+    """The same for the metadata of a custom object; the rest is its schema's part."""
+    within = node.fields.get("metadata")
+    if within is None:
+        return []
+    return fit(
+        {"metadata": obj["metadata"]}, typegraph.TypeNode(shape="struct", fields={"metadata": within}), kind, version
+    )
 
 
 def _members(obj: dict[str, Any], node: typegraph.TypeNode, path: str, unknown: list[str]) -> None:
@@ -87,8 +99,10 @@ def _value(value: Any, node: typegraph.TypeNode, path: str, unknown: list[str]) 
 def _fits(value: Any, node: typegraph.TypeNode) -> bool:
     kind = type(value)
     match node.scalar:
-        case "string" | "time" | "microtime" | "bytes":
+        case "string" | "bytes":
             return kind is str
+        case "time" | "microtime":
+            return kind is str and _TIME.match(value) is not None
         case "boolean":
             return kind is bool
         case "integer":
@@ -102,6 +116,9 @@ def _fits(value: Any, node: typegraph.TypeNode) -> bool:
 
 def _wrong(value: Any, node: typegraph.TypeNode, path: str) -> _Misfit:
     found = _JSON_KINDS.get(type(value), "value")
+    if found == "string" and node.scalar in ("time", "microtime"):
+        layout = "2006-01-02T15:04:05Z07:00" if node.scalar == "time" else "2006-01-02T15:04:05.000000Z07:00"
+        return _Misfit(path, f'parsing time "{value}" as "{layout}": cannot parse "{value}" as "2006"')
     if found == "number" and node.scalar == "integer":
         found = f"number {value}"
     wanted = _GO_TYPES.get(node.scalar, "")

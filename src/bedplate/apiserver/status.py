@@ -67,7 +67,7 @@ class StatusError(Exception):
         body |= {"status": "Failure", "message": self.message}
         if self.reason:
             body["reason"] = self.reason
-        if self.details:
+        if self.details is not None:
             body["details"] = dict(self.details)
         return body | {"code": self.code}
 

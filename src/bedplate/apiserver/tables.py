@@ -86,6 +86,8 @@ class TableView(views.PlainView):
             row["object"] = views.partial(obj, self._api_version)
         elif self._include == "Object":
             row["object"] = kinds.from_storage(self.resource, obj, self._storage)
+        else:
+            row["object"] = None
         return row
 
     def _cells(self, obj: objects.Object) -> list[Any]:

@@ -72,9 +72,8 @@ def _check(options: Object) -> None:
         found.append(problem.invalid("propagationPolicy", policy, detail))
     if policy is not None and policy not in _POLICIES:
         found.append(problem.not_supported("propagationPolicy", policy, [*_POLICIES, "nil"]))
-    for wish in options.get("dryRun") or ():
-        if wish != "All":
-            found.append(problem.not_supported("dryRun", wish, ["All"]))
+    wishes = options.get("dryRun") or ()
+    found += [problem.not_supported("dryRun", wish, ["All"]) for wish in wishes if wish != "All"]
     if found:
         raise status.invalid_kind("meta.k8s.io", "DeleteOptions", "", found)
 
@@ -130,8 +129,7 @@ async def _delete_once(target: Target, options: Object, stored: objects.Stored, 
             value = write.stored_value(target, new)
             revision = await target.services.registry.commit([interface.Put(key, value, stored.revision)])
             new["metadata"]["resourceVersion"] = str(revision)
-    is_waiting = options.get("propagationPolicy") == "Foreground" or options.get("orphanDependents") is False
-    return (202 if is_waiting else 200), new
+    return (202 if options.get("orphanDependents") is False else 200), new
 
 
 def _mark(target: Target, options: Object, obj: Object) -> None:

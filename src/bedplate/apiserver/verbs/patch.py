@@ -19,7 +19,6 @@ __all__ = ["apply", "merge", "patch"]
 Object = objects.Object
 Target = request.Target
 
-ATTEMPTS = 5
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -79,9 +78,9 @@ async def _rewrite(target: Target, change: Callable[[Object], Object], insists: 
         # Patches share what they leave alone with the old object, which later steps must not see changed.
         new = copy.deepcopy(change(old))
         _check_identity(target, old, new)
-        return strictness.checked(target, new, [])
+        return strictness.checked_patch(target, new)
 
-    return await write.rewrite(target, patched, is_conditional=insists, attempts=ATTEMPTS)
+    return await write.rewrite(target, patched, is_conditional=insists)
 
 
 def _check_identity(target: Target, old: Object, new: Any) -> None:
@@ -145,7 +144,7 @@ async def apply(target: Target, config: Object, *, force: bool) -> write.Outcome
         new["metadata"]["name"] = target.name
         owners = new["metadata"].get("managedFields")
         return await write.create_outcome(target, new, owners=owners)
-    return await write.rewrite(target, merged, is_conditional=_insists(config), attempts=ATTEMPTS, owns=False)
+    return await write.rewrite(target, merged, is_conditional=_insists(config), owns=False)
 
 
 def preview(target: Target, content_type: str, raw: bytes) -> Object:

@@ -53,7 +53,12 @@ def to_scale(resource: kinds.Resource, obj: Object) -> Object:
 
 
 def get(target: request.Target) -> Object:
-    return to_scale(target.resource, target.read(target.existing()))
+    obj = target.read(target.existing())
+    wanted = _paths(target.resource)[0]
+    if target.resource.is_custom and _at(obj, wanted) is None:
+        text = f'Internal error occurred: the spec replicas field "{wanted}" does not exist'
+        raise status.StatusError(500, "InternalError", text)
+    return to_scale(target.resource, obj)
 
 
 async def update(target: request.Target, change: Callable[[Object], Object]) -> Object:

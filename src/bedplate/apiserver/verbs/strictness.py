@@ -9,7 +9,7 @@ from __future__ import annotations
 from bedplate.apiserver import objects, planted, status
 from bedplate.apiserver.verbs import request
 
-__all__ = ["checked"]
+__all__ = ["checked", "checked_patch"]
 
 
 def checked(target: request.Target, obj: objects.Object, duplicates: list[str]) -> objects.Object:
@@ -24,3 +24,13 @@ def checked(target: request.Target, obj: objects.Object, duplicates: list[str]) 
     if target.field_validation == "Warn":
         target.warnings += problems
     return obj
+
+
+def checked_patch(target: request.Target, obj: objects.Object) -> objects.Object:
+    """The same for the result of a patch, whose faults are those of the patch."""
+    try:
+        return checked(target, obj, [])
+    except status.StatusError as err:
+        detail = err.message.partition(f"cannot be handled as a {target.resource.kind}: ")[2] or err.message
+        problem = status.FieldProblem.invalid("patch", objects.encode(obj).decode(), detail)
+        raise status.invalid_kind("", "", "", [problem]) from None

@@ -213,11 +213,10 @@ async def rewrite(
     change: Callable[[Object], Object],
     *,
     is_conditional: bool = False,
-    attempts: int = CONFLICT_ATTEMPTS,
     owns: bool = True,
 ) -> Outcome:
     """Read, change, write; again when somebody else was faster. `owns=False`: `change` sets managedFields itself."""
-    for attempt in range(attempts):
+    for attempt in range(CONFLICT_ATTEMPTS):
         stored = target.existing()
         old = target.read(stored)
         new = change(target.read(stored))
@@ -225,7 +224,7 @@ async def rewrite(
         try:
             return await _rewrite_once(target, stored, old, new, owns)
         except interface.CompareFailed as err:
-            if is_conditional or attempt + 1 == attempts:
+            if is_conditional or attempt + 1 == CONFLICT_ATTEMPTS:
                 raise status.conflict(target.resource, target.name) from None
             if err.current is None:
                 raise _vanished(target) from None
