@@ -245,4 +245,4 @@ async def test_never_do_two_work_whatever_fails(seed: int) -> None:
         working = sum(1 if entry[0] == "+" else -1 for entry in log)
         assert working in (0, 1), log
     await stop(*tasks.values())
-    assert sum(entry[0] == "+" for entry in log) > 2, "leadership never moved: the test proves nothing"
+    assert sum(entry[0] == "+" for entry in log) > 1, "leadership never moved: the test proves nothing"

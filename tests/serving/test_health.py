@@ -1,0 +1,43 @@
+"""Health checks as Kubernetes components report them."""
+
+import asyncio
+
+from bedplate.serving.health import Checks
+
+
+def failing() -> None:
+    raise RuntimeError("password is hunter2")
+
+
+async def slow() -> None:
+    await asyncio.sleep(0)
+
+
+async def test_all_good_is_a_short_ok() -> None:
+    assert await Checks("readyz", {"caches": slow}).report() == (200, "ok")
+
+
+async def test_verbose_lists_every_check() -> None:
+    report = await Checks("readyz", {"caches": slow}).report(verbose=True)
+    assert report.text == "[+]ping ok\n[+]caches ok\nreadyz check passed\n"
+
+
+async def test_a_failing_check_is_named_but_its_reason_is_not_told() -> None:
+    report = await Checks("readyz", {"cloud": failing, "caches": slow}).report()
+    assert report.status == 500
+    assert "[-]cloud failed: reason withheld" in report.text and "[+]caches ok" in report.text
+    assert "hunter2" not in report.text
+
+
+async def test_an_excluded_check_is_not_run() -> None:
+    report = await Checks("readyz", {"cloud": failing}).report(exclude=["cloud", "typo"], verbose=True)
+    assert report.status == 200
+    assert "[+]cloud excluded: ok" in report.text
+    assert 'no matches for "typo"' in report.text
+
+
+async def test_single_checks_can_be_asked_for() -> None:
+    checks = Checks("livez", {"cloud": failing})
+    assert (await checks.report_one("ping")).status == 200
+    assert (await checks.report_one("cloud")).status == 500
+    assert (await checks.report_one("nothing")).status == 404
