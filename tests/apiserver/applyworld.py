@@ -393,6 +393,8 @@ def given_owners(world: World) -> st.SearchStrategy[dict[str, Any]]:
         [{**entry, "fieldsV1": {"nonsense": {}}}],
         [{**entry, "apiVersion": "gone.example.com/v1"}],
         [{**entry, "subresource": "status"}],
+        [entry, {**entry, "manager": "eve", "fieldsV1": {}}],
+        [{key: value for key, value in entry.items() if key != "fieldsV1"}],
     ]
     return st.sampled_from(lists).map(lambda found: {"metadata": {"managedFields": found}})
 

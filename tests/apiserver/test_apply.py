@@ -180,6 +180,14 @@ def test_owners_of_another_version_keep_its_field_names() -> None:
     ]
 
 
+def test_a_new_object_shares_nothing_with_the_next_one() -> None:
+    fields = FIELDS["Deployment"]
+    before = copy.deepcopy(fields.nothing)
+    made = apply.apply(fields, None, configuration(applyworld.DEPLOYMENT, {}), "me", force=False, time=T1)
+    made["spec"]["template"]["spec"]["hostNetwork"] = True
+    assert fields.nothing == before
+
+
 @pytest.mark.parametrize("kind", list(FIELDS))
 def test_the_empty_object_of_a_kind_has_what_go_always_writes(kind: str) -> None:
     expected = {

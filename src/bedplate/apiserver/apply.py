@@ -7,6 +7,7 @@ conflicting field and its owner, 400 or 500 with the real server's text for a co
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from typing import Any
 
@@ -106,7 +107,8 @@ class _Request:
         subresource: str,
     ) -> None:
         self._fields = fields
-        self._live = fields.nothing if live is None else live
+        # The result may share parts with what it was merged into, and `nothing` is used again.
+        self._live = copy.deepcopy(fields.nothing) if live is None else live
         self._config = config
         self._manager = manager
         self._time = time

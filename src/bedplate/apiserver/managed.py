@@ -169,10 +169,8 @@ class FieldManager:
                 fields = fieldset.difference(fields, conflicting)
             if went:
                 fields = fieldset.difference(fields, went)
-            if fields is entry["fieldsV1"]:
-                out[identity] = entry
-            elif fields:
-                out[identity] = {**entry, "fieldsV1": fields}
+            if fields:
+                out[identity] = entry if fields is entry["fieldsV1"] else {**entry, "fieldsV1": fields}
         return out, lost
 
     def reconciled(self, managed: Managed) -> Managed:
@@ -221,7 +219,8 @@ class FieldManager:
 
 
 def index(entries: list[Entry]) -> Managed:
-    return {identify(entry): entry for entry in entries}
+    """Entries by who they are of; one without a set owns nothing."""
+    return {identify(entry): entry if "fieldsV1" in entry else {**entry, "fieldsV1": {}} for entry in entries}
 
 
 def identify(entry: Entry) -> Identity:
