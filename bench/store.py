@@ -157,9 +157,10 @@ def main() -> None:
         print(f"one 4 KiB write with sync on this disk: {bare_sync(folder):.2f} ms")
         with etcd_or_none(folder / "etcd") as cluster:
             sqlite = asyncio.run(measure(SqliteStore(folder / "store.db"), arguments.seconds))
-            etcd = cluster and asyncio.run(
-                measure(EtcdStore(EtcdOptions(cluster.endpoints, timeout_s=60)), arguments.seconds)
-            )
+            etcd = None
+            if cluster is not None:
+                store = EtcdStore(EtcdOptions(cluster.endpoints, timeout_s=60))
+                etcd = asyncio.run(measure(store, arguments.seconds))
     show(sqlite, etcd)
     if arguments.json:
         arguments.json.write_text(json.dumps({"sqlite": sqlite, "etcd": etcd}, indent=2) + "\n")

@@ -54,6 +54,10 @@ class EtcdBackend:
         return EtcdBackend(self._endpoints)
 
 
+async def keys_of(store: Store, prefix: str, *, revision: int = 0, after: str = "") -> list[str]:
+    return [entry.key for entry in (await store.list(prefix, revision=revision, after=after)).entries]
+
+
 async def compact(store: Store, revision: int) -> None:
     """Compact, and wait until the space is given back too: what must not be lost might be lost only then."""
     await store.compact(revision)

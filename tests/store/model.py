@@ -54,7 +54,7 @@ class Model:
             raise Compacted(revision, self.oldest)
         return self.states[revision]
 
-    def list(self, prefix: str, revision: int, limit: int = 0, after: str = "") -> Page:
+    def page(self, prefix: str, revision: int, limit: int = 0, after: str = "") -> Page:
         state = self.state(revision)
         found = [state[key] for key in sorted(state) if key.startswith(prefix) and key > after]
         shown = found[:limit] if limit else found

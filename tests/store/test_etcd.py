@@ -9,7 +9,7 @@ import subprocess
 import uuid
 from collections.abc import AsyncIterator, Iterator
 
-import grpc
+import grpc  # type: ignore[import-untyped]
 import pytest
 from tests.store import etcd_cluster
 from tests.store.proxy import Relay

@@ -104,7 +104,7 @@ async def apply(store: Store, model: Model, step: Any) -> None:
             assert await outcome(compact(store, revision)) == expected
         case Read(prefix, fraction, limit, after):
             revision = revision_at(model, fraction)
-            expected = await outcome(lambda: model.list(prefix, revision, limit, after))
+            expected = await outcome(lambda: model.page(prefix, revision, limit, after))
             assert await outcome(store.list(prefix, revision=revision, limit=limit, after=after)) == expected
         case Watch(prefix, fraction):
             await check_watch(store, model, prefix, min(revision_at(model, fraction), model.revision))
@@ -126,7 +126,7 @@ async def check_watch(store: Store, model: Model, prefix: str, after: int) -> No
 async def check_everything(store: Store, model: Model) -> None:
     assert await store.oldest() == model.oldest
     for revision in range(model.oldest, model.revision + 1):
-        assert await store.list("", revision=revision) == model.list("", revision)
+        assert await store.list("", revision=revision) == model.page("", revision)
     await check_watch(store, model, "", model.oldest)
     for key in KEYS:
         assert await store.get(key) == model.state(model.revision).get(key)

@@ -131,7 +131,7 @@ async def test_failed_sync_stops_writing_and_says_the_outcome_is_unknown(store: 
         error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
         raise error
 
-    perform, store._writer._perform = store._writer._perform, fail  # type: ignore[method-assign, assignment]
+    perform, store._writer._perform = store._writer._perform, fail  # type: ignore[method-assign]
     with pytest.raises(OutcomeUnknown):
         await store.commit([Put("/a", b"2")])
     store._writer._perform = perform  # type: ignore[method-assign]
@@ -180,7 +180,7 @@ async def test_batches_from_the_file_never_split_a_commit(store: SqliteStore, mo
     for n in range(100):
         await store.commit([Put(f"/{part}", str(n).encode()) for part in range(33)])
     watch = store.watch("/", after=1)
-    sizes = []
+    sizes: list[int] = []
     while sum(sizes) < 3300:
         sizes.append(len(await take(watch, 1)))
     assert len(sizes) > 1

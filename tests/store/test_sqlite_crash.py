@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import os
 import pathlib
 import random
 import select
@@ -28,7 +29,7 @@ def run_and_kill(path: pathlib.Path, run: int, acks: int, delay_s: float) -> lis
         deadline = time.monotonic() + 120
         while said.count(b"\n") <= acks and time.monotonic() < deadline:
             if select.select([child.stdout], [], [], 1.0)[0]:
-                chunk = child.stdout.read1(65536)
+                chunk = os.read(child.stdout.fileno(), 65536)
                 assert chunk, "the child ended by itself"
                 said += chunk
         time.sleep(delay_s)
