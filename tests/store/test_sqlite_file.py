@@ -13,6 +13,7 @@ import textwrap
 
 import pytest
 
+from bedplate.core import errors
 from bedplate.store.interface import Put, StoreFull
 from bedplate.store.sqlite import Damaged, InUse, SqliteStore
 
@@ -92,6 +93,13 @@ async def test_damaged_pages_are_refused_and_left_alone(tmp_path: pathlib.Path) 
         async with SqliteStore(path):
             pass
     assert path.read_bytes()[8192:] == data[8192:]
+
+
+async def test_path_that_cannot_be_is_named(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(errors.Terminal, match="cannot be opened"):
+        async with SqliteStore(tmp_path / "file" / "store.db"):
+            pass
 
 
 async def test_half_made_database_of_a_crash_is_made_anew(tmp_path: pathlib.Path) -> None:
@@ -204,5 +212,13 @@ async def test_full_disk_refuses_whole_commits_and_recovers(tmp_path: pathlib.Pa
             assert await store.commit([Put("/more", b"x" * 200_000)]) == acked + 2
         async with SqliteStore(path, history_s=None) as store:
             assert await store.revision() == acked + 2
+        for leftover in range(1000):
+            try:
+                (disk / f"fill{leftover}").write_bytes(b"x" * 100_000)
+            except OSError:
+                break
+        with pytest.raises(StoreFull):
+            async with SqliteStore(disk / "second.db"):
+                pass
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)

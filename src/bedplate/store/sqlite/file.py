@@ -69,9 +69,11 @@ class Ownership:
                 f"{self._path} is in use by process {holder or '(not known)'}",
                 hint="stop that process, or give this one a data folder of its own",
             ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         self._descriptor = descriptor
+        # The lock is what counts; the number only helps people, and a full disk must not keep the store shut.
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
         # The lock file stays: removing it would let two later openers lock two different files of the same name.
@@ -124,10 +126,6 @@ def _create(path: Path) -> None:
             connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
     except sqlite3.Error as error:
         raise explain(error, path) from error
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise StoreFull(f"no space to create {path}") from error
-        raise
     os.rename(draft, path)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -157,8 +155,12 @@ _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE}
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
 
 
-def explain(error: sqlite3.Error, path: Path) -> errors.BedplateError:
-    """What an error of SQLite means for the store."""
+def explain(error: sqlite3.Error | OSError, path: Path) -> errors.BedplateError:
+    """What an error of SQLite, or of the system, means for the store."""
+    if isinstance(error, OSError):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return StoreFull(f"no space left for {path}", hint="free some disk space")
+        return errors.Terminal(f"{path} cannot be opened: {error}", hint="choose a folder that can be written to")
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     if code in _FULL or (code == sqlite3.SQLITE_IOERR_WRITE and _has_no_room(path)):
         return StoreFull(f"no space left for {path}", hint="free some disk space; nothing was lost")

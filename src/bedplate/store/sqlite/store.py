@@ -85,10 +85,10 @@ class SqliteStore:
             await asyncio.shield(self._loop.run_in_executor(None, self._close))
 
     def _open(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._ownership.acquire()
         opened: list[sqlite3.Connection] = []
         try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._ownership.acquire()
             file.prepare(self._path)
             opened = [file.connect(self._path, writer=index == 0) for index in range(1 + _READERS)]
             loaded = queries.load(opened[0])
@@ -96,7 +96,7 @@ class SqliteStore:
             for connection in opened:
                 connection.close()
             self._ownership.release()
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, sqlite3.Error | OSError):
                 raise file.explain(error, self._path) from error
             raise
         for connection in opened[1:]:
