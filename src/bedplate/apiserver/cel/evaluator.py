@@ -7,26 +7,23 @@ choose the cheapest one, so that a simple rule costs a few function calls. Error
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from bedplate.apiserver.cel import ast, strings, types, values
+from bedplate.apiserver.cel import ast, types, values
 from bedplate.apiserver.cel.checker import Checked
+from bedplate.apiserver.cel.listkinds import equality_of, list_sum
+from bedplate.apiserver.cel.macros import FAILURES, MACROS, Closure, Slots, as_bool, optional_macro, shown_key, steps
 from bedplate.apiserver.cel.signatures import Overload
 from bedplate.apiserver.cel.types import Type
-from bedplate.apiserver.cel.values import NONE, CelError, Optional, TypeValue, UInt, equals
-from bedplate.apiserver.schema import gotext, patterns
+from bedplate.apiserver.cel.values import NO_OVERLOAD, NONE, CelError, Optional, TypeValue, UInt
+from bedplate.apiserver.schema import patterns
 
 __all__ = ["Program", "compile_program"]
 
-Slots = list[Any]
-Closure = Callable[[Slots], Any]
 Program = Callable[..., Any]
 
-# A null where the schema promises a value, or data that a schema does not describe, ends in these.
 _CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint"})
-FAILURES = (CelError, TypeError, AttributeError)
-NO_OVERLOAD = "no such overload"
 
 
 def compile_program(checked: Checked, variables: Sequence[str]) -> Program:
@@ -202,7 +199,7 @@ class _Compiler:
         self, name: str, overload: Overload, kinds: Sequence[Type], args: Sequence[ast.Node]
     ) -> Callable[..., Any]:
         if name == "_+_" and kinds[0].kind == "list" and kinds[0].list_type in ("set", "map"):
-            return _list_sum(kinds[0])
+            return list_sum(kinds[0])
         last = args[-1] if args else None
         if name == "matches" and isinstance(last, ast.Literal):
             search = patterns.compile_pattern(last.value).search
@@ -228,9 +225,9 @@ class _Compiler:
         self._slots.pop()
         if node.macro in ("optMap", "optFlatMap"):
             assert result is not None
-            return _optional_macro(node.macro, source, first, result)
-        steps = _steps(source, first, len(node.variables) == 2)
-        return _MACROS[node.macro](steps, condition, result)
+            return optional_macro(node.macro, source, first, result)
+        walk = steps(source, first, len(node.variables) == 2)
+        return MACROS[node.macro](walk, condition, result)
 
 
 def _at(holder: Any, key: Any) -> Any:
@@ -244,12 +241,8 @@ def _at(holder: Any, key: Any) -> Any:
     if type(holder) is dict:
         if key in holder and type(key) is not bool:
             return holder[key]
-        raise CelError(f"no such key: {_shown_key(key)}")
+        raise CelError(f"no such key: {shown_key(key)}")
     raise CelError(NO_OVERLOAD)
-
-
-def _shown_key(key: Any) -> str:
-    return key if type(key) is str else gotext.show(key)
 
 
 def _optional_member(operand: Closure, key: Closure, adapt: Callable[[Any], Any] | None) -> Closure:
@@ -272,24 +265,18 @@ def _optional_member(operand: Closure, key: Closure, adapt: Callable[[Any], Any]
     return find
 
 
-def _bool(value: Any) -> bool:
-    if value is True or value is False:
-        return value
-    raise CelError(NO_OVERLOAD)
-
-
 def _and(left: Closure, right: Closure) -> Closure:
     """False wins over an error on the other side."""
 
     def run(slots: Slots) -> bool:
         try:
-            if not _bool(left(slots)):
+            if not as_bool(left(slots)):
                 return False
         except FAILURES:
             if right(slots) is False:
                 return False
             raise
-        return _bool(right(slots))
+        return as_bool(right(slots))
 
     return run
 
@@ -297,7 +284,7 @@ def _and(left: Closure, right: Closure) -> Closure:
 def _or(left: Closure, right: Closure) -> Closure:
     def run(slots: Slots) -> bool:
         try:
-            if _bool(left(slots)):
+            if as_bool(left(slots)):
                 return True
         except FAILURES:
             try:
@@ -306,17 +293,17 @@ def _or(left: Closure, right: Closure) -> Closure:
             except FAILURES:
                 pass
             raise
-        return _bool(right(slots))
+        return as_bool(right(slots))
 
     return run
 
 
 def _not(inner: Closure) -> Closure:
-    return lambda slots: not _bool(inner(slots))
+    return lambda slots: not as_bool(inner(slots))
 
 
 def _choose(condition: Closure, left: Closure, right: Closure) -> Closure:
-    return lambda slots: left(slots) if _bool(condition(slots)) else right(slots)
+    return lambda slots: left(slots) if as_bool(condition(slots)) else right(slots)
 
 
 def _apply(run: Callable[..., Any], args: Sequence[Closure]) -> Closure:
@@ -362,198 +349,5 @@ def _dispatcher(overloads: Sequence[Overload]) -> Callable[..., Any]:
             if all(map(_fits, args, overload.params)):
                 return overload.run(*args)
         raise CelError(NO_OVERLOAD)
-
-    return run
-
-
-_PLAIN = frozenset({"int", "string", "bool", "double", "bytes", "timestamp", "duration"})
-
-
-def equality_of(left: Type, right: Type) -> Callable[[Any, Any], bool]:
-    """The comparison for two static types; lists that are sets or maps are equal in any order."""
-    if left.kind == right.kind and left.kind in _PLAIN:
-        return operator.eq
-    special = left if left.list_type in ("set", "map") else right
-    if special.list_type in ("set", "map"):
-        return _list_equality(special)
-    if left.kind == "object" and right.kind == "object" and _has_special(left):
-        return _object_equality(left)
-    if left.kind == "list" and right.kind == "list" and _has_special(left):
-        same = equality_of(left.params[0], left.params[0])
-        return lambda a, b: len(a) == len(b) and all(map(same, a, b))
-    return equals
-
-
-def _has_special(kind: Type) -> bool:
-    if kind.list_type in ("set", "map"):
-        return True
-    return any(map(_has_special, kind.params)) or any(_has_special(each.type) for each in kind.fields.values())
-
-
-def _object_equality(kind: Type) -> Callable[[Any, Any], bool]:
-    members = {each.json_name: equality_of(each.type, each.type) for each in kind.fields.values()}
-
-    def same(left: Any, right: Any) -> bool:
-        if type(left) is not dict or type(right) is not dict or left.keys() != right.keys():
-            return equals(left, right)
-        return all(members.get(name, equals)(left[name], right[name]) for name in left)
-
-    return same
-
-
-def _key_of(item: Any, keys: Iterable[str]) -> tuple[Any, ...]:
-    return tuple(gotext.marshal(item.get(key)) for key in keys)
-
-
-def _list_equality(kind: Type) -> Callable[[Any, Any], bool]:
-    same = equality_of(kind.params[0], kind.params[0])
-
-    def same_set(left: list[Any], right: list[Any]) -> bool:
-        return len(left) == len(right) and all(any(same(item, other) for other in right) for item in left)
-
-    def same_map(left: list[Any], right: list[Any]) -> bool:
-        others = {_key_of(item, kind.list_keys): item for item in right}
-        if len(left) != len(right):
-            return False
-        found = [(item, others.get(_key_of(item, kind.list_keys))) for item in left]
-        return all(other is not None and same(item, other) for item, other in found)
-
-    return same_map if kind.list_type == "map" else same_set
-
-
-def _list_sum(kind: Type) -> Callable[[Any, Any], Any]:
-    def union(left: list[Any], right: list[Any]) -> list[Any]:
-        return left + [item for item in right if not any(equals(item, other) for other in left)]
-
-    def merge(left: list[Any], right: list[Any]) -> list[Any]:
-        merged = {_key_of(item, kind.list_keys): item for item in left}
-        merged |= {_key_of(item, kind.list_keys): item for item in right}
-        return list(merged.values())
-
-    return union if kind.list_type == "set" else merge
-
-
-Steps = Callable[[Slots], Iterable[Any]]
-
-
-def _steps(source: Closure, first: int, is_pair: bool) -> Steps:
-    """Walks a list or map, with the macro's variables set at each step; yields the first one, or both as a pair."""
-
-    def walk(slots: Slots) -> Iterable[Any]:
-        holder = source(slots)
-        if type(holder) is not list and type(holder) is not dict:
-            raise CelError(NO_OVERLOAD)
-        if not is_pair:
-            for item in holder:
-                slots[first] = item
-                yield item
-            return
-        for pair in enumerate(holder) if isinstance(holder, list) else holder.items():
-            slots[first], slots[first + 1] = pair
-            yield pair
-
-    return walk
-
-
-def _all(steps: Steps, condition: Closure | None, result: Closure | None) -> Closure:
-    return lambda slots: _quantify(steps, condition, slots, ends_with=False)
-
-
-def _exists(steps: Steps, condition: Closure | None, result: Closure | None) -> Closure:
-    return lambda slots: _quantify(steps, condition, slots, ends_with=True)
-
-
-def _quantify(steps: Steps, condition: Closure | None, slots: Slots, *, ends_with: bool) -> bool:
-    """An element that decides wins over errors on others; otherwise the last error is the result."""
-    assert condition is not None
-    failed: Exception | None = None
-    for _ in steps(slots):
-        try:
-            if _bool(condition(slots)) is ends_with:
-                return ends_with
-        except FAILURES as error:
-            failed = failed or error
-    if failed is not None:
-        raise failed
-    return not ends_with
-
-
-def _exists_one(steps: Steps, condition: Closure | None, result: Closure | None) -> Closure:
-    assert condition is not None
-    return lambda slots: sum(_bool(condition(slots)) for _ in steps(slots)) == 1
-
-
-def _filter(steps: Steps, condition: Closure | None, result: Closure | None) -> Closure:
-    assert condition is not None
-    return lambda slots: [item for item in steps(slots) if _bool(condition(slots))]
-
-
-def _map(steps: Steps, condition: Closure | None, result: Closure | None) -> Closure:
-    assert result is not None
-    if condition is None:
-        return lambda slots: [result(slots) for _ in steps(slots)]
-    return lambda slots: [result(slots) for _ in steps(slots) if _bool(condition(slots))]
-
-
-def _transform_map(steps: Steps, condition: Closure | None, result: Closure | None) -> Closure:
-    assert result is not None
-    if condition is None:
-        return lambda slots: {pair[0]: result(slots) for pair in steps(slots)}
-    return lambda slots: {pair[0]: result(slots) for pair in steps(slots) if _bool(condition(slots))}
-
-
-def _transform_entries(steps: Steps, condition: Closure | None, result: Closure | None) -> Closure:
-    assert result is not None
-
-    def run(slots: Slots) -> dict[Any, Any]:
-        found: dict[Any, Any] = {}
-        for _ in steps(slots):
-            if condition is not None and not _bool(condition(slots)):
-                continue
-            entries: Mapping[Any, Any] = result(slots)
-            for key, value in entries.items():
-                if key in found:
-                    raise CelError(f"insert failed: key {_shown_key(key)} already exists")
-                found[key] = value
-        return found
-
-    return run
-
-
-def _sort_by(steps: Steps, condition: Closure | None, result: Closure | None) -> Closure:
-    assert result is not None
-
-    def run(slots: Slots) -> list[Any]:
-        items: list[Any] = []
-        keys: list[Any] = []
-        for item in steps(slots):
-            items.append(item)
-            keys.append(result(slots))
-        return strings.sort_by(items, keys)
-
-    return run
-
-
-_MACROS: dict[str, Callable[[Steps, Closure | None, Closure | None], Closure]] = {
-    "all": _all,
-    "exists": _exists,
-    "exists_one": _exists_one,
-    "filter": _filter,
-    "map": _map,
-    "transformList": _map,
-    "transformMap": _transform_map,
-    "transformMapEntry": _transform_entries,
-    "sortBy": _sort_by,
-}
-
-
-def _optional_macro(macro: str, source: Closure, slot: int, result: Closure) -> Closure:
-    def run(slots: Slots) -> Optional:
-        holder = source(slots)
-        if not holder.present:
-            return NONE
-        slots[slot] = holder.value
-        found = result(slots)
-        return Optional(found) if macro == "optMap" else found
 
     return run

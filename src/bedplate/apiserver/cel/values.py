@@ -21,6 +21,7 @@ from bedplate.apiserver.schema import gotext
 
 __all__ = [
     "NONE",
+    "NO_OVERLOAD",
     "CelError",
     "Cidr",
     "Duration",
@@ -42,6 +43,9 @@ MAX_INT, MIN_INT, MAX_UINT = 2**63 - 1, -(2**63), 2**64 - 1
 
 class CelError(Exception):
     """An expression could not be evaluated; the text is the server's."""
+
+
+NO_OVERLOAD = "no such overload"
 
 
 class UInt(int):
