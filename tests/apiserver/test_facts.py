@@ -21,6 +21,11 @@ def test_tables_of_both_versions_are_shipped() -> None:
     assert facts.DEFAULT_VERSION in facts.available()
 
 
+@pytest.mark.parametrize("spelling", ["1.35", "v1.35", "1.35.4", "v1.35.9"])
+def test_version_may_be_spelled_with_or_without_patch(spelling: str) -> None:
+    assert facts.load(spelling).kubernetes["minor"] == "35"
+
+
 def test_unknown_version_names_the_known_ones() -> None:
     with pytest.raises(errors.Invalid) as caught:
         facts.load("1.20")

@@ -188,7 +188,7 @@ class Discovery:
         self._version = msgspec.json.encode(version)
         self._server_address = server_address
         self._generation = -1
-        self._answers: dict[tuple[str, bool], bytes | None] = {}
+        self._answers: dict[tuple[str, bool], bytes] = {}
 
     def version(self) -> bytes:
         """`/version`"""
@@ -202,11 +202,13 @@ class Discovery:
             self._generation = self._kinds.generation
             self._answers = {}
         key = (path, is_aggregated)
-        if key not in self._answers:
+        body = self._answers.get(key)
+        if body is None:
             document = self._document(parts, is_aggregated)
-            self._answers[key] = None if document is None else msgspec.json.encode(document)
-        body = self._answers[key]
-        return None if body is None else (body, AGGREGATED if is_aggregated else "application/json")
+            if document is None:
+                return None
+            body = self._answers[key] = msgspec.json.encode(document)
+        return body, AGGREGATED if is_aggregated else "application/json"
 
     def _document(self, parts: list[str], is_aggregated: bool) -> dict[str, Any] | None:
         routes: dict[tuple[str, int], Callable[[], dict[str, Any] | None]] = {

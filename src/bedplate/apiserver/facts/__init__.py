@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import importlib.resources
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,6 +22,7 @@ from bedplate.core import errors
 __all__ = ["DEFAULT_VERSION", "Facts", "GoField", "available", "load"]
 
 DEFAULT_VERSION = "1.35"
+_VERSION = re.compile(r"v?(\d+\.\d+)(?:\.\d+)?")
 _TABLE = re.compile(r"v(\d+\.\d+)\.json\.gz")
 
 META = "io.k8s.apimachinery.pkg.apis.meta.v1."
@@ -297,18 +298,14 @@ def available() -> list[str]:
     return sorted(found, key=lambda minor: tuple(int(part) for part in minor.split(".")))
 
 
-def load(version: str = DEFAULT_VERSION, *, read: Callable[[str], bytes] | None = None) -> Facts:
-    """The table of a minor version such as 1.35. `read` replaces the package data in tests."""
-    name = f"v{version}.json.gz"
-    if read is None:
-        if version not in available():
-            raise errors.Invalid(
-                f"there are no facts of Kubernetes {version}",
-                hint=f"use one of {', '.join(available())}, or make them with: bedplate lab facts",
-            )
-        read = _read
-    return Facts(gzip.decompress(read(name)))
-
-
-def _read(name: str) -> bytes:
-    return importlib.resources.files(__name__).joinpath(name).read_bytes()
+def load(version: str = DEFAULT_VERSION) -> Facts:
+    """The table of a version: 1.35, v1.35 and 1.35.4 all mean the table of the minor version."""
+    match = _VERSION.fullmatch(version.strip())
+    minor = match[1] if match else version
+    if minor not in available():
+        raise errors.Invalid(
+            f"there are no facts of Kubernetes {version}",
+            hint=f"use one of {', '.join(available())}, or make them with: bedplate lab facts",
+        )
+    table = importlib.resources.files(__name__).joinpath(f"v{minor}.json.gz")
+    return Facts(gzip.decompress(table.read_bytes()))
