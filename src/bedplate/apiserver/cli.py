@@ -31,7 +31,7 @@ Then, in another terminal:
 """
 
 
-class Span(click.ParamType):
+class Span(click.ParamType):  # type: ignore[type-arg]
     """A duration in Go's syntax."""
 
     name = "duration"

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import http
+import itertools
 import time
 import urllib.parse
+import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httptools
@@ -21,6 +23,7 @@ import httptools
 __all__ = ["Application", "Connection", "Request", "Response", "Sink", "Stream", "chunk"]
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
+MAX_DISCARDED_BYTES = 256 * 1024 * 1024
 MAX_HEAD_BYTES = 1024 * 1024
 MAX_PIPELINED = 64
 WRITE_HIGH_WATER_BYTES = 512 * 1024
@@ -33,7 +36,7 @@ _END = b"0\r\n\r\n"
 class Request:
     """One request with its whole body. Header names are lower-case; of a repeated header `headers` has the last."""
 
-    __slots__ = ("_query", "body", "connection", "headers", "method", "path", "raw_query", "repeated")
+    __slots__ = ("_query", "body", "connection", "headers", "is_too_large", "method", "path", "raw_query", "repeated")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -44,6 +47,8 @@ class Request:
         self.repeated: list[tuple[bytes, bytes]] = []
         """All but the last of the headers that came more than once."""
         self.body = b""
+        self.is_too_large = False
+        """Whether the body was longer than `MAX_BODY_BYTES`; it is then empty."""
         self._query: dict[str, str] | None = None
 
     @property
@@ -218,10 +223,15 @@ class Connection(asyncio.Protocol):
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
-        self._parts.append(body)
         self._body_bytes += len(body)
-        if self._body_bytes > MAX_BODY_BYTES:
-            self._refuse(413, b"Request entity too large: limit is 3145728")
+        if self._body_bytes <= MAX_BODY_BYTES:
+            self._parts.append(body)
+            return
+        # Clients read the answer only after they have sent everything, so the rest is taken and thrown away.
+        self._parts.clear()
+        self._request.is_too_large = True
+        if self._body_bytes > MAX_DISCARDED_BYTES:
+            self._refuse(413, b"Request entity too large")
 
     def on_message_complete(self) -> None:
         parts = self._parts
@@ -289,13 +299,11 @@ class Connection(asyncio.Protocol):
 
     def _head(self, code: int, content_type: str, headers: tuple[tuple[str, str], ...]) -> bytes:
         line = _LINES.get(code) or b"HTTP/1.1 %d\r\n" % code
-        if not headers and content_type == JSON and self._keeps_alive:
-            return line + _common()
-        more = "".join(f"{name}: {value}\r\n" for name, value in headers).encode("utf-8")
-        if not self._keeps_alive:
-            more += b"Connection: close\r\n"
-        common = _common() if content_type == JSON else _DATE.common(content_type)
-        return line + common + more
+        common = _common.json() if content_type == JSON else _common.other(content_type)
+        more = b"Audit-Id: %b-%012x\r\n" % (_AUDIT_PREFIX, next(_audit_numbers))
+        if headers:
+            more += "".join(f"{name}: {value}\r\n" for name, value in headers).encode("utf-8")
+        return line + common + more if self._keeps_alive else line + common + more + b"Connection: close\r\n"
 
     def _refuse(self, code: int, text: bytes) -> None:
         """Answer out of order and close: the peer broke a limit or the protocol."""
@@ -318,7 +326,7 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
 
-class _Date:
+class _Common:
     """Headers common to all answers, with the date made once a second."""
 
     def __init__(self) -> None:
@@ -327,23 +335,26 @@ class _Date:
         self._json = b""
 
     def json(self) -> bytes:
+        self._refresh()
+        return self._json
+
+    def other(self, content_type: str) -> bytes:
+        self._refresh()
+        return self._lines(content_type)
+
+    def _refresh(self) -> None:
         second = int(time.time())
         if second != self._second:
             self._second = second
             self._date = email.utils.formatdate(second, usegmt=True)
-            self._json = self.common(JSON)
-        return self._json
+            self._json = self._lines(JSON)
 
-    def common(self, content_type: str) -> bytes:
-        date = self._date or email.utils.formatdate(usegmt=True)
-        text = f"Cache-Control: no-cache, private\r\nContent-Type: {content_type}\r\nDate: {date}\r\n"
+    def _lines(self, content_type: str) -> bytes:
+        text = f"Cache-Control: no-cache, private\r\nContent-Type: {content_type}\r\nDate: {self._date}\r\n"
         return text.encode("latin-1")
 
 
-_DATE = _Date()
-_common = _DATE.json
-
-
-def merged(*headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Header pairs of several mappings."""
-    return tuple(pair for mapping in headers for pair in mapping.items())
+_common = _Common()
+# Unique per request, and cheap: the process's random part and a number.
+_AUDIT_PREFIX = str(uuid.uuid4())[:23].encode()
+_audit_numbers = itertools.count(1)

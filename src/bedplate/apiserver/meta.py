@@ -72,26 +72,25 @@ _COUNTS_GENERATIONS = frozenset(
 def check_object(resource: kinds.Resource, obj: Any) -> Object:
     """Whether a body is an object of the resource; fills in apiVersion and kind where they are left out."""
     if not isinstance(obj, dict):
-        raise status.bad_request(
-            f"couldn't get version/kind; json parse error: json: cannot unmarshal {type(obj).__name__}"
-        )
+        raise status.bad_request("couldn't get version/kind; json parse error: the body is no object")
     api_version, kind = obj.get("apiVersion") or resource.api_version, obj.get("kind") or resource.kind
-    if kind != resource.kind:
-        version = str(api_version).rpartition("/")[2]
-        text = f'{kind} in version "{version}" cannot be handled as a {resource.kind}: '
-        raise status.bad_request(text + f"converting ({kind}) to ({resource.kind}): unknown conversion")
-    if api_version != resource.api_version:
-        raise status.bad_request(
-            f"the API version in the data ({api_version}) does not match the expected API version ({resource.api_version})"
+    version = str(api_version).rpartition("/")[2]
+    if kind != resource.kind and resource.is_custom:
+        problem = FieldProblem.invalid("kind", kind, f"must be {resource.kind}")
+        raise status.invalid_kind(
+            resource.group, str(kind), str((obj.get("metadata") or {}).get("name", "")), [problem]
         )
+    if kind != resource.kind or api_version != resource.api_version:
+        what = f'{kind} in version "{version}" cannot be handled as a {resource.kind}'
+        why = f"no kind {resource.kind} is registered for {api_version}, expected {resource.api_version}"
+        raise status.bad_request(f"{what}: {why}")
     obj["apiVersion"], obj["kind"] = api_version, kind
     metadata = obj.get("metadata")
     if metadata is None:
         obj["metadata"] = {}
     elif not isinstance(metadata, dict):
-        raise status.bad_request(
-            f"json: cannot unmarshal into Go struct field {resource.kind}.metadata of type v1.ObjectMeta"
-        )
+        text = f"json: cannot unmarshal into Go struct field {resource.kind}.metadata of type v1.ObjectMeta"
+        raise status.bad_request(text)
     return obj
 
 

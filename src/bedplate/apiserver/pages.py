@@ -6,6 +6,7 @@ imported and made when first asked for.
 
 from __future__ import annotations
 
+import hashlib
 import resource as process
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ class Pages:
         self._hub = hub
         self._discovery = discovery.Discovery(live, discovery.version_document(table.kubernetes), address)
         self._openapi: openapi.OpenAPI | None = None
+        self._tags: dict[bytes, str] = {}
         self.pipeline: pipeline.Pipeline | None = None
         self.extra: dict[str, tuple[bytes, str]] = {}
         """Fixed pages of other parts, by path."""
@@ -42,7 +44,7 @@ class Pages:
         head = path.split("/")[1]
         if head in ("api", "apis"):
             found = self._discovery.answer(path, request.header(b"accept"))
-            return None if found is None else http.Response(200, *found)
+            return None if found is None else self._tagged(request, *found)
         if head in _HEALTH:
             return _health(path.split("/")[1:], "verbose" in request.query)
         if head == "openapi":
@@ -57,6 +59,19 @@ class Pages:
             case "/":
                 return http.Response(200, objects.encode({"paths": self._paths()}))
         return None
+
+    def _tagged(self, request: http.Request, body: bytes, content_type: str) -> http.Response:
+        """Aggregated documents are large and change seldom: clients ask whether they still have the right one."""
+        if content_type == http.JSON:
+            return http.Response(200, body, content_type)
+        tag = self._tags.get(body)
+        if tag is None:
+            self._tags = {body: hashlib.sha256(body).hexdigest().upper()} | (self._tags if len(self._tags) < 8 else {})
+            tag = self._tags[body]
+        headers = (("ETag", f'"{tag}"'), ("Vary", "Accept"))
+        if request.header(b"if-none-match") == f'"{tag}"':
+            return http.Response(304, b"", content_type, headers)
+        return http.Response(200, body, content_type, headers)
 
     def _open_api(self, path: str, request: http.Request) -> http.Response | None:
         if self._openapi is None:

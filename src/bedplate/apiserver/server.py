@@ -35,6 +35,8 @@ from bedplate.apiserver import (
     services,
     tokens,
     watchers,
+    webhook_calls,
+    webhooks,
 )
 from bedplate.core import clock as clocks
 from bedplate.core import errors, logging
@@ -163,6 +165,8 @@ class ApiServer:
             return parts.client.get(group, resource, namespace, name)
 
         shapes = rules.ShapeRules()
+        admission = webhooks.WebhookAdmission(webhook_calls.Caller(webhook_calls.endpoint_resolver(lookup)))
+        self._stack.push_async_callback(admission.close)
         identities = access.Identities(signer, lookup)
         authorizer = access.RoleAuthorizer(lambda group, resource: parts.client.list(group, resource))
         parts = services.Services(
@@ -170,13 +174,14 @@ class ApiServer:
             registry=state,
             clock=self.clock,
             rules=shapes,
-            admission=hooks.NoAdmission(),
+            admission=admission,
             authenticator=identities,
             authorizer=authorizer,
             behaviours=behaviours.built_in(identities, authorizer, signer, rng),
             version=self.options.kubernetes,
         )
         parts.behaviours[crds.GROUP, crds.RESOURCE] = crds.DefinitionBehaviour(live, shapes.custom)
+        parts.behaviours |= admission.behaviours()
         for kind, behaviour in parts.behaviours.items():
             if type(behaviour).after_commit is not hooks.Behaviour.after_commit:
                 state.subscribe(kind, behaviour.after_commit)

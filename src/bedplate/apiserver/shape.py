@@ -23,6 +23,7 @@ _JSON_KINDS: dict[type, str] = {
     float: "number",
 }
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)\Z")
+_MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)\Z")
 _GO_TYPES = {"string": "string", "boolean": "bool", "number": "float64", "bytes": "[]uint8"}
 
 
@@ -101,8 +102,10 @@ def _fits(value: Any, node: typegraph.TypeNode) -> bool:
     match node.scalar:
         case "string" | "bytes":
             return kind is str
-        case "time" | "microtime":
+        case "time":
             return kind is str and _TIME.match(value) is not None
+        case "microtime":
+            return kind is str and _MICRO_TIME.match(value) is not None
         case "boolean":
             return kind is bool
         case "integer":

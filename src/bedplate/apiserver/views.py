@@ -7,12 +7,13 @@ watchers.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
-from bedplate.apiserver import kinds, objects
+from bedplate.apiserver import hooks, kinds, objects
 
-__all__ = ["ConvertedView", "PartialView", "PlainView", "View", "list_head"]
+__all__ = ["ConvertedView", "PartialView", "PlainView", "ShapedView", "View", "list_head"]
 
 Stored = objects.Stored
 
@@ -76,6 +77,32 @@ class ConvertedView(PlainView):
 
     def item(self, body: bytes) -> bytes:
         return super().item(self.show(body))
+
+
+class ShapedView(ConvertedView):
+    """A custom object as its version's schema wants it now: written before a default or field came, or in another version."""
+
+    def __init__(self, resource: kinds.Resource, storage: kinds.Resource, rules: hooks.Rules) -> None:
+        super().__init__(resource, storage)
+        self._rules = rules
+        # Definitions replace their resources when they change, so the resource's identity stands for the schema.
+        self.key = f"{resource.api_version} shaped {id(resource)}"
+
+    def show(self, body: bytes, *, heading: bool = False) -> bytes:
+        obj = kinds.from_storage(self.resource, objects.decode(body), self._storage)
+        shape(self._rules, self.resource, obj)
+        return objects.encode(ordered(obj))
+
+
+@functools.lru_cache(maxsize=512)
+def needs_shaping(resource: kinds.Resource) -> bool:
+    """Whether stored objects of a custom kind may differ from what the version shows."""
+    return not resource.storage_version or b'"default":' in objects.encode(resource.schema)
+
+
+def shape(rules: hooks.Rules, resource: kinds.Resource, obj: objects.Object) -> None:
+    rules.prune(resource, obj)
+    rules.default(resource, obj)
 
 
 class PartialView(PlainView):

@@ -76,6 +76,8 @@ def view_for(target: Target, wish: codec.Wanted, query: Mapping[str, str]) -> vi
         )
     if wish.shape:
         return views.PartialView(resource, wish.shape_version)
+    if resource.is_custom and views.needs_shaping(resource):
+        return views.ShapedView(resource, storage, target.services.rules)
     if resource is storage:
         return views.PlainView(resource)
     return views.ConvertedView(resource, storage)
@@ -92,7 +94,7 @@ def get(target: Target, wish: codec.Wanted, query: Mapping[str, str]) -> bytes |
 
 def _get_now(target: Target, wish: codec.Wanted, query: Mapping[str, str]) -> bytes:
     body = target.existing().body
-    if not wish.shape and target.resource.storage_version:
+    if not wish.shape and target.resource.storage_version and not target.resource.is_custom:
         return body
     return view_for(target, wish, query).show(body, heading=True)
 
@@ -154,6 +156,7 @@ class _Plan(NamedTuple):
 def _plan(query: Mapping[str, str]) -> _Plan:
     """Read limit, continue, resourceVersion and resourceVersionMatch; raises 400 and 422."""
     limit = max(0, request.integer(query, "limit"))
+    request.integer(query, "timeoutSeconds")
     match, text = query.get("resourceVersionMatch", ""), query.get("resourceVersion", "")
     if match:
         _check_match(match, text, query)

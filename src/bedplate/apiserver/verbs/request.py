@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bedplate.apiserver import hooks, kinds, objects, planted, services, status
+from bedplate.apiserver import hooks, kinds, objects, planted, services, status, views
 
 __all__ = ["Target", "integer", "list_options_invalid", "resource_version"]
 
@@ -58,7 +58,10 @@ class Target:
 
     def read(self, stored: objects.Stored) -> objects.Object:
         """A fresh copy in the version of the request."""
-        return kinds.from_storage(self.resource, stored.decode(), self.storage)
+        obj = kinds.from_storage(self.resource, stored.decode(), self.storage)
+        if self.resource.is_custom and views.needs_shaping(self.resource):
+            views.shape(self.services.rules, self.resource, obj)
+        return obj
 
     def write(self, operation: hooks.Operation, old: objects.Object | None, new: objects.Object | None) -> hooks.Write:
         return hooks.Write(

@@ -153,7 +153,7 @@ def stored_value(target: Target, obj: Object) -> bytes:
 
 def shown(target: Target, body: bytes) -> bytes:
     """Stored JSON in the version of the request."""
-    if target.resource.storage_version:
+    if target.resource is target.storage:
         return body
     return objects.encode(kinds.from_storage(target.resource, objects.decode(body), target.storage))
 
