@@ -128,11 +128,8 @@ def test_an_image_nobody_has_is_refused_at_once_and_not_sought_elsewhere(
 
     def reason() -> str:
         states = lab.get("pod", "absent")["status"].get("containerStatuses", [])
-        return (
-            ""
-            if states and states[0]["state"].get("waiting", {}).get("reason", "").endswith("ullBackOff")
-            else "not yet"
-        )
+        reasons = {state["state"].get("waiting", {}).get("reason") for state in states}
+        return "" if reasons & {"ErrImagePull", "ImagePullBackOff"} else f"not yet: {reasons}"
 
     assert eventually(reason) == ""
     lab.kubectl("delete", "pod", "absent", "--grace-period=0", "--force")

@@ -42,6 +42,11 @@ NEEDS = (
 _FLAGS = "/etc/default/kubelet"
 # True on these nodes and of no consequence: the kernel's own settings file, and the machine's cgroup layout and swap.
 _ACCEPTED = "SystemVerification,Swap,NumCPU,Mem"
+# Cluster DNS shall answer before a cloud controller manager has initialised the nodes: it may be what is being developed.
+_TOLERATE = (
+    '[{"op": "add", "path": "/spec/template/spec/tolerations/-",'
+    ' "value": {"key": "node.cloudprovider.kubernetes.io/uninitialized", "operator": "Exists"}}]'
+)
 
 
 def image_names(programs: Mapping[str, Path], version: str) -> list[str]:
@@ -156,6 +161,8 @@ async def start(ground: Ground) -> None:
     ground.first.write("/etc/kubernetes/init.yaml", init_config(plan, first, token))
     await _kubeadm(ground, ground.first, "init", "--config=/etc/kubernetes/init.yaml")
     shutil.copy2(f"/proc/{ground.first.pid}/root/etc/kubernetes/admin.conf", ground.kubeconfig)
+    if plan.cloud_provider:
+        await ground.kubectl("patch", "deployment", "coredns", "-n=kube-system", "--type=json", f"--patch={_TOLERATE}")
     if len(plan.nodes) == 1:
         await ground.kubectl("taint", "nodes", first.name, "node-role.kubernetes.io/control-plane-")
     else:
