@@ -1,9 +1,9 @@
 """`bedplate lab facts`: read the facts of one Kubernetes version from a real API server and from its Go types.
 
-Comes in: a version. Goes out: the table that the embedded API server ships (`v1.35.json.gz`), and, in the cache folder,
-the server's full OpenAPI documents, whose texts `kubectl explain` then shows. A control plane is started for the
-purpose and stopped again; a small Go program is built against the same version. What is kept of it all is decided in
-`factgen.reduce`.
+Comes in: a version. Goes out: the tables that the embedded API server ships (`v1.35.json.gz`, and the objects of a
+fresh cluster, `bootstrap-v1.35.json.gz`), and, in the cache folder, the server's full OpenAPI documents, whose texts
+`kubectl explain` then shows. A control plane is started for the purpose and stopped again; a small Go program is built
+against the same version. What is kept of it all is decided in `factgen.reduce`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import click
 import msgspec
 
 from bedplate.core import errors
-from bedplate.lab import binaries, building, commands, controlplane, versions
+from bedplate.lab import binaries, bootstrapfacts, building, commands, controlplane, versions
 from bedplate.lab.factgen import reduce
 
 __all__ = ["facts", "generate", "texts_folder"]
@@ -46,7 +46,7 @@ def texts_folder(cache: Path, minor: str) -> Path:
 async def generate(
     version: str, out: Path, *, samples: Path | None = None, progress: Callable[[str], None] = lambda _line: None
 ) -> Path:
-    """Write the table of a version into the folder `out`; with `samples`, pairs for tests of defaulting there."""
+    """Write the tables of a version into the folder `out`; with `samples`, pairs for tests of defaulting there."""
     tag = versions.resolve(version)
     minor = versions.minor(tag)
     cache = binaries.cache_folder()
@@ -58,9 +58,11 @@ async def generate(
         gathered = await _gather(server)
         progress("probing field selectors")
         gathered.selectable = await _probe_selectors(server, gathered)
+        pages = {path: await server.get(path) for path in bootstrapfacts.PATHS}
     gathered.go = go_facts
     target = out / f"v{minor}.json.gz"
     _write(target, reduce.encode(reduce.reduce(gathered)))
+    _write(out / f"bootstrap-v{minor}.json.gz", reduce.encode(bootstrapfacts.collect(pages.__getitem__)))
     for path, document in gathered.openapi.items():
         file = texts_folder(cache, minor) / (path.replace("/", "_") + ".json.gz")
         _write(file, gzip.compress(msgspec.json.encode(document), mtime=0))

@@ -100,7 +100,7 @@ def reduce(gathered: Gathered) -> dict[str, Any]:
     }
 
 
-def encode(table: Mapping[str, Any]) -> bytes:
+def encode(table: Mapping[str, Any] | Sequence[Any]) -> bytes:
     """Compressed bytes, free of times and of chance order."""
     return gzip.compress(msgspec.json.encode(table, order="sorted"), compresslevel=9, mtime=0)
 
