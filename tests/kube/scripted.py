@@ -55,7 +55,7 @@ class Asked:
 
 @dataclass
 class Answer:
-    """What to send. `cut_after`: close after that many bytes of the body. `hang`: send the head, then nothing."""
+    """What to send. `cut_after`: close after that many bytes of the body. `hang`: do not end the answer."""
 
     code: int = 200
     body: Any = b""
@@ -79,6 +79,7 @@ class ScriptedServer:
         self._answers = answers
         self.asked: list[Asked] = []
         self.connections = 0
+        self.closed = 0
         self.url = ""
 
     async def _choose(self, asked: Asked) -> Answer:
@@ -92,12 +93,22 @@ class ScriptedServer:
         try:
             while asked := await _read_request(reader, writer):
                 self.asked.append(asked)
-                if not await _write_answer(writer, await self._choose(asked)):
+                answer = await self._choose(asked)
+                reusable = await _write_answer(writer, answer)
+                if answer.hang:
+                    await _until_left(reader)
+                if not reusable:
                     return
         except (ConnectionError, asyncio.IncompleteReadError):
             return
         finally:
+            self.closed += 1
             writer.close()
+
+
+async def _until_left(reader: asyncio.StreamReader) -> None:
+    while not reader.at_eof():
+        await asyncio.sleep(0.02)
 
 
 async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Asked | None:
@@ -123,20 +134,20 @@ async def _write_answer(writer: asyncio.StreamWriter, answer: Answer) -> bool:
     if answer.chunks is not None:
         headers["Transfer-Encoding"] = "chunked"
     else:
-        headers.setdefault("Content-Length", str(len(answer.payload())))
+        headers.setdefault("Content-Length", str(len(answer.payload()) + answer.hang))
     head = f"HTTP/1.1 {answer.code} X\r\n" + "".join(f"{key}: {value}\r\n" for key, value in headers.items()) + "\r\n"
     writer.write(head.encode())
-    if answer.hang:
-        await writer.drain()
-        await asyncio.sleep(3600)
     if answer.chunks is not None:
         for chunk in answer.chunks:
             writer.write(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
             await writer.drain()
             await asyncio.sleep(0)
-        if answer.cut_after is not None:
+        if answer.cut_after is not None or answer.hang:
             return False
         writer.write(b"0\r\n\r\n")
+    elif answer.hang:
+        await writer.drain()
+        return False
     elif answer.cut_after is not None:
         writer.write(answer.payload()[: answer.cut_after])
         await writer.drain()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -258,13 +259,16 @@ async def test_leaving_a_watch_early_closes_its_connection_and_the_client_goes_o
     line = json.dumps({"type": "ADDED", "object": node("a")}).encode() + b"\n"
 
     def answer(asked: Asked) -> Answer:
-        return Answer(200, chunks=[line] * 50) if "watch" in asked.query else Answer(200, node("a"))
+        return Answer(200, chunks=[line] * 50, hang=True) if "watch" in asked.query else Answer(200, node("a"))
 
     async with serving(answer) as server, client_of(server) as client:
         watch = client.watch(NODES)
         async for _ in watch:
             break
         await watch.aclose()
+        async with asyncio.timeout(60):
+            while server.closed == 0:
+                await asyncio.sleep(0.01)
         assert (await client.get(NODES, "a")).name == "a"
 
 

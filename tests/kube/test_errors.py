@@ -89,6 +89,7 @@ def test_a_missing_namespace_is_not_found_for_what_would_live_in_it() -> None:
         body(404, "NotFound", name="a", kind="nodes", group="example.com"),
         body(404, "NotFound", name="n", kind="namespaces"),
         body(404, "", name="a", kind="nodes"),
+        body(404, "NotFound", name="a", kind="nodes").replace(b'"Status"', b'"Error"'),
     ],
 )
 def test_any_other_404_is_not_absence(answer: bytes) -> None:

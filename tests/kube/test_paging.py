@@ -68,6 +68,16 @@ def test_all_pages_come_once_and_in_order(pages: list[list[int]], items_first: b
     assert len(server.opened) == len(pages)
 
 
+async def test_a_token_that_was_guessed_wrong_is_not_followed() -> None:
+    server = Server([[1], [2], [3]], chunk_bytes=10_000)
+
+    async def open_page(token: str) -> AsyncIterator[bytes]:
+        async for chunk in server.open_page(token):
+            yield chunk.replace(b"{", b'{"odd":{"continue":"t2"},', 1)
+
+    assert [page.items async for page in paging.read_ahead(open_page, decode)] == [[1], [2], [3]]
+
+
 async def settle() -> None:
     for _ in range(200):
         await asyncio.sleep(0)

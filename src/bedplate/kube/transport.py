@@ -199,11 +199,8 @@ class Transport:
             raise
 
     def _dismiss(self, request: Request, answer: aiohttp.ClientResponse) -> None:
-        # The rest of a body that was not read to its end would be taken for the next answer: close such a connection.
-        if answer.content.at_eof():
-            answer.release()
-        else:
-            answer.close()
+        # A connection whose body was not read to its end is closed by this, and not used again.
+        answer.release()
         if not request.is_watch:
             self._slots.release()
 
