@@ -59,6 +59,22 @@ def build(question: Object) -> Object:
     return head | {"metadata": {"name": f"{plural}.{group}"}, "spec": spec}
 
 
+def webhook_configuration(question: Object) -> Object:
+    """The configuration that an entry of webhooks.yaml describes: a sound webhook with changes."""
+    hook: Object = {
+        "name": "a.example.com",
+        "clientConfig": {"url": "https://example.com/x"},
+        "rules": [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}],
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+    }
+    changed = copy.deepcopy(hook | question.get("hook", {}))
+    changed["rules"] = [rule | question.get("rule", {}) for rule in changed["rules"]]
+    changed = {key: value for key, value in changed.items() if value is not None}
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": question["kind"], "metadata": {"name": "cases"}}
+    return head | {"webhooks": [changed] * question.get("times", 1)}
+
+
 def kind_of(name: str) -> str:
     return name.title().replace("-", "")
 

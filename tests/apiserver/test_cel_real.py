@@ -1,84 +1,26 @@
 """The recorded answers of the real API server are still its answers.
 
 Every question of cases/*.yaml is put to a real kube-apiserver. With BEDPLATE_RECORD=1 the answers are written down
-instead of compared, which is how cases/*.json came about.
+first, which is how cases/*.json came about.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
 import pathlib
-import ssl
 from collections.abc import AsyncIterator
 from typing import Any
 
-import aiohttp
 import pytest
 from tests.apiserver import recorded
-
-from bedplate.lab import binaries, controlplane
+from tests.apiserver.judge import DEFINITIONS, Judge, causes, real_judge, settle
 
 pytestmark = pytest.mark.real
-
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-DEADLINE_S = 60.0
-
-
-class Judge:
-    """A real server that is asked for its verdicts."""
-
-    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
-        self._session = session
-        self._url = url
-
-    async def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        async with self._session.request(method, self._url + path, json=body) as answer:
-            text = await answer.text()
-            return answer.status, json.loads(text) if text.startswith("{") else text
-
-    async def define(self, crd: dict[str, Any]) -> str:
-        """Create a definition and wait until its objects are served; their path."""
-        code, answer = await self.call("POST", DEFINITIONS, crd)
-        assert code == 201, answer
-        path = f"/apis/{recorded.GROUP}/v1/{crd['spec']['names']['plural']}"
-        async with asyncio.timeout(DEADLINE_S):
-            while (await self.call("GET", path))[0] != 200:
-                await asyncio.sleep(0.05)
-        return path
-
-    async def verdict(self, path: str, kind: str, name: str, spec: Any, old: Any = None) -> recorded.Answer:
-        code, answer = await self.call("POST", path, recorded.instance(kind, name, spec if old is None else old))
-        if old is not None:
-            assert code == 201, answer
-            code, answer = await self.call("PUT", f"{path}/{name}", answer | {"spec": spec})
-        return causes(code, answer)
-
-
-def causes(code: int, answer: Any) -> recorded.Answer:
-    if code in (200, 201):
-        return []
-    assert code == 422, answer
-    return recorded.normal(answer["details"]["causes"])
 
 
 @pytest.fixture
 async def judge(tmp_path: pathlib.Path) -> AsyncIterator[Judge]:
-    if binaries.cached("kube-apiserver") is None or binaries.cached("etcd") is None:
-        pytest.skip("no kube-apiserver and etcd in the cache; `bedplate binaries get` makes them")
-    async with controlplane.ControlPlane(directory=tmp_path) as plane:
-        context = ssl.create_default_context(cafile=str(plane.ca))
-        context.load_cert_chain(str(plane.pki / "admin.crt"), str(plane.pki / "admin.key"))
-        timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), timeout=timeout) as session:
-            yield Judge(session, plane.url)
-
-
-def settle(name: str, found: dict[str, Any]) -> None:
-    if os.environ.get("BEDPLATE_RECORD"):
-        recorded.record(name, found)
-    assert found == recorded.answers(name)
+    async with real_judge(tmp_path) as found:
+        yield found
 
 
 async def test_cel(judge: Judge) -> None:
@@ -115,3 +57,11 @@ async def test_definitions(judge: Judge) -> None:
         answer = await judge.call("POST", f"{DEFINITIONS}?dryRun=All", recorded.build(question))
         found[question["name"]] = causes(*answer)
     settle("definitions", found)
+
+
+async def test_webhook_configurations(judge: Judge) -> None:
+    found: dict[str, Any] = {}
+    for question in recorded.questions("webhooks"):
+        path = f"/apis/admissionregistration.k8s.io/v1/{question['kind'].lower()}s?dryRun=All"
+        found[question["name"]] = causes(*await judge.call("POST", path, recorded.webhook_configuration(question)))
+    settle("webhooks", found)

@@ -170,9 +170,20 @@ def _check_service(service: Object, path: str) -> Iterator[Cause]:
     port = service.get("port", 443)
     if not 1 <= port <= 65535:
         yield causes.invalid(f"{path}.port", port, "port is not valid: must be between 1 and 65535, inclusive")
-    url_path = service.get("path")
-    if url_path and not url_path.startswith("/"):
-        yield causes.invalid(f"{path}.path", url_path, "must start with a '/'")
+    yield from _check_path(service.get("path") or "", f"{path}.path")
+
+
+def _check_path(url_path: str, path: str) -> Iterator[Cause]:
+    if url_path in ("", "/"):
+        return
+    if not url_path.startswith("/"):
+        yield causes.invalid(path, url_path, "must start with a '/'")
+    for index, step in enumerate(url_path[1:].removesuffix("/").split("/")):
+        if not step:
+            yield causes.invalid(path, url_path, f"segment[{index}] may not be empty")
+            continue
+        for fault in formats.dns1123_subdomain(step):
+            yield causes.invalid(path, url_path, f"segment[{index}]: {fault}")
 
 
 def _check_reviews(hook: Object, path: str) -> Iterator[Cause]:
@@ -205,7 +216,8 @@ def _check_conditions(conditions: list[Any], path: str) -> Iterator[Cause]:
             try:
                 result = environment.compile_expression(text, CONDITION_VARIABLES).result
                 if result.kind not in ("bool", "dyn"):
-                    yield causes.invalid(f"{where}.expression", text, "must evaluate to bool")
+                    detail = f"must evaluate to bool but got {result}"
+                    yield causes.invalid(f"{where}.expression", text, detail)
             except environment.CompileError as error:
                 yield causes.invalid(f"{where}.expression", text, f"compilation failed: {error}")
         name = condition.get("name") or ""
