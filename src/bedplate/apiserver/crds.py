@@ -144,9 +144,9 @@ class VersionRules:
         if subresource == "status" and old is not None:
             return problems(self._validator.validate_status(obj, old))
         if old is None and self._is_terminating:
-            refusal = status.method_not_supported(self._resource, "create")
-            refusal.message = "create not allowed while custom resource definition is terminating"
-            raise refusal
+            name = (obj.get("metadata") or {}).get("name") or ""
+            why = "create not allowed while custom resource definition is terminating"
+            raise status.forbidden(self._resource, name, why)
         return problems(self._validator.validate(obj, old))
 
 
