@@ -33,7 +33,22 @@ _OUTPUT = click.option("-o", "--output", type=click.Choice(["table", "json"]), d
 _REST = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
+class _Lab(click.Group):
+    """Imports `lab facts` only when it is named: it brings a whole HTTP client along."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), "facts"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name != "facts":
+            return super().get_command(ctx, cmd_name)
+        from bedplate.lab import facts
+
+        return facts.facts
+
+
 @click.group(
+    cls=_Lab,
     epilog="""
 \b
 Examples:
@@ -43,7 +58,7 @@ Examples:
   bedplate lab kubectl -- get pods -A
   bedplate lab exec node-1 -- ctr -n k8s.io containers list
   bedplate lab down
-"""
+""",
 )
 def lab() -> None:
     """Real multi-node Kubernetes on this machine (needs root)."""

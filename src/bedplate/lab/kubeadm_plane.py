@@ -42,7 +42,7 @@ NEEDS = (
 _FLAGS = "/etc/default/kubelet"
 # True on these nodes and of no consequence: the kernel's own settings file, and the machine's cgroup layout and swap.
 _ACCEPTED = "SystemVerification,Swap,NumCPU,Mem"
-# Cluster DNS shall answer before a cloud controller manager has initialised the nodes: it may be what is being developed.
+# Cluster DNS shall answer before a cloud controller manager has initialised the nodes: one may be in the making.
 _TOLERATE = (
     '[{"op": "add", "path": "/spec/template/spec/tolerations/-",'
     ' "value": {"key": "node.cloudprovider.kubernetes.io/uninitialized", "operator": "Exists"}}]'
