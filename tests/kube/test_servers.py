@@ -18,6 +18,8 @@ from bedplate.api import auth, names
 from bedplate.api.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
+    ENDPOINT_SLICES,
+    EVENTS,
     LEASES,
     NAMESPACES,
     NODES,
@@ -327,6 +329,35 @@ async def test_every_namespace_can_be_read_as_any_model(client: Client) -> None:
         model = next(item.metadata for item in typed.items if item.name == name)
         assert model == next(item.metadata for item in partial.items if item.name == name)
         assert model.uid == next(item["metadata"]["uid"] for item in raw.items if item["metadata"]["name"] == name)
+
+
+NODE_STATUS = {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": None}], "addresses": None}
+ODD: list[tuple[ResourceRef[Any], dict[str, Any]]] = [
+    (SECRETS, {"metadata": {"name": "odd", "labels": None, "annotations": None}, "data": {"a": "", "b": "AA=="}}),
+    (CONFIG_MAPS, {"metadata": {"name": "odd", "finalizers": None, "ownerReferences": None}, "data": None}),
+    (SERVICES, {"metadata": {"name": "odd"}, "spec": {"clusterIP": "None", "ports": None, "selector": None}}),
+    (SERVICES, {"metadata": {"name": "odd-name"}, "spec": {"type": "ExternalName", "externalName": "x.y"}}),
+    (ENDPOINT_SLICES, {"metadata": {"name": "odd"}, "addressType": "IPv4", "endpoints": None, "ports": None}),
+    (EVENTS, {"metadata": {"name": "odd"}, "eventTime": None, "count": None, "series": None, "source": None}),
+    (LEASES, {"metadata": {"name": "odd"}, "spec": None}),
+    (NODES, {"metadata": {"name": "odd"}, "spec": {"taints": None, "podCIDRs": None}, "status": NODE_STATUS}),
+]
+
+
+@pytest.mark.parametrize(("ref", "body"), ODD, ids=lambda value: str(value) if isinstance(value, ResourceRef) else "")
+async def test_objects_full_of_nothing_can_be_read(
+    client: Client, namespace: str, ref: ResourceRef[Any], body: dict[str, Any]
+) -> None:
+    where = namespace if ref.namespaced else None
+    name = body["metadata"]["name"]
+    if ref is EVENTS:
+        body = {**body, "involvedObject": {"namespace": namespace}}
+    await client.create(ref, body, where)
+    try:
+        assert (await client.get(ref, name, where)).name == name
+        assert name in [item.name for item in (await client.list(ref, where)).items]
+    finally:
+        await client.delete(ref, name, where)
 
 
 @pytest.mark.real
