@@ -20,7 +20,8 @@ async def no_history(prefix: str, after: int) -> tuple[Batch, int]:
 
 
 async def start(watch: Watch) -> asyncio.Task[Batch]:
-    reading = asyncio.create_task(watch.__anext__())
+    reading = asyncio.create_task(asyncio.wait_for(watch.__anext__(), 30))
+    await asyncio.sleep(0)
     await asyncio.sleep(0)
     return reading
 

@@ -144,6 +144,17 @@ async def test_full_database_refuses_whole_commits_and_recovers(tmp_path: pathli
         assert await store.revision() == acked + 2
 
 
+async def test_commit_that_fills_the_database_half_way_leaves_nothing(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "store.db"
+    async with SqliteStore(path, history_s=None) as store:
+        store._writer._connection.execute("PRAGMA max_page_count = 60")
+        with pytest.raises(StoreFull):
+            await store.commit([Put(f"/{number}", b"x" * 3000) for number in range(300)])
+        assert await store.commit([Put("/small", b"")]) == 2
+    async with SqliteStore(path, history_s=None) as store:
+        assert [entry.key for entry in (await store.list("/")).entries] == ["/small"]
+
+
 async def test_commit_too_large_for_the_rest_does_not_take_others_down(tmp_path: pathlib.Path) -> None:
     async with SqliteStore(tmp_path / "store.db", history_s=None) as store:
         store._writer._connection.execute("PRAGMA max_page_count = 100")
