@@ -124,3 +124,10 @@ def test_a_node_is_ready_only_when_its_condition_says_true() -> None:
     assert node("True").is_ready
     assert not node("Unknown").is_ready
     assert not core.Node().is_ready
+
+
+def test_label_keys_of_many_objects_are_one_string_in_memory() -> None:
+    body = b'{"metadata":{"labels":{"topology.kubernetes.io/zone":"a"}}}'
+    decoder = msgspec.json.Decoder(core.Node)
+    first, second = (next(iter(decoder.decode(body).metadata.labels)) for _ in range(2))
+    assert first is second
