@@ -7,11 +7,9 @@ Pure: nothing is read or written elsewhere.
 from __future__ import annotations
 
 import random
-import uuid
 from typing import Any
 
 from bedplate.apiserver import kinds, names, objects, status
-from bedplate.core import clock as clocks
 
 __all__ = [
     "check_object",
@@ -99,7 +97,14 @@ def generated_name(base: str, rng: random.Random) -> str:
     return base[:_MAX_GENERATED_BASE] + suffix
 
 
-def fill_new(resource: kinds.Resource, obj: Object, namespace: str, clock: clocks.Clock) -> None:
+def new_uid(rng: random.Random) -> str:
+    """A random UUID (version 4). Uniqueness matters here, not secrecy, so no system call is made for it."""
+    text = f"{rng.getrandbits(128):032x}"
+    variant = "89ab"[int(text[16], 16) & 3]
+    return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
+
+
+def fill_new(resource: kinds.Resource, obj: Object, namespace: str, now: str, rng: random.Random) -> None:
     """Set what the server owns of a new object's metadata, and remove what a client may not bring along."""
     metadata = obj["metadata"]
     for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"):
@@ -108,8 +113,8 @@ def fill_new(resource: kinds.Resource, obj: Object, namespace: str, clock: clock
         metadata["namespace"] = namespace
     else:
         metadata.pop("namespace", None)
-    metadata["uid"] = str(uuid.uuid4())
-    metadata["creationTimestamp"] = clocks.rfc3339(clock.now())
+    metadata["uid"] = new_uid(rng)
+    metadata["creationTimestamp"] = now
     if counts_generations(resource):
         metadata["generation"] = 1
 

@@ -14,6 +14,7 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from bedplate.apiserver import hooks, objects
 from bedplate.core import logging
@@ -43,6 +44,15 @@ class Event:
         self.frames: dict[tuple[str, str], bytes] = {}
 
 
+class KeptList(NamedTuple):
+    """A list answer kept for the next reader: the kind's last change and the revision it is for."""
+
+    changed: int
+    revision: int
+    items: bytes
+    answer: bytes
+
+
 class Collection:
     """All objects of one kind. `revision` is that of its last change, `floor` that from which `recent` is complete."""
 
@@ -58,7 +68,7 @@ class Collection:
         self.recent_bytes = 0
         self.feeds: list[Feed] = []
         self.sinks: list[Callable[[Event], None]] = []
-        self.list_cache: dict[object, tuple[int, bytes]] = {}
+        self.list_cache: dict[tuple[str, str], KeptList] = {}
 
     def load(self, stored: Stored) -> None:
         """Take over an existing object at start; `keys` are sorted by whoever loads."""

@@ -39,10 +39,19 @@ class Services:
     behaviours: dict[tuple[str, str], hooks.Behaviour] = field(default_factory=dict)
     version: str = "1.35"
     client: Client = field(init=False)
+    _second: tuple[int, str] = (0, "")
     _managers: dict[Resource, managed.FieldManager] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.client = Client(self)
+
+    def now_text(self) -> str:
+        """The time as Kubernetes writes it; formatted once a second, because every write needs it."""
+        now = self.clock.now()
+        second = int(now.timestamp())
+        if second != self._second[0]:
+            self._second = (second, clocks.rfc3339(now))
+        return self._second[1]
 
     def behaviour(self, resource: Resource) -> hooks.Behaviour:
         return self.behaviours.get((resource.group, resource.resource), _PLAIN)

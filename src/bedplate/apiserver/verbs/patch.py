@@ -12,7 +12,6 @@ from typing import Any
 
 from bedplate.apiserver import codec, meta, objects, planted, status
 from bedplate.apiserver.verbs import request, strictness, write
-from bedplate.core import clock as clocks
 
 __all__ = ["apply", "merge", "patch"]
 
@@ -121,7 +120,7 @@ async def apply(target: Target, config: Object, *, force: bool) -> write.Outcome
     from bedplate.apiserver import apply as applying
 
     fields = target.services.field_manager(target.resource)
-    now = clocks.rfc3339(target.services.clock.now())
+    now = target.services.now_text()
     force = force or planted.is_on("apply")
 
     def merged(live: Object | None) -> Object:

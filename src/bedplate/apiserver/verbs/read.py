@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from bedplate.apiserver import codec, kinds, objects, planted, selectors, status, tables, views
+from bedplate.apiserver import codec, kinds, objects, planted, registry, selectors, status, tables, views
 from bedplate.apiserver.verbs import request
 from bedplate.store import interface
 
@@ -24,6 +24,7 @@ Target = request.Target
 Stored = objects.Stored
 FUTURE_WAIT_S = 3.0
 _CACHED_ITEMS = 20
+_CACHED_LISTS = 8
 
 
 class Selection(NamedTuple):
@@ -86,8 +87,8 @@ def view_for(target: Target, wish: codec.Wanted, query: Mapping[str, str]) -> vi
 def get(target: Target, wish: codec.Wanted, query: Mapping[str, str]) -> bytes | Awaitable[bytes]:
     """One object."""
     wanted = request.resource_version(query.get("resourceVersion", "")) if query else 0
-    registry = target.services.registry
-    if wanted > registry.revision or registry.is_shared:
+    state = target.services.registry
+    if wanted > state.revision or state.is_shared:
         return _get_later(target, wish, query, wanted)
     return _get_now(target, wish, query)
 
@@ -108,14 +109,14 @@ async def _await_revision(target: Target, wanted: int, *, is_any: bool) -> None:
     """Wait for a version asked for, or for the newest when none is; 504 when it does not come."""
     import asyncio
 
-    registry = target.services.registry
+    state = target.services.registry
     if not is_any:
-        await registry.freshen()
-    elif wanted > registry.revision:
+        await state.freshen()
+    elif wanted > state.revision:
         try:
-            await asyncio.wait_for(registry.reached(wanted), FUTURE_WAIT_S)
+            await asyncio.wait_for(state.reached(wanted), FUTURE_WAIT_S)
         except TimeoutError:
-            raise status.too_large_resource_version(wanted, registry.revision) from None
+            raise status.too_large_resource_version(wanted, state.revision) from None
 
 
 class _Token(msgspec.Struct):
@@ -198,9 +199,9 @@ def list_(target: Target, wish: codec.Wanted, query: Mapping[str, str]) -> bytes
     chosen = selection(target.resource, query)
     view = view_for(target, wish, query)
     plan = _plan(query) if query else _Plan(0, 0, "", False, 0)
-    registry = target.services.registry
-    collection = registry.collection(target.kind)
-    if registry.is_shared or plan.at_least > registry.revision:
+    state = target.services.registry
+    collection = state.collection(target.kind)
+    if state.is_shared or plan.at_least > state.revision:
         return _list_later(target, view, chosen, plan)
     if plan.revision and plan.revision < collection.revision:
         return _list_past(target, view, chosen, plan)
@@ -215,18 +216,16 @@ async def _list_later(target: Target, view: views.View, chosen: Selection, plan:
 
 
 def _list_now(target: Target, view: views.View, chosen: Selection, plan: _Plan) -> bytes:
-    registry = target.services.registry
-    collection = registry.collection(target.kind)
-    revision = plan.revision or registry.revision
-    if plan.revision and plan.revision < registry.oldest:
+    state = target.services.registry
+    collection = state.collection(target.kind)
+    revision = plan.revision or state.revision
+    if plan.revision and plan.revision < state.oldest:
         raise _too_old(plan)
     start, end = collection.span(target.namespace)
     if plan.after:
         start = max(start, bisect.bisect_right(collection.keys, plan.after))
     if chosen.predicate is None and not plan.after and not 0 < plan.limit < end - start:
-        return view.listed(
-            _all_items(collection, view, target.namespace, start, end), {"resourceVersion": str(revision)}
-        )
+        return _whole_list(collection, view, target.namespace, revision, (start, end))
     found: list[Stored] = []
     more_at = -1
     for at in range(start, end):
@@ -240,27 +239,36 @@ def _list_now(target: Target, view: views.View, chosen: Selection, plan: _Plan) 
     return _answer(view, found, revision, remaining if chosen.predicate is None else None, more_at >= 0)
 
 
-def _all_items(collection: Any, view: views.View, namespace: str, start: int, end: int) -> bytes:
+def _whole_list(
+    collection: registry.Collection, view: views.View, namespace: str, revision: int, span: tuple[int, int]
+) -> bytes:
+    """A list of everything. Its items are kept until the kind changes, the whole answer until anything does."""
     key = (namespace, view.key)
-    cached = collection.list_cache.get(key)
-    if cached is not None and cached[0] == collection.revision and view.is_cacheable:
-        kept: bytes = cached[1]
-        return kept
-    items = view.items([collection.items[key] for key in collection.keys[start:end]])
-    if end - start > _CACHED_ITEMS and view.is_cacheable:
-        collection.list_cache[key] = (collection.revision, items)
-    return items
+    metadata = {"resourceVersion": str(revision)}
+    kept = collection.list_cache.get(key) if view.is_cacheable else None
+    if kept is not None and kept.changed == collection.revision:
+        if kept.revision != revision:
+            kept = kept._replace(revision=revision, answer=view.listed(kept.items, metadata))
+            collection.list_cache[key] = kept
+        return kept.answer
+    items = view.items([collection.items[item] for item in collection.keys[span[0] : span[1]]])
+    answer = view.listed(items, metadata)
+    if view.is_cacheable and span[1] - span[0] > _CACHED_ITEMS:
+        if len(collection.list_cache) >= _CACHED_LISTS:
+            collection.list_cache.clear()
+        collection.list_cache[key] = registry.KeptList(collection.revision, revision, items, answer)
+    return answer
 
 
 async def _list_past(target: Target, view: views.View, chosen: Selection, plan: _Plan) -> bytes:
-    registry = target.services.registry
+    state = target.services.registry
     prefix = objects.key_of(target.kind, target.namespace, "") if target.namespace else objects.prefix_of(target.kind)
     after = objects.prefix_of(target.kind) + plan.after if plan.after else ""
     limit = plan.limit if chosen.predicate is None else 0
     try:
-        if plan.revision < registry.oldest:
-            raise interface.Compacted(plan.revision, registry.oldest)
-        page = await registry.store.list(prefix, revision=plan.revision, after=after, limit=limit)
+        if plan.revision < state.oldest:
+            raise interface.Compacted(plan.revision, state.oldest)
+        page = await state.store.list(prefix, revision=plan.revision, after=after, limit=limit)
     except interface.Compacted:
         raise _too_old(plan) from None
     found: list[Stored] = []

@@ -6,6 +6,7 @@ replicas and nothing else.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -64,7 +65,8 @@ def get(target: request.Target) -> Object:
 async def update(target: request.Target, change: Callable[[Object], Object]) -> Object:
     """Change the scale; `change` maps the present Scale to the wanted one."""
 
-    def rescaled(obj: Object) -> Object:
+    def rescaled(old: Object) -> Object:
+        obj = copy.deepcopy(old)
         before = to_scale(target.resource, obj)
         after = change(before)
         _check(target, before, after)

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from bedplate.apiserver import hooks, kinds, managed, meta, objects, planted, status
 from bedplate.apiserver.verbs import request
-from bedplate.core import clock as clocks
 from bedplate.store import interface
 
 __all__ = ["Outcome", "create", "replace", "update"]
@@ -25,7 +24,7 @@ Target = request.Target
 
 GENERATED_NAME_ATTEMPTS = 8
 CONFLICT_ATTEMPTS = 50
-_SET_ASIDE = ("uid", "deletionTimestamp")
+_rng = random.Random()
 _KEEPS_STATUS_ON_CREATE = frozenset({("", "nodes")})
 
 
@@ -55,10 +54,9 @@ async def create_outcome(target: Target, obj: Object, *, owners: list[Object] | 
     check_namespace(target, metadata)
     base = metadata.get("generateName", "")
     is_generated = bool(base) and not metadata.get("name")
-    rng = random.SystemRandom()
     for attempt in range(GENERATED_NAME_ATTEMPTS):
         if is_generated:
-            metadata["name"] = meta.generated_name("" if planted.is_on("generate_name") else base, rng)
+            metadata["name"] = meta.generated_name("" if planted.is_on("generate_name") else base, _rng)
         target.name = metadata.get("name") or ""
         try:
             return await _create_once(target, obj, owners)
@@ -98,12 +96,12 @@ def check_namespace(target: Target, metadata: Object) -> None:
 
 async def _create_once(target: Target, obj: Object, owners: list[Object] | None) -> Outcome:
     services, resource, behaviour = target.services, target.resource, target.behaviour
-    meta.fill_new(resource, obj, target.namespace, services.clock)
+    now = services.now_text()
+    meta.fill_new(resource, obj, target.namespace, now, _rng)
     if "status" in resource.subresources and (resource.group, resource.resource) not in _KEEPS_STATUS_ON_CREATE:
         obj.pop("status", None)
     default(target, obj)
     if owners is None:
-        now = clocks.rfc3339(services.clock.now())
         owners = services.field_manager(resource).on_create(obj, target.manager, now, target.subresource)
     _set_owners(obj, owners)
     write = target.write("CREATE", None, obj)
@@ -215,11 +213,15 @@ async def rewrite(
     is_conditional: bool = False,
     owns: bool = True,
 ) -> Outcome:
-    """Read, change, write; again when somebody else was faster. `owns=False`: `change` sets managedFields itself."""
+    """Read, change, write; again when somebody else was faster.
+
+    `change` gets the live object and gives a new one, without changing or sharing parts of the old.
+    `owns=False`: it sets managedFields itself.
+    """
     for attempt in range(CONFLICT_ATTEMPTS):
         stored = target.existing()
         old = target.read(stored)
-        new = change(target.read(stored))
+        new = change(old)
         _check_preconditions(target, old, new)
         try:
             return await _rewrite_once(target, stored, old, new, owns)
@@ -252,7 +254,7 @@ async def _rewrite_once(target: Target, stored: objects.Stored, old: Object, new
     new = isolate(target, old, new)
     default(target, new)
     if owns:
-        now = clocks.rfc3339(services.clock.now())
+        now = services.now_text()
         fields = services.field_manager(resource)
         _set_owners(new, fields.on_update(old, new, target.manager, now, target.subresource))
     write = target.write("UPDATE", old, new)
