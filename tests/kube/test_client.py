@@ -12,6 +12,7 @@ import pytest
 from tests.kube.scripted import Answer, Asked, ScriptedServer, node, node_list, serving, status
 
 from bedplate.api.resources import CONFIG_MAPS, NODES, PODS, ResourceRef
+from bedplate.core import clock
 from bedplate.core import errors as core
 from bedplate.kube import Client, ClientConfig, PatchType, errors, subresources
 from bedplate.kube.codec import Added, Bookmark, Modified
@@ -39,6 +40,23 @@ async def test_a_list_is_read_page_by_page_as_of_one_moment() -> None:
     assert (first["limit"], first["resourceVersion"], first["resourceVersionMatch"]) == ("500", "5", "NotOlderThan")
     assert (second["limit"], second["continue"], second["labelSelector"]) == ("500", "t1", "x=y")
     assert "resourceVersion" not in second and "resourceVersionMatch" not in second
+
+
+async def test_a_list_counts_once_against_the_rate_limit() -> None:
+    def answer(asked: Asked) -> Answer:
+        page = int(asked.query.get("continue", "0"))
+        return Answer(200, node_list([f"n{page}"], "10", str(page + 1) if page < 9 else ""))
+
+    time = clock.ManualClock()
+    async with serving(answer) as server, Client(ClientConfig(server.url, qps=1, burst=1), time=time) as client:
+        async with asyncio.timeout(60):
+            assert len((await client.list(NODES)).items) == 10
+        second = asyncio.ensure_future(client.list(NODES))
+        await time.advance(0.9)
+        assert len(server.asked) == 10
+        await time.advance(0.2)
+        async with asyncio.timeout(60):
+            assert len((await second).items) == 10
 
 
 async def test_a_limit_gives_one_page_and_its_token() -> None:

@@ -146,7 +146,8 @@ class Client:
         accept = codec.accept_header(ref, is_list=True)
 
         async def open_page(token: str) -> AsyncIterator[bytes]:
-            request = Request(target, query=options.following(token).query(), accept=accept)
+            query = options.following(token).query()
+            request = Request(target, query=query, accept=accept, is_limited=not token)
             async with self._transport.stream(request) as stream:
                 async for chunk in stream.chunks():
                     yield chunk

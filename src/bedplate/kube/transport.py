@@ -45,7 +45,10 @@ LOGGED_BODY_BYTES = 1024
 
 @dataclass(slots=True)
 class Request:
-    """One request. `target` words its errors. `is_secret`: bodies must not be logged."""
+    """One request. `target` words its errors. `is_secret`: bodies must not be logged.
+
+    `is_limited`: it counts against the rate limit. Watches and the later pages of a list do not, see `_throttle`.
+    """
 
     target: errors.Target
     query: list[tuple[str, str]] = field(default_factory=list)
@@ -55,6 +58,7 @@ class Request:
     timeout_s: float | None = None
     is_secret: bool = False
     is_watch: bool = False
+    is_limited: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +183,8 @@ class Transport:
 
     async def _throttle(self, request: Request) -> None:
         # As in client-go, opening a watch is not limited: it must not queue behind the writes that wait for its events.
-        if request.is_watch:
+        # And a list counts once, however many pages it has: a large cluster would else wait for its own paging.
+        if request.is_watch or not request.is_limited:
             return
         waited_s = await self._limiter.wait()
         if self._metrics is not None:
