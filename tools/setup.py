@@ -4,8 +4,8 @@
     python3 tools/setup.py up     that, and kubectl where none is found
     python3 tools/setup.py all    that, Debian packages (as root), and the Kubernetes programs the tests use
 
-A second run finds everything in place and takes well under a second. What cannot be installed (no root, no network, no Go) is
-named in one line and left out; the tests that need it then skip and say so.
+A second run finds everything in place and takes well under a second. What cannot be installed (no root, no network, no
+Go) is named in one line and left out; the tests that need it then skip and say so.
 """
 
 from __future__ import annotations
@@ -34,13 +34,11 @@ PACKAGES = {
     "nft": "nftables",
     "ip": "iproute2",
     "/bin/busybox": "busybox-static",
-    "gcc": "gcc",
-    "mount": "mount",
     "nsenter": "util-linux",
-    "tmux": "tmux",
+    "ps": "procps",
 }
-PROGRAMS_1_35 = "kube-apiserver kube-controller-manager kube-scheduler kubelet kubeadm kubectl kube-proxy etcd etcdctl helm coredns kwok"
-PROGRAMS_1_34 = "kubectl"
+KUBERNETES = "kube-apiserver kubectl kube-controller-manager kube-scheduler kubelet kubeadm kube-proxy"
+OTHERS = "etcd etcdctl coredns helm kwok"
 
 
 def say(text: str) -> None:
@@ -128,8 +126,8 @@ def main(what: str) -> None:
         get_binaries("kubectl", "1.35")
     if what == "all":
         install_packages()
-        get_binaries(PROGRAMS_1_35, "1.35")
-        get_binaries(PROGRAMS_1_34, "1.34")
+        get_binaries(f"{KUBERNETES} {OTHERS}", "1.35")
+        get_binaries(KUBERNETES, "1.34")
 
 
 if __name__ == "__main__":

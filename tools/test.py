@@ -2,8 +2,9 @@
 
     python tools/test.py [--soak] [pytest arguments]
 
-First everything that may run side by side, two at a time; then what needs the machine for itself (the lab). With pytest arguments,
-one pass with just those. `--soak` runs the full counts instead. Exit code: that of the first pass that failed.
+First everything that may run side by side, two at a time; then what needs the machine for itself (the lab). With
+pytest arguments, one pass with just those. `--soak` runs the full counts instead. Exit code: that of the first pass
+that failed.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from bedplate.apiserver import defaults, facts, quantity, times
+from bedplate.api import quantity
+from bedplate.apiserver import defaults, facts, times
 
 DATA = Path(__file__).parent / "data"
 

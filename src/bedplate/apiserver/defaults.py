@@ -19,7 +19,8 @@ from typing import Any
 
 import msgspec
 
-from bedplate.apiserver import default_rules, quantity, times
+from bedplate.api import quantity
+from bedplate.apiserver import default_rules, times
 from bedplate.apiserver.typegraph import TypeNode
 
 __all__ = ["apply_defaults"]

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from bedplate.api import core, objects
+from bedplate.api import core, objects, quantity
 from bedplate.api.resources import PODS
-from bedplate.apiserver import quantity
 from bedplate.core import errors, logging
 from bedplate.kube.client import Client
 from bedplate.runtime.cache import Cache
