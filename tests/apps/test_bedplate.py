@@ -1,0 +1,51 @@
+"""The `bedplate` command itself: help, completion, misspelt commands, errors without tracebacks."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests import servers
+
+from bedplate.apps.bedplate import COMMANDS
+
+
+def bedplate(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [str(servers.bedplate_program()), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=cwd, check=False)
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "kubectl"])
+def test_every_command_has_help(command: str) -> None:
+    done = bedplate(command, "--help")
+    assert done.returncode == 0, done.stderr
+    assert "Usage: bedplate " + command in done.stdout
+
+
+def test_help_lists_every_command_with_examples() -> None:
+    text = bedplate("--help").stdout
+    assert all(f"  {name}" in text for name in COMMANDS)
+    assert "Examples:" in text
+
+
+def test_a_misspelt_command_is_pointed_to_the_right_one() -> None:
+    done = bedplate("apisever")
+    assert done.returncode == 2
+    assert "Did you mean 'apiserver'?" in done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_are_printed(shell: str) -> None:
+    done = bedplate("completion", shell)
+    assert done.returncode == 0
+    assert "_BEDPLATE_COMPLETE" in done.stdout
+
+
+def test_an_error_is_one_message_with_a_hint_and_an_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = bedplate("apiserver", "--data", str(tmp_path / "file"), "--port", "0")
+    assert done.returncode == 2
+    assert done.stderr.startswith("bedplate: cannot use ")
+    assert "next: " in done.stderr
+    assert "Traceback" not in done.stderr

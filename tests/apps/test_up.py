@@ -1,0 +1,127 @@
+"""`bedplate up` as a user runs it: starts, prints a line that works, stops with Ctrl-C, finds its data again."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests import servers
+
+DEADLINE_S = 120
+
+
+class Up:
+    """A running `bedplate up --plain`."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self._out = folder / "out"
+        command = [str(servers.bedplate_program()), "up", "--plain", *arguments]
+        with self._out.open("wb") as out:
+            self.process = subprocess.Popen(
+                command, cwd=folder, stdout=out, stderr=out, preexec_fn=servers._die_with_parent
+            )
+
+    def text(self) -> str:
+        return self._out.read_text()
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            found = re.search(pattern, self.text())
+            if found:
+                return found
+            assert self.process.poll() is None, self.text()
+            time.sleep(0.05)
+        raise AssertionError(f"no {pattern!r} in:\n{self.text()}")
+
+    def interrupt(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(DEADLINE_S)
+
+
+@pytest.fixture
+def kubectl() -> str:
+    try:
+        return str(servers.binary("kubectl"))
+    except servers.Missing as err:
+        pytest.skip(str(err))
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[list[Up]]:
+    found: list[Up] = []
+    yield found
+    for one in found:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait()
+
+
+def test_up_prints_a_kubeconfig_that_works_stops_on_ctrl_c_and_keeps_its_data(
+    tmp_path: Path, kubectl: str, started: list[Up]
+) -> None:
+    first = Up(tmp_path, "--nodes", "50")
+    started.append(first)
+    kubeconfig = first.wait_for(r"export KUBECONFIG=(\S+)")[1]
+    first.wait_for("50 simulated nodes ready")
+    environ = os.environ | {"KUBECONFIG": kubeconfig}
+
+    def run(*arguments: str) -> str:
+        return subprocess.run([kubectl, *arguments], env=environ, check=True, capture_output=True, text=True).stdout
+
+    lines = run("get", "nodes", "--no-headers").splitlines()
+    assert len(lines) == 50
+    assert all(" Ready " in line for line in lines)
+    run("create", "configmap", "kept", "--from-literal=a=b")
+    url = run("config", "view", "-o", "jsonpath={.clusters[0].cluster.server}")
+    assert first.interrupt() == 0
+    assert "Traceback" not in first.text()
+
+    second = Up(tmp_path, "--nodes", "50")
+    started.append(second)
+    second.wait_for("50 simulated nodes ready")
+    assert run("get", "configmap", "kept", "-o", "jsonpath={.data.a}") == "b"
+    assert run("config", "view", "-o", "jsonpath={.clusters[0].cluster.server}") == url, "the port should be the same"
+    assert second.interrupt() == 0
+
+
+def test_a_deployment_rolls_out_on_the_simulated_nodes(tmp_path: Path, kubectl: str, started: list[Up]) -> None:
+    up = Up(tmp_path, "--nodes", "3")
+    started.append(up)
+    kubeconfig = up.wait_for(r"export KUBECONFIG=(\S+)")[1]
+    up.wait_for("3 simulated nodes ready")
+    environ = os.environ | {"KUBECONFIG": kubeconfig}
+    for command in (
+        "create deployment web --image=nginx --replicas=6",
+        "rollout status deployment/web --timeout=100s",
+        "set image deployment/web nginx=nginx:2",
+        "rollout status deployment/web --timeout=100s",
+        "rollout undo deployment/web",
+        "rollout status deployment/web --timeout=100s",
+        "drain node001 --force --timeout=100s",
+    ):
+        done = subprocess.run([kubectl, *command.split()], env=environ, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+
+
+def test_a_second_up_on_the_same_data_is_refused_with_the_reason(tmp_path: Path, started: list[Up]) -> None:
+    up = Up(tmp_path, "--nodes", "1")
+    started.append(up)
+    up.wait_for("1 simulated nodes ready")
+    other = subprocess.run(
+        [str(servers.bedplate_program()), "up", "--plain"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert other.returncode != 0
+    assert str(up.process.pid) in other.stderr, other.stderr
+    assert "Traceback" not in other.stderr
