@@ -36,6 +36,13 @@ class TestCompaction:
                 await attempt
             assert (caught.value.revision, caught.value.oldest) == (old, kept)
 
+    async def test_watch_from_before_the_oldest_is_refused_even_if_only_creations_followed(self, store: Store) -> None:
+        old = await store.commit([Put("/a", b"")])
+        kept = await store.commit([Put("/b", b"")])
+        await compact(store, kept)
+        with pytest.raises(Compacted):
+            await take(store.watch("/", after=old), 1)
+
     async def test_watch_after_the_compacted_revision_gets_all_that_follows(self, store: Store) -> None:
         kept = await store.commit([Put("/a", b"1")])
         await store.commit([Put("/a", b"2")])

@@ -132,12 +132,12 @@ async def test_history_larger_than_one_message_comes_whole(etcd: etcd_cluster.Cl
     async with EtcdStore(options(etcd)) as store:
         start = await store.revision()
         for n in range(12):
-            await store.commit([Put(f"/{n}/{part}", b"x" * 100_000) for part in range(10)])
+            await store.commit([Put(f"/{n}/{part}", b"x" * 130_000) for part in range(7)])
         watch = store.watch("/", after=start)
         seen = 0
-        while seen < 120:
+        while seen < 84:
             batch = await take(watch, 1)
-            assert len(batch) % 10 == 0
+            assert len(batch) % 7 == 0
             seen += len(batch)
 
 
