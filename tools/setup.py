@@ -49,10 +49,10 @@ def left_out(what: str, why: str) -> None:
     say(f"left out: {what} ({why})")
 
 
-def run(*command: str | Path, quiet: bool = True) -> bool:
+def run(*command: str | Path) -> bool:
     """Run a command; on failure show the end of its output."""
-    done = subprocess.run([str(part) for part in command], cwd=ROOT, capture_output=quiet, text=True, check=False)
-    if done.returncode != 0 and quiet:
+    done = subprocess.run([str(part) for part in command], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
         tail = "\n".join((done.stdout + done.stderr).splitlines()[-15:])
         say(f"`{' '.join(str(part) for part in command[:6])} …` failed:\n{tail}")
     return done.returncode == 0
@@ -113,7 +113,9 @@ def is_there(probe: str) -> bool:
 
 
 def get_binaries(programs: str, version: str) -> None:
-    if not run(VENV / "bin" / "bedplate", "binaries", "get", *programs.split(), "--kubernetes", version, quiet=False):
+    # Progress comes on standard error and is for people; the paths on standard output are not wanted here.
+    command = [VENV / "bin" / "bedplate", "binaries", "get", *programs.split(), "--kubernetes", version]
+    if subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False).returncode != 0:
         left_out(f"Kubernetes {version} programs", "see above; tests that need them will skip")
 
 
