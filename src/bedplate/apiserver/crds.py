@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from bedplate.apiserver import crd_checks, hooks, kinds, services, status
+from bedplate.apiserver import hooks, kinds, services, status
 from bedplate.apiserver import rules as shape_rules
 from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
 from bedplate.apiserver.crd_checks import default, has_condition, validate
@@ -91,7 +91,7 @@ def _taken(crd: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> tuple
     resources: set[str] = set()
     kind_names: set[str] = set()
     for other in others:
-        if other["spec"]["group"] != crd["spec"]["group"] or other["metadata"]["name"] == crd["metadata"]["name"]:
+        if other["spec"]["group"] != crd["spec"].get("group") or other["metadata"]["name"] == crd["metadata"]["name"]:
             continue
         names = (other.get("status") or {}).get("acceptedNames") or {}
         resources |= {names.get("plural", ""), names.get("singular", ""), *(names.get("shortNames") or ())} - {""}
@@ -176,7 +176,8 @@ class DefinitionBehaviour(hooks.Behaviour):
 
     def _fill_status(self, write: hooks.Write) -> None:
         crd = write.object
-        if crd_checks.validate({**crd, "status": {"storedVersions": _stored_versions(crd.get("spec") or {}, {})}}):
+        names = (crd.get("spec") or {}).get("names") or {}
+        if not all(names.get(key) for key in ("plural", "singular", "kind", "listKind")):
             # It will be refused, for reasons that `validate` gives; names cannot be weighed before.
             crd["status"]["storedVersions"] = _stored_versions(crd.get("spec") or {}, crd["status"])
             return
