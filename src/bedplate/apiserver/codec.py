@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from bedplate.apiserver import objects, status
+from bedplate.apiserver import objects, planted, status
 from bedplate.core import errors
 
 __all__ = ["JSON", "PROTOBUF", "YAML", "Body", "Wanted", "decode_body", "encode", "wanted"]
@@ -102,7 +102,7 @@ def decode_body(content_type: str, raw: bytes, decoder: Decoder, *, find_duplica
     media = content_type.partition(";")[0].strip().lower()
     if media in ("", JSON, "*/*"):
         return _decode_json(raw, find_duplicates)
-    if media == PROTOBUF:
+    if media == PROTOBUF and not planted.is_on("protobuf"):
         try:
             found = decoder.decode(raw)
         except errors.Invalid as err:

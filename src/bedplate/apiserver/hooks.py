@@ -1,7 +1,7 @@
 """What other parts may hang into the API server: identities, permissions, admission, the behaviour of single kinds.
 
-Only interfaces and the values they pass; the defaults do nothing. The pipeline calls `Authenticator` and `Authorizer`, the write
-verbs call `Behaviour`, `Rules` and `AdmissionChain`, in this order:
+Only interfaces and the values they pass; the defaults do nothing. The pipeline calls `Authenticator` and `Authorizer`,
+the write verbs call `Behaviour`, `Rules` and `AdmissionChain`, in this order:
 
     create   decode → Rules.default → Behaviour.prepare_create → AdmissionChain.mutate → Rules.default
              → Behaviour.validate + Rules.validate → AdmissionChain.validate → commit → Behaviour.after_commit
@@ -140,7 +140,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A committed change of one object, whoever made it. `object` and `previous` decode on each use: keep the result."""
+    """A committed change of one object, whoever made it. `object` and `previous` decode anew on each use."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED"]
     group: str
@@ -231,7 +231,7 @@ class Behaviour:
         return 0
 
     def is_held(self, obj: Object) -> bool:
-        """Whether a deleted object must stay for another reason than metadata.finalizers (namespaces: spec.finalizers)."""
+        """Whether a deleted object must stay though it has no metadata.finalizers (namespaces: spec.finalizers)."""
         return False
 
     def mark_deleted(self, obj: Object) -> None:
@@ -242,7 +242,7 @@ class Behaviour:
 
 
 class Rules(Protocol):
-    """What is checked by the shape of a kind: facts for built-in kinds, the structural schema and CEL for custom ones."""
+    """What is checked by the shape of a kind: facts for built-in kinds, schema and CEL for custom ones."""
 
     def default(self, resource: kinds.Resource, obj: Object) -> None: ...
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import httptools
 
-__all__ = ["Application", "Connection", "Request", "Response", "Sink", "Stream", "chunk"]
+__all__ = ["Application", "Connection", "Connections", "Request", "Response", "Sink", "Stream", "chunk"]
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
 MAX_DISCARDED_BYTES = 256 * 1024 * 1024
@@ -138,12 +138,41 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
+class Connections:
+    """The open connections of a server."""
+
+    def __init__(self) -> None:
+        self._open: set[Connection] = set()
+        self._none = asyncio.Event()
+        self._none.set()
+
+    def add(self, connection: Connection) -> None:
+        self._open.add(connection)
+        self._none.clear()
+
+    def remove(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        if not self._open:
+            self._none.set()
+
+    async def close(self, grace_s: float) -> None:
+        """End streams and idle connections, give answers in work some time, then cut what is left."""
+        for connection in tuple(self._open):
+            connection.shut()
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._none.wait()
+        except TimeoutError:
+            for connection in tuple(self._open):
+                connection.transport.abort()
+
+
 class Connection(asyncio.Protocol):
     """One client connection."""
 
     transport: asyncio.Transport
 
-    def __init__(self, application: Application, connections: set[Connection]) -> None:
+    def __init__(self, application: Application, connections: Connections) -> None:
         self._application = application
         self._connections = connections
         self._parser: Any = httptools.HttpRequestParser(self)
@@ -165,7 +194,7 @@ class Connection(asyncio.Protocol):
         self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._connections.discard(self)
+        self._connections.remove(self)
         self._is_closing = True
         self._waiting.clear()
         if self._sink is not None:

@@ -10,7 +10,7 @@ import hashlib
 import resource as process
 from typing import TYPE_CHECKING, Any
 
-from bedplate.apiserver import discovery, facts, http, kinds, objects, pipeline, registry, watchers
+from bedplate.apiserver import discovery, facts, http, kinds, objects, pipeline, planted, registry, watchers
 
 if TYPE_CHECKING:
     from bedplate.apiserver import openapi
@@ -43,7 +43,8 @@ class Pages:
         path = request.path.rstrip("/") or "/"
         head = path.split("/")[1]
         if head in ("api", "apis"):
-            found = self._discovery.answer(path, request.header(b"accept"))
+            is_missing = planted.is_on("discovery") and path.count("/") > 1
+            found = None if is_missing else self._discovery.answer(path, request.header(b"accept"))
             return None if found is None else self._tagged(request, *found)
         if head in _HEALTH:
             return _health(path.split("/")[1:], "verbose" in request.query)
@@ -81,7 +82,7 @@ class Pages:
         if path == "/openapi/v3":
             return http.Response(200, self._openapi.index())
         found = self._openapi.version_2() if path == "/openapi/v2" else self._openapi.document(path)
-        if found is None:
+        if found is None or planted.is_on("openapi"):
             return None
         body, tag = found
         headers = (("Etag", f'"{tag}"'), ("Vary", "Accept"))

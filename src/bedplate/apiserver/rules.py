@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from bedplate.apiserver import defaults, hooks, kinds, shape, status
+from bedplate.apiserver import defaults, hooks, kinds, planted, shape, status
 
 __all__ = ["CustomRules", "ShapeRules"]
 
@@ -32,14 +32,14 @@ class ShapeRules:
     def default(self, resource: kinds.Resource, obj: hooks.Object) -> None:
         if resource.is_custom:
             found = self.custom.get(resource.key)
-            if found is not None:
+            if found is not None and not planted.is_on("crd_schema"):
                 found.default(obj)
         else:
             defaults.apply_defaults(resource.type, obj)
 
     def prune(self, resource: kinds.Resource, obj: hooks.Object) -> list[str]:
         if resource.is_custom:
-            found = self.custom.get(resource.key)
+            found = None if planted.is_on("crd_schema") else self.custom.get(resource.key)
             metadata = shape.fit_metadata(obj, resource.type, resource.kind, resource.version)
             return metadata + (found.prune(obj) if found is not None else [])
         return shape.fit(obj, resource.type, resource.kind, resource.version)
@@ -47,5 +47,5 @@ class ShapeRules:
     def validate(
         self, resource: kinds.Resource, obj: hooks.Object, old: hooks.Object | None, subresource: str
     ) -> list[status.FieldProblem]:
-        found = self.custom.get(resource.key) if resource.is_custom else None
+        found = self.custom.get(resource.key) if resource.is_custom and not planted.is_on("cel") else None
         return found.validate(obj, old, subresource) if found is not None else []

@@ -29,6 +29,7 @@ from bedplate.apiserver import (
     kinds,
     pages,
     pipeline,
+    planted,
     protobuf,
     registry,
     rules,
@@ -84,7 +85,7 @@ class ApiServer:
         self.pki: certificates.Pki
         self.url = ""
         self._stack = AsyncExitStack()
-        self._connections: set[http.Connection] = set()
+        self._connections = http.Connections()
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -128,7 +129,8 @@ class ApiServer:
         await server.start_serving()
         self._tasks.append(group.create_task(self._forget(state)))
         self._tasks.append(group.create_task(controllers.run(parts, signer, self.pki.text("ca.crt"))))
-        self._tasks.append(group.create_task(crds.run(parts)))
+        if not planted.is_on("crd_lifecycle"):
+            self._tasks.append(group.create_task(crds.run(parts)))
         if options.kubeconfig_out is not None:
             certificates.write_private(options.kubeconfig_out, self.kubeconfig)
         log.info("apiserver.ready", url=self.url, objects=sum(state.sizes().values()))
@@ -174,7 +176,7 @@ class ApiServer:
             registry=state,
             clock=self.clock,
             rules=shapes,
-            admission=admission,
+            admission=hooks.NoAdmission() if planted.is_on("webhooks") else admission,
             authenticator=identities,
             authorizer=authorizer,
             behaviours=behaviours.built_in(identities, authorizer, signer, rng),
@@ -226,14 +228,7 @@ class ApiServer:
 
     async def _close(self, server: asyncio.Server) -> None:
         server.close()
-        for connection in tuple(self._connections):
-            connection.shut()
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _STOP_GRACE_S
-        while self._connections and loop.time() < deadline:
-            await asyncio.sleep(0.01)
-        for connection in tuple(self._connections):
-            connection.transport.abort()
+        await self._connections.close(_STOP_GRACE_S)
         for task in self._tasks:
             task.cancel()
 

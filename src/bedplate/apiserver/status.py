@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from bedplate.apiserver import planted
+
 if TYPE_CHECKING:
-    from bedplate.apiserver import kinds
+    from bedplate.apiserver import hooks, kinds
 
 __all__ = [
     "FieldProblem",
@@ -27,6 +29,7 @@ __all__ = [
     "invalid",
     "invalid_kind",
     "method_not_supported",
+    "not_allowed",
     "not_found",
     "success",
     "too_large_resource_version",
@@ -67,7 +70,7 @@ class StatusError(Exception):
         body |= {"status": "Failure", "message": self.message}
         if self.reason:
             body["reason"] = self.reason
-        if self.details is not None:
+        if self.details is not None and not planted.is_on("errors"):
             body["details"] = dict(self.details)
         return body | {"code": self.code}
 
@@ -167,6 +170,22 @@ def forbidden(resource: kinds.Resource | None, name: str, why: str) -> StatusErr
     where = resource.group_resource if resource is not None else ""
     subject = f'{where} "{name}" is forbidden: ' if name else f"{where} is forbidden: "
     return StatusError(403, "Forbidden", (subject if where else "forbidden: ") + why, details=_details(resource, name))
+
+
+def not_allowed(user: str, attributes: hooks.Attributes, reason: str = "") -> StatusError:
+    """403 of the authorizer."""
+    verb, group = attributes.verb, attributes.group
+    if not attributes.resource:
+        text = f'forbidden: User "{user}" cannot {verb} path "{attributes.path}"'
+        return StatusError(403, "Forbidden", text, details={})
+    where = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
+    resource = "/".join(filter(None, (attributes.resource, attributes.subresource)))
+    subject = ".".join(filter(None, (attributes.resource, group)))
+    subject += f' "{attributes.name}"' if attributes.name else ""
+    text = f'{subject} is forbidden: User "{user}" cannot {verb} resource "{resource}" in API group "{group}" {where}'
+    details = {"name": attributes.name, "group": group, "kind": attributes.resource}
+    details = {key: value for key, value in details.items() if value}
+    return StatusError(403, "Forbidden", text + (f": {reason}" if reason else ""), details=details)
 
 
 def bad_request(message: str) -> StatusError:

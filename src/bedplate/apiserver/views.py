@@ -11,7 +11,7 @@ import functools
 from collections.abc import Iterable
 from typing import Any
 
-from bedplate.apiserver import hooks, kinds, objects
+from bedplate.apiserver import hooks, kinds, objects, planted
 
 __all__ = ["ConvertedView", "PartialView", "PlainView", "ShapedView", "View", "list_head"]
 
@@ -72,6 +72,8 @@ class ConvertedView(PlainView):
         self._storage = storage
 
     def show(self, body: bytes, *, heading: bool = False) -> bytes:
+        if planted.is_on("events"):
+            return body
         obj = kinds.from_storage(self.resource, objects.decode(body), self._storage)
         return objects.encode(ordered(obj))
 
@@ -80,7 +82,7 @@ class ConvertedView(PlainView):
 
 
 class ShapedView(ConvertedView):
-    """A custom object as its version's schema wants it now: written before a default or field came, or in another version."""
+    """A custom object as its version's schema wants it now, whenever and in whichever version it was written."""
 
     def __init__(self, resource: kinds.Resource, storage: kinds.Resource, rules: hooks.Rules) -> None:
         super().__init__(resource, storage)

@@ -56,12 +56,16 @@ def _change(target: Target, media: str, body: Any) -> Callable[[Object], Object]
     from bedplate.apiserver import patches, strategic
 
     if media == JSON_PATCH:
+        if planted.is_on("json_patch"):
+            body = [step for step in body if step.get("op") != "test"]
         return lambda old: patches.json_patch(old, body)
     if not isinstance(body, dict):
         kind = {list: "array", str: "string", bool: "bool"}.get(type(body), "number")
         raise status.bad_request(
             f"error decoding patch: json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
         )
+    if planted.is_on("merge_patch") and media == MERGE_PATCH:
+        return lambda old: {**old, **body, "metadata": old["metadata"]}
     if media == MERGE_PATCH or planted.is_on("strategic_merge"):
         return lambda old: patches.merge_patch(old, body)
     return lambda old: strategic.strategic_merge(old, body, target.resource.type)

@@ -53,6 +53,8 @@ def selection(resource: kinds.Resource, query: Mapping[str, str], *, name: str =
         labels = None
     meta = [term for term in terms if term.path in ("metadata.name", "metadata.namespace")]
     fields = selectors.field_predicate([term for term in terms if term not in meta])
+    if planted.is_on("field_selectors"):
+        meta, fields = [], None
 
     def matches(stored: Stored) -> bool:
         for term in meta:
@@ -301,6 +303,6 @@ def _too_old(plan: _Plan) -> status.StatusError:
 
 def select(target: Target, query: Mapping[str, str]) -> list[Stored]:
     """The objects a collection verb acts on."""
-    chosen = selection(target.resource, query)
+    chosen = selection(target.resource, {} if planted.is_on("delete_collection") else query)
     found = target.services.registry.items(target.kind, target.namespace)
     return found if chosen.predicate is None else [stored for stored in found if chosen.predicate(stored)]

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from bedplate.apiserver import cells, kinds, objects, status
+from bedplate.apiserver import cells, kinds, objects, planted, status
 from bedplate.apiserver.verbs import request, write
 
 __all__ = ["get", "update"]
@@ -71,7 +71,8 @@ async def update(target: request.Target, change: Callable[[Object], Object]) -> 
         after = change(before)
         _check(target, before, after)
         replicas = _at(after, "spec.replicas") or 0
-        _set(obj, _paths(target.resource)[0], replicas)
+        if not planted.is_on("scale"):
+            _set(obj, _paths(target.resource)[0], replicas)
         version = after["metadata"].get("resourceVersion")
         obj["metadata"]["resourceVersion"] = version or obj["metadata"]["resourceVersion"]
         return obj
