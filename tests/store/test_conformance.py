@@ -259,7 +259,7 @@ class TestReads:
         ]
 
     async def test_after_a_key_that_does_not_exist(self, store: Store) -> None:
-        await store.commit([Put(key, b"") for key in ("/k/a", "/k/c", "/k/e")])
+        await store.commit([Put(key, b"") for key in ("/j", "/k/a", "/k/c", "/k/e", "/l")])
         assert await keys_of(store, "/k/", after="/k/b") == ["/k/c", "/k/e"]
         assert await keys_of(store, "/k/", after="/") == ["/k/a", "/k/c", "/k/e"]
         assert await keys_of(store, "/k/", after="/z") == []
