@@ -67,6 +67,13 @@ async def test_commits_that_wait_for_a_sync_share_the_next_one(store: SqliteStor
     assert writes() == 2
 
 
+async def test_every_commit_is_synced(store: SqliteStore) -> None:
+    """No test can pull the plug, so this looks at the switch: 2 is FULL, which syncs the log in every commit."""
+    connection = store._writer._connection
+    assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
 async def test_nothing_is_visible_before_it_is_durable(store: SqliteStore) -> None:
     await store.commit([Put("/a", b"old")])
     watch = store.watch("/", after=2)
