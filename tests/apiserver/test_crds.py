@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.apiserver import recorded
 
-from bedplate.apiserver import crds, facts, hooks, kinds, rules, status
+from bedplate.apiserver import crd_checks, crds, facts, hooks, kinds, rules, status
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 QUESTIONS = {question["name"]: question for question in recorded.questions("definitions")}
@@ -105,6 +105,26 @@ def test_what_objects_are_stored_under_cannot_change_once_established() -> None:
     ]
 
 
+def test_an_accepted_schema_does_not_stand_in_the_way_of_other_changes() -> None:
+    old = settled(make())
+    old["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["a"] = {"type": "odd"}
+    new = copy.deepcopy(old)
+    new["spec"]["names"]["shortNames"] = ["w"]
+    assert crds.validate(new, old) == []
+    new["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["more"] = {"type": "string"}
+    assert [cause.reason for cause in crds.validate(new, old)] == ["FieldValueNotSupported"]
+
+
+def test_formats_that_check_nothing_are_named_once() -> None:
+    crd = make()
+    more = {"type": "string", "format": "made-up"}
+    known = {"type": "string", "format": "date-time"}
+    number = {"type": "integer", "format": "int32"}
+    properties = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    properties |= {"a": more, "b": {"type": "array", "items": more}, "c": known, "d": number}
+    assert crd_checks.unrecognized_formats(crd) == ["made-up"]
+
+
 def test_conversion_by_webhook_is_refused_where_it_would_be_called() -> None:
     crd = settled(make())
     client = {"url": "https://example.com", "caBundle": ""}
@@ -133,10 +153,10 @@ def test_kinds_come_and_go_with_their_definition(built_in: list[kinds.Resource])
     behaviour.after_commit(change("ADDED", crd))
     resource = live.get(recorded.GROUP, "v1", "widgets")
     assert resource is not None and resource.short_names == ("w",)
-    obj: dict[str, Any] = {"spec": {"junk": 1}}
+    obj: dict[str, Any] = {"metadata": {}, "spec": {"junk": 1}}
     assert shapes.prune(resource, obj) == ["spec.junk"]
     shapes.default(resource, obj)
-    assert obj == {"spec": {"a": 3}}
+    assert obj == {"metadata": {}, "spec": {"a": 3}}
     assert [each.field for each in shapes.validate(resource, {"spec": {"a": "x"}}, None, "")] == ["spec.a"]
     behaviour.after_commit(change("DELETED", crd, crd))
     assert live.get(recorded.GROUP, "v1", "widgets") is None

@@ -14,7 +14,7 @@ from bedplate.apiserver import formats
 from bedplate.apiserver.schema import causes, definition
 from bedplate.apiserver.schema.causes import Cause
 
-__all__ = ["default", "has_condition", "validate"]
+__all__ = ["default", "has_condition", "unrecognized_formats", "validate"]
 
 Object = Mapping[str, Any]
 
@@ -59,7 +59,7 @@ def validate(crd: Object, old: Object | None = None) -> list[Cause]:
         name = crd["metadata"].get("name", "")
         if name != f"{names.get('plural', '')}.{spec.get('group', '')}":
             found.append(causes.invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
-    found += [*_check_group(spec), *_check_scope(spec), *_check_versions(spec), *_check_names(names)]
+    found += [*_check_group(spec), *_check_scope(spec), *_check_versions(spec, old), *_check_names(names)]
     found += _check_conversion(spec)
     if old is not None:
         found += _check_unchanged(spec, old)
@@ -96,8 +96,10 @@ def _shared(versions: list[Any], key: str) -> bool:
     return bool(versions) and all(version.get(key) == versions[0].get(key) for version in versions)
 
 
-def _check_versions(spec: Object) -> Iterator[Cause]:
+def _check_versions(spec: Object, old: Object | None) -> Iterator[Cause]:
     versions: list[Any] = spec.get("versions") or []
+    # What has been accepted once is not judged again: an update of something else stays possible, and cheap.
+    accepted = [_schema_part(version) for version in ((old or {}).get("spec") or {}).get("versions") or ()]
     for index, version in enumerate(versions):
         if (version.get("schema") or {}).get("openAPIV3Schema") is None:
             yield causes.required(f"spec.versions[{index}].schema.openAPIV3Schema")
@@ -107,7 +109,7 @@ def _check_versions(spec: Object) -> Iterator[Cause]:
             yield causes.invalid(f"{path}.name", version.get("name") or "", ",".join(faults))
         yield from _check_deprecation(version, path)
         for key, check in _PER_VERSION.items():
-            if not _shared(versions, key):
+            if not _shared(versions, key) and not (key == "schema" and _schema_part(version) in accepted):
                 yield from check(version, f"{path}.{key}")
     names = [version.get("name") for version in versions]
     if len(set(names)) != len(names):
@@ -116,8 +118,35 @@ def _check_versions(spec: Object) -> Iterator[Cause]:
         yield causes.invalid("spec.versions", versions, "must have exactly one version marked as storage version")
     tops = {"schema": "validation"}
     for key, check in _PER_VERSION.items():
-        if _shared(versions, key):
+        if _shared(versions, key) and not (key == "schema" and _schema_part(versions[0]) in accepted):
             yield from check(versions[0], f"spec.{tops.get(key, key)}")
+
+
+def _schema_part(version: Object) -> tuple[Any, bool]:
+    """All that the verdict on a version's schema depends on."""
+    return version.get("schema"), (version.get("subresources") or {}).get("status") is not None
+
+
+def unrecognized_formats(crd: Object) -> list[str]:
+    """String formats in a definition's schemas that nothing is checked by; each once, in order."""
+    found: dict[str, None] = {}
+
+    def walk(schema: Any) -> None:
+        if isinstance(schema, Mapping):
+            name = schema.get("format")
+            is_text = schema.get("type") == "string" and isinstance(name, str) and name
+            if is_text and formats.normalize(name) not in formats.CHECKS:
+                found[name] = None
+            for key, sub in schema.items():
+                if key not in ("default", "enum", "example", "x-kubernetes-validations"):
+                    walk(sub)
+        elif isinstance(schema, list):
+            for sub in schema:
+                walk(sub)
+
+    for version in (crd.get("spec") or {}).get("versions") or ():
+        walk((version.get("schema") or {}).get("openAPIV3Schema"))
+    return list(found)
 
 
 def _check_deprecation(version: Object, path: str) -> Iterator[Cause]:

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from bedplate.apiserver import hooks, kinds, services, status
+from bedplate.apiserver import crd_checks, hooks, kinds, services, status
 from bedplate.apiserver import rules as shape_rules
 from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
 from bedplate.apiserver.crd_checks import default, has_condition, validate
-from bedplate.apiserver.schema import causes, custom
+from bedplate.apiserver.schema import causes, custom, gotext
 from bedplate.core import clock as clocks
 
 __all__ = ["FINALIZER", "DefinitionBehaviour", "default", "has_condition", "plan_status", "run", "validate"]
@@ -187,7 +187,14 @@ class DefinitionBehaviour(hooks.Behaviour):
     def validate(self, write: hooks.Write) -> list[status.FieldProblem]:
         if write.subresource == "status":
             return []
-        return problems(validate(write.object, write.old))
+        found = problems(validate(write.object, write.old))
+        if not found:
+            known = crd_checks.unrecognized_formats(write.old) if write.old is not None else []
+            for name in crd_checks.unrecognized_formats(write.object):
+                text = f"unrecognized format {gotext.quote(name)}"
+                if name not in known and text not in write.warnings:
+                    write.warnings.append(text)
+        return found
 
     def mark_deleted(self, obj: hooks.Object) -> None:
         """Objects of the kind go first: the finalizer keeps the definition until they are gone."""

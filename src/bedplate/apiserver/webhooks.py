@@ -158,8 +158,8 @@ class WebhookAdmission:
             after = patches.json_patch(before, operations)
         except status.StatusError as error:
             raise _internal(error.message) from error
-        if not isinstance(after, dict):
-            raise _internal("the patched object is no object")
+        if not isinstance(after, dict) or not isinstance(after.get("metadata"), dict):
+            raise _internal("the patched object has no metadata")
         changed = after != before
         after = _converted(write, after, invocation.resource, write.resource)
         write.services.rules.prune(write.resource, after)
