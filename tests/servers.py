@@ -340,3 +340,30 @@ def read_kubeconfig(name: str, kubeconfig: pathlib.Path, folder: pathlib.Path) -
         as_file(user, "client-key", "test-client.key"),
         lambda: None,
     )
+
+
+class Pool:
+    """Servers by name, each started when first asked for; `close` stops them all and may be called twice."""
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+        self._running: dict[str, Server] = {}
+
+    def get(self, name: str) -> Server:
+        """`real`, `embedded`, or `embedded-forgetful`: one that keeps old revisions for a second only."""
+        if name not in self._running:
+            starters: dict[str, Callable[[], contextlib.AbstractContextManager[Server]]] = {
+                "real": real,
+                "embedded": embedded,
+                "embedded-forgetful": lambda: embedded("--history", "1s"),
+            }
+            self._running[name] = self._stack.enter_context(starters[name]())
+        return self._running[name]
+
+    def close(self) -> None:
+        self._stack.close()
+        self._running.clear()
+
+
+shared = Pool()
+"""The servers of this pytest process; a conftest that uses it closes it in pytest_sessionfinish."""

@@ -1,7 +1,7 @@
 """Fixtures of the conformance suite: the two servers, a client, a namespace per test; and the report of what ran where.
 
 A case is written once and runs on every server of `SERVERS`. Servers live as long as the pytest process (one set per xdist worker).
-`--server real` or `--server embedded` runs one side only.
+`CONFORMANCE_SERVER=real` or `=embedded` runs one side only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import collections
 import contextlib
 import os
 import pathlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
@@ -29,41 +29,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("server", [chosen] if chosen else SERVERS, indirect=True, scope="session")
 
 
-class Pool:
-    """Servers by name, each started when first asked for and stopped with the session."""
+def pytest_sessionfinish() -> None:
+    servers.shared.close()
 
-    def __init__(self, stack: contextlib.ExitStack) -> None:
-        self._stack = stack
-        self._running: dict[str, servers.Server] = {}
 
-    def get(self, name: str) -> servers.Server:
-        if name not in self._running:
-            self._running[name] = self._stack.enter_context(self._start(name))
-        return self._running[name]
-
-    def _start(self, name: str) -> contextlib.AbstractContextManager[servers.Server]:
-        if name == "real":
-            return servers.real()
-        if name == "embedded":
-            return servers.embedded()
-        return servers.embedded("--history", "1s")
-
-    def get_or_skip(self, name: str) -> servers.Server:
-        try:
-            return self.get(name)
-        except servers.Missing as err:
-            pytest.skip(f"{name}: {err}")
+def get_or_skip(name: str) -> servers.Server:
+    try:
+        return servers.shared.get(name)
+    except servers.Missing as err:
+        pytest.skip(f"{name}: {err}")
 
 
 @pytest.fixture(scope="session")
-def pool() -> Iterator[Pool]:
-    with contextlib.ExitStack() as stack:
-        yield Pool(stack)
-
-
-@pytest.fixture(scope="session")
-def server(request: pytest.FixtureRequest, pool: Pool) -> servers.Server:
-    return pool.get_or_skip(request.param)
+def server(request: pytest.FixtureRequest) -> servers.Server:
+    return get_or_skip(request.param)
 
 
 @pytest.fixture
@@ -74,10 +53,10 @@ async def api(server: servers.Server) -> AsyncIterator[http.Api]:
 
 
 @pytest.fixture
-async def forgetful(server: servers.Server, pool: Pool) -> AsyncIterator[http.Api]:
+async def forgetful(server: servers.Server) -> AsyncIterator[http.Api]:
     """A server whose old revisions can be made to expire: the embedded one runs with a history of one second."""
     name = "real" if server.name == "real" else "embedded-forgetful"
-    async with connect(pool.get_or_skip(name)) as client:
+    async with connect(get_or_skip(name)) as client:
         yield client
 
 
