@@ -78,6 +78,8 @@ class TestCommit:
     async def test_unusable_key_is_refused(self, store: Store, key: str) -> None:
         with pytest.raises(errors.Invalid):
             await store.commit([Put(key, b"1")])
+        with pytest.raises(errors.Invalid):
+            await store.get(key)
 
     async def test_many_keys_in_one_commit(self, store: Store) -> None:
         revision = await store.commit([Put(f"/k/{n:03}", b"v") for n in range(120)])

@@ -101,9 +101,6 @@ class Heads:
             while self._bytes > _CACHE_BYTES:
                 self._bytes -= len(self._entries.popitem(last=False)[1].value)
 
-    def __len__(self) -> int:
-        return len(self._heads)
-
 
 def take(waiting: deque[Commit]) -> list[Commit]:
     """Remove from the queue the commits that form the next group: all that wait, within reason."""

@@ -121,6 +121,7 @@ class SqliteStore:
         return self._feed.oldest
 
     async def get(self, key: str, *, revision: int = 0) -> Entry | None:
+        keys.check_key(key)
         if revision:
             self._check_revision(revision)
             return await self._read(lambda connection: queries.entry_at(connection, key, revision))
