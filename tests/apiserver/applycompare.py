@@ -251,9 +251,13 @@ def causes(status: dict[str, Any]) -> list[Any]:
     return sorted((cause["field"], cause["message"], cause["reason"]) for cause in found)
 
 
-def compare(server: RealServer, world: World, sequence: list[Step]) -> list[dict[str, Any]]:
+def compare(
+    server: RealServer, world: World, sequence: list[Step], *, may_be_invalid: bool = True
+) -> list[dict[str, Any]]:
     """Play the sequence on both sides; the calls that were made and agreed on."""
     comparison = Comparison(server, world, manager_for(world))
     for step in sequence:
+        before = len(comparison.calls)
         comparison.take(step)
+        assert may_be_invalid or len(comparison.calls) > before, f"the real server refuses {step}"
     return comparison.calls
