@@ -160,7 +160,8 @@ def to_v2(paths: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parameter_v2(parameter: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in parameter.items() if key != "schema"} | parameter["schema"]
+    flat = {key: value for key, value in parameter.items() if key != "schema"}
+    return {**flat, **parameter["schema"]}
 
 
 def _operation_v2(operation: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from bedplate.apiserver.behaviours import (
     namespaces,
     permissions,
     pods,
+    records,
     reviews,
     serviceips,
     workloads,
@@ -24,11 +25,8 @@ SERVICE_RANGE = ipaddress.IPv4Network("10.96.0.0/16")
 # Kinds that a PUT creates when they are absent, as in Kubernetes.
 _CREATED_BY_UPDATE = (
     ("", "endpoints"),
-    ("", "events"),
     ("", "limitranges"),
     ("", "podtemplates"),
-    ("events.k8s.io", "events"),
-    ("coordination.k8s.io", "leases"),
     ("scheduling.k8s.io", "priorityclasses"),
 )
 
@@ -45,14 +43,19 @@ def built_in(
 ) -> dict[tuple[str, str], hooks.Behaviour]:
     """The behaviours of all built-in kinds that have any, by group and resource."""
     found: dict[tuple[str, str], hooks.Behaviour] = {key: _CreatedByUpdate() for key in _CREATED_BY_UPDATE}
+    pod = pods.PodBehaviour(rng)
     replicated = workloads.WorkloadBehaviour({"replicas": 0})
     found |= {
         ("", "namespaces"): namespaces.NamespaceBehaviour(),
         ("", "services"): serviceips.ServiceBehaviour(SERVICE_RANGE, rng),
-        ("", "pods"): pods.PodBehaviour(rng),
+        ("", "pods"): pod,
         ("", "serviceaccounts"): accounts.AccountBehaviour(signer),
         ("", "configmaps"): configdata.ConfigMapBehaviour(),
         ("", "secrets"): configdata.SecretBehaviour(),
+        ("", "events"): records.EventBehaviour(),
+        ("events.k8s.io", "events"): records.EventBehaviour(),
+        ("coordination.k8s.io", "leases"): records.LeaseBehaviour(),
+        ("", "bindings"): pods.BindingBehaviour(pod),
         ("", "nodes"): workloads.NodeBehaviour(),
         ("", "persistentvolumes"): workloads.PlainStatus({"phase": "Pending"}),
         ("", "persistentvolumeclaims"): workloads.PlainStatus({"phase": "Pending"}),

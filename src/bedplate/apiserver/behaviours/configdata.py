@@ -6,10 +6,11 @@ In: writes of the two kinds. Out: problems in Kubernetes' words; a Secret's `str
 from __future__ import annotations
 
 import base64
+import binascii
 import re
 from typing import Any
 
-from bedplate.apiserver import hooks, status
+from bedplate.apiserver import hooks, kinds, status
 
 __all__ = ["ConfigMapBehaviour", "SecretBehaviour"]
 
@@ -29,6 +30,9 @@ REQUIRED_KEYS = {
 
 class ConfigMapBehaviour(hooks.Behaviour):
     """Validates a ConfigMap."""
+
+    def default(self, resource: kinds.Resource, obj: hooks.Object) -> None:
+        _check_base64(obj.get("binaryData"), "ConfigMap", resource.api_version, "binaryData")
 
     def validate(self, write: hooks.Write) -> list[status.FieldProblem]:
         obj = write.object
@@ -52,13 +56,14 @@ class ConfigMapBehaviour(hooks.Behaviour):
 class SecretBehaviour(hooks.Behaviour):
     """Defaults and validates a Secret."""
 
-    def default(self, resource: Any, obj: hooks.Object) -> None:
+    def default(self, resource: kinds.Resource, obj: hooks.Object) -> None:
         if not obj.get("type"):
             obj["type"] = "Opaque"
         plain = obj.pop("stringData", None)
         if isinstance(plain, dict):
             encoded = {key: base64.b64encode(str(value).encode()).decode() for key, value in plain.items()}
             obj["data"] = (obj.get("data") or {}) | encoded
+        _check_base64(obj.get("data"), "Secret", resource.api_version, "data")
 
     def validate(self, write: hooks.Write) -> list[status.FieldProblem]:
         obj = write.object
@@ -66,6 +71,8 @@ class SecretBehaviour(hooks.Behaviour):
         problems = _key_problems(data, "data")
         if sum(_decoded(value) for value in data.values()) > MOST_BYTES:
             problems.append(status.FieldProblem.too_long("data", MOST_BYTES))
+        if obj.get("type") == "kubernetes.io/basic-auth" and not {"username", "password"} & data.keys():
+            problems += [status.FieldProblem.required("data[%s]") for _ in ("username", "password")]
         for key in REQUIRED_KEYS.get(obj.get("type", ""), ()):
             if key not in data:
                 problems.append(status.FieldProblem.required(f"data[{key}]"))
@@ -80,6 +87,17 @@ class SecretBehaviour(hooks.Behaviour):
 
 def _key_problems(data: dict[str, Any], field: str) -> list[status.FieldProblem]:
     return [status.FieldProblem.invalid(f"{field}[{key}]", key, _KEY_HELP) for key in data if not _KEY.match(key)]
+
+
+def _check_base64(data: Any, kind: str, version: str, field: str) -> None:
+    """Bytes travel as base64; Go cannot even read anything else, so this is a bad request, not an invalid object."""
+    for key, value in (data or {}).items() if isinstance(data, dict) else ():
+        try:
+            base64.b64decode(str(value or ""), validate=True)
+        except binascii.Error as err:
+            what = f"illegal base64 data in {field}[{key}]: {err}"
+            text = f'{kind} in version "{version}" cannot be handled as a {kind}: {what}'
+            raise status.bad_request(text) from err
 
 
 def _decoded(value: object) -> int:

@@ -6,13 +6,15 @@ scheduler and a kubelet expect to find it. Pods are run by kubelets, real or sim
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from typing import Any
 
 from bedplate.apiserver import hooks, selectors, status
+from bedplate.apiserver.behaviours import workloads
 from bedplate.core import clock as clocks
 
-__all__ = ["PodBehaviour"]
+__all__ = ["BindingBehaviour", "PodBehaviour"]
 
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -29,7 +31,7 @@ class PodBehaviour(hooks.Behaviour):
 
     @property
     def subresources(self) -> dict[str, hooks.SubresourceHandler]:
-        return {"binding": self._bind, "eviction": self._evict, "ephemeralcontainers": self._ephemeral}
+        return {"binding": self.bind, "eviction": self._evict, "ephemeralcontainers": self._ephemeral}
 
     def prepare_create(self, write: hooks.Write) -> None:
         pod = write.object
@@ -108,7 +110,8 @@ class PodBehaviour(hooks.Behaviour):
         grace = asked if asked is not None else spec.get("terminationGracePeriodSeconds", 30)
         return max(int(grace), 0)
 
-    async def _bind(self, call: hooks.Call) -> tuple[int, hooks.Object]:
+    async def bind(self, call: hooks.Call) -> tuple[int, hooks.Object]:
+        """Give the pod its node, once."""
         body = call.body or {}
         target = body.get("target") or {}
         if target.get("kind") not in (None, "", "Node") or not target.get("name"):
@@ -188,6 +191,22 @@ class PodBehaviour(hooks.Behaviour):
         return 200, await client.update("", "pods", pod, subresource="ephemeralcontainers")
 
 
+class BindingBehaviour(hooks.Behaviour):
+    """The older way to bind: POST to `bindings` with the pod's name in the metadata."""
+
+    def __init__(self, pods: PodBehaviour) -> None:
+        self._pods = pods
+
+    @property
+    def call(self) -> hooks.SubresourceHandler:
+        return self._bind
+
+    async def _bind(self, call: hooks.Call) -> tuple[int, hooks.Object]:
+        name = ((call.body or {}).get("metadata") or {}).get("name", "")
+        target = call.services.client.resource("", "pods")
+        return await self._pods.bind(dataclasses.replace(call, name=name, resource=target))
+
+
 def qos_class(spec: dict[str, Any]) -> str:
     """BestEffort, Burstable or Guaranteed, from requests and limits of cpu and memory."""
     requested = limited = False
@@ -235,20 +254,7 @@ def _fixed_part(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _creation_problems(spec: dict[str, Any]) -> list[status.FieldProblem]:
-    problems: list[status.FieldProblem] = []
-    if not spec.get("containers"):
-        problems.append(status.FieldProblem.required("spec.containers"))
-    names: set[str] = set()
-    for index, container in enumerate(spec.get("containers") or ()):
-        where = f"spec.containers[{index}]"
-        name = container.get("name", "")
-        if not name:
-            problems.append(status.FieldProblem.required(f"{where}.name"))
-        elif name in names:
-            problems.append(status.FieldProblem.duplicate(f"{where}.name", name))
-        names.add(name)
-        if not container.get("image"):
-            problems.append(status.FieldProblem.required(f"{where}.image"))
+    problems = workloads.container_problems(spec, "spec")
     if spec.get("restartPolicy") not in ("Always", "OnFailure", "Never"):
         allowed = ("Always", "OnFailure", "Never")
         problems.append(status.FieldProblem.not_supported("spec.restartPolicy", spec.get("restartPolicy", ""), allowed))

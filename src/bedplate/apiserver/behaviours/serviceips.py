@@ -17,6 +17,7 @@ __all__ = ["Pool", "ServiceBehaviour"]
 
 NODE_PORTS = range(30000, 32768)
 NONE = "None"
+TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 
 
 class Pool:
@@ -164,6 +165,11 @@ class ServiceBehaviour(hooks.Behaviour):
     def validate(self, write: hooks.Write) -> list[status.FieldProblem]:
         spec, old = write.object.get("spec") or {}, (write.old or {}).get("spec") or {}
         problems: list[status.FieldProblem] = []
+        if spec.get("type", "ClusterIP") not in TYPES:
+            problems.append(status.FieldProblem.not_supported("spec.type", spec["type"], TYPES))
+        if spec.get("ipFamilyPolicy") == "RequireDualStack" and spec.get("clusterIP") != NONE:
+            detail = "this cluster is not configured for dual-stack services"
+            problems.append(status.FieldProblem.invalid("spec.ipFamilyPolicy", spec["ipFamilyPolicy"], detail))
         ports = spec.get("ports") or []
         headless = spec.get("clusterIP") == NONE
         if not ports and not headless and spec.get("type") != "ExternalName":

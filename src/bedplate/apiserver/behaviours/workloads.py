@@ -10,7 +10,25 @@ from typing import Any
 
 from bedplate.apiserver import hooks, selectors, status
 
-__all__ = ["NodeBehaviour", "PlainStatus", "WorkloadBehaviour"]
+__all__ = ["NodeBehaviour", "PlainStatus", "WorkloadBehaviour", "container_problems"]
+
+
+def container_problems(spec: dict[str, Any], where: str) -> list[status.FieldProblem]:
+    """What every container of a pod or template must have."""
+    if not spec.get("containers"):
+        return [status.FieldProblem.required(f"{where}.containers")]
+    problems: list[status.FieldProblem] = []
+    names: set[str] = set()
+    for index, container in enumerate(spec["containers"]):
+        name, place = container.get("name", ""), f"{where}.containers[{index}]"
+        if not name:
+            problems.append(status.FieldProblem.required(f"{place}.name"))
+        elif name in names:
+            problems.append(status.FieldProblem.duplicate(f"{place}.name", name))
+        names.add(name)
+        if not container.get("image"):
+            problems.append(status.FieldProblem.required(f"{place}.image"))
+    return problems
 
 
 class PlainStatus(hooks.Behaviour):
@@ -52,8 +70,7 @@ class WorkloadBehaviour(hooks.Behaviour):
         if int(spec.get("replicas") or 0) < 0:
             detail = "must be greater than or equal to 0"
             problems.append(status.FieldProblem.invalid("spec.replicas", spec["replicas"], detail))
-        if not (template.get("spec") or {}).get("containers"):
-            problems.append(status.FieldProblem.required("spec.template.spec.containers"))
+        problems += container_problems(template.get("spec") or {}, "spec.template.spec")
         if write.old is not None and (write.old.get("spec") or {}).get("selector") != selector:
             problems.append(status.FieldProblem.invalid("spec.selector", selector, "field is immutable"))
         return problems

@@ -141,6 +141,7 @@ class Collector:
         alive = [owner for owner in meta.owners if self._is_there(owner, ref)]
         waiting = [owner for owner in alive if self._waits(owner.uid)]
         if alive and len(waiting) < len(alive):
+            await self._let_go(ref, uid, {owner.uid for owner in meta.owners} - {owner.uid for owner in alive})
             return
         policy = "Foreground" if waiting and self._graph.dependents.get(uid) else "Background"
         if FOREGROUND in meta.finalizers:
@@ -149,6 +150,16 @@ class Collector:
             policy = "Orphan"
         options = {"propagationPolicy": policy, "preconditions": {"uid": uid}}
         await absent_is_fine(self._client.delete(ref.group, ref.resource, ref.namespace, ref.name, options))
+
+    async def _let_go(self, ref: Ref, uid: str, absent: set[str]) -> None:
+        """Take references to absent owners off an object that other owners keep."""
+        obj = self._client.get(*ref) if absent else None
+        if obj is None or obj["metadata"]["uid"] != uid:
+            return
+        owners = [one for one in obj["metadata"].get("ownerReferences") or [] if one.get("uid") not in absent]
+        version = obj["metadata"]["resourceVersion"]
+        change = {"metadata": {"uid": uid, "resourceVersion": version, "ownerReferences": owners or None}}
+        await absent_is_fine(self._client.patch(*ref, change))
 
     def _is_there(self, owner: _Owner, dependent: Ref) -> bool:
         place = self._graph.places.get(owner.uid)

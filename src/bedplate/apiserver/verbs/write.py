@@ -281,7 +281,10 @@ def isolate(target: Target, old: Object, new: Object) -> Object:
     """What this way of writing may change: everything but the status, or the status alone."""
     if "status" not in target.resource.subresources or planted.is_on("status_subresource"):
         return new
-    if target.subresource != "status":
+    if target.subresource not in ("", "status"):
+        # A behaviour's own subresource (binding, finalize) has put the whole object together itself.
+        return new
+    if not target.subresource:
         return _with(new, "status", old.get("status"))
     metadata = new["metadata"]
     if target.resource.is_custom or target.behaviour.status_keeps_metadata:
