@@ -48,12 +48,6 @@ class WorkloadBehaviour(hooks.Behaviour):
     def __init__(self, initial_status: dict[str, Any]) -> None:
         self._initial_status = initial_status
 
-    def default(self, resource: Any, obj: hooks.Object) -> None:
-        spec = obj.get("spec")
-        template = spec.get("template") if isinstance(spec, dict) else None
-        if isinstance(template, dict) and isinstance(template.get("metadata"), dict):
-            template["metadata"].setdefault("creationTimestamp", None)
-
     def prepare_create(self, write: hooks.Write) -> None:
         write.object["status"] = dict(self._initial_status)
 
