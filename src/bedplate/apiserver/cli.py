@@ -93,8 +93,16 @@ def apiserver(store: str, **flags: Any) -> None:
         history_s=flags["history"],
         kubernetes=flags["kubernetes"],
         etcd=etcd,
+        texts=_texts_folder(flags["kubernetes"]),
     )
     _run(options)
+
+
+def _texts_folder(kubernetes: str) -> pathlib.Path | None:
+    """Where `bedplate lab facts` leaves a real server's documents, if it has."""
+    default = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "bedplate"
+    folder = pathlib.Path(os.environ.get("BEDPLATE_CACHE") or default) / "openapi" / f"v{kubernetes}"
+    return folder if folder.is_dir() else None
 
 
 def _run(options: Any) -> None:

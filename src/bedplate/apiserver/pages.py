@@ -7,6 +7,7 @@ imported and made when first asked for.
 from __future__ import annotations
 
 import hashlib
+import pathlib
 import resource as process
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,16 @@ class Pages:
     """The pages of one server. `counts` is set once the pipeline exists."""
 
     def __init__(
-        self, live: kinds.Kinds, table: facts.Facts, state: registry.Registry, hub: watchers.Watchers, address: str
+        self,
+        live: kinds.Kinds,
+        table: facts.Facts,
+        state: registry.Registry,
+        hub: watchers.Watchers,
+        *,
+        address: str,
+        texts: pathlib.Path | None = None,
     ) -> None:
+        self._texts = texts
         self._kinds = live
         self._facts = table
         self._registry = state
@@ -78,7 +87,7 @@ class Pages:
         if self._openapi is None:
             from bedplate.apiserver import openapi
 
-            self._openapi = openapi.OpenAPI(self._kinds, self._facts)
+            self._openapi = openapi.OpenAPI(self._kinds, self._facts, openapi.Texts(self._texts))
         if path == "/openapi/v3":
             return http.Response(200, self._openapi.index())
         found = self._openapi.version_2() if path == "/openapi/v2" else self._openapi.document(path)

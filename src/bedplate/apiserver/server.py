@@ -73,6 +73,8 @@ class Options:
     history_s: float = 300.0
     kubernetes: str = facts.DEFAULT_VERSION
     etcd: EtcdSettings | None = None
+    texts: pathlib.Path | None = None
+    """Folder with a real server's OpenAPI documents, for the texts of `kubectl explain`."""
 
 
 class ApiServer:
@@ -124,7 +126,7 @@ class ApiServer:
         await bootstrap.ensure(parts, options.kubernetes, port)
         host = "127.0.0.1" if options.bind_address in ("", "0.0.0.0", "::") else options.bind_address
         self.url = f"https://{f'[{host}]' if ':' in host else host}:{port}"
-        found = pages.Pages(parts.kinds, table, state, hub, f"{host}:{port}")
+        found = pages.Pages(parts.kinds, table, state, hub, address=f"{host}:{port}", texts=options.texts)
         self._application = found.pipeline = pipeline.Pipeline(parts, hub, protobuf.Decoder(table), found)
         await server.start_serving()
         self._tasks.append(group.create_task(self._forget(state)))

@@ -7,6 +7,7 @@ in these ways.
 
 from __future__ import annotations
 
+import binascii
 import re
 from typing import Any
 
@@ -100,8 +101,10 @@ def _value(value: Any, node: typegraph.TypeNode, path: str, unknown: list[str]) 
 def _fits(value: Any, node: typegraph.TypeNode) -> bool:
     kind = type(value)
     match node.scalar:
-        case "string" | "bytes":
+        case "string":
             return kind is str
+        case "bytes":
+            return kind is str and _is_base64(value)
         case "time":
             return kind is str and _TIME.match(value) is not None
         case "microtime":
@@ -117,6 +120,14 @@ def _fits(value: Any, node: typegraph.TypeNode) -> bool:
     return True
 
 
+def _is_base64(value: str) -> bool:
+    try:
+        binascii.a2b_base64(value.replace("\n", "").replace("\r", ""), strict_mode=True)
+    except binascii.Error:
+        return False
+    return True
+
+
 def _wrong(value: Any, node: typegraph.TypeNode, path: str) -> _Misfit:
     found = _JSON_KINDS.get(type(value), "value")
     if found == "string" and node.scalar in ("time", "microtime"):
@@ -124,6 +135,8 @@ def _wrong(value: Any, node: typegraph.TypeNode, path: str) -> _Misfit:
         return _Misfit(path, f'parsing time "{value}" as "{layout}": cannot parse "{value}" as "2006"')
     if found == "number" and node.scalar == "integer":
         found = f"number {value}"
+    if found == "string" and node.scalar == "bytes":
+        return _Misfit(path, f"{path}: illegal base64 data")
     wanted = _GO_TYPES.get(node.scalar, "")
     if node.scalar == "integer":
         wanted = node.format or "int64"
