@@ -4,25 +4,32 @@
     python3 tools/setup.py up     that, and kubectl where none is found
     python3 tools/setup.py all    that, Debian packages (as root), and the Kubernetes programs the tests use
 
-A second run finds everything in place and takes well under a second. What cannot be installed (no root, no network, no
-Go) is named in one line and left out; the tests that need it then skip and say so.
+A second run finds everything in place and takes a second or two. What cannot be installed (no root, no network, no Go)
+is named in one line each and left out; the tests that need it then skip and say so. The virtual environment is the one
+thing that nothing works without.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
+BUILD = ROOT / "build"
 REQUIREMENTS = [ROOT / "requirements" / "base.txt", ROOT / "requirements" / "dev.txt"]
-STAMP = VENV / "bedplate-requirements.sha256"
+STAMP = VENV / "bedplate-setup"
+# `make up` tries once to get kubectl; where that failed it does not make every later start wait for the same failure.
+NO_KUBECTL = BUILD / "no-kubectl"
 
 # program that must be on the PATH (or file that must exist) -> Debian package that brings it
 PACKAGES = {
@@ -39,6 +46,8 @@ PACKAGES = {
 }
 KUBERNETES = "kube-apiserver kubectl kube-controller-manager kube-scheduler kubelet kubeadm kube-proxy"
 OTHERS = "etcd etcdctl coredns helm kwok"
+NETWORK_TROUBLE = re.compile(r"name resolution|unreachable|refused|timed out|resolve|dial |broken by", re.IGNORECASE)
+BEAT_S = 10.0
 
 
 def say(text: str) -> None:
@@ -49,17 +58,46 @@ def left_out(what: str, why: str) -> None:
     say(f"left out: {what} ({why})")
 
 
-def run(*command: str | Path) -> bool:
-    """Run a command; on failure show the end of its output."""
-    done = subprocess.run([str(part) for part in command], cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        tail = "\n".join((done.stdout + done.stderr).splitlines()[-15:])
-        say(f"`{' '.join(str(part) for part in command[:6])} …` failed:\n{tail}")
-    return done.returncode == 0
+def reason(output: str) -> str:
+    """The one line of a failed command's output that tells a person most."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()] or ["no output"]
+    telling = [line for line in lines if re.match(r"(bedplate|E|ERROR|error):", line)] or lines[-1:]
+    text = re.sub(r"^(bedplate|ERROR|E|error): *", "", telling[0]).rstrip(":")
+    return f"no network? {text[:160]}" if NETWORK_TROUBLE.search(output) else text[:200]
 
 
-def wanted() -> str:
-    digest = hashlib.sha256(sys.version.encode())
+def run(*command: str | Path, on_line: Callable[[str], None] | None = None, **environ: str) -> tuple[bool, str]:
+    """Run a command, hand each line of its output to `on_line`; whether it succeeded, and all of the output."""
+    process = subprocess.Popen(
+        [str(part) for part in command],
+        cwd=ROOT,
+        env=os.environ | environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+    )
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if on_line is not None:
+            on_line(line.rstrip())
+    return process.wait() == 0, "".join(lines)
+
+
+def place() -> str:
+    """A virtual environment works only with the Python and in the folder it was made for."""
+    return f"{sys.version.split()[0]} {VENV}"
+
+
+def is_usable() -> bool:
+    return PYTHON.exists() and run(PYTHON, "-m", "pip", "--version")[0]
+
+
+def pins() -> str:
+    digest = hashlib.sha256()
     for path in [*REQUIREMENTS, ROOT / "pyproject.toml"]:
         digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -67,25 +105,46 @@ def wanted() -> str:
 
 def make_venv() -> None:
     """Create .venv with the pinned requirements, or leave it when it is what it should be."""
-    if STAMP.exists() and STAMP.read_text() == wanted():
+    stamp = STAMP.read_text().splitlines() if STAMP.exists() else []
+    if stamp == [place(), pins()] and PYTHON.exists():
         return
     started = time.monotonic()
-    if not PYTHON.exists():
+    if (stamp and stamp[0] != place()) or not is_usable():
         say("creating .venv")
-        if not run(sys.executable, "-m", "venv", VENV):
-            sys.exit("setup: python3 needs its venv module (on Debian: apt-get install python3-venv)")
-    say("installing the pinned Python packages (a minute or two the first time)")
-    pip = [PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    files = [part for path in REQUIREMENTS for part in ("-r", path)]
-    if not run(*pip, "--require-hashes", *files):
-        if (VENV / "bin" / "bedplate").exists():
-            left_out("new Python packages", "pip failed; going on with those installed before")
-            return
-        sys.exit("setup: the Python packages could not be installed; is there a network?")
-    if not run(*pip, "--no-deps", "--no-build-isolation", "--editable", "."):
-        sys.exit("setup: bedplate itself could not be installed into .venv")
-    STAMP.write_text(wanted())
+        done, output = run(sys.executable, "-m", "venv", "--clear", VENV)
+        if not done:
+            hint = "on Debian: apt-get install python3-venv" if "ensurepip" in output else reason(output)
+            sys.exit(f"setup: .venv could not be created ({hint})")
+    problem = install_pins()
+    if problem and not stamp:
+        sys.exit(f"setup: the Python packages could not be installed ({problem})")
+    if problem:
+        left_out("newer Python packages", f"going on with those of before: {problem}")
+        return
+    STAMP.write_text(f"{place()}\n{pins()}\n")
     say(f"Python packages ready after {time.monotonic() - started:.0f} s")
+
+
+def install_pins() -> str:
+    """Install what requirements/ pins, and this checkout; what went wrong, or nothing."""
+    total = sum(line.endswith("\\\n") and "==" in line for path in REQUIREMENTS for line in path.open())
+    say(f"installing {total} pinned Python packages (a minute or two the first time)")
+    seen, told = 0, time.monotonic()
+
+    def count(line: str) -> None:
+        nonlocal seen, told
+        seen += line.startswith(("Collecting ", "Requirement already "))
+        if time.monotonic() - told > BEAT_S:
+            told = time.monotonic()
+            say(f"  {seen} of {total} packages" if seen < total else "  unpacking")
+
+    pip = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar=off"]
+    files = [part for path in REQUIREMENTS for part in ("-r", path)]
+    # Every package is pinned in these files, so there is nothing to resolve.
+    done, output = run(*pip, "--require-hashes", "--no-deps", *files, on_line=count)
+    if done:
+        done, output = run(*pip, "--no-deps", "--no-build-isolation", "--editable", ".")
+    return "" if done else reason(output)
 
 
 def install_packages() -> None:
@@ -93,17 +152,20 @@ def install_packages() -> None:
     missing = sorted({package for probe, package in PACKAGES.items() if not is_there(probe)})
     if not missing:
         return
+    names = ", ".join(missing)
     if os.geteuid() != 0:
-        left_out(", ".join(missing), "Debian packages need root; the lab will not run")
+        left_out(names, "Debian packages need root; the lab will not run")
         return
     if shutil.which("apt-get") is None:
-        left_out(", ".join(missing), "no apt-get here: install them with your system's package manager")
+        left_out(names, "no apt-get here: install them with your system's package manager")
         return
     say(f"installing Debian packages: {' '.join(missing)}")
-    os.environ["DEBIAN_FRONTEND"] = "noninteractive"
-    command = ("apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *missing)
-    if not (run(*command) or (run("apt-get", "update", "--quiet") and run(*command))):
-        left_out(", ".join(missing), "apt-get failed")
+    install = ("apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *missing)
+    done, output = run(*install, DEBIAN_FRONTEND="noninteractive")
+    if not done and run("apt-get", "update", "--quiet")[0]:
+        done, output = run(*install, DEBIAN_FRONTEND="noninteractive")
+    if not done:
+        left_out(names, reason(output))
 
 
 def is_there(probe: str) -> bool:
@@ -112,25 +174,51 @@ def is_there(probe: str) -> bool:
     return shutil.which(probe, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") is not None
 
 
-def get_binaries(programs: str, version: str) -> None:
-    # Progress comes on standard error and is for people; the paths on standard output are not wanted here.
-    command = [VENV / "bin" / "bedplate", "binaries", "get", *programs.split(), "--kubernetes", version]
-    if subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False).returncode != 0:
-        left_out(f"Kubernetes {version} programs", "see above; tests that need them will skip")
+def get_binaries(programs: str, version: str) -> bool:
+    """Have `bedplate binaries get` find or build programs, showing its progress."""
+
+    def progress(line: str) -> None:
+        if re.match(r" *\d+\.\d+s  ", line):
+            say(line.strip())
+
+    command = (VENV / "bin" / "bedplate", "binaries", "get", *programs.split(), "--kubernetes", version)
+    done, output = run(*command, on_line=progress, PIP_RETRIES="1")
+    if not done:
+        left_out(f"{programs} {version}", reason(re.sub(r"(?m)^ *\d+\.\d+s  .*\n", "", output)))
+    return done
+
+
+def get_kubectl() -> None:
+    if shutil.which("kubectl") is not None:
+        return
+    if NO_KUBECTL.exists():
+        left_out("kubectl", f"none here, and getting one failed on {NO_KUBECTL.read_text()}; `make setup` tries again")
+    elif not get_binaries("kubectl", "1.35"):
+        NO_KUBECTL.write_text(time.strftime("%Y-%m-%d"))
 
 
 def main(what: str) -> None:
     if sys.version_info < (3, 11):
         sys.exit(f"setup: Python 3.11 or newer is needed, this is {sys.version.split()[0]}")
-    (ROOT / "build").mkdir(exist_ok=True)
-    make_venv()
-    if what == "up" and shutil.which("kubectl") is None:
-        get_binaries("kubectl", "1.35")
-    if what == "all":
-        install_packages()
-        get_binaries(f"{KUBERNETES} {OTHERS}", "1.35")
-        get_binaries(KUBERNETES, "1.34")
+    BUILD.mkdir(exist_ok=True)
+    with (BUILD / "setup.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another setup in this folder")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        make_venv()
+        if what == "up":
+            get_kubectl()
+        if what == "all":
+            NO_KUBECTL.unlink(missing_ok=True)
+            install_packages()
+            get_binaries(f"{KUBERNETES} {OTHERS}", "1.35")
+            get_binaries(KUBERNETES, "1.34")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "all")
+    try:
+        main(sys.argv[1] if len(sys.argv) > 1 else "all")
+    except KeyboardInterrupt:
+        sys.exit("setup: interrupted; the next run goes on from here")
