@@ -1,0 +1,9 @@
+"""Stop the shared servers at the end of the session."""
+
+from __future__ import annotations
+
+from tests import servers
+
+
+def pytest_sessionfinish() -> None:
+    servers.shared.close()
