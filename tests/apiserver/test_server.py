@@ -48,11 +48,9 @@ async def names(session: aiohttp.ClientSession) -> set[str]:
 async def test_data_survives_a_restart(tmp_path: pathlib.Path) -> None:
     options = server.Options(data=tmp_path / "data")
     async with server.ApiServer(options) as first, client(options.data, first.url) as session:
-        async with session.post(CONFIG_MAPS, json=config_map("a")) as reply:
-            made = await reply.json()
+        made = await (await session.post(CONFIG_MAPS, json=config_map("a"))).json()
     async with server.ApiServer(options) as second, client(options.data, second.url) as session:
-        async with session.get(f"{CONFIG_MAPS}/a") as reply:
-            assert await reply.json() == made
+        assert await (await session.get(f"{CONFIG_MAPS}/a")).json() == made
 
 
 async def test_a_watch_is_resumed_after_a_restart(tmp_path: pathlib.Path) -> None:
@@ -235,18 +233,22 @@ async def test_two_servers_share_one_etcd(tmp_path: pathlib.Path) -> None:
         settings = server.EtcdSettings((endpoint,))
         one = server.Options(data=tmp_path / "one", etcd=settings)
         two = server.Options(data=tmp_path / "two", etcd=settings)
-        async with server.ApiServer(one) as first, server.ApiServer(two) as second:
-            async with client(one.data, first.url) as here, client(two.data, second.url) as there:
-                for number in range(20):
-                    name = f"c{number}"
-                    async with here.post(CONFIG_MAPS, json=config_map(name)) as reply:
-                        assert reply.status == 201, await reply.text()
-                    async with there.get(f"{CONFIG_MAPS}/{name}") as reply:
-                        assert reply.status == 200, "a read elsewhere sees what was acknowledged here"
-                async with there.delete(f"{CONFIG_MAPS}/c0") as reply:
-                    assert reply.status == 200
-                assert "c0" not in await names(here)
-                async with here.post(CONFIG_MAPS, json=config_map("c1")) as reply:
-                    assert reply.status == 409
+        async with (
+            server.ApiServer(one) as first,
+            server.ApiServer(two) as second,
+            client(one.data, first.url) as here,
+            client(two.data, second.url) as there,
+        ):
+            for number in range(20):
+                name = f"c{number}"
+                async with here.post(CONFIG_MAPS, json=config_map(name)) as reply:
+                    assert reply.status == 201, await reply.text()
+                async with there.get(f"{CONFIG_MAPS}/{name}") as reply:
+                    assert reply.status == 200, "a read elsewhere sees what was acknowledged here"
+            async with there.delete(f"{CONFIG_MAPS}/c0") as reply:
+                assert reply.status == 200
+            assert "c0" not in await names(here)
+            async with here.post(CONFIG_MAPS, json=config_map("c1")) as reply:
+                assert reply.status == 409
     finally:
         processes.stop()

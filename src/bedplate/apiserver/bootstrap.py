@@ -1,6 +1,6 @@
 """What a cluster holds from its first moment: namespaces, priority classes, default roles, the `kubernetes` service.
 
-In: the shipped facts of a version and the services of a starting server. Out: one commit with every object that is
+In: the shipped facts of a version and the services of a starting server. Out: every object that is
 missing; what users changed or added stays. Runs at each start, before requests are served.
 """
 
@@ -20,6 +20,8 @@ from bedplate.store import interface
 __all__ = ["ensure", "load", "missing"]
 
 FIRST_ADDRESS = "10.96.0.1"
+OBJECTS_PER_COMMIT = 100
+"""etcd takes at most 128 operations at once."""
 
 
 def load(version: str) -> list[dict[str, Any]]:
@@ -48,16 +50,20 @@ def missing(parts: services.Services, wanted: list[dict[str, Any]]) -> list[tupl
 
 
 async def ensure(parts: services.Services, version: str, port: int) -> int:
-    """Create what is missing, in one commit; how many objects that were."""
+    """Create what is missing; how many objects that were."""
     wanted = [*load(version), _kubernetes_service(port)]
     absent = missing(parts, wanted)
-    if absent:
-        # Straight to the store: the rules these objects would be checked by are among them.
-        operations = []
-        for group, resource, obj in absent:
-            key = objects.key_of((group, resource), obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-            operations.append(interface.Put(key, objects.encode_value(obj), 0))
-        await parts.registry.commit(operations)
+    # Straight to the store: the rules these objects would be checked by are among them.
+    operations = []
+    for group, resource, obj in absent:
+        key = objects.key_of((group, resource), obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+        operations.append(interface.Put(key, objects.encode_value(obj), 0))
+    for start in range(0, len(operations), OBJECTS_PER_COMMIT):
+        try:
+            await parts.registry.commit(operations[start : start + OBJECTS_PER_COMMIT])
+        except interface.CompareFailed:
+            # Another server on the same store starts too: create what it has left to do.
+            return await ensure(parts, version, port)
     return len(absent)
 
 

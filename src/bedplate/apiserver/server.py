@@ -116,6 +116,8 @@ class ApiServer:
         store = await self._stack.enter_async_context(self._store())
         state = registry.Registry(store, is_shared=options.etcd is not None)
         group = await self._stack.enter_async_context(asyncio.TaskGroup())
+        # Left in reverse order: connections are closed first, then tasks end, then the store closes.
+        self._stack.callback(lambda: [task.cancel() for task in self._tasks])
         parts = self.services = self._wire(table, state, signer)
         await state.load()
         self._tasks.append(group.create_task(state.run()))
@@ -231,8 +233,6 @@ class ApiServer:
     async def _close(self, server: asyncio.Server) -> None:
         server.close()
         await self._connections.close(_STOP_GRACE_S)
-        for task in self._tasks:
-            task.cancel()
 
     async def _stop(self) -> None:
         for task in self._tasks[1:]:
