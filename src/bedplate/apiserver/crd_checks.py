@@ -133,8 +133,8 @@ def unrecognized_formats(crd: Object) -> list[str]:
 
     def walk(schema: Any) -> None:
         if isinstance(schema, Mapping):
-            name = schema.get("format")
-            is_text = schema.get("type") == "string" and isinstance(name, str) and name
+            name = str(schema.get("format") or "")
+            is_text = schema.get("type") == "string" and name
             if is_text and formats.normalize(name) not in formats.CHECKS:
                 found[name] = None
             for key, sub in schema.items():

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from bedplate.apiserver.cel import ast, types, values
+from bedplate.apiserver.cel import ast, literals, types
 from bedplate.apiserver.cel.lexer import Fault
 from bedplate.apiserver.cel.signatures import Overload
 from bedplate.apiserver.cel.types import Type
 from bedplate.apiserver.cel.unify import Unifier
-from bedplate.apiserver.schema import patterns
 
 __all__ = ["Checked", "check", "render"]
 
@@ -44,6 +43,8 @@ _TYPE_NAMES = {
     "list": types.list_of(types.DYN),
     "map": types.map_of(types.DYN, types.DYN),
     "type": Type("type"),
+    "timestamp": types.TIMESTAMP,
+    "duration": types.DURATION,
     "google.protobuf.Timestamp": types.TIMESTAMP,
     "google.protobuf.Duration": types.DURATION,
     "net.IP": types.IP,
@@ -70,7 +71,8 @@ def check(root: ast.Node, variables: Mapping[str, Type], functions: Mapping[str,
     result = checker.visit(root)
     resolve = checker.unifier.resolve
     resolved = {key: resolve(kind, dyn_for_free=True) for key, kind in checker.types.items()}
-    faults = sorted(dict.fromkeys(checker.faults), key=lambda fault: (fault.line, fault.column))
+    found = checker.faults or literals.check_literals(root, resolved)
+    faults = sorted(dict.fromkeys(found), key=lambda fault: (fault.line, fault.column))
     result = resolve(result, dyn_for_free=True)
     return Checked(root, result, resolved, checker.overloads, checker.names, checker.used, faults)
 
@@ -83,9 +85,15 @@ def render(faults: list[Fault], source: str) -> str:
         text = f"ERROR: <input>:{line}:{column + 1}: {message}"
         if 0 < line <= len(lines):
             shown = lines[line - 1].replace("\t", " ")
-            text += f"\n | {shown}\n | {'.' * column}^"
+            text += f"\n | {shown}\n | {_arrow(shown, column)}"
         texts.append(text)
     return "\n".join(texts)
+
+
+def _arrow(line: str, column: int) -> str:
+    """Dots up to the place and an arrow; wide ones below letters beyond ASCII."""
+    dots = "".join("．" if ord(letter) > 127 else "." for letter in line[:column])
+    return dots + ("＾" if ord(line[column : column + 1] or " ") > 127 else "^")
 
 
 class _Checker:
@@ -198,19 +206,18 @@ class _Checker:
         return types.optional_of(element) if wraps else element
 
     def _join(self, node: ast.Node, joined: Type | None, kind: Type, *, optional: bool) -> Type:
-        """The common type of the elements of a literal; Kubernetes wants them alike."""
+        """The common type of the elements of a literal: dynamic when they differ."""
         kind = self._resolve(kind)
         if optional:
             if kind.is_optional:
                 kind = self._resolve(kind.params[0])
             elif not kind.is_dyn:
                 self._fault(node, f"expected type 'optional_type({kind})' but found '{kind}'")
-        if joined is None or self._resolve(joined).kind == "param":
+        if joined is None or self._resolve(joined).kind in ("param", "error"):
             return kind
         if self.unifier.assign_all([kind], [joined]):
-            return types.DYN if kind.kind == "dyn" else joined
-        self._fault(node, f"expected type '{self._resolve(joined)}' but found '{kind}'")
-        return joined
+            return kind if kind.is_dyn else joined
+        return types.DYN
 
     def _list(self, node: ast.ListNode) -> Type:
         joined: Type | None = None
@@ -237,7 +244,7 @@ class _Checker:
         return self._resolve_call(node, node.name, [], is_method=False)
 
     def _resolve_call(self, node: ast.Call, name: str, target: list[Type], *, is_method: bool) -> Type:
-        args = target + [self._argument(name, arg) for arg in node.args]
+        args = target + [self.visit(arg) for arg in node.args]
         if name in ("_==_", "_!=_", "_&&_", "_||_", "!_", "_?_:_"):
             return self._logic(node, name, args)
         overloads = self._functions.get(name)
@@ -255,19 +262,9 @@ class _Checker:
         if not chosen:
             return self._no_overload(node, name, args, is_method)
         self.overloads[id(node)] = chosen
-        self._check_literals(node, name)
         if all(str(result) == str(results[0]) for result in results):
             return self._kept_list(name, args, results[0])
         return types.DYN
-
-    def _argument(self, name: str, node: ast.Node) -> Type:
-        if name != "format" or not isinstance(node, ast.ListNode):
-            return self.visit(node)
-        # What is formatted may be of any kind, unlike the elements of other lists.
-        for item in node.items:
-            self.visit(item)
-        self.types[id(node)] = types.list_of(types.DYN)
-        return types.list_of(types.DYN)
 
     def _kept_list(self, name: str, args: list[Type], result: Type) -> Type:
         """The sum of two lists keeps what is special about the first (set, map)."""
@@ -275,7 +272,7 @@ class _Checker:
         return left if name == "_+_" and left.kind == "list" and left.list_type else result
 
     def _no_overload(self, node: ast.Node, name: str, args: list[Type], is_method: bool) -> Type:
-        shown = [str(self.unifier.resolve(arg)) for arg in args]
+        shown = [str(self.unifier.resolve(arg, dyn_for_free=True)) for arg in args]
         signature = f"{shown[0]}.({', '.join(shown[1:])})" if is_method else f"({', '.join(shown)})"
         return self._fault(node, f"found no matching overload for '{name}' applied to '{signature}'")
 
@@ -297,22 +294,6 @@ class _Checker:
     def _want_bool(self, node: ast.Node, kind: Type) -> None:
         if not self.unifier.assign_all([kind], [types.BOOL]):
             self._fault(node, f"expected type 'bool' but found '{self._resolve(kind)}'")
-
-    def _check_literals(self, node: ast.Call, name: str) -> None:
-        """Faults in constant patterns, durations and timestamps show when the rule is written, not when it runs."""
-        args = ([node.target] if node.target is not None else []) + node.args
-        last = args[-1] if args else None
-        if not isinstance(last, ast.Literal) or last.kind != "string":
-            return
-        try:
-            if name == "matches":
-                patterns.compile_pattern(last.value)
-            elif name == "duration":
-                values.parse_duration(last.value)
-            elif name == "timestamp":
-                values.parse_timestamp(last.value)
-        except ValueError:
-            self._fault(last, f"invalid {name} argument")
 
     def _comprehension(self, node: ast.Comprehension) -> Type:
         kind = self._resolve(self.visit(node.range))

@@ -125,6 +125,8 @@ def _declare_object(schema: Schema, name: str) -> Type:
             continue
         if escaped is not None:
             fields[escaped] = Field(key, kind)
+            if key in lexer.RESERVED:
+                fields[key] = Field(key, kind)
         if key in required and sub.get("default") is None:
             size += len(key) + kind.min_size + 4
     return Type("object", name, fields=fields, min_size=size)

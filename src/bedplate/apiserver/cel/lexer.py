@@ -43,21 +43,24 @@ class Token(NamedTuple):
     value: Any = None
 
 
+_VALID_ESCAPE = r"""\\(?:[abfnrtv\\?"'`]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2})"""
 _TOKEN = re.compile(
     r"""
     (?P<space>[ \t\r\n\f]+|//[^\n]*)
-  | (?P<string>[bB]?[rR]?(?:\"{3}(?:[^\\]|\\.)*?\"{3}|'{3}(?:[^\\]|\\.)*?'{3})
-              |[rR](?:"[^"\n\r]*"|'[^'\n\r]*')|[bB][rR](?:"[^"\n\r]*"|'[^'\n\r]*')
-              |[bB]?(?:"(?:[^"\\\n\r]|\\.)*"|'(?:[^'\\\n\r]|\\.)*'))
+  | (?P<string>[bB]?[rR](?:\"{3}.*?\"{3}|'{3}.*?'{3}|"[^"\n\r]*"|'[^'\n\r]*')
+              |[bB]?(?:\"{3}(?:[^\\]|ESC)*?\"{3}|'{3}(?:[^\\]|ESC)*?'{3}
+                     |"(?:[^"\\\n\r]|ESC)*"|'(?:[^'\\\n\r]|ESC)*'))
   | (?P<double>\d+\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\.\d+(?:[eE][+-]?\d+)?)
   | (?P<uint>(?:0x[0-9a-fA-F]+|\d+)[uU])
   | (?P<int>0x[0-9a-fA-F]+|\d+)
   | (?P<ident>[A-Za-z_][A-Za-z0-9_]*)
   | (?P<op>==|!=|<=|>=|&&|\|\||[-+*/%<>!?:.,()\[\]{}])
-    """,
+    """.replace("ESC", _VALID_ESCAPE),
     re.VERBOSE | re.DOTALL,
 )
-_SKIPPED = re.compile(r"[&|=].?|[bBrR]*[\"'][^\n]*|.", re.DOTALL)
+_SKIPPED = re.compile(
+    r"""[&|=].?|"(?:[^"\\\n\r]|ESC)*(?:\\.)?|'(?:[^'\\\n\r]|ESC)*(?:\\.)?|.""".replace("ESC", _VALID_ESCAPE), re.DOTALL
+)
 _ESCAPE = re.compile(
     r"\\(?:([abfnrtv\\?\"'`])|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL
 )
@@ -80,7 +83,10 @@ def tokenize(source: str) -> tuple[list[Token], list[Fault]]:
             continue
         kind, text = str(found.lastgroup), found.group()
         if kind != "space":
-            tokens.append(_read(kind, text, line, column))
+            try:
+                tokens.append(_read(kind, text, line, column))
+            except SyntaxFault as error:
+                faults.append(error.fault)
         newlines = text.count("\n")
         if newlines:
             line += newlines

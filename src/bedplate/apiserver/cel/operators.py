@@ -145,8 +145,8 @@ def _basics(registry: Registry) -> None:
     add("dyn", "(A) dyn", lambda value: value)
 
 
-def _no_conversion(target: str) -> CelError:
-    return CelError(f"type conversion error from 'string' to '{target}'")
+def _no_conversion(target: str, source: str = "string") -> CelError:
+    return CelError(f"type conversion error from '{source}' to '{target}'")
 
 
 def _to_int(value: Any) -> int:
@@ -218,7 +218,8 @@ def _to_timestamp(value: Any) -> Timestamp:
 
 def _to_duration(value: Any) -> Duration:
     if type(value) is int:
-        return Duration(value)
+        # There is such an overload, and it always fails.
+        raise _no_conversion("google.protobuf.Duration", "int")
     if type(value) is Duration:
         return value
     try:

@@ -32,6 +32,8 @@ _NAMES = {"in": "@in"}
 _STARTS = (
     "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"
 )
+_OPENING = frozenset("[{(.-!")
+_FOLLOWING = frozenset((*_BINARY, ")", "]", "}", ",", "?", ":", ".", "["))
 _MAX_DEPTH = 250
 _MIN_INT, _MAX_INT, _MAX_UINT = -(2**63), 2**63 - 1, 2**64 - 1
 
@@ -42,7 +44,7 @@ def parse(source: str) -> tuple[ast.Node | None, list[Fault]]:
     try:
         node = _Parser(tokens).whole()
     except SyntaxFault as error:
-        return None, [*faults, error.fault]
+        return None, sorted([*faults, error.fault])
     return (None, faults) if faults else (node, [])
 
 
@@ -55,6 +57,10 @@ class _Parser:
     @property
     def _next(self) -> Token:
         return self._tokens[self._at]
+
+    @property
+    def _after(self) -> Token:
+        return self._tokens[min(self._at + 1, len(self._tokens) - 1)]
 
     def _take(self) -> Token:
         token = self._tokens[self._at]
@@ -71,16 +77,18 @@ class _Parser:
     def _expect(self, text: str) -> Token:
         if self._is(text):
             return self._take()
-        after = self._tokens[min(self._at + 1, len(self._tokens) - 1)]
-        if after.text == text:
+        if self._after.text == text:
             raise self._fault(f"extraneous input '{self._next.text}' expecting '{text}'")
-        raise self._fault(f"missing '{text}' at '{self._next.text}'")
+        if self._next.kind == "end" or self._next.text in _FOLLOWING:
+            raise self._fault(f"missing '{text}' at '{self._next.text}'")
+        raise self._fault(f"mismatched input '{self._next.text}' expecting '{text}'")
 
     def _close(self, text: str) -> None:
         """The end of a list of things."""
-        if self._next.kind == "end":
-            raise self._fault(f"mismatched input '<EOF>' expecting {{'{text}', ','}}")
-        self._expect(text)
+        if not self._is(text):
+            word = "extraneous" if self._after.text == text else "mismatched"
+            raise self._fault(f"{word} input '{self._next.text}' expecting {{'{text}', ','}}")
+        self._take()
 
     def _fault(self, message: str) -> SyntaxFault:
         return SyntaxFault(f"Syntax error: {message}", self._next.line, self._next.column)
@@ -152,6 +160,8 @@ class _Parser:
         optional = self._accept("?") is not None
         name = self._next
         if name.kind != "ident" and not (name.kind == "word" and name.text == "in"):
+            if name.kind == "word":
+                raise self._fault(f"mismatched input '{name.text}' expecting IDENTIFIER")
             raise self._fault(f"no viable alternative at input '.{name.text}'")
         self._take()
         bracket = self._accept("(") if not optional else None
@@ -195,9 +205,9 @@ class _Parser:
         if token.text == "{":
             return self._map(token)
         self._at -= 1
-        if token.kind == "end":
-            raise self._fault(f"mismatched input '<EOF>' expecting {_STARTS}")
-        raise self._fault(f"extraneous input '{token.text}' expecting an expression")
+        # Where one token too many stands before something that can begin an expression, ANTLR says so.
+        is_extra = self._after.kind not in ("op", "end") or self._after.text in _OPENING
+        raise self._fault(f"{'extraneous' if is_extra else 'mismatched'} input '{token.text}' expecting {_STARTS}")
 
     def _identifier(self, token: Token) -> ast.Node:
         bracket = self._accept("(")
@@ -262,9 +272,9 @@ def _receiver_macro(target: ast.Node, name: str, args: list[ast.Node], place: To
     count = len(args)
     variables: tuple[str, ...]
     if count in _ONE_VARIABLE.get(name, ()) or count in _OPTIONAL.get(name, ()):
-        variables = (_variable(args[0]),)
+        variables = (_variable(args[0], name),)
     elif count in _TWO_VARIABLES.get(name, ()):
-        variables = (_variable(args[0], "iteration"), _variable(args[1], "iteration"))
+        variables = (_variable(args[0], name), _variable(args[1], name))
         if variables[0] == variables[1]:
             raise SyntaxFault(f"duplicate variable name: {variables[1]}", args[1].line, args[1].column)
     else:
@@ -277,8 +287,12 @@ def _receiver_macro(target: ast.Node, name: str, args: list[ast.Node], place: To
     return ast.Comprehension(place.line, place.column, macro, target, variables, condition, rest[-1])
 
 
-def _variable(node: ast.Node, what: str = "") -> str:
+def _variable(node: ast.Node, macro: str) -> str:
     if isinstance(node, ast.Ident):
         return node.name
-    text = "argument must be a simple name" if what else "argument is not an identifier"
+    text = "argument must be a simple name"
+    if macro in ("map", "filter"):
+        text = "argument is not an identifier"
+    elif macro in ("optMap", "optFlatMap"):
+        text = f"{macro}() variable name must be a simple identifier"
     raise SyntaxFault(text, node.line, node.column)
