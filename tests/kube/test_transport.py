@@ -18,6 +18,7 @@ from tests.kube.scripted import Answer, Asked, FastClock, ScriptedServer, node, 
 from bedplate.api.resources import NODES, SECRETS
 from bedplate.core import clock, logging
 from bedplate.core import errors as core
+from bedplate.core.metrics import shared
 from bedplate.kube import Client, ClientConfig, errors, transport
 from bedplate.kube.config import AuthConfig, Impersonation, TLSConfig
 from bedplate.kube.metrics import RequestMetrics
@@ -182,8 +183,8 @@ async def test_every_request_carries_who_it_is_and_whom_it_plays() -> None:
 
 async def test_requests_are_counted_under_client_gos_names() -> None:
     registry = CollectorRegistry()
-    metrics = RequestMetrics.for_registry(registry)
-    assert RequestMetrics.for_registry(registry) is metrics
+    metrics = shared(registry, RequestMetrics)
+    assert shared(registry, RequestMetrics) is metrics
     busy = status(429, "TooManyRequests")
     busy.headers["Retry-After"] = "0"
     async with serving([busy, Answer(200, node("a"))]) as server, client_of(server, metrics=metrics) as (client, _):

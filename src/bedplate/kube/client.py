@@ -381,9 +381,13 @@ class Client:
         timeout_s: float | None = None,
     ) -> Response:
         is_secret = self._is_confidential(target)
-        return await self._transport.request(
+        return await self._perform(
             Request(target, query or [], body, content_type, accept, timeout_s, is_secret=is_secret)
         )
+
+    async def _perform(self, request: Request) -> Response:
+        """Every request but a watch passes here: the one place where a kind of client may refuse or change it."""
+        return await self._transport.request(request)
 
     @staticmethod
     def _is_confidential(target: errors.Target) -> bool:

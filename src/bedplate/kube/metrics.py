@@ -1,19 +1,16 @@
 """Request metrics under the names that client-go uses, so that existing dashboards and alerts work.
 
 In: one observation per request. Out: samples in a prometheus registry that the program passes in. Several clients may
-share one `RequestMetrics`; `for_registry` finds the one that a registry already has.
+share one `RequestMetrics`; `core.metrics.shared` finds the one that a registry already has.
 """
 
 from __future__ import annotations
-
-import weakref
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 __all__ = ["RequestMetrics"]
 
 _SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
-_known: weakref.WeakKeyDictionary[CollectorRegistry, RequestMetrics] = weakref.WeakKeyDictionary()
 
 
 class RequestMetrics:
@@ -46,14 +43,6 @@ class RequestMetrics:
             ("code", "verb", "host"),
             registry=registry,
         )
-
-    @classmethod
-    def for_registry(cls, registry: CollectorRegistry) -> RequestMetrics:
-        """The metrics of this registry, made on first use: a registry refuses the same name twice."""
-        found = _known.get(registry)
-        if found is None:
-            found = _known[registry] = cls(registry)
-        return found
 
     def observe(self, code: str, method: str, host: str, seconds: float) -> None:
         """A request ended with `code` (`<error>` when no answer came)."""

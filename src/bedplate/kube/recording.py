@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -24,8 +24,7 @@ from bedplate.kube import errors
 from bedplate.kube.client import Client
 from bedplate.kube.config import ClientConfig
 from bedplate.kube.metrics import RequestMetrics
-from bedplate.kube.options import Query
-from bedplate.kube.transport import Response
+from bedplate.kube.transport import Request, Response
 
 __all__ = ["Mode", "RecordedWrite", "RecordingClient"]
 
@@ -71,30 +70,19 @@ class RecordingClient(Client):
         self.mode = mode
         self.writes: deque[RecordedWrite] = deque(maxlen=KEPT_WRITES)
 
-    async def _send(
-        self,
-        target: errors.Target,
-        *,
-        query: Query | None = None,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        accept: str = "application/json",
-        timeout_s: float | None = None,
-    ) -> Response:
-        send = super()._send
+    async def _perform(self, request: Request) -> Response:
+        target, body = request.target, request.body
         if target.method == "GET" or (target.ref is not None and target.ref.group in _REVIEW_GROUPS):
-            return await send(
-                target, query=query, body=body, content_type=content_type, accept=accept, timeout_s=timeout_s
-            )
+            return await super()._perform(request)
         decoded = msgspec.json.decode(body) if body else None
-        self._record(target, content_type, decoded)
+        self._record(target, request.content_type, decoded)
         if self.mode is Mode.LOCAL:
-            return await self._present(target, decoded, accept)
+            return await self._present(target, decoded, request.accept)
         if target.method == "DELETE":
             # The options of a deletion stand in its body, and the server then ignores the query.
             body = msgspec.json.encode({**(decoded or {}), "dryRun": ["All"]})
-        query = [pair for pair in query or [] if pair[0] != "dryRun"] + [("dryRun", "All")]
-        return await send(target, query=query, body=body, content_type=content_type, accept=accept, timeout_s=timeout_s)
+        query = [pair for pair in request.query if pair[0] != "dryRun"] + [("dryRun", "All")]
+        return await super()._perform(replace(request, query=query, body=body))
 
     def _record(self, target: errors.Target, content_type: str, body: Any) -> None:
         shown = None if self._is_confidential(target) else body
@@ -112,7 +100,7 @@ class RecordingClient(Client):
             return handed_in
         now = errors.Target("GET", target.path, target.ref, target.namespace, target.name)
         try:
-            return await super()._send(now, accept=accept)
+            return await super()._perform(Request(now, accept=accept))
         except errors.NotFound:
             # Server-side apply creates what is not there; every other change of it is an error as it would be.
             if target.method == "PATCH" and isinstance(body, dict) and "apiVersion" in body:

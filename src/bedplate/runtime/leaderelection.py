@@ -28,8 +28,8 @@ from bedplate.core import backoff, clock, errors, logging
 from bedplate.core.metrics import shared
 from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
-from bedplate.kube.options import Query
-from bedplate.kube.transport import Response
+from bedplate.kube.config import ClientConfig
+from bedplate.kube.transport import Request, Response
 
 __all__ = ["Elector", "FencedClient", "LeadershipLost", "Record", "Timing", "identity", "may_take"]
 
@@ -281,22 +281,11 @@ def _time(text: str | None) -> datetime | None:
 class FencedClient(Client):
     """A client whose writes are refused unless the elector leads at that moment. For everything a leader does."""
 
-    def __init__(self, config: Any, elector: Callable[[], None], **options: Any) -> None:
+    def __init__(self, config: ClientConfig, guard: Callable[[], None], **options: Any) -> None:
         super().__init__(config, **options)
-        self._guard = elector
+        self._guard = guard
 
-    async def _send(
-        self,
-        target: kube_errors.Target,
-        *,
-        query: Query | None = None,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        accept: str = "application/json",
-        timeout_s: float | None = None,
-    ) -> Response:
-        if target.method != "GET":
+    async def _perform(self, request: Request) -> Response:
+        if request.target.method != "GET":
             self._guard()
-        return await super()._send(
-            target, query=query, body=body, content_type=content_type, accept=accept, timeout_s=timeout_s
-        )
+        return await super()._perform(request)
