@@ -69,6 +69,8 @@ def test_overflow_is_an_error_in_both_directions() -> None:
 def test_integer_division_and_remainder_go_towards_zero_for_large_numbers_too() -> None:
     assert run("a / b", a=-(2**62) - 1, b=2) == -(2**61)
     assert run("a % b", a=-(2**62) - 1, b=2) == -1
+    assert run("a % b", a=2**63 - 1, b=7) == 0
+    assert run("a % b", a=-7, b=4) == -3
 
 
 def test_macros_may_be_nested_and_shadow_outer_variables() -> None:

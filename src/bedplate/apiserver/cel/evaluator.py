@@ -276,8 +276,11 @@ def _and(left: Closure, right: Closure) -> Closure:
             if not as_bool(left(slots)):
                 return False
         except FAILURES:
-            if right(slots) is False:
-                return False
+            try:
+                if right(slots) is False:
+                    return False
+            except FAILURES:
+                pass
             raise
         return as_bool(right(slots))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from bedplate.apiserver import formats
 from bedplate.apiserver.cel.signatures import Registry
-from bedplate.apiserver.cel.values import NONE, CelError, Cidr, Optional, Quantity, Semver, Url
+from bedplate.apiserver.cel.values import NO_OVERLOAD, NONE, CelError, Cidr, Optional, Quantity, Semver, Url
 from bedplate.apiserver.schema import gotext
 
 __all__ = ["install"]
@@ -173,7 +173,13 @@ def _network(text: str) -> Cidr:
 
 
 def _contains_ip(net: Cidr, value: Address | str) -> bool:
-    return (_address(value) if isinstance(value, str) else value) in net.network
+    if not isinstance(value, str):
+        return value in net.network
+    try:
+        return _address(value) in net.network
+    except CelError:
+        # A text that is no address is to the server an argument of the wrong kind.
+        raise CelError(NO_OVERLOAD) from None
 
 
 def _contains_cidr(net: Cidr, value: Cidr | str) -> bool:

@@ -59,7 +59,8 @@ def _divide(left: int, right: int) -> int:
 def _modulo(left: int, right: int) -> int:
     if right == 0:
         raise CelError("modulus by zero")
-    return int(math.fmod(left, right)) if abs(left) < 2**52 else left - right * int(left / right)
+    rest = abs(left) % abs(right)
+    return -rest if left < 0 else rest
 
 
 def _divide_double(left: float, right: float) -> float:

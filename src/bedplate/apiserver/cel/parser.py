@@ -159,8 +159,8 @@ class _Parser:
     def _after_dot(self, node: ast.Node, mark: Token) -> ast.Node:
         optional = self._accept("?") is not None
         name = self._next
-        if name.kind != "ident" and not (name.kind == "word" and name.text == "in"):
-            if name.kind == "word":
+        if name.kind != "ident":
+            if name.kind == "word" and name.text != "in":
                 raise self._fault(f"mismatched input '{name.text}' expecting IDENTIFIER")
             raise self._fault(f"no viable alternative at input '.{name.text}'")
         self._take()

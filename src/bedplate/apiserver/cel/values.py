@@ -243,6 +243,8 @@ class Semver:
         text = text.removeprefix("v")
         cut = min((at for at in (text.find("-"), text.find("+")) if at >= 0), default=len(text))
         parts = [part.lstrip("0") or "0" if part.isdigit() else part for part in text[:cut].split(".")]
+        if len(parts) < 3 and text[cut:]:
+            raise ValueError("short version cannot contain PreRelease/Build meta data")
         return ".".join(parts + ["0"] * (3 - len(parts))) + text[cut:]
 
     @property
@@ -259,10 +261,10 @@ def _semver_fault(text: str) -> str:
         return "Version string empty"
     if text.count(".") < 2:
         return "No Major.Minor.Patch elements found"
-    for part in text.split(".", 2):
+    for name, part in zip(("major", "minor", "patch"), text.split(".", 2), strict=True):
         body = re.split(r"[-+]", part, maxsplit=1)[0]
         if not body.isdigit():
-            return f"Invalid character(s) found in number {gotext.quote(body)}"
+            return f"Invalid character(s) found in {name} number {gotext.quote(body)}"
     return f"Invalid version {gotext.quote(text)}"
 
 
