@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bedplate.apiserver import cells, facts, kinds, objects, status, tables
+from bedplate.apiserver import cell_values, cells, facts, kinds, objects, status, tables
 from bedplate.core.clock import ManualClock
 
 NOW = datetime(2026, 1, 2, 0, 0, 0, tzinfo=UTC)
@@ -23,7 +23,7 @@ NOW = datetime(2026, 1, 2, 0, 0, 0, tzinfo=UTC)
     ],
 )  # fmt: skip
 def test_ages_in_short_words(seconds: int, expected: str) -> None:
-    assert cells.duration(seconds) == expected
+    assert cell_values.duration(seconds) == expected
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_every_kind_has_as_many_cells_as_columns() -> None:
     obj = {"apiVersion": "v1", "kind": "X", "metadata": {"name": "n", "creationTimestamp": "2026-01-01T23:59:00Z"}}
     for resource in facts.load("1.35").resources():
         if "list" in resource.verbs:
-            found = cells.cells(resource, obj, len(resource.columns), NOW)
+            found = cells.cells(resource, obj, NOW)
             assert len(found) == len(resource.columns), resource.resource
             assert "n" in found, resource.resource
 
@@ -81,7 +81,7 @@ def test_a_pod_in_trouble() -> None:
             ],
         },
     }
-    found = cells.cells(built_in("pods"), pod, 9, NOW)
+    found = cells.cells(built_in("pods"), pod, NOW)
     assert found[:7] == ["p", "1/2", "CrashLoopBackOff", "3 (2m ago)", "60s", "10.0.0.1", "n1"]
 
 

@@ -199,8 +199,7 @@ class Connection(asyncio.Protocol):
         self._waiting.clear()
         if self._sink is not None:
             self._sink.closed()
-        if self._task is not None:
-            self._task.cancel()
+        # An answer in work is finished though nobody waits: a write may be half way into the store.
 
     def data_received(self, data: bytes) -> None:
         try:

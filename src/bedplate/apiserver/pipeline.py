@@ -40,6 +40,7 @@ log = logging.get_logger("apiserver.pipeline")
 GZIP_FROM_BYTES = 128 * 1024
 _GZIP_LEVEL = 1
 _ZIPPED_KEPT = 8
+_ZIPPED_BYTES = 8 * 1024 * 1024
 _ALLOWED_KEPT = 10_000
 _TOO_LARGE = f"Request entity too large: limit is {http.MAX_BODY_BYTES}"
 _ONE_NAME = re.compile(r"metadata\.name==?([^,=!]+)\Z")
@@ -378,12 +379,13 @@ class Pipeline:
         known = self._zipped.get(id(answer.body))
         if known is None:
             zipped = await asyncio.to_thread(gzip.compress, answer.body, _GZIP_LEVEL)
+            if len(answer.body) > _ZIPPED_BYTES:
+                return _zipped_response(answer, zipped)
             # Holding the body keeps its id from being used again.
             known = self._zipped[id(answer.body)] = (answer.body, zipped)
             if len(self._zipped) > _ZIPPED_KEPT:
                 self._zipped.popitem(last=False)
-        headers = (*answer.headers, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
-        return http.Response(answer.code, known[1], answer.content_type, headers)
+        return _zipped_response(answer, known[1])
 
     def _failure(self, err: status.StatusError, incoming: http.Request) -> http.Response:
         wish = codec.wanted(incoming.header(b"accept")) or codec.Wanted()
@@ -394,6 +396,11 @@ class Pipeline:
         log.exception("request.failed", method=incoming.method, path=incoming.path)
         text = f"Internal error occurred: {type(err).__name__}: {err}"
         return self._failure(status.StatusError(500, "InternalError", text), incoming)
+
+
+def _zipped_response(answer: http.Response, zipped: bytes) -> http.Response:
+    headers = (*answer.headers, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
+    return http.Response(answer.code, zipped, answer.content_type, headers)
 
 
 def _quoted(text: str) -> str:

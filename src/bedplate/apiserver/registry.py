@@ -45,11 +45,11 @@ class Event:
 
 
 class KeptList(NamedTuple):
-    """A list answer kept for the next reader: the kind's last change and the revision it is for."""
+    """A list answer kept for the next reader: the kind's last change, the revision it is for, where its items begin."""
 
     changed: int
     revision: int
-    items: bytes
+    items_at: int
     answer: bytes
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from bedplate.apiserver import cells, kinds, objects, planted, status, views
+from bedplate.apiserver import cell_values, cells, kinds, objects, planted, status, views
 from bedplate.core import clock as clocks
 
 __all__ = ["TableView", "json_path"]
@@ -49,9 +49,8 @@ class TableView(views.PlainView):
     def items(self, found: Iterable[objects.Stored]) -> bytes:
         return b",".join([objects.encode(self._row(stored.decode())) for stored in found])
 
-    def listed(self, items: bytes, metadata: dict[str, Any]) -> bytes:
-        head = objects.encode(self._head(metadata, True))
-        return head[:-1] + b',"rows":[' + items + b"]}"
+    def head(self, metadata: dict[str, Any]) -> bytes:
+        return objects.encode(self._head(metadata, True))[:-1] + b',"rows":['
 
     def bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
         metadata: dict[str, Any] = {"resourceVersion": str(revision), "creationTimestamp": None}
@@ -93,7 +92,7 @@ class TableView(views.PlainView):
     def _cells(self, obj: objects.Object) -> list[Any]:
         now = self._clock.now()
         if not self.resource.is_custom:
-            return cells.cells(self._storage, obj, len(self._columns), now)
+            return cells.cells(self._storage, obj, now)
         return [obj["metadata"]["name"], *(_custom_cell(column, obj, now) for column in self._columns[1:])]
 
 
@@ -112,7 +111,7 @@ def _custom_cell(column: kinds.Column, obj: objects.Object, now: Any) -> Any:
         return None
     match column.type:
         case "date":
-            return cells.age(value, now)
+            return cell_values.age(value, now)
         case "integer" if isinstance(value, (int, float)) and not isinstance(value, bool):
             return int(value)
         case "number" if isinstance(value, (int, float)) and not isinstance(value, bool):

@@ -13,15 +13,12 @@ from typing import Any
 
 from bedplate.apiserver import hooks, kinds, objects, planted
 
-__all__ = ["ConvertedView", "PartialView", "PlainView", "ShapedView", "View", "list_head"]
+__all__ = ["ConvertedView", "PartialView", "PlainView", "ShapedView", "View"]
 
 Stored = objects.Stored
 
 
-def list_head(kind: str, api_version: str, metadata: dict[str, Any]) -> bytes:
-    """The beginning of a list's JSON, up to and with the opening of `items`."""
-    head = objects.encode({"kind": kind, "apiVersion": api_version, "metadata": metadata})
-    return head[:-1] + b',"items":['
+LIST_END = b"]}"
 
 
 class PlainView:
@@ -49,8 +46,10 @@ class PlainView:
         item = self.item
         return b",".join([item(stored.body) for stored in found])
 
-    def listed(self, items: bytes, metadata: dict[str, Any]) -> bytes:
-        return list_head(self.list_kind, self.list_api_version, metadata) + items + b"]}"
+    def head(self, metadata: dict[str, Any]) -> bytes:
+        """The beginning of a list, up to its first item; `LIST_END` ends it."""
+        head = objects.encode({"kind": self.list_kind, "apiVersion": self.list_api_version, "metadata": metadata})
+        return head[:-1] + b',"items":['
 
     def bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
         metadata: dict[str, Any] = {"resourceVersion": str(revision), "creationTimestamp": None}

@@ -143,6 +143,7 @@ async def apply(target: Target, config: Object, *, force: bool) -> write.Outcome
     if target.stored() is None and not target.subresource:
         if metadata.get("uid") or metadata.get("resourceVersion"):
             raise status.not_found(target.resource, target.name)
+        write.require_create(target)
         new = merged(None)
         new["metadata"]["name"] = target.name
         owners = new["metadata"].get("managedFields")

@@ -25,6 +25,7 @@ Stored = objects.Stored
 FUTURE_WAIT_S = 3.0
 _CACHED_ITEMS = 20
 _CACHED_LISTS = 8
+_CACHED_BYTES = 8 * 1024 * 1024
 
 
 class Selection(NamedTuple):
@@ -246,19 +247,19 @@ def _whole_list(
 ) -> bytes:
     """A list of everything. Its items are kept until the kind changes, the whole answer until anything does."""
     key = (namespace, view.key)
-    metadata = {"resourceVersion": str(revision)}
     kept = collection.list_cache.get(key) if view.is_cacheable else None
-    if kept is not None and kept.changed == collection.revision:
-        if kept.revision != revision:
-            kept = kept._replace(revision=revision, answer=view.listed(kept.items, metadata))
-            collection.list_cache[key] = kept
+    if kept is not None and kept.changed == collection.revision and kept.revision == revision:
         return kept.answer
-    items = view.items([collection.items[item] for item in collection.keys[span[0] : span[1]]])
-    answer = view.listed(items, metadata)
-    if view.is_cacheable and span[1] - span[0] > _CACHED_ITEMS:
+    head = view.head({"resourceVersion": str(revision)})
+    if kept is not None and kept.changed == collection.revision:
+        answer = head + kept.answer[kept.items_at :]
+    else:
+        items = view.items([collection.items[item] for item in collection.keys[span[0] : span[1]]])
+        answer = head + items + views.LIST_END
+    if view.is_cacheable and span[1] - span[0] > _CACHED_ITEMS and len(answer) < _CACHED_BYTES:
         if len(collection.list_cache) >= _CACHED_LISTS:
             collection.list_cache.clear()
-        collection.list_cache[key] = registry.KeptList(collection.revision, revision, items, answer)
+        collection.list_cache[key] = registry.KeptList(collection.revision, revision, len(head), answer)
     return answer
 
 
@@ -292,7 +293,7 @@ def _answer(view: views.View, found: list[Stored], revision: int, remaining: int
         metadata["continue"] = _encode_token(revision, found[-1].item)
         if remaining:
             metadata["remainingItemCount"] = remaining
-    return view.listed(view.items(found), metadata)
+    return view.head(metadata) + view.items(found) + views.LIST_END
 
 
 def _too_old(plan: _Plan) -> status.StatusError:

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from bedplate.apiserver import cells, kinds, objects, planted, status
+from bedplate.apiserver import cell_values, kinds, objects, planted, status
 from bedplate.apiserver.verbs import request, write
 
 __all__ = ["get", "update"]
@@ -41,8 +41,7 @@ def to_scale(resource: kinds.Resource, obj: Object) -> Object:
     if isinstance(selector, str):
         state["selector"] = selector
     elif isinstance(selector, dict):
-        is_plain = not ({"matchLabels", "matchExpressions"} & selector.keys())
-        state["selector"] = cells.selector_text({"matchLabels": selector} if is_plain else selector)
+        state["selector"] = cell_values.selector_text(selector)
     replicas = _at(obj, wanted)
     return {
         "kind": "Scale",

@@ -194,18 +194,32 @@ def _roll_back(write: hooks.Write) -> None:
 async def replace(target: Target, obj: Object) -> Outcome:
     """PUT of an object or its status."""
     metadata = obj["metadata"]
-    if (name := metadata.get("name") or target.name) != target.name:
+    name = metadata.get("name")
+    if not name:
+        raise status.bad_request("the name of the object (based on URL) was undeterminable: name must be provided")
+    if name != target.name:
         raise status.bad_request(f"the name of the object ({name}) does not match the name on the URL ({target.name})")
     if target.resource.namespaced and metadata.get("namespace") not in (None, "", target.namespace):
         raise status.bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
         )
-    if target.stored() is None and target.behaviour.create_on_update and not target.subresource:
-        metadata["name"] = target.name
-        if not metadata.get("resourceVersion") and not metadata.get("uid"):
-            return await create_outcome(target, obj)
     is_conditional = bool(metadata.get("resourceVersion"))
+    is_absent = target.stored() is None and not target.subresource
+    if is_absent and target.behaviour.create_on_update and not is_conditional and not metadata.get("uid"):
+        require_create(target)
+        return await create_outcome(target, obj)
     return await rewrite(target, lambda _old: obj, is_conditional=is_conditional)
+
+
+def require_create(target: Target) -> None:
+    """Who creates by another verb needs the right to create all the same."""
+    resource = target.resource
+    wish = hooks.Attributes(
+        "create", resource.group, resource.version, resource.resource, "", target.namespace, target.name
+    )
+    verdict = target.services.authorizer.authorize(target.user, wish)
+    if not verdict.allowed:
+        raise status.not_allowed(target.user.name, wish, verdict.reason)
 
 
 async def rewrite(
