@@ -157,6 +157,8 @@ REPLACED = [
     (re.compile(r"(?<![\w.-])(\d+[dhms])+(?![\w.-])"), "AGE"),
     (re.compile(r"<invalid>"), "AGE"),
     (re.compile(r"(resourceVersion\"?: )\"?\d+\"?"), r"\1VERSION"),
+    (re.compile(r"(Resource Version: +)\d+"), r"\1VERSION"),
+    (re.compile(r"^[IWE]\d{4} .*\n", re.MULTILINE), ""),  # the program's own log lines
     (re.compile(r"https://127\.0\.0\.1:\d+"), "SERVER"),
     (re.compile(r"\b10\.\d+\.\d+\.\d+\b"), "ADDRESS"),
     (re.compile(r"\b3[0-2]\d{3}\b"), "NODEPORT"),

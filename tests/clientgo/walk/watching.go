@@ -111,6 +111,8 @@ func leaderElection(ctx context.Context, w *world) error {
 		}()
 	}
 	first := <-started
+	// Between two renewals: a renewal cut off in flight may still be stored, and its lease then has to run out.
+	time.Sleep(100 * time.Millisecond)
 	cancels[first]()
 	second := <-started
 	if first == second {
