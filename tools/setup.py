@@ -63,7 +63,9 @@ def reason(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()] or ["no output"]
     telling = [line for line in lines if re.match(r"(bedplate|E|ERROR|error):", line)] or lines[-1:]
     text = re.sub(r"^(bedplate|ERROR|E|error): *", "", telling[0]).rstrip(":")
-    return f"no network? {text[:160]}" if NETWORK_TROUBLE.search(output) else text[:200]
+    if NETWORK_TROUBLE.search(output):
+        return "no network? " + re.split(r": | \(from ", text)[0]
+    return text[:200]
 
 
 def run(*command: str | Path, on_line: Callable[[str], None] | None = None, **environ: str) -> tuple[bool, str]:

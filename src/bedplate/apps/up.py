@@ -7,12 +7,16 @@ lines) until Ctrl-C, which stops all of it. The data stays, and the next start t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import shlex
+import shutil
 import socket
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TextIO
 
 import click
 
@@ -20,9 +24,6 @@ from bedplate.apps import fleet as fleets
 from bedplate.apps import stopping
 from bedplate.cli import display
 from bedplate.core import errors, logging
-
-if TYPE_CHECKING:
-    from rich.panel import Panel
 
 __all__ = ["up"]
 
@@ -57,14 +58,24 @@ class Options:
     help="API server port; 0 takes the last one used, or a free one.",
 )
 @click.option("--plain", "is_plain", is_flag=True, help="No live display: one line when something changed.")
-def up(data: Path, nodes: int, port: int, is_plain: bool) -> None:
+@click.pass_context
+def up(ctx: click.Context, data: Path, nodes: int, port: int, is_plain: bool) -> None:
     """Run an embedded API server with simulated nodes on this machine."""
-    if not is_plain and display.is_terminal() and logging.verbosity() == 0:
-        # The live view and log lines would write over each other.
-        log_file = data / "up.log"
+    options = Options(data, nodes, port, is_plain or not display.is_terminal())
+    with contextlib.ExitStack() as files:
+        if logging.verbosity() == 0:
+            # Log lines would write over the live view, and drown the few lines of the plain one.
+            format_ = ctx.find_root().params.get("log_format", "text")
+            logging.configure(logging.LogOptions(format=format_), files.enter_context(_log_file(data)))
+        stopping.run_until_stopped(_run(options))
+
+
+def _log_file(data: Path) -> TextIO:
+    try:
         data.mkdir(parents=True, exist_ok=True)
-        logging.configure(logging.LogOptions(), log_file.open("a", encoding="utf-8"))
-    stopping.run_until_stopped(_run(Options(data, nodes, port, is_plain or not display.is_terminal())))
+        return (data / "up.log").open("a", encoding="utf-8")
+    except OSError as err:
+        raise errors.Invalid(f"cannot use {data} as the data folder", hint="choose another with --data") from err
 
 
 async def _run(options: Options) -> None:
@@ -75,9 +86,13 @@ async def _run(options: Options) -> None:
     settings = server.Options(data=options.data / "apiserver", port=_port(options), kubeconfig_out=kubeconfig)
     async with server.ApiServer(settings) as running:
         (options.data / "port").write_text(running.url.rsplit(":", 1)[1])
-        click.echo(f"API server ready after {time.monotonic() - started:.1f} s at {running.url}")
-        click.echo(f"\n  export KUBECONFIG={kubeconfig}\n")
-        await _simulate(options, kubeconfig, started)
+        said = [f"API server ready after {time.monotonic() - started:.1f} s at {running.url}"]
+        said += ["", f"  export KUBECONFIG={shlex.quote(str(kubeconfig))}", ""]
+        click.echo("\n".join(said))
+        try:
+            await _simulate(options, kubeconfig, started, said)
+        finally:
+            click.echo(f"stopped; the data is kept in {options.data}")
 
 
 def _port(options: Options) -> int:
@@ -95,7 +110,8 @@ def _port(options: Options) -> int:
     return last
 
 
-async def _simulate(options: Options, kubeconfig: Path, started: float) -> None:
+async def _simulate(options: Options, kubeconfig: Path, started: float, said: list[str]) -> None:
+    from bedplate.cli import clusterview
     from bedplate.kube import Client, config
 
     settings = config.load(kubeconfig, environ=os.environ).with_rate(-1, 0).with_user_agent("bedplate-sim")
@@ -105,71 +121,33 @@ async def _simulate(options: Options, kubeconfig: Path, started: float) -> None:
             tasks.create_task(fleet.manager.run())
             await fleet.kubelets.registered.wait()
             await _seen(fleet, options.nodes)
-            click.echo(
-                f"{options.nodes} simulated nodes ready after {time.monotonic() - started:.1f} s; Ctrl-C stops all"
-            )
-            click.echo("try: kubectl get nodes" + ("" if _has_kubectl() else "   (here: bedplate kubectl get nodes)"))
-            await (_plain_view(fleet) if options.is_plain else _live_view(fleet, kubeconfig, started))
+            more = [f"{options.nodes} simulated nodes ready after {time.monotonic() - started:.1f} s; Ctrl-C stops all"]
+            more.append(_next_step())
+            click.echo("\n".join(more))
+
+            def look() -> clusterview.Picture:
+                return clusterview.Picture(tuple(fleet.nodes), tuple(fleet.pods))
+
+            if options.is_plain:
+                await clusterview.follow_plain(look)
+            else:
+                await clusterview.follow_live(look, [*said, *more], started)
 
 
-def _has_kubectl() -> bool:
-    import shutil
+def _next_step() -> str:
+    from bedplate.lab import binaries
 
-    return shutil.which("kubectl") is not None
+    if shutil.which("kubectl") is not None:
+        return "try: kubectl get nodes"
+    program = os.path.relpath(shutil.which(sys.argv[0]) or "bedplate")
+    if binaries.cached("kubectl") is not None:
+        return f"try: {program} kubectl get nodes"
+    return f"there is no kubectl here yet; to build one: {program} binaries get kubectl"
 
 
 async def _seen(fleet: fleets.Fleet, count: int) -> None:
     deadline = time.monotonic() + 60
     while sum(node.is_ready for node in fleet.nodes if node.metadata.name in fleet.kubelets.machines) < count:
         if time.monotonic() > deadline:
-            raise errors.Unavailable("the simulated nodes did not become ready", hint="see the log, or run with -v 4")
+            raise errors.Unavailable("the simulated nodes did not become ready", hint="see up.log in the data folder")
         await asyncio.sleep(0.05)
-
-
-def _counts(fleet: fleets.Fleet) -> tuple[int, int, int, int]:
-    ready = sum(node.is_ready for node in fleet.nodes)
-    running = sum(pod.status.phase == "Running" for pod in fleet.pods)
-    return ready, len(fleet.nodes), running, len(fleet.pods)
-
-
-async def _plain_view(fleet: fleets.Fleet) -> None:
-    last = None
-    while True:
-        counts = _counts(fleet)
-        if counts != last:
-            click.echo(f"nodes {counts[0]}/{counts[1]} ready   pods {counts[2]}/{counts[3]} running")
-            last = counts
-        await asyncio.sleep(1)
-
-
-async def _live_view(fleet: fleets.Fleet, kubeconfig: Path, started: float) -> None:
-    from rich.live import Live
-
-    with Live(auto_refresh=False, transient=False) as live:
-        while True:
-            live.update(_panel(fleet, kubeconfig, started), refresh=True)
-            await asyncio.sleep(0.5)
-
-
-def _panel(fleet: fleets.Fleet, kubeconfig: Path, started: float) -> Panel:
-    from rich.panel import Panel
-    from rich.table import Table
-
-    ready, nodes, running, pods = _counts(fleet)
-    grid = Table.grid(padding=(0, 3))
-    grid.add_row("nodes", f"{ready} of {nodes} ready", "pods", f"{running} of {pods} running")
-    grid.add_row("up for", display.age(time.monotonic() - started), "kubeconfig", str(kubeconfig))
-    recent = Table("node", "ready", "taints", "pods", box=None, padding=(0, 2, 0, 0))
-    per_node: dict[str, int] = {}
-    for pod in fleet.pods:
-        per_node[pod.spec.node_name] = per_node.get(pod.spec.node_name, 0) + 1
-    shown = sorted(
-        fleet.nodes, key=lambda node: (node.is_ready, -per_node.get(node.metadata.name, 0), node.metadata.name)
-    )
-    for node in shown[:12]:
-        state = "[green]yes[/]" if node.is_ready else "[red]no[/]"
-        recent.add_row(node.metadata.name, state, str(len(node.spec.taints)), str(per_node.get(node.metadata.name, 0)))
-    outer = Table.grid(padding=(1, 0))
-    outer.add_row(grid)
-    outer.add_row(recent)
-    return Panel(outer, title="bedplate up", subtitle="Ctrl-C stops all", expand=False)

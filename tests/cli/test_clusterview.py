@@ -1,0 +1,84 @@
+"""The view of `bedplate up`: what it shows first, how it fits, and that it goes without a trace."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import time
+
+import pytest
+from rich.console import Console
+
+from bedplate.api import core, meta
+from bedplate.cli import clusterview
+
+
+def node(name: str, ready: str = "True") -> core.Node:
+    conditions = (meta.Condition(type="Ready", status=ready),)
+    return core.Node(metadata=meta.ObjectMeta(name=name), status=core.NodeStatus(conditions=conditions))
+
+
+def pod(on: str, phase: str = "Running") -> core.Pod:
+    return core.Pod(spec=core.PodSpec(node_name=on), status=core.PodStatus(phase=phase))
+
+
+def drawn(picture: clusterview.Picture, rows: int = 12) -> str:
+    console = Console(file=io.StringIO(), width=100)
+    console.print(clusterview.panel(picture, 65, rows))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_nodes_that_are_not_ready_come_first_then_the_busiest() -> None:
+    nodes = (node("a"), node("b"), node("c", "False"), node("d"))
+    pods = (pod("d"), pod("b"), pod("d"))
+    chosen = clusterview.choose(clusterview.Picture(nodes, pods), 3)
+    assert [(each.metadata.name, count) for each, count in chosen] == [("c", 0), ("d", 2), ("b", 1)]
+
+
+def test_the_panel_counts_and_says_how_many_nodes_it_leaves_out() -> None:
+    text = drawn(clusterview.Picture((node("a"), node("b", "Unknown")), (pod("a"), pod("", "Pending"))), rows=1)
+    assert "1 of 2 ready" in text
+    assert "1 of 2 running" in text
+    assert "65s" in text
+    assert "and 1 more nodes" in text
+
+
+def test_an_empty_cluster_can_be_drawn() -> None:
+    assert "0 of 0 ready" in drawn(clusterview.Picture((), ()), rows=0)
+
+
+async def test_plain_lines_are_printed_when_something_changed_only(capsys: pytest.CaptureFixture[str]) -> None:
+    looks = 0
+
+    def look() -> clusterview.Picture:
+        nonlocal looks
+        looks += 1
+        return clusterview.Picture((node("a"),) if looks > 2 else (), ())
+
+    task = asyncio.create_task(clusterview.follow_plain(look))
+    while looks < 4 and not task.done():
+        await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert capsys.readouterr().out.splitlines() == [
+        "nodes 0 of 0 ready   pods 0 of 0 running",
+        "nodes 1 of 1 ready   pods 0 of 0 running",
+    ]
+
+
+async def test_the_live_view_ends_when_cancelled(capsys: pytest.CaptureFixture[str]) -> None:
+    seen = asyncio.Event()
+
+    def look() -> clusterview.Picture:
+        seen.set()
+        return clusterview.Picture((), ())
+
+    task = asyncio.create_task(clusterview.follow_live(look, ["above"], time.monotonic()))
+    await seen.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    # Standard output is no terminal here: nothing that moves a cursor may reach it.
+    assert "\x1b" not in capsys.readouterr().out
