@@ -51,3 +51,20 @@ def test_a_bug_is_logged_with_its_traceback() -> None:
     except ZeroDivisionError:
         logging.get_logger("test").exception("controller.bug")
     assert "ZeroDivisionError" in out.getvalue()
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_traceback_shows_no_values_of_variables(form: str) -> None:
+    """A bug in code that holds a token must not carry the token into the log."""
+    out = io.StringIO()
+    logging.configure(logging.LogOptions(format=form), out)
+
+    def fail(token: str) -> None:
+        raise ZeroDivisionError
+
+    try:
+        fail("".join(("hunter", "2")))
+    except ZeroDivisionError:
+        logging.get_logger("test").exception("controller.bug")
+    assert "fail" in out.getvalue()
+    assert "hunter2" not in out.getvalue()

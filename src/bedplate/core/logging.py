@@ -17,6 +17,8 @@ import structlog
 __all__ = ["LogOptions", "Logger", "configure", "get_logger", "verbosity"]
 
 _state = {"verbosity": 0}
+# Tracebacks without the values of variables, which structlog would add: they hold tokens and keys.
+_TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +96,13 @@ def configure(options: LogOptions, stream: TextIO | None = None) -> None:
         structlog.processors.StackInfoRenderer(),
     ]
     if options.format == "json":
-        tail: list[Any] = [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(default=str)]
+        tail: list[Any] = [_TRACEBACKS, structlog.processors.JSONRenderer(default=str)]
     else:
         colors = options.color if options.color is not None else out.isatty()
-        tail = [structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=28)]
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=colors, pad_event_to=28, exception_formatter=structlog.dev.plain_traceback
+        )
+        tail = [renderer]
     structlog.configure(
         processors=[*shared, *tail],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
