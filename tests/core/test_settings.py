@@ -50,11 +50,31 @@ def test_every_problem_of_every_layer_is_reported_together(tmp_path: Path) -> No
     with pytest.raises(errors.Invalid) as caught:
         settings.load(Program, file=file, environ={"BEDPLATE_WORKERS": "many"}, flags={"nam": "x"})
     text = str(caught.value)
-    assert len(caught.value.problems) == 4
+    assert len(caught.value.problems) == 5
+    assert "name: is required" in text
     assert "did you mean workers?" in text
     assert "'soon' is not a duration" in text
     assert "environment BEDPLATE_WORKERS: workers" in text
     assert "flag --nam: no such setting (did you mean name?)" in text
+
+
+def test_a_value_that_was_refused_is_not_also_called_missing() -> None:
+    class Counted(msgspec.Struct, frozen=True):
+        count: int
+        lease: Lease = Lease()
+
+    with pytest.raises(errors.Invalid) as caught:
+        settings.load(Counted, environ={"BEDPLATE_COUNT": "many"}, flags={"lease.renew": "20s"})
+    assert len(caught.value.problems) == 2
+    assert "lease: renew must be shorter" in str(caught.value)
+
+
+def test_defaults_that_a_program_gives_a_nested_part_are_kept() -> None:
+    class Patient(msgspec.Struct, frozen=True):
+        lease: Lease = Lease(60.0, 40.0)
+
+    assert settings.load(Patient).value == Patient()
+    assert settings.load(Patient, flags={"lease.renew": "50s"}).value.lease == Lease(60.0, 50.0)
 
 
 def test_a_missing_required_value_is_named() -> None:

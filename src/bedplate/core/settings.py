@@ -19,7 +19,7 @@ from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin, get_t
 import msgspec
 import yaml
 
-from bedplate.core import duration, errors
+from bedplate.core import duration, errors, yamls
 
 __all__ = ["Duration", "Loaded", "load"]
 
@@ -40,6 +40,7 @@ class _Gather:
     values: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    refused: set[str] = field(default_factory=set)
 
 
 def load(
@@ -67,10 +68,9 @@ def load(
             gather.problems.append(f"{source}: no such setting{_suggest(path, leaves)}")
         else:
             _take(path, value, leaves[path], source, gather)
-    if not gather.problems:
-        value = _build(schema, "", gather)
-        if value is not None and not gather.problems:
-            return Loaded(value, {path: gather.sources.get(path, "default") for path in leaves})
+    built = _build(schema, "", gather)
+    if built is not None and not gather.problems:
+        return Loaded(built, {path: gather.sources.get(path, "default") for path in leaves})
     raise errors.Invalid("the settings are not usable", problems=gather.problems, hint="correct the values named above")
 
 
@@ -89,7 +89,7 @@ def _leaves(schema: type[msgspec.Struct], prefix: str = "") -> list[tuple[str, A
 def _take_file(file: Path, leaves: Mapping[str, Any], gather: _Gather) -> None:
     source = f"file {file}"
     try:
-        content = yaml.load(file.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        content = yamls.load(file.read_text(encoding="utf-8"), strict=True)
     except OSError as err:
         gather.problems.append(f"{source}: cannot be read: {err.strerror}")
         return
@@ -126,6 +126,7 @@ def _take(path: str, value: object, kind: Any, source: str, gather: _Gather) -> 
         gather.sources[path] = source
     except (msgspec.ValidationError, ValueError) as err:
         gather.problems.append(f"{source}: {path}: {err}")
+        gather.refused.add(path)
 
 
 def _convert(value: object, kind: Any) -> object:
@@ -136,18 +137,28 @@ def _convert(value: object, kind: Any) -> object:
     return msgspec.convert(value, kind, strict=False)
 
 
-def _build(schema: type[S], prefix: str, gather: _Gather) -> S | None:
+def _build(schema: type[S], prefix: str, gather: _Gather, default: Any = None) -> S | None:
+    """An instance of `schema`; None, with the problems noted, when a value is missing or was refused.
+
+    `default` is the instance that the enclosing Struct would use: what is set nowhere comes from there.
+    """
     hints = get_type_hints(schema, include_extras=True)
     arguments: dict[str, Any] = {}
+    is_whole = True
     for item in msgspec.structs.fields(schema):
         path, kind = prefix + item.name, hints[item.name]
+        usual = _default(item) if default is None else getattr(default, item.name)
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            arguments[item.name] = _build(kind, path + ".", gather)
-        elif path in gather.values:
-            arguments[item.name] = gather.values[path]
-        elif item.required:
+            arguments[item.name] = _build(kind, path + ".", gather, None if usual is msgspec.NODEFAULT else usual)
+            is_whole = is_whole and arguments[item.name] is not None
+        elif path in gather.refused:
+            is_whole = False
+        elif path in gather.values or usual is not msgspec.NODEFAULT:
+            arguments[item.name] = gather.values.get(path, usual)
+        else:
             gather.problems.append(f"{path}: is required and set nowhere")
-    if gather.problems:
+            is_whole = False
+    if not is_whole:
         return None
     try:
         return schema(**arguments)
@@ -155,3 +166,7 @@ def _build(schema: type[S], prefix: str, gather: _Gather) -> S | None:
         # A Struct's own __post_init__ judges values against each other.
         gather.problems.append(f"{prefix.rstrip('.') or 'settings'}: {err}")
         return None
+
+
+def _default(item: msgspec.structs.FieldInfo) -> Any:
+    return item.default_factory() if callable(item.default_factory) else item.default
