@@ -142,24 +142,12 @@ def decode_yaml(raw: bytes) -> Any:
             pass  # flow style that is no JSON
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    from bedplate.core import yamls
+
     try:
-        # Kubernetes reads YAML as JSON, in which there are no dates.
-        decoded = yaml.load(raw, Loader=_without_dates(loader))
-    except yaml.YAMLError as err:
+        return yamls.load(raw)
+    except (yaml.YAMLError, RecursionError) as err:
         raise status.bad_request(f"error decoding YAML: {err}") from None
-    return decoded
-
-
-@functools.lru_cache(maxsize=2)
-def _without_dates(base: type[Any]) -> type[Any]:
-    loader = type("PlainLoader", (base,), {})
-    resolvers: Any = loader
-    resolvers.yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in pairs if tag != "tag:yaml.org,2002:timestamp"]
-        for first, pairs in base.yaml_implicit_resolvers.items()
-    }
-    return loader
 
 
 class _Pairs(list[tuple[str, Any]]):

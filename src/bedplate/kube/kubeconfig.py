@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from bedplate.core import errors
+from bedplate.core import errors, yamls
 from bedplate.kube.config import AuthConfig, ClientConfig, ExecConfig, Impersonation, TLSConfig
 
 __all__ = ["merge", "read", "resolve"]
@@ -55,7 +55,7 @@ def read(
 def parse(text: str) -> dict[str, Any]:
     """The mapping in a kubeconfig; ValueError when it is not one."""
     try:
-        document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        document = yamls.load(text)
     except yaml.YAMLError as err:
         raise ValueError(f"not YAML: {err}") from err
     if document is None:
