@@ -1,8 +1,9 @@
 """Start API servers for tests: a real kube-apiserver with etcd and kube-controller-manager, or Bedplate's embedded one.
 
-In: binaries of the cache folder (`BEDPLATE_CACHE`), the `bedplate` program beside the running Python. Out: `Server` values with the address,
-the credentials and a kubeconfig of a running server. A server belongs to the process that started it and dies with it, even after
-`kill -9`. This module decides nothing about tests: `Missing` carries the reason why a server cannot be had, the caller skips or fails.
+In: binaries of the cache folder (`BEDPLATE_CACHE`), the `bedplate` program beside the running Python. Out: `Server`
+values with the address, the credentials and a kubeconfig of a running server. A server belongs to the process that
+started it and dies with it, even after `kill -9`. This module decides nothing about tests: `Missing` carries the reason
+why a server cannot be had, the caller skips or fails.
 """
 
 from __future__ import annotations
@@ -208,7 +209,7 @@ def _start_apiserver(
         f"--service-account-signing-key-file={key}",
         "--service-cluster-ip-range=10.96.0.0/16",
         "--allow-privileged=true",
-        # podtemplates are read straight from etcd, so compacting etcd expires their watches as a full watch cache would.
+        # podtemplates are read straight from etcd, so that compacting etcd expires their watches.
         "--watch-cache-sizes=podtemplates#0",
         "--endpoint-reconciler-type=none",
         *extra,

@@ -1,7 +1,7 @@
 """Fixtures of the conformance suite: the two servers, a client, a namespace per test; and the report of what ran where.
 
-A case is written once and runs on every server of `SERVERS`. Servers live as long as the pytest process (one set per xdist worker).
-`CONFORMANCE_SERVER=real` or `=embedded` runs one side only.
+A case is written once and runs on every server of `SERVERS`. Servers live as long as the pytest process (one set per
+xdist worker). `CONFORMANCE_SERVER=real` or `=embedded` runs one side only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A raw HTTP client for the conformance suite, on aiohttp alone: the judge shares no code with what it judges.
 
-In: a `Server`. Out: `Reply` values (status, headers, bytes) and `Watch` streams. It knows paths, bodies and headers, nothing about kinds.
+In: a `Server`. Out: `Reply` values (status, headers, bytes) and `Watch` streams. It knows paths, bodies and headers,
+nothing about kinds.
 """
 
 from __future__ import annotations

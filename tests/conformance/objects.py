@@ -169,8 +169,8 @@ _installed: dict[tuple[str, str], CustomKind] = {}
 async def install(api: http.Api, schema: Json = None, *, fresh: bool = False, **options: Any) -> CustomKind:
     """A custom kind of this schema that answers in every served version.
 
-    Tests share kinds of the same definition (a real server holds the first create of a new kind back for two seconds); a test that
-    changes or deletes the definition asks for a fresh one.
+    Tests share kinds of the same definition (a real server holds the first create of a new kind back for two seconds);
+    a test that changes or deletes the definition asks for a fresh one.
     """
     definition = crd(schema, **options)
     key = (api.server.url, json.dumps({**definition["spec"], "group": options.get("group", "")}))

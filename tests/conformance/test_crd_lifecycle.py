@@ -216,7 +216,7 @@ async def test_stored_versions_remember_and_hold_a_version(api: Api) -> None:
     (await api.put(kind.crd_path, definition)).expect(200)
 
     async def both() -> bool:
-        return (await api.read(kind.crd_path))["status"]["storedVersions"] == ["v1", "v2"]
+        return bool((await api.read(kind.crd_path))["status"]["storedVersions"] == ["v1", "v2"])
 
     await until(both, "two stored versions")
     definition = await api.read(kind.crd_path)

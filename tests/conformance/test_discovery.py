@@ -44,7 +44,8 @@ async def test_groups(api: Api) -> None:
     assert {
         "apps", "batch", "autoscaling", "policy", "rbac.authorization.k8s.io", "coordination.k8s.io", "storage.k8s.io",
         "networking.k8s.io", "apiextensions.k8s.io", "admissionregistration.k8s.io", "authentication.k8s.io",
-        "authorization.k8s.io", "discovery.k8s.io", "events.k8s.io", "scheduling.k8s.io", "node.k8s.io", "certificates.k8s.io",
+        "authorization.k8s.io", "discovery.k8s.io", "events.k8s.io", "scheduling.k8s.io", "node.k8s.io",
+        "certificates.k8s.io",
         "apiregistration.k8s.io",
     } <= set(groups)  # fmt: skip
     assert groups["apps"]["preferredVersion"] == {"groupVersion": "apps/v1", "version": "v1"}

@@ -75,12 +75,14 @@ async def effective(api: Api, ns: str, user: str, granted: Json) -> None:
 async def test_a_user_without_rights_is_refused_by_name(api: Api, ns: str) -> None:
     status = (await api.impersonate("jane").get(core(ns, "configmaps"))).fails(403, "Forbidden")
     assert status["message"] == (
-        f'configmaps is forbidden: User "jane" cannot list resource "configmaps" in API group "" in the namespace "{ns}"'
+        'configmaps is forbidden: User "jane" cannot list resource "configmaps" in API group "" '
+        f'in the namespace "{ns}"'
     )
     assert status["details"] == {"kind": "configmaps"}
     status = (await api.impersonate("jane").get(apps(ns, "deployments", "d"))).fails(403, "Forbidden")
     assert status["message"] == (
-        f'deployments.apps "d" is forbidden: User "jane" cannot get resource "deployments" in API group "apps" in the namespace "{ns}"'
+        'deployments.apps "d" is forbidden: User "jane" cannot get resource "deployments" in API group "apps" '
+        f'in the namespace "{ns}"'
     )
     assert status["details"] == {"name": "d", "group": "apps", "kind": "deployments"}
     status = (await api.impersonate("jane").get("/api/v1/nodes")).fails(403, "Forbidden")
@@ -187,7 +189,7 @@ async def test_aggregated_cluster_roles_gather_rules(api: Api, ns: str) -> None:
     await api.create(roles, {**base, "metadata": {"name": part, "labels": {label: "yes"}}, "rules": [granted]})
 
     async def gathered() -> bool:
-        return (await api.read(f"{roles}/{total}")).get("rules") == [granted]
+        return bool((await api.read(f"{roles}/{total}")).get("rules") == [granted])
 
     await until(gathered, "rules aggregated")
     await api.create(bindings(ns), binding(ns, "ClusterRole", total, subject(user)))
@@ -248,7 +250,8 @@ async def test_impersonation_needs_a_right(api: Api, stranger: Api, ns: str) -> 
     reviews = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     status = (await robot.impersonate("jane").post(reviews, who)).fails(403, "Forbidden")
     assert status["message"] == (
-        f'users "jane" is forbidden: User "{user}" cannot impersonate resource "users" in API group "" at the cluster scope'
+        f'users "jane" is forbidden: User "{user}" cannot impersonate resource "users" in API group "" '
+        "at the cluster scope"
     )
     await grant(api, "", user, rule("impersonate", "users", resourceNames=["jane"]))
     assert (await robot.impersonate("jane").create(reviews, who))["status"]["userInfo"]["username"] == "jane"

@@ -133,7 +133,7 @@ async def test_subject_access_review(api: Api, ns: str) -> None:
 
 
 async def test_local_subject_access_review_is_of_its_namespace(api: Api, ns: str) -> None:
-    body = {
+    body: Json = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "LocalSubjectAccessReview",
         "metadata": {"namespace": ns},

@@ -26,14 +26,21 @@ async def test_a_deployment_is_read_as_a_scale(api: Api, ns: str) -> None:
     assert scale["metadata"]["uid"] == made["metadata"]["uid"]
 
 
+def stateful_set(name: str) -> Json:
+    """A kind with a scale that no running controller writes to in between."""
+    body = deployment(name)
+    body["kind"] = "StatefulSet"
+    body["spec"]["serviceName"] = name
+    return body
+
+
 async def test_an_update_of_the_scale_changes_replicas(api: Api, ns: str) -> None:
-    await api.create(apps(ns, "deployments"), deployment("d", 0))
-    path = apps(ns, "deployments", "d", "scale")
+    await api.create(apps(ns, "statefulsets"), stateful_set("s"))
+    path = apps(ns, "statefulsets", "s", "scale")
     scale = await api.read(path)
-    scale["spec"]["replicas"] = 0
     changed = (await api.put(path, {**scale, "spec": {"replicas": 3}})).expect(200)
     assert changed["spec"] == {"replicas": 3}
-    held = await api.read(apps(ns, "deployments", "d"))
+    held = await api.read(apps(ns, "statefulsets", "s"))
     assert held["spec"]["replicas"] == 3
     assert held["metadata"]["generation"] == 2
 
@@ -46,8 +53,8 @@ async def test_a_patch_of_the_scale(api: Api, ns: str) -> None:
 
 
 async def test_an_old_version_conflicts(api: Api, ns: str) -> None:
-    await api.create(apps(ns, "deployments"), {**deployment("d", 0)})
-    path = apps(ns, "deployments", "d", "scale")
+    await api.create(apps(ns, "statefulsets"), stateful_set("s"))
+    path = apps(ns, "statefulsets", "s", "scale")
     scale = await api.read(path)
     (await api.patch(path, {"spec": {"replicas": 2}})).expect(200)
     (await api.put(path, {**scale, "spec": {"replicas": 4}})).fails(409, "Conflict")

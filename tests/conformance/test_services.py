@@ -15,7 +15,7 @@ async def make(api: Api, ns: str, name: str, **spec: Json) -> Json:
 
 async def test_a_cluster_ip_and_defaults_are_filled_in(api: Api, ns: str) -> None:
     spec = await make(api, ns, "s")
-    assert ipaddress.ip_address(spec["clusterIP"])
+    assert ipaddress.ip_address(spec["clusterIP"]).version == 4
     assert spec["clusterIPs"] == [spec["clusterIP"]]
     assert spec["type"] == "ClusterIP"
     assert spec["sessionAffinity"] == "None"

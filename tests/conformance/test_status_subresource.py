@@ -48,14 +48,8 @@ async def test_the_status_resource_ignores_spec_and_most_metadata(api: Api, ns: 
 async def test_generation_counts_spec_changes_only(api: Api, ns: str) -> None:
     kind, _ = await widget(api, ns)
     target = kind.path(ns, "w")
-    generations = []
-    for patch in (
-        {"metadata": {"labels": {"a": "1"}}},
-        {"spec": {"size": 2}},
-        {"spec": {"size": 2}},
-        {"spec": {"size": 3}},
-    ):
-        generations.append((await api.patch(target, patch)).expect(200)["metadata"]["generation"])
+    patches: list[Json] = [{"metadata": {"labels": {"a": "1"}}}, *({"spec": {"size": size}} for size in (2, 2, 3))]
+    generations = [(await api.patch(target, patch)).expect(200)["metadata"]["generation"] for patch in patches]
     assert generations == [1, 2, 2, 3]
 
 

@@ -86,14 +86,16 @@ async def test_nodes(api: Api) -> None:
         "conditions": [{"type": "Ready", "status": "True"}],
         "addresses": [{"type": "InternalIP", "address": "10.0.0.9"}],
         "nodeInfo": {
-            "kubeletVersion": "v1.35.4", "osImage": "Debian", "kernelVersion": "6.1", "containerRuntimeVersion": "containerd://1.7",
-            "machineID": "", "systemUUID": "", "bootID": "", "kubeProxyVersion": "", "operatingSystem": "linux", "architecture": "amd64",
+            "kubeletVersion": "v1.35.4", "osImage": "Debian", "kernelVersion": "6.1", "machineID": "", "systemUUID": "",
+            "containerRuntimeVersion": "containerd://1.7", "bootID": "", "kubeProxyVersion": "",
+            "operatingSystem": "linux", "architecture": "amd64",
         },
     }  # fmt: skip
     (await api.patch(f"/api/v1/nodes/{name}/status", {"status": status})).expect(200)
     table = await api.read(f"/api/v1/nodes/{name}", accept=TABLE)
     assert columns(table) == [
-        "Name", "Status", "Roles", "Age", "Version", "Internal-IP", "External-IP", "OS-Image", "Kernel-Version", "Container-Runtime",
+        "Name", "Status", "Roles", "Age", "Version", "Internal-IP", "External-IP", "OS-Image", "Kernel-Version",
+        "Container-Runtime",
     ]  # fmt: skip
     cells = row(table, name)
     assert cells["Status"] == "Ready,SchedulingDisabled"

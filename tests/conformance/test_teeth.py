@@ -1,7 +1,7 @@
 """The suite has teeth: with a fault planted in the embedded server, the cases of the fault's own topic turn red.
 
-Each topic's cases run in a pytest of their own against a server started with `BEDPLATE_PLANT_FAULT=<topic>`. A named few
-run always, all of them in the soak.
+Each topic's cases run in a pytest of their own against a server started with `BEDPLATE_PLANT_FAULT=<topic>`. A named
+few run always, all of them in the soak.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import subprocess
 import sys
 
 import pytest
-
 from tests import servers
 
 HERE = pathlib.Path(__file__).parent
