@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bedplate.api.meta import Status
+from bedplate.api.meta import ObjectReference, Status
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 from bedplate.kube import errors as kube_errors
@@ -32,35 +32,53 @@ class Leases:
     def __init__(self) -> None:
         self.lease: dict[str, Any] | None = None
         self.is_down = False
+        self.is_hanging = False
         self.writes = 0
         self._versions = itertools.count(1)
 
     async def get(self, ref: Any, name: str, namespace: str) -> dict[str, Any]:
-        self._check()
+        await self._check()
         if self.lease is None:
             raise refused(404, "NotFound")
         return self.lease
 
     async def create(self, ref: Any, body: dict[str, Any], namespace: str) -> dict[str, Any]:
-        self._check()
+        await self._check()
         if self.lease is not None:
             raise refused(409, "AlreadyExists")
         return self._store(body["spec"])
 
     async def patch(self, ref: Any, name: str, body: dict[str, Any], namespace: str) -> dict[str, Any]:
-        self._check()
+        await self._check()
         if self.lease is None or body["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
             raise refused(409, "Conflict")
         return self._store(self.lease["spec"] | body["spec"])
 
     def _store(self, spec: dict[str, Any]) -> dict[str, Any]:
         self.writes += 1
-        self.lease = {"metadata": {"name": "lock", "resourceVersion": str(next(self._versions))}, "spec": spec}
+        metadata = {"name": "lock", "uid": "lease-uid", "resourceVersion": str(next(self._versions))}
+        self.lease = {"metadata": metadata, "spec": spec}
         return self.lease
 
-    def _check(self) -> None:
+    async def _check(self) -> None:
+        if self.is_hanging:
+            await forever()
         if self.is_down:
             raise kube_errors.ConnectionFailed("connection refused")
+
+
+class Told:
+    """Stands for an event recorder."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+        self.about: set[tuple[str, str, str, str]] = set()
+        self.reasons: set[tuple[str, str]] = set()
+
+    def event(self, regarding: ObjectReference, type: str, reason: str, message: str) -> None:
+        self.messages.append(message)
+        self.about.add((regarding.kind, regarding.namespace, regarding.name, regarding.uid))
+        self.reasons.add((type, reason))
 
 
 def elector(leases: Leases, clock: ManualClock, own: str, **options: Any) -> Elector:
@@ -116,10 +134,10 @@ def test_times_that_cannot_work_are_refused(times: tuple[float, float, float]) -
 
 
 async def test_the_first_candidate_creates_the_lease_and_leads() -> None:
-    leases, clock, log = Leases(), ManualClock(), []
-    events: list[str] = []
+    leases, clock = Leases(), ManualClock()
+    log: list[str] = []
     registry = CollectorRegistry()
-    first = elector(leases, clock, "a", registry=registry, on_event=events.append)
+    first = elector(leases, clock, "a", registry=registry)
     task = start(first, log)
     await clock.advance(1)
     assert log == ["+a"] and first.is_leading
@@ -128,12 +146,12 @@ async def test_the_first_candidate_creates_the_lease_and_leads() -> None:
     assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("a", 15, 0)
     assert spec["renewTime"].endswith("Z") and "." in spec["renewTime"]
     assert registry.get_sample_value("leader_election_master_status", {"name": "lock"}) == 1
-    assert events == ["a became leader"]
     await stop(task)
 
 
 async def test_a_stopped_leader_gives_the_lease_back_after_its_work_has_ended() -> None:
-    leases, clock, log = Leases(), ManualClock(), []
+    leases, clock = Leases(), ManualClock()
+    log: list[str] = []
     task = start(elector(leases, clock, "a"), log)
     await clock.advance(1)
     await stop(task)
@@ -147,7 +165,8 @@ async def test_a_stopped_leader_gives_the_lease_back_after_its_work_has_ended() 
 
 
 async def test_a_second_candidate_waits_as_long_as_the_leader_renews() -> None:
-    leases, clock, log = Leases(), ManualClock(), []
+    leases, clock = Leases(), ManualClock()
+    log: list[str] = []
     tasks = [start(elector(leases, clock, name), log) for name in ("a", "b")]
     await clock.advance(300)
     assert log == ["+a"]
@@ -155,7 +174,8 @@ async def test_a_second_candidate_waits_as_long_as_the_leader_renews() -> None:
 
 
 async def test_when_the_leader_vanishes_the_next_takes_over_after_the_lease_duration() -> None:
-    leases, clock, log = Leases(), ManualClock(), []
+    leases, clock = Leases(), ManualClock()
+    log: list[str] = []
     leases._store({"holderIdentity": "dead", "leaseDurationSeconds": 15, "leaseTransitions": 4})
     task = start(elector(leases, clock, "b"), log)
     await clock.advance(14)
@@ -167,7 +187,8 @@ async def test_when_the_leader_vanishes_the_next_takes_over_after_the_lease_dura
 
 
 async def test_a_leader_that_cannot_renew_stops_before_anyone_else_may_start() -> None:
-    leases, clock, log = Leases(), ManualClock(), []
+    leases, clock = Leases(), ManualClock()
+    log: list[str] = []
     task = start(elector(leases, clock, "a"), log)
     await clock.advance(1)
     leases.is_down = True
@@ -177,14 +198,15 @@ async def test_a_leader_that_cannot_renew_stops_before_anyone_else_may_start() -
         if log == ["+a", "-a"]:
             lost_at = step * 0.1
             break
-    assert lost_at is not None and lost_at <= 12.1, "work goes on although the lease may already be somebody else's"
+    assert lost_at is not None and lost_at <= 9.1, "work goes on although the lease may already be somebody else's"
     with pytest.raises(LeadershipLost, match="could not be renewed"):
         await task
 
 
 async def test_leading_is_over_by_the_clock_even_before_any_timer_ran() -> None:
     """A frozen process wakes up: its timers are late, but it must not write."""
-    leases, clock, log = Leases(), ManualClock(), []
+    leases, clock = Leases(), ManualClock()
+    log: list[str] = []
     first = elector(leases, clock, "a")
     task = start(first, log)
     await clock.advance(1)
@@ -197,7 +219,8 @@ async def test_leading_is_over_by_the_clock_even_before_any_timer_ran() -> None:
 
 
 async def test_a_jump_of_the_wall_clock_changes_nothing() -> None:
-    leases, clock, log = Leases(), ManualClock(), []
+    leases, clock = Leases(), ManualClock()
+    log: list[str] = []
     tasks = [start(elector(leases, clock, name), log) for name in ("a", "b")]
     await clock.advance(5)
     for jump in (86400, -172800):
@@ -230,7 +253,8 @@ class Line:
 async def test_never_do_two_work_whatever_fails(seed: int) -> None:
     """Three candidates, restarted when they lose, on networks that come and go."""
     rng = random.Random(seed)
-    leases, clock, log = Leases(), ManualClock(), []
+    leases, clock = Leases(), ManualClock()
+    log: list[str] = []
     lines = {name: Line(leases, clock, rng) for name in "abc"}
     tasks: dict[str, asyncio.Task[None]] = {}
     for step in range(200):
@@ -246,3 +270,60 @@ async def test_never_do_two_work_whatever_fails(seed: int) -> None:
         assert working in (0, 1), log
     await stop(*tasks.values())
     assert sum(entry[0] == "+" for entry in log) > 1, "leadership never moved: the test proves nothing"
+
+
+async def test_a_leader_whose_requests_hang_stops_at_the_renew_deadline() -> None:
+    """A request without answer must not carry the work past the moment at which somebody else may start."""
+    leases, clock = Leases(), ManualClock()
+    log: list[str] = []
+    task = start(elector(leases, clock, "a"), log)
+    await clock.advance(1)
+    leases.is_hanging = True
+    await clock.advance(8.9)
+    assert log == ["+a"]
+    await clock.advance(0.2)
+    assert log == ["+a", "-a"]
+    leases.is_hanging = False
+    with pytest.raises(LeadershipLost, match="could not be renewed within 10s"):
+        await task
+
+
+async def test_the_lease_is_never_shorter_than_the_time_the_holder_counts_with() -> None:
+    leases, clock = Leases(), ManualClock()
+    log: list[str] = []
+    task = start(elector(leases, clock, "a", timing=Timing(1.4, 1.3, 0.5)), log)
+    await clock.advance(0.1)
+    assert leases.lease is not None and leases.lease["spec"]["leaseDurationSeconds"] == 2
+    await stop(task)
+
+
+async def test_who_leads_is_told_as_events_on_the_lease() -> None:
+    leases, clock = Leases(), ManualClock()
+    log: list[str] = []
+    told = Told()
+    candidate = elector(leases, clock, "a", recorder=told)
+    task = start(candidate, log)
+    await clock.advance(1)
+    assert candidate.leader == "a"
+    await stop(task)
+    assert candidate.leader == ""
+    assert told.messages == ["a became leader", "a stopped leading"]
+    assert told.about == {("Lease", "kube-system", "lock", "lease-uid")}
+    assert told.reasons == {("Normal", "LeaderElection")}
+
+
+async def test_health_fails_when_leading_goes_on_long_after_the_lease_ran_out() -> None:
+    leases, clock = Leases(), ManualClock()
+    log: list[str] = []
+    candidate = elector(leases, clock, "a")
+    candidate.check()
+    task = start(candidate, log)
+    await clock.advance(1)
+    candidate.check()
+    clock._monotonic += 33  # frozen: nobody renewed, nobody stopped
+    candidate.check()
+    clock._monotonic += 3
+    with pytest.raises(LeadershipLost, match="ran out"):
+        candidate.check()
+    await stop(task)
+    candidate.check()

@@ -13,16 +13,18 @@ can start.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import socket
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Gauge
 
+from bedplate.api import meta
 from bedplate.api.resources import LEASES
 from bedplate.core import backoff, clock, errors, logging
 from bedplate.core.metrics import shared
@@ -31,9 +33,10 @@ from bedplate.kube.client import Client
 from bedplate.kube.config import ClientConfig
 from bedplate.kube.transport import Request, Response
 
-__all__ = ["Elector", "FencedClient", "LeadershipLost", "Record", "Timing", "identity", "may_take"]
+__all__ = ["Elector", "FencedClient", "LeadershipLost", "Record", "Recorder", "Timing", "identity", "may_take"]
 
 JITTER = 1.2
+HEALTH_TOLERANCE_S = 20.0
 log = logging.get_logger("runtime.leaderelection")
 
 
@@ -71,6 +74,7 @@ class Record:
     renewed: datetime | None = None
     transitions: int = 0
     version: str = ""
+    uid: str = ""
 
 
 def may_take(record: Record | None, seen_at: float, now: float, own: str) -> bool:
@@ -95,8 +99,14 @@ class LeaderMetrics:
         self.status = Gauge("leader_election_master_status", text, ("name",), registry=registry)
 
 
+class Recorder(Protocol):
+    """The part of `EventRecorder` an elector needs."""
+
+    def event(self, regarding: meta.ObjectReference, type: str, reason: str, message: str) -> None: ...
+
+
 class Elector:
-    """One candidate for one lease."""
+    """One candidate for one lease. Who leads is told as events on the lease, by a recorder whose client is not fenced."""
 
     def __init__(
         self,
@@ -109,7 +119,7 @@ class Elector:
         time: clock.Clock | None = None,
         rng: random.Random | None = None,
         registry: CollectorRegistry | None = None,
-        on_event: Callable[[str], None] | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self.identity = own or identity()
         self.name = name
@@ -121,7 +131,7 @@ class Elector:
         metrics = shared(registry if registry is not None else CollectorRegistry(), LeaderMetrics)
         self._gauge = metrics.status.labels(name)
         self._gauge.set(0)
-        self._on_event = on_event
+        self._recorder = recorder
         self._record: Record | None = None
         self._seen_at = 0.0
         self._renewed_at: float | None = None
@@ -144,6 +154,12 @@ class Elector:
                 f"not the leader of {self.namespace}/{self.name}", hint="another instance works; this one restarts"
             )
 
+    def check(self) -> None:
+        """For a health endpoint: raise when this process still counts as leader long after the lease ran out."""
+        late_s = HEALTH_TOLERANCE_S + self._timing.lease_s
+        if self._renewed_at is not None and self._time.monotonic() > self._renewed_at + late_s:
+            raise LeadershipLost(f"lease {self.namespace}/{self.name} ran out and its holder did not stop")
+
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Wait to lead, then run `work`. Returns when it does; raises `LeadershipLost` when leadership went first.
 
@@ -151,21 +167,21 @@ class Elector:
         """
         await self._acquire()
         working = asyncio.ensure_future(work())
-        renewing = asyncio.ensure_future(self._renew())
+        leading = [asyncio.ensure_future(self._renew()), asyncio.ensure_future(self._expire())]
         try:
-            await asyncio.wait((working, renewing), return_when=asyncio.FIRST_COMPLETED)
-            if working.done():
-                await working
-            else:
+            done, _ = await asyncio.wait((working, *leading), return_when=asyncio.FIRST_COMPLETED)
+            if working not in done:
                 self._log.error("leaderelection.lost")
-                self._tell("stopped leading")
-                await renewing
+            for task in (working, *leading):
+                if task in done:
+                    await task
         finally:
             # Work ends before the lease is given back: otherwise two would work for a moment.
-            for task in (working, renewing):
+            for task in (working, *leading):
                 task.cancel()
-            await asyncio.gather(working, renewing, return_exceptions=True)
+            await asyncio.gather(working, *leading, return_exceptions=True)
             self._gauge.set(0)
+            self._tell("stopped leading")
             await self._release()
 
     async def _acquire(self) -> None:
@@ -177,14 +193,18 @@ class Elector:
         self._tell("became leader")
 
     async def _renew(self) -> None:
-        """Renew until it fails for the whole renew deadline, then raise."""
+        """Renew until somebody else holds the lease, then raise."""
         while True:
             await self._time.sleep(self._timing.retry_s)
             if not await self._try() and self.leader not in ("", self.identity):
                 raise LeadershipLost(f"lease {self.namespace}/{self.name} was taken by {self.leader}")
-            if not self.is_leading:
-                waited = f"{self._timing.renew_s:g}s"
-                raise LeadershipLost(f"lease {self.namespace}/{self.name} could not be renewed within {waited}")
+
+    async def _expire(self) -> None:
+        """Raise when the renew deadline has passed without a renewal, whatever `_renew` may be waiting for."""
+        while self._renewed_at is not None and self.is_leading:
+            await self._time.sleep(self._renewed_at + self._timing.renew_s - self._time.monotonic())
+        waited = f"{self._timing.renew_s:g}s"
+        raise LeadershipLost(f"lease {self.namespace}/{self.name} could not be renewed within {waited}")
 
     async def _try(self) -> bool:
         """One attempt to acquire or renew, bounded so that a hanging server cannot outlast the deadline."""
@@ -238,15 +258,19 @@ class Elector:
         change = {"metadata": {"resourceVersion": old.version}, "spec": spec}
         try:
             async with asyncio.timeout(self._timing.retry_s):
-                await self._client.patch(LEASES.raw(), self.name, change, self.namespace)
+                self._observe(_record(await self._client.patch(LEASES.raw(), self.name, change, self.namespace)))
             self._log.info("leaderelection.released")
         except (errors.BedplateError, TimeoutError) as err:
             # Not serious: the lease runs out by itself.
             self._log.v(2).info("leaderelection.release_failed", error=str(err) or "timed out")
 
     def _tell(self, what: str) -> None:
-        if self._on_event is not None:
-            self._on_event(f"{self.identity} {what}")
+        if self._recorder is not None:
+            uid = self._record.uid if self._record is not None else ""
+            lease = meta.ObjectReference(
+                api_version=LEASES.api_version, kind=LEASES.kind, name=self.name, namespace=self.namespace, uid=uid
+            )
+            self._recorder.event(lease, "Normal", "LeaderElection", f"{self.identity} {what}")
 
 
 def _spec(old: Record | None, own: str, lease_s: float, now: datetime) -> dict[str, Any]:
@@ -255,7 +279,7 @@ def _spec(old: Record | None, own: str, lease_s: float, now: datetime) -> dict[s
     transitions = 0 if old is None else old.transitions + (0 if is_mine else 1)
     return {
         "holderIdentity": own,
-        "leaseDurationSeconds": max(1, round(lease_s)),
+        "leaseDurationSeconds": math.ceil(lease_s),
         "acquireTime": clock.rfc3339_micro(acquired),
         "renewTime": clock.rfc3339_micro(now),
         "leaseTransitions": transitions,
@@ -271,6 +295,7 @@ def _record(lease: dict[str, Any]) -> Record:
         _time(spec.get("renewTime")),
         int(spec.get("leaseTransitions") or 0),
         lease["metadata"]["resourceVersion"],
+        lease["metadata"].get("uid", ""),
     )
 
 
