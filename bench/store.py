@@ -6,30 +6,26 @@ commit to a watcher's receipt of it while nothing else happens; and the events p
 writing process receive together. The figures for etcd include its client, which shares the process with the writers,
 as the store's user would see them. A bare sync of 4 KiB is shown for scale.
 
-    python bench/store.py [--seconds 5] [--folder FOLDER] [--json FILE]
+    python -m bench store
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import contextlib
-import json
 import os
 import pathlib
 import statistics
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
-
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from collections.abc import Callable
 
 from tests.store import etcd_cluster
 
 from bedplate.store.etcd import EtcdOptions, EtcdStore
 from bedplate.store.interface import Put, Store
 from bedplate.store.sqlite import SqliteStore
+from bench import report
+
+__all__ = ["run"]
 
 VALUE = b"x" * 1000
 WATCHERS = 100
@@ -120,51 +116,26 @@ def bare_sync(folder: pathlib.Path) -> float:
         os.close(descriptor)
 
 
-@contextlib.contextmanager
-def etcd_or_none(folder: pathlib.Path) -> Iterator[etcd_cluster.Cluster | None]:
+async def run(folder: pathlib.Path, *, is_quick: bool, tell: Callable[[str], None]) -> report.Topic:
+    seconds = 0.2 if is_quick else 5.0
+    sync_ms = bare_sync(folder)
+    tell("SQLite")
+    sqlite = await measure(SqliteStore(folder / "store.db"), seconds)
+    etcd: dict[str, Figures] = {}
+    topic = report.Topic(
+        "store", "durable commits of 1,000 bytes through the store's interface, in one process", "etcd"
+    )
     try:
-        cluster = etcd_cluster.Cluster(folder)
+        with etcd_cluster.Cluster(folder / "etcd") as cluster:
+            tell("etcd")
+            etcd = await measure(EtcdStore(EtcdOptions(cluster.endpoints, timeout_s=60)), seconds)
     except etcd_cluster.Missing as missing:
-        print(f"etcd is left out: {missing}")
-        yield None
-        return
-    with cluster:
-        yield cluster
-
-
-def show(sqlite: dict[str, Figures], etcd: dict[str, Figures] | None) -> None:
-    print(f"{'':<28}{'SQLite':>22}{'etcd':>22}{'ratio':>9}")
+        topic.notes.append(f"etcd is left out: {missing}")
     for name, figures in sqlite.items():
         for unit, value in figures.items():
             peer = etcd[name][unit] if etcd else None
-            label = f"{name}, {unit.replace('_', ' ')}"
-            better = (value / peer if unit == "per_s" else peer / value) if peer else None
-            print(
-                f"{label:<28}{value:>22,.2f}"
-                + (f"{peer:>22,.2f}{better:>8.1f}x" if peer and better else f"{'-':>22}{'-':>9}")
-            )
-    print("ratio: how many times better SQLite is (rates: more is better, times: less is better)")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=5.0, help="for each figure")
-    parser.add_argument("--folder", help="on the disk to measure (default: the folder for temporary files)")
-    parser.add_argument("--json", type=pathlib.Path, help="also write the figures to this file")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="bedplate-bench-", dir=arguments.folder) as name:
-        folder = pathlib.Path(name)
-        print(f"one 4 KiB write with sync on this disk: {bare_sync(folder):.2f} ms")
-        with etcd_or_none(folder / "etcd") as cluster:
-            sqlite = asyncio.run(measure(SqliteStore(folder / "store.db"), arguments.seconds))
-            etcd = None
-            if cluster is not None:
-                store = EtcdStore(EtcdOptions(cluster.endpoints, timeout_s=60))
-                etcd = asyncio.run(measure(store, arguments.seconds))
-    show(sqlite, etcd)
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"sqlite": sqlite, "etcd": etcd}, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+            of = {"per_s": "", "p50_ms": ", middle", "p99_ms": ", 99th percentile"}[unit]
+            is_time = unit != "per_s"
+            topic.rows.append(report.Row(name + of, value, peer, "ms" if is_time else "per s", is_less_better=is_time))
+    topic.notes.append(f"one 4 KiB write with its sync takes {sync_ms:.2f} ms on this disk")
+    return topic

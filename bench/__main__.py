@@ -1,0 +1,78 @@
+"""`python -m bench [names] [--quick] [--full] [-o FILE]`: measure against the peers, in the same run.
+
+In: names of topics (default: all). Out: a table per topic on standard output, with -o also JSON. Every topic works in
+a temporary folder of its own, on the disk of --folder, and ends what it started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import pathlib
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+
+from bedplate.core import errors
+from bench import apiload, informer, ready, report, store
+
+TOPICS = ("store", "ready", "apiserver", "informer")
+
+
+def tell(line: str) -> None:
+    print(f"  … {line}", file=sys.stderr, flush=True)
+
+
+async def measure(name: str, folder: pathlib.Path, options: argparse.Namespace) -> report.Topic:
+    match name:
+        case "store":
+            return await store.run(folder, is_quick=options.quick, tell=tell)
+        case "ready":
+            return await ready.run(folder, is_quick=options.quick, is_full=options.full, tell=tell)
+        case "apiserver":
+            return await apiload.run(folder, is_quick=options.quick, tell=tell)
+        case _:
+            return await informer.run(folder, is_quick=options.quick, tell=tell)
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure against the peers, in the same run.")
+    parser.add_argument("names", nargs="*", metavar="topic", help=f"{', '.join(TOPICS)}; all when none is named")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that everything runs, not how fast")
+    parser.add_argument("--full", action="store_true", help="also time a lab (root)")
+    parser.add_argument("--folder", help="on the disk to measure (default: the folder for temporary files)")
+    parser.add_argument("-o", "--output", type=pathlib.Path, help="also write the figures to this file, as JSON")
+    options = parser.parse_args(arguments)
+    unknown = sorted(set(options.names) - set(TOPICS))
+    if unknown:
+        parser.error(f"no topic is called {', '.join(unknown)}; there are {', '.join(TOPICS)}")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+    found: dict[str, object] = {"machine": report.machine()}
+    print(f"on {found['machine']}")
+    has_failed = False
+    for name in options.names or TOPICS:
+        begin = time.perf_counter()
+        with tempfile.TemporaryDirectory(prefix=f"bedplate-bench-{name}-", dir=options.folder) as folder:
+            try:
+                topic = asyncio.run(measure(name, pathlib.Path(folder), options))
+            except errors.BedplateError as err:
+                has_failed = True
+                print(f"\n{name}: not measured: {err}")
+                continue
+        tell(f"{name} took {time.perf_counter() - begin:.0f} s")
+        print("\n".join(topic.lines()), flush=True)
+        found[name] = topic.document()
+    print("\nratio: how many times better bedplate is (rates: more is better; times and memory: less is better)")
+    if options.output:
+        options.output.write_text(json.dumps(found, indent=2) + "\n")
+    return 1 if has_failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
