@@ -108,19 +108,22 @@ class Pages:
 
     def _metrics(self) -> str:
         lines = [pipeline.counters(self.pipeline.counts) if self.pipeline else ""]
-        lines.append(_gauge("apiserver_registered_watchers", self._hub.count))
-        lines.append(_gauge("apiserver_current_resource_version", self._registry.revision))
+        lines.append(_sample("apiserver_registered_watchers", self._hub.count, "Watches open now."))
+        revision = self._registry.revision
+        lines.append(_sample("apiserver_current_resource_version", revision, "Newest resourceVersion handed out."))
+        lines.append("# HELP apiserver_resource_objects Objects stored, by resource.\n")
         lines.append("# TYPE apiserver_resource_objects gauge\n")
         for (group, name), count in sorted(self._registry.sizes().items()):
             lines.append(f'apiserver_resource_objects{{group="{group}",resource="{name}"}} {count}\n')
         usage = process.getrusage(process.RUSAGE_SELF)
-        lines.append(_gauge("process_cpu_seconds_total", usage.ru_utime + usage.ru_stime, "counter"))
-        lines.append(_gauge("process_resident_memory_bytes", _resident_bytes()))
+        seconds = usage.ru_utime + usage.ru_stime
+        lines.append(_sample("process_cpu_seconds_total", seconds, "User and system time spent.", "counter"))
+        lines.append(_sample("process_resident_memory_bytes", _resident_bytes(), "Resident memory size."))
         return "".join(lines)
 
 
-def _gauge(name: str, value: float, kind: str = "gauge") -> str:
-    return f"# TYPE {name} {kind}\n{name} {value:g}\n"
+def _sample(name: str, value: float, text: str, kind: str = "gauge") -> str:
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n{name} {value}\n"
 
 
 def _resident_bytes() -> int:

@@ -409,7 +409,7 @@ def _quoted(text: str) -> str:
 
 def counters(counts: Mapping[tuple[str, str, str, str, str, int], int]) -> str:
     """`apiserver_request_total` in the text form of Prometheus."""
-    lines = ["# TYPE apiserver_request_total counter"]
+    lines = ["# HELP apiserver_request_total Requests answered.", "# TYPE apiserver_request_total counter"]
     for (verb, group, version, resource, subresource, code), count in sorted(counts.items()):
         names = {
             "code": code, "group": group, "resource": resource, "subresource": subresource,

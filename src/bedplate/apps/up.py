@@ -32,7 +32,7 @@ EXAMPLES = """
 Examples:
   bedplate up                          50 nodes, live view
   bedplate up --nodes 1000 --plain     lines instead of a live view
-  bedplate up --data /tmp/try          keep the data somewhere else
+  bedplate up --data ~/try             keep the data somewhere else
 """
 
 
