@@ -15,7 +15,18 @@ from bedplate.kube import codec, errors
 from bedplate.kube.client import ListResult
 from bedplate.runtime import reflector
 from bedplate.runtime.cache import Cache
-from bedplate.runtime.reflector import Ended, Expired, Failed, Listed, Listing, Reflector, Waiting, Watching, following
+from bedplate.runtime.reflector import (
+    Ended,
+    Expired,
+    Failed,
+    Listed,
+    Listing,
+    Reflector,
+    Refused,
+    Waiting,
+    Watching,
+    following,
+)
 
 REF = CONFIG_MAPS.raw()
 
@@ -30,6 +41,7 @@ REF = CONFIG_MAPS.raw()
         (Watching("7"), Ended("7", was_healthy=False), Waiting(Watching("7"))),
         (Watching("7"), Failed("8"), Waiting(Watching("8"))),
         (Watching("7"), Expired(), Listing()),
+        (Watching("7"), Refused(), Waiting(Listing())),
         (Waiting(Watching("8")), None, Watching("8")),
         (Waiting(Listing()), None, Listing()),
     ],
@@ -160,3 +172,43 @@ async def test_a_watch_that_is_accepted_and_dropped_at_once_is_not_hammered() ->
     started = clock.monotonic()
     await play(script, clock)
     assert clock.monotonic() - started > 10
+
+
+@pytest.mark.parametrize(("code", "reason"), [(400, "BadRequest"), (403, "Forbidden"), (504, "Timeout"), (404, "")])
+async def test_a_watch_that_the_server_refuses_leads_to_a_relist(code: int, reason: str) -> None:
+    """Asking again from the same version would be refused for ever, while the cache grows old."""
+    no = errors.from_status(errors.Target("GET", "/"), Status(code=code, reason=reason, message="no"))
+    script = Script([([item("a", 5)], "10"), ([item("b", 6)], "3")], [[no]])
+    cache, _ = await play(script)
+    assert script.asked == ["list", "watch 10", "list", "watch 3"]
+    assert {one["metadata"]["name"] for one in cache} == {"b"}
+
+
+@pytest.mark.parametrize(("code", "reason"), [(429, "TooManyRequests"), (500, "InternalError"), (503, "")])
+async def test_a_server_in_trouble_is_asked_to_go_on_without_a_relist(code: int, reason: str) -> None:
+    busy = errors.from_status(errors.Target("GET", "/"), Status(code=code, reason=reason, message="later"))
+    script = Script([([item("a", 5)], "10")], [[busy]])
+    await play(script)
+    assert script.asked == ["list", "watch 10", "watch 10"]
+
+
+async def test_a_watch_that_was_healthy_but_quiet_ends_the_backoff_of_earlier_failures() -> None:
+    clock = ManualClock()
+    times: list[float] = []
+
+    class Quiet(Script):
+        async def watch_batches(
+            self, ref: Any, namespace: str | None = None, *, resource_version: str = "", **_: str
+        ) -> AsyncGenerator[Any, None]:
+            times.append(clock.monotonic())
+            if len(times) > 1:
+                await self._hang()
+            await clock.sleep(300)
+            times.append(clock.monotonic())
+            raise errors.Interrupted("cut")
+            yield
+
+    down = errors.ConnectionFailed("connection refused")
+    await play(Quiet([down] * 7 + [([], "10")], []), clock)
+    _, cut, again = times
+    assert again - cut < 5

@@ -106,7 +106,7 @@ class Recorder(Protocol):
 
 
 class Elector:
-    """One candidate for one lease. Who leads is told as events on the lease, by a recorder whose client is not fenced."""
+    """One candidate for one lease. Who leads is told as events on it, by a recorder whose client is not fenced."""
 
     def __init__(
         self,

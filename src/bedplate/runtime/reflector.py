@@ -6,7 +6,8 @@ of the state machine:
     Listing ── listed ──▶ Watching ── ended by the server ──▶ Watching (from the last version)
        ▲  │                  │  │
        │  └─ failed ─▶ Waiting  └─ failed ─▶ Waiting ─▶ Watching (from the last version)
-       └──────── expired (410) ─────────────┘
+       ├──────── expired (410) ─────┤
+       └──── Waiting ◀─ refused ────┘
 
 A relist after 410 replaces the cache in one step. Waits grow with jitter and are reset by progress, so a server that
 accepts a watch and drops it at once is not hammered. An error never empties the cache: absence must be listed.
@@ -28,7 +29,19 @@ from bedplate.kube.client import ListResult
 from bedplate.kube.codec import WatchEvent
 from bedplate.runtime.cache import Cache
 
-__all__ = ["Ended", "Expired", "Failed", "Listed", "Listing", "Reflector", "Source", "Waiting", "Watching", "following"]
+__all__ = [
+    "Ended",
+    "Expired",
+    "Failed",
+    "Listed",
+    "Listing",
+    "Reflector",
+    "Refused",
+    "Source",
+    "Waiting",
+    "Watching",
+    "following",
+]
 
 T = TypeVar("T")
 # `list` is a verb inside the classes below, so its types are named out here.
@@ -36,6 +49,8 @@ Batch = list[WatchEvent[Any]]
 log = logging.get_logger("runtime.reflector")
 # A watch that lived this long was healthy: its end is no reason to wait.
 _HEALTHY_WATCH_S = 5.0
+# Answers of a server in trouble, which say nothing against the version that the watch was to begin from.
+_IN_TROUBLE = (kube_errors.TooManyRequests, kube_errors.InternalError, kube_errors.ServiceUnavailable)
 
 
 class Source(Protocol):
@@ -108,7 +123,12 @@ class Failed:
     version: str
 
 
-Outcome = Listed | Ended | Expired | Failed
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The server will not watch from our version, and would not next time: begin with a list."""
+
+
+Outcome = Listed | Ended | Expired | Failed | Refused
 
 
 def following(state: State, outcome: Outcome | None) -> State:
@@ -124,6 +144,8 @@ def following(state: State, outcome: Outcome | None) -> State:
             return Watching(version) if was_healthy else Waiting(Watching(version))
         case Watching(), Expired():
             return Listing()
+        case Watching(), Refused():
+            return Waiting(Listing())
         case Watching(), Failed(version):
             return Waiting(Watching(version))
     raise AssertionError(f"{outcome} cannot happen in {state}")
@@ -196,9 +218,18 @@ class Reflector(Generic[T]):
             self._log.v(2).info("reflector.expired", version=version)
             return Expired()
         except errors.BedplateError as err:
+            self._was_healthy(started)
             self._log.warning("reflector.watch_failed", error=str(err), version=version)
-            return Failed(version)
-        return Ended(version, self._time.monotonic() - started >= _HEALTHY_WATCH_S)
+            is_refusal = isinstance(err, kube_errors.ApiError) and not isinstance(err, _IN_TROUBLE)
+            return Refused() if is_refusal else Failed(version)
+        return Ended(version, self._was_healthy(started))
+
+    def _was_healthy(self, started: float) -> bool:
+        """Whether a watch lived long enough to forget the failures before it."""
+        if self._time.monotonic() - started < _HEALTHY_WATCH_S:
+            return False
+        self._backoff.reset()
+        return True
 
     def _take(self, event: WatchEvent[Any], version: str) -> str:
         """Carry out one event; the version up to which the cache now stands."""
