@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,3 +92,14 @@ def test_indexes_always_agree_with_a_full_scan(steps: list[tuple[str, str, str]]
             expected = [one for one in cache if value in color(one)]
             assert sorted(map(str, cache.by_index("color", value))) == sorted(map(str, expected))
         assert set(cache.index_values("color")) == {value for one in cache for value in color(one)}
+
+
+def test_an_index_added_later_finds_what_is_there_and_what_comes() -> None:
+    cache: Cache[dict[str, Any]] = Cache()
+    cache.replace([obj("a", color="red")], "1")
+    cache.add_indexes({"color": color})
+    cache.put(obj("b", 2, color="red"), "2")
+    assert [one["metadata"]["name"] for one in cache.by_index("color", "red")] == ["a", "b"]
+    cache.add_indexes({"color": color})
+    with pytest.raises(ValueError, match="color"):
+        cache.add_indexes({"color": lambda item: []})

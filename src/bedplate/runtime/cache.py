@@ -74,6 +74,16 @@ class Cache(Generic[T]):
         for key, obj in list(self._objects.items()):
             handler(Change(key, None, obj))
 
+    def add_indexes(self, indexes: Mapping[str, Index]) -> None:
+        """Find objects by more values; an index of the same name must be of the same function."""
+        for name, function in indexes.items():
+            if self._functions.setdefault(name, function) is not function:
+                raise ValueError(f"the cache has another index named {name!r}")
+            if name not in self._indexes:
+                self._indexes[name] = {}
+                for key, obj in self._objects.items():
+                    self._index_by(name, key, obj)
+
     # Writing: the reflector only
 
     def replace(self, items: Iterable[T], resource_version: str) -> None:
@@ -114,9 +124,12 @@ class Cache(Generic[T]):
         self._tell(Change(key, obj, None))
 
     def _index(self, key: str, obj: T) -> None:
-        for name, function in self._functions.items():
-            for value in function(obj):
-                self._indexes[name].setdefault(value, set()).add(key)
+        for name in self._functions:
+            self._index_by(name, key, obj)
+
+    def _index_by(self, name: str, key: str, obj: T) -> None:
+        for value in self._functions[name](obj):
+            self._indexes[name].setdefault(value, set()).add(key)
 
     def _unindex(self, key: str, obj: T) -> None:
         for name, function in self._functions.items():

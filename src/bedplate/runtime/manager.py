@@ -2,7 +2,7 @@
 
 In: a client and what a program registers: `cache(...)` for what it reads, `add(controller)` for what it does,
 `serve(task)` for what runs always (health endpoints). Out: `run()`. Start: caches, served tasks, then (when leading)
-controllers. Stop is the other way round: controllers first, events flushed, the lease given back, caches last; a part
+controllers. Stop is the other way round: controllers first, the lease given back, events flushed, caches last; a part
 that fails stops all others.
 """
 
@@ -44,6 +44,7 @@ class Manager:
         self._reflectors: dict[tuple[ResourceRef[Any], str | None, str, str], tuple[Reflector[Any], Cache[Any]]] = {}
         self._controllers: list[Controller] = []
         self._served: list[Callable[[], Awaitable[None]]] = []
+        self._is_running = False
 
     def cache(
         self,
@@ -54,10 +55,15 @@ class Manager:
         field_selector: str = "",
         indexes: Mapping[str, Index] | None = None,
     ) -> Cache[T]:
-        """The cache of a resource; asked for twice with the same selection, it is the same one."""
+        """The cache of a resource; asked for twice with the same selection, it is the same one, with both indexes.
+
+        Ask before `run`: a cache first asked for later would never be filled.
+        """
         key = (ref, namespace, label_selector, field_selector)
         if key not in self._reflectors:
-            cache: Cache[T] = Cache(indexes)
+            if self._is_running:
+                raise RuntimeError(f"the manager runs already: ask for the cache of {ref} before")
+            cache: Cache[T] = Cache()
             reflector = Reflector(
                 self._source,
                 ref,
@@ -68,7 +74,9 @@ class Manager:
                 time=self._time,
             )
             self._reflectors[key] = (reflector, cache)
-        return self._reflectors[key][1]
+        found = self._reflectors[key][1]
+        found.add_indexes(indexes or {})
+        return found
 
     def add(self, controller: Controller) -> None:
         """Run this controller while leading."""
@@ -85,6 +93,7 @@ class Manager:
 
     async def run(self) -> None:
         """Run until cancelled, or until a part fails or leadership is lost (`LeadershipLost`)."""
+        self._is_running = True
         background = [asyncio.ensure_future(task()) for task in self._served]
         background += [asyncio.ensure_future(reflector.run()) for reflector, _ in self._reflectors.values()]
         recording = asyncio.ensure_future(self._recorder.run()) if self._recorder is not None else None
