@@ -97,7 +97,8 @@ def cli_page() -> str:
             parts.append(table(("option", "default", "meaning"), rows))
         epilog = inspect.cleandoc(command.epilog or "").replace("\b\n", "")
         if epilog:
-            parts.append(f"```\n{re.sub(r'(?m)^  ', '', re.sub(r'^Examples?:\s+', '', epilog))}\n```\n")
+            shown_examples = re.sub(r"(?m)^  ", "", re.sub(r"^Examples?:\s+", "", epilog))
+            parts.append(f"```\n{shown_examples}\n```\n")
     return "\n".join(parts)
 
 

@@ -3,8 +3,8 @@
     python tools/test.py [--soak] [pytest arguments]
 
 First everything that may run side by side, two at a time; then what needs the machine for itself (the lab). With
-pytest arguments, one pass with just those. `--soak` runs the full counts instead. Exit code: that of the first pass
-that failed.
+pytest arguments, one pass with just those. `--soak` runs the tests with full counts instead. Exit code: that of the
+first pass that failed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,21 @@ PASSES = {
     "side by side": ["-n", "2", "--dist", "loadgroup", "-m", "not lab and not soak"],
     "one by one": ["-m", "lab and not soak"],
 }
-SOAK_PASSES = {"soak": ["-m", "soak"]}
+NOTHING_COLLECTED = 5
+
+
+def choose(arguments: list[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """The passes to make, each with its options, and the arguments they share."""
+    rest = [argument for argument in arguments if argument != "--soak"]
+    if "--soak" in arguments:
+        return {"soak": ["-m", "soak"]}, rest
+    return ({"chosen": ["-m", "not soak"]}, rest) if rest else (PASSES, [])
 
 
 def main(arguments: list[str]) -> int:
-    passes = PASSES
-    if "--soak" in arguments:
-        arguments.remove("--soak")
-        passes = SOAK_PASSES
-    if arguments:
-        passes = {"chosen": []}
-    reports = Path(os.environ.get("BEDPLATE_REPORTS", ROOT / "build" / "reports"))
+    passes, shared = choose(arguments)
+    reports = Path(os.environ.get("BEDPLATE_REPORTS") or "build/reports")
+    reports = ROOT / reports
     reports.mkdir(parents=True, exist_ok=True)
     for old in reports.glob("skips-*.json"):
         old.unlink()
@@ -40,12 +44,13 @@ def main(arguments: list[str]) -> int:
     for name, options in passes.items():
         started = time.monotonic()
         environ = os.environ | {"BEDPLATE_SKIP_REPORT": str(reports / f"skips-{name.replace(' ', '-')}.json")}
-        command = [sys.executable, "-m", "pytest", *options, *arguments]
-        print(f"=== {name}: pytest {' '.join([*options, *arguments])}", flush=True)
+        # The options come first, so that whoever gives `-m` or `-n` has the last word.
+        command = [sys.executable, "-m", "pytest", *options, *shared]
+        print(f"=== {name}: pytest {' '.join([*options, *shared])}", flush=True)
         code = subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode
         times[name] = time.monotonic() - started
-        # 5: nothing was collected, which is an error only when it was asked for.
-        worst = worst or (0 if code == 5 and not arguments else code)
+        # No test at all is an error only when tests were asked for by name.
+        worst = worst or (0 if code == NOTHING_COLLECTED and not shared else code)
     print("\n" + "; ".join(f"{name}: {seconds / 60:.1f} min" for name, seconds in times.items()))
     show_skips(reports)
     return worst
@@ -65,4 +70,7 @@ def show_skips(reports: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
