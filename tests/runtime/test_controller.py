@@ -95,6 +95,23 @@ async def test_a_terminal_error_is_told_once_and_not_retried(logs: io.StringIO) 
     assert "fix spec.providerID" in logs.getvalue()
 
 
+@pytest.mark.parametrize("kind", [errors.Denied, errors.NotFound, errors.AlreadyExists])
+async def test_what_others_may_mend_unheard_is_retried_with_backoff(kind: type[errors.Terminal]) -> None:
+    """A role that is granted, a quota that is freed, a Secret that is created: no watch of ours tells of it."""
+    times: list[float] = []
+
+    async def reconcile(key: str) -> None:
+        times.append(clock.monotonic())
+        if len(times) < 15:
+            raise kind("no")
+
+    async with running(reconcile) as (controller, clock):
+        controller.queue.add("a")
+        await clock.advance(3600)
+    assert len(times) == 15
+    assert times[-1] - times[-2] > 30
+
+
 async def test_a_bug_is_logged_with_its_traceback_and_retried_with_backoff(logs: io.StringIO) -> None:
     calls = 0
 
@@ -177,6 +194,8 @@ async def test_outcomes_are_counted() -> None:
         for key in ("good", "bad", "later"):
             controller.queue.add(key)
         await clock.advance(1)
-    for result in ("success", "terminal_error", "requeue_after"):
+    for result in ("success", "error", "requeue_after"):
         labels = {"controller": "test", "result": result}
         assert registry.get_sample_value("controller_runtime_reconcile_total", labels) == 1
+    for name in ("reconcile_errors", "terminal_reconcile_errors"):
+        assert registry.get_sample_value(f"controller_runtime_{name}_total", {"controller": "test"}) == 1

@@ -148,6 +148,19 @@ async def test_metrics_have_the_names_dashboards_know() -> None:
     await queue.shut_down()
 
 
+async def test_depth_and_retries_count_what_client_go_counts() -> None:
+    registry, clock = CollectorRegistry(), ManualClock()
+    queue: WorkQueue[str] = WorkQueue("q", registry=registry, time=clock)
+    queue.add("a")
+    await queue.get()
+    queue.add("a")
+    assert registry.get_sample_value("workqueue_depth", {"name": "q"}) == 1, "it waits for the work on it to end"
+    queue.add_after("b", 5)
+    queue.add_rate_limited("c")
+    assert registry.get_sample_value("workqueue_retries_total", {"name": "q"}) == 2
+    await queue.shut_down()
+
+
 @given(st.lists(st.tuples(st.sampled_from(["add", "get", "done", "later"]), st.integers(0, 3)), max_size=60))
 def test_every_added_key_is_worked_on_afterwards(steps: list[tuple[str, int]]) -> None:
     """Whatever the order: after the last add of a key, a get of that key follows."""

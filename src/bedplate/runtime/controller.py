@@ -4,8 +4,12 @@ In: a `WorkQueue` and `reconcile(key)`, which reads state and acts. Out: requeue
 carries only the key, never the event. This is the only place that turns an error into a requeue:
 
     Result(requeue_after_s)   again after that time         Retryable   again with backoff, not before its retry_after_s
-    nothing                   done until something changes  Terminal    logged; again only when something changes
+    nothing                   done until something changes  NotFound, AlreadyExists, Denied     again with backoff
+                                                            other Terminal    again only when something changes
                                                             anything else is a bug: traceback, again with backoff
+
+`Denied` and its like are retried although nothing of ours can change them: somebody grants a role, frees a quota or
+creates what was missing, and no watch of ours tells.
 """
 
 from __future__ import annotations
@@ -33,8 +37,13 @@ class Result:
     requeue_after_s: float | None = None
 
 
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0)
 Reconcile = Callable[[str], Awaitable[Result | None]]
 Mapper = Callable[[Change[Any]], Iterable[str]]
+
+
+# Facts about the world that somebody may change without any cache of ours hearing of it.
+_OTHERS_MAY_MEND = (errors.NotFound, errors.AlreadyExists, errors.Denied)
 
 
 def own_key(change: Change[Any]) -> Iterable[str]:
@@ -59,10 +68,17 @@ class ControllerMetrics:
             label,
             registry=registry,
         )
+        self.terminal = Counter(
+            "controller_runtime_terminal_reconcile_errors",
+            "Total number of terminal reconciliation errors per controller",
+            label,
+            registry=registry,
+        )
         self.seconds = Histogram(
             "controller_runtime_reconcile_time_seconds",
             "Length of time per reconciliation per controller",
             label,
+            buckets=_SECONDS,
             registry=registry,
         )
         self.active = Gauge(
@@ -146,8 +162,7 @@ class Controller:
             async with asyncio.timeout(self.timeout_s or None):
                 result = await self.reconcile(key)
         except Exception as err:
-            outcome = self._failed(key, err, log)
-            metrics.errors.labels(self.name).inc()
+            outcome = self._failed(key, err, metrics, log)
         else:
             outcome = self._succeeded(key, result)
         finally:
@@ -162,16 +177,18 @@ class Controller:
         self.queue.add_after(key, result.requeue_after_s)
         return "requeue_after"
 
-    def _failed(self, key: str, err: Exception, log: logging.Logger) -> str:
-        if isinstance(err, errors.Terminal):
-            self.queue.forget(key)
-            log.error("reconcile.refused", error=errors.describe(err))
-            return "terminal_error"
+    def _failed(self, key: str, err: Exception, metrics: ControllerMetrics, log: logging.Logger) -> str:
         if isinstance(err, errors.Conflict):
             # Somebody else wrote first: normal, and cured by reading again.
             delay = self.queue.add_rate_limited(key)
             log.v(2).info("reconcile.conflict", error=str(err), retry_in_s=round(delay, 3))
             return "requeue"
+        metrics.errors.labels(self.name).inc()
+        if isinstance(err, errors.Terminal) and not isinstance(err, _OTHERS_MAY_MEND):
+            self.queue.forget(key)
+            metrics.terminal.labels(self.name).inc()
+            log.error("reconcile.refused", error=errors.describe(err))
+            return "error"
         at_least = (err.retry_after_s or 0.0) if isinstance(err, errors.Retryable) else 0.0
         delay = self.queue.add_rate_limited(key, at_least_s=at_least)
         if isinstance(err, errors.BedplateError | TimeoutError):

@@ -110,7 +110,7 @@ class WorkQueue(Generic[K]):
         self._closed = False
         metrics.unfinished.labels(name).set_function(lambda: sum(self._running_s(), 0.0))
         metrics.longest.labels(name).set_function(lambda: max(self._running_s(), default=0.0))
-        metrics.depth.labels(name).set_function(lambda: float(len(self._queue)))
+        metrics.depth.labels(name).set_function(lambda: float(len(self._dirty)))
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -133,6 +133,7 @@ class WorkQueue(Generic[K]):
         """Add `key` later; when it is already to be added, the earlier time counts."""
         if self._closed:
             return
+        self._metrics.retries.labels(self.name).inc()
         if seconds <= 0:
             self.add(key)
             return
@@ -148,7 +149,6 @@ class WorkQueue(Generic[K]):
 
     def add_rate_limited(self, key: K, *, at_least_s: float = 0.0) -> float:
         """Add `key` after its backoff, and not before `at_least_s`; the delay that was chosen."""
-        self._metrics.retries.labels(self.name).inc()
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         own = min(self._limit.cap_s, self._limit.first_s * 2.0 ** min(failures, 60))
