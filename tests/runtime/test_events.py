@@ -1,6 +1,7 @@
 """Events: counted, combined, silenced, and never in the way."""
 
 import asyncio
+import io
 import itertools
 from datetime import UTC, datetime
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from bedplate.api.meta import ObjectReference, Status
 from bedplate.api.resources import EVENTS, NODES
+from bedplate.core import logging
 from bedplate.core.clock import ManualClock
 from bedplate.kube import errors
 from bedplate.runtime.events import Correlator, EventRecorder, Happening, reference
@@ -103,6 +105,32 @@ async def test_an_event_that_expired_on_the_server_is_written_anew() -> None:
     recorder.event(about(), "Normal", "A", "b")
     await clock.advance(1)
     assert len(server.events) == 1
+    recorder.event(about(), "Normal", "A", "b")
+    await clock.advance(1)
+    assert [event["count"] for event in server.events.values()] == [3], "it is counted on, not told a second time"
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def test_two_events_of_one_moment_have_names_of_their_own() -> None:
+    correlator = Correlator()
+    found = [correlator.correlate(Happening(about(), "Normal", reason, "x"), 0.0, WALL) for reason in ("A", "B", "C")]
+    assert len({one.name for one in found if one}) == 3
+
+
+async def test_an_event_that_the_server_has_already_is_no_reason_to_warn() -> None:
+    """The answer to the first attempt was lost; the second finds its own event."""
+    out = io.StringIO()
+    logging.configure(logging.LogOptions(), out)
+    server, clock = Server(), ManualClock()
+    recorder, task = await run_with(server, clock)
+    status = Status(code=409, reason="AlreadyExists", message="exists")
+    server.failures = [errors.ConnectionFailed("cut"), errors.from_status(errors.Target("POST", "/"), status)]
+    recorder.event(about(), "Normal", "A", "b")
+    await clock.advance(30)
+    logging.configure(logging.LogOptions())
+    assert not server.failures
+    assert "refused" not in out.getvalue()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

@@ -90,6 +90,7 @@ class Correlator:
         self._similar: OrderedDict[Any, _Similar] = OrderedDict()
         self._known: OrderedDict[Any, _Known] = OrderedDict()
         self._buckets: OrderedDict[Any, _Bucket] = OrderedDict()
+        self._last_number = 0
 
     def correlate(self, one: Happening, monotonic: float, wall: datetime) -> Decision | None:
         """The event to write, or None when its object has caused too many."""
@@ -111,17 +112,16 @@ class Correlator:
             return None
         known = self._known.get(key)
         if known is None:
-            name = f"{one.regarding.name}.{int(wall.timestamp() * 1e9):x}"
+            name = f"{one.regarding.name}.{self._unique(wall):x}"
             known = _touch(self._known, key, lambda: _Known(name, 0, wall))
         self._known.move_to_end(key)
         known.count += 1
         return Decision(one, known.name, known.count, known.first, wall)
 
-    def forget(self, name: str) -> None:
-        """An event of that name is gone from the server: tell it as a new one next time."""
-        for key, known in list(self._known.items()):
-            if known.name == name:
-                del self._known[key]
+    def _unique(self, wall: datetime) -> int:
+        """The moment as the number that ends an event's name; two of one moment get two numbers."""
+        self._last_number = max(self._last_number + 1, int(wall.timestamp() * 1e9))
+        return self._last_number
 
     def _may_write(self, regarding: meta.ObjectReference, now: float) -> bool:
         bucket = _touch(self._buckets, (regarding.kind, regarding.namespace, regarding.name), lambda: _Bucket(at=now))
@@ -188,6 +188,9 @@ class EventRecorder:
             try:
                 await self._send(decision)
                 return
+            except kube_errors.AlreadyExists:
+                # An earlier attempt of ours arrived, and its answer was lost.
+                return
             except errors.Terminal as err:
                 log.warning("events.refused", name=decision.name, error=str(err))
                 return
@@ -205,8 +208,7 @@ class EventRecorder:
                 await self._client.patch(EVENTS.raw(), decision.name, change, namespace)
                 return
             except kube_errors.NotFound:
-                # It expired on the server; write it anew.
-                self._correlator.forget(decision.name)
+                log.v(4).info("events.expired", name=decision.name)
         await self._client.create(EVENTS.raw(), _event(decision, namespace, self._source), namespace)
 
 
