@@ -59,6 +59,28 @@ async def test_metrics_are_behind_the_gate_and_health_is_not(tmp_path: Path) -> 
             assert answer.status == 200
 
 
+async def test_a_verbose_answer_names_the_path_that_was_asked() -> None:
+    async with (
+        serving(HealthServer(CollectorRegistry())) as server,
+        aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session,
+    ):
+        for name in ("healthz", "livez", "readyz"):
+            async with session.get(f"/{name}?verbose") as answer:
+                assert await answer.text() == f"[+]ping ok\n{name} check passed\n"
+
+
+@pytest.mark.parametrize(
+    ("header", "status"), [("bearer good", 200), ("BEARER  good", 200), ("Basic good", 401), ("good", 401)]
+)
+async def test_only_bearer_tokens_are_tokens(header: str, status: int) -> None:
+    async with (
+        serving(HealthServer(CollectorRegistry(), gate=TokenGate())) as server,
+        aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session,
+        session.get("/metrics", headers={"Authorization": header}) as answer,
+    ):
+        assert answer.status == status
+
+
 async def test_readiness_and_liveness_are_separate() -> None:
     def not_yet() -> None:
         raise RuntimeError("caches are not synced")
@@ -95,6 +117,22 @@ def test_a_self_signed_pair_is_kept_private_and_reused(tmp_path: Path) -> None:
     before = cert.read_bytes()
     self_signed(tmp_path, "serving", ["localhost"], SystemClock())
     assert cert.read_bytes() == before
+
+
+@pytest.mark.parametrize("harm", ["half a certificate", "another key", "another host"])
+def test_a_self_signed_pair_that_cannot_serve_is_made_anew(tmp_path: Path, harm: str) -> None:
+    cert, key = self_signed(tmp_path, "serving", ["localhost"], SystemClock())
+    hosts = ["localhost"]
+    if harm == "half a certificate":
+        cert.write_bytes(cert.read_bytes()[:200])
+    elif harm == "another key":
+        key.write_bytes(self_signed(tmp_path / "other", "serving", hosts, SystemClock())[1].read_bytes())
+    else:
+        hosts.append("10.0.0.7")
+    before = cert.read_bytes()
+    self_signed(tmp_path, "serving", hosts, SystemClock())
+    assert cert.read_bytes() != before
+    Reloader(cert, key)
 
 
 def test_unreadable_files_are_a_clear_error(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import ipaddress
 import os
 import ssl
 from collections.abc import Collection
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from bedplate.core import errors, logging
@@ -20,11 +20,15 @@ __all__ = ["Reloader", "self_signed"]
 
 log = logging.get_logger("serving.certificates")
 _LIFETIME = timedelta(days=365)
+_RENEW_BEFORE = timedelta(days=7)
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 
 def self_signed(folder: Path, name: str, hosts: Collection[str], clock: Clock) -> tuple[Path, Path]:
-    """A self-signed certificate and key in `folder`, made when missing or nearly expired; the key is private."""
+    """A self-signed certificate and key in `folder`; made anew when missing, broken, nearly expired or for other hosts.
+
+    The key is readable for its owner alone.
+    """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -32,10 +36,8 @@ def self_signed(folder: Path, name: str, hosts: Collection[str], clock: Clock) -
 
     cert_file, key_file = folder / f"{name}.crt", folder / f"{name}.key"
     now = clock.now()
-    if cert_file.exists() and key_file.exists():
-        known = x509.load_pem_x509_certificate(cert_file.read_bytes())
-        if known.not_valid_after_utc > now + timedelta(days=7):
-            return cert_file, key_file
+    if _is_usable(cert_file, key_file, hosts, now + _RENEW_BEFORE):
+        return cert_file, key_file
     folder.mkdir(parents=True, exist_ok=True)
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name}@{int(now.timestamp())}")])
@@ -59,6 +61,25 @@ def self_signed(folder: Path, name: str, hosts: Collection[str], clock: Clock) -
     )
     _write(cert_file, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
     return cert_file, key_file
+
+
+def _is_usable(cert_file: Path, key_file: Path, hosts: Collection[str], until: datetime) -> bool:
+    """Whether the pair fits together, covers the hosts and lasts."""
+    from cryptography import x509
+
+    try:
+        known = x509.load_pem_x509_certificate(cert_file.read_bytes())
+        covered = known.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), cert_file, key_file)
+    except (OSError, ValueError, x509.ExtensionNotFound):
+        return False
+    names = {str(name.value) for name in covered}
+    return known.not_valid_after_utc > until and names.issuperset(hosts)
+
+
+def _load(context: ssl.SSLContext, cert_file: Path, key_file: Path) -> None:
+    # An encrypted key is an error: without the password OpenSSL would ask for one on the terminal, and wait.
+    context.load_cert_chain(cert_file, key_file, password="")
 
 
 def _is_address(text: str) -> bool:
@@ -90,7 +111,7 @@ class Reloader:
             self.context.verify_mode = ssl.CERT_OPTIONAL
         self._stamp = self._stamps()
         try:
-            self.context.load_cert_chain(cert_file, key_file)
+            _load(self.context, cert_file, key_file)
         except (OSError, ssl.SSLError) as err:
             raise errors.Invalid(
                 f"cannot serve TLS with {cert_file} and {key_file}: {err}",
@@ -103,8 +124,8 @@ class Reloader:
         if stamp == self._stamp:
             return False
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*self._files)
-            self.context.load_cert_chain(*self._files)
+            _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), *self._files)
+            _load(self.context, *self._files)
         except (OSError, ssl.SSLError) as err:
             log.warning("certificates.not_reloaded", file=str(self._files[0]), error=str(err))
             return False

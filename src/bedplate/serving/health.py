@@ -41,8 +41,9 @@ class Checks:
     def names(self) -> list[str]:
         return list(self._checks)
 
-    async def report(self, *, exclude: Collection[str] = (), verbose: bool = False) -> Report:
-        """Run all checks but the excluded ones."""
+    async def report(self, *, exclude: Collection[str] = (), verbose: bool = False, shown_as: str = "") -> Report:
+        """Run all checks but the excluded ones. `shown_as`: the path that was asked for, if it has another name."""
+        title = shown_as or self.name
         lines, failed = [], []
         for name, check in self._checks.items():
             if name in exclude:
@@ -57,8 +58,8 @@ class Checks:
             quoted = ", ".join(f'"{name}"' for name in unknown)
             lines.append(f"warn: some health checks cannot be excluded: no matches for {quoted}")
         if failed:
-            return Report(500, "\n".join([*lines, f"{self.name} check failed", ""]))
-        return Report(200, "\n".join([*lines, f"{self.name} check passed", ""]) if verbose else "ok")
+            return Report(500, "\n".join([*lines, f"{title} check failed", ""]))
+        return Report(200, "\n".join([*lines, f"{title} check passed", ""]) if verbose else "ok")
 
     async def report_one(self, name: str) -> Report:
         """Run one check by name."""

@@ -67,7 +67,7 @@ class HealthServer:
         """Serve until cancelled; `started` is set once the port is open."""
         app = web.Application(middlewares=[self._check_access])
         for name, checks in (("healthz", self.live), ("livez", self.live), ("readyz", self.ready)):
-            app.router.add_get(f"/{name}", _reporter(checks))
+            app.router.add_get(f"/{name}", _reporter(name, checks))
             app.router.add_get(f"/{name}/{{check:.+}}", _single(checks))
         app.router.add_get("/metrics", self._metrics)
         for path, handler in self.handlers.items():
@@ -98,9 +98,10 @@ class HealthServer:
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         if not self._is_always_allowed(request.path):
-            token = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
+            scheme, _, token = request.headers.get("Authorization", "").strip().partition(" ")
             certificate = request.transport.get_extra_info("peercert") if request.transport is not None else None
-            access = await self.gate.admit(request.method.lower(), request.path, token, certificate)
+            bearer = token.strip() if scheme.lower() == "bearer" else ""
+            access = await self.gate.admit(request.method.lower(), request.path, bearer, certificate)
             if access.status != 200:
                 return web.Response(status=access.status, text=access.reason + "\n")
         return await handler(request)
@@ -112,10 +113,10 @@ class HealthServer:
         return web.Response(body=generate_latest(self.registry), headers={"Content-Type": METRICS_TYPE})
 
 
-def _reporter(checks: Checks) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _reporter(name: str, checks: Checks) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def answer(request: web.Request) -> web.Response:
         exclude = request.query.getall("exclude", [])
-        return _response(await checks.report(exclude=exclude, verbose="verbose" in request.query))
+        return _response(await checks.report(exclude=exclude, verbose="verbose" in request.query, shown_as=name))
 
     return answer
 
