@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from bedplate.apiserver import objects, planted, status
+from bedplate.apiserver import nesting, objects, planted, status
 from bedplate.core import errors
 
 __all__ = ["JSON", "PROTOBUF", "YAML", "Body", "Wanted", "decode_body", "encode", "wanted"]
@@ -116,8 +116,8 @@ def decode_body(content_type: str, raw: bytes, decoder: Decoder, *, find_duplica
 
 def _decode_json(raw: bytes, find_duplicates: bool) -> Body:
     try:
-        decoded = objects.decode(raw)
-    except (msgspec.DecodeError, RecursionError) as err:
+        decoded = nesting.checked(raw, objects.decode(raw))
+    except (msgspec.DecodeError, ValueError, RecursionError) as err:
         raise status.bad_request(f"couldn't get version/kind; json parse error: {err}") from None
     problems: list[str] = []
     # Counting keys before and after tells whether any was lost, at a tenth of the cost of looking at each.
@@ -128,8 +128,8 @@ def _decode_json(raw: bytes, find_duplicates: bool) -> Body:
 
 def decode_patch(raw: bytes) -> Any:
     try:
-        return objects.decode(raw)
-    except (msgspec.DecodeError, RecursionError) as err:
+        return nesting.checked(raw, objects.decode(raw))
+    except (msgspec.DecodeError, ValueError, RecursionError) as err:
         raise status.bad_request(f"error decoding patch: {err}") from None
 
 
@@ -137,16 +137,19 @@ def decode_yaml(raw: bytes) -> Any:
     """YAML (or JSON, which it includes) as a body or an apply patch."""
     if raw.lstrip()[:1] == b"{":
         try:
-            return objects.decode(raw)
+            return nesting.checked(raw, objects.decode(raw))
         except msgspec.DecodeError:
             pass  # flow style that is no JSON
+        except (ValueError, RecursionError) as err:
+            raise status.bad_request(f"error decoding YAML: {err}") from None
     import yaml
 
     from bedplate.core import yamls
 
     try:
-        return yamls.load(raw)
-    except (yaml.YAMLError, RecursionError) as err:
+        nesting.check_events(yaml.parse(raw, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        return nesting.checked_tree(yamls.load(raw))
+    except (yaml.YAMLError, ValueError, RecursionError) as err:
         raise status.bad_request(f"error decoding YAML: {err}") from None
 
 

@@ -2,7 +2,8 @@
 
 The parser is httptools; everything runs in `data_received`, without a task for answers that need no waiting. Requests
 of one connection are answered in order, one at a time. Knows nothing of Kubernetes. Bodies and headers are limited;
-what a reader does not take in time is bounded by whoever writes to a `Sink`.
+what a reader does not take in time is bounded by whoever writes to a `Sink`. `Connections` closes those of peers that
+keep nothing but a socket busy.
 """
 
 from __future__ import annotations
@@ -26,6 +27,12 @@ MAX_BODY_BYTES = 3 * 1024 * 1024
 MAX_DISCARDED_BYTES = 256 * 1024 * 1024
 MAX_HEAD_BYTES = 1024 * 1024
 MAX_PIPELINED = 64
+MAX_PIPELINED_BYTES = 2 * MAX_BODY_BYTES
+MAX_CONNECTIONS = 10_000
+REQUEST_WITHIN_S = 60.0
+IDLE_FOR_S = 180.0
+LOOK_EVERY_S = 5.0
+"""How long a request may take to arrive, and a connection may be open without one; clients give up idle ones sooner."""
 WRITE_HIGH_WATER_BYTES = 512 * 1024
 JSON = "application/json"
 
@@ -101,6 +108,10 @@ class Sink:
                 self.backlog_bytes += len(frames)
             self._connection.transport.write(frames)
 
+    def cut(self) -> None:
+        """Drop the connection and what waits to be sent: the peer does not read."""
+        self._connection.transport.abort()
+
     def finish(self) -> None:
         """End the body; the connection goes on to its next request."""
         if self.is_open:
@@ -145,6 +156,7 @@ class Connections:
         self._open: set[Connection] = set()
         self._none = asyncio.Event()
         self._none.set()
+        self._since: dict[Connection, tuple[int, float]] = {}
 
     def add(self, connection: Connection) -> None:
         self._open.add(connection)
@@ -154,6 +166,31 @@ class Connections:
         self._open.discard(connection)
         if not self._open:
             self._none.set()
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._open) >= MAX_CONNECTIONS
+
+    def look(self, now: float) -> None:
+        """Close those whose peer takes too long to send a request it has begun, or to begin one."""
+        seen: dict[Connection, tuple[int, float]] = {}
+        for connection in tuple(self._open):
+            if not connection.is_idle:
+                continue
+            messages, since = self._since.get(connection, (-1, now))
+            if messages != connection.messages:
+                since = now
+            if now - since > (REQUEST_WITHIN_S if connection.is_reading else IDLE_FOR_S):
+                connection.transport.abort()
+            else:
+                seen[connection] = (connection.messages, since)
+        self._since = seen
+
+    async def run(self) -> None:
+        """Look every few seconds until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            self.look(asyncio.get_running_loop().time())
 
     async def close(self, grace_s: float) -> None:
         """End streams and idle connections, give answers in work some time, then cut what is left."""
@@ -182,7 +219,12 @@ class Connection(asyncio.Protocol):
         self._is_busy = False
         self._keeps_alive = True
         self._is_closing = False
+        self._waiting_bytes = 0
         self.is_paused = False
+        self.is_reading = False
+        """Whether a request has begun to arrive and is not complete."""
+        self.messages = 0
+        """Requests that have begun to arrive."""
         self.identity: Any = None
         """What the application remembers of the peer."""
 
@@ -191,6 +233,10 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
         self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+        if self._connections.is_full:
+            self._is_closing = True
+            self.transport.abort()
+            return
         self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -219,10 +265,14 @@ class Connection(asyncio.Protocol):
         self.is_paused = False
         if self._sink is not None:
             self._sink.backlog_bytes = 0
+        elif self._waiting and not self._is_busy and not self._is_closing:
+            self._serve_waiting()
 
     # httptools callbacks
 
     def on_message_begin(self) -> None:
+        self.is_reading = True
+        self.messages += 1
         self._request = Request(self)
         self._url = b""
         self._parts: list[bytes] = []
@@ -238,13 +288,15 @@ class Connection(asyncio.Protocol):
         if name in headers:
             self._request.repeated.append((name, headers[name]))
         headers[name] = value
-        self._count_head(len(name) + len(value))
+        self._count_head(len(name) + len(value) + 4)
 
     def on_headers_complete(self) -> None:
         request = self._request
         request.method = self._parser.get_method().decode("latin-1")
         path, _, query = self._url.partition(b"?")
         text = path.decode("latin-1")
+        if not text.startswith("/"):
+            text = f"/{text}"
         request.path = urllib.parse.unquote(text) if "%" in text else text
         request.raw_query = query.decode("latin-1")
         if b"expect" in request.headers:
@@ -262,12 +314,14 @@ class Connection(asyncio.Protocol):
             self._refuse(413, b"Request entity too large")
 
     def on_message_complete(self) -> None:
+        self.is_reading = False
         parts = self._parts
         self._request.body = parts[0] if len(parts) == 1 else b"".join(parts)
         self._keeps_alive = self._parser.should_keep_alive()
-        if self._is_busy:
+        if self._is_busy or self._waiting:
             self._waiting.append(self._request)
-            if len(self._waiting) > MAX_PIPELINED:
+            self._waiting_bytes += self._head_bytes + len(self._request.body)
+            if len(self._waiting) > MAX_PIPELINED or self._waiting_bytes > MAX_PIPELINED_BYTES:
                 self._refuse(400, b"too many pipelined requests")
         elif not self._is_closing:
             self._serve(self._request)
@@ -322,8 +376,19 @@ class Connection(asyncio.Protocol):
         self._is_busy = False
         if self._is_closing or not self._keeps_alive:
             self.transport.close()
-        elif self._waiting:
-            self._serve(self._waiting.popleft())
+        elif self._waiting and not self.is_paused:
+            self._serve_waiting()
+
+    def _serve_waiting(self) -> None:
+        request = self._waiting.popleft()
+        if not self._waiting:
+            self._waiting_bytes = 0
+        self._serve(request)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the peer is the one to act: nothing is in work and nothing streams."""
+        return not self._is_busy and not self._waiting
 
     def _head(self, code: int, content_type: str, headers: tuple[tuple[str, str], ...]) -> bytes:
         line = _LINES.get(code) or b"HTTP/1.1 %d\r\n" % code

@@ -105,7 +105,11 @@ class Pipeline:
         return answer
 
     def _count(self, info: routes.RequestInfo, code: int) -> None:
-        self.counts[info.verb, info.group, info.version, info.resource, info.subresource, code] += 1
+        key = (info.verb, info.group, info.version, info.resource, info.subresource, code)
+        if key not in self.counts and self._services.kinds.get(info.group, info.version, info.resource) is None:
+            # Paths that lead nowhere are not worth a number each: anybody can think up any number of them.
+            key = ("other", "", "", "", "", code)
+        self.counts[key] += 1
 
     # who
 

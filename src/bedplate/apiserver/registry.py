@@ -157,6 +157,7 @@ class Registry:
         self.flush: list[Callable[[], None]] = []
         """Called after every batch of events: where watchers write what they have gathered."""
         self._collections: dict[Kind, Collection] = {}
+        self._loaded = 0
         self._watch: AsyncIterator[interface.Batch] | None = None
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
@@ -167,7 +168,7 @@ class Registry:
         newest = await self.store.revision()
         self.oldest = await self.store.oldest()
         page = await self.store.list(objects.ROOT, revision=max(self.oldest, newest - RECENT_EVENTS))
-        self.revision = page.revision
+        self.revision = self._loaded = page.revision
         for entry in page.entries:
             kind, item = objects.split_key(entry.key)
             body = objects.spliced(entry.value, entry.revision)
@@ -189,7 +190,8 @@ class Registry:
     def collection(self, kind: Kind) -> Collection:
         found = self._collections.get(kind)
         if found is None:
-            found = self._collections[kind] = Collection(kind, self.revision)
+            # Nothing has happened to this kind since the start, or it would be here: its history is complete since then.
+            found = self._collections[kind] = Collection(kind, self._loaded)
         return found
 
     def get(self, kind: Kind, namespace: str, name: str) -> Stored | None:

@@ -49,6 +49,7 @@ log = logging.get_logger("apiserver")
 
 _HISTORY_STEPS = 10
 _STOP_GRACE_S = 5.0
+_HANDSHAKE_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,7 @@ class ApiServer:
         found = pages.Pages(parts.kinds, table, state, hub, address=f"{host}:{port}", texts=options.texts)
         self._application = found.pipeline = pipeline.Pipeline(parts, hub, protobuf.Decoder(table), found)
         await server.start_serving()
+        self._tasks.append(group.create_task(self._connections.run()))
         self._tasks.append(group.create_task(self._forget(state)))
         self._tasks.append(group.create_task(controllers.run(parts, signer, self.pki.text("ca.crt"))))
         if not planted.is_on("crd_lifecycle"):
@@ -209,6 +211,7 @@ class ApiServer:
                 options.port,
                 ssl=context,
                 backlog=1024,
+                ssl_handshake_timeout=_HANDSHAKE_S,
                 start_serving=False,
             )
         except OSError as err:
@@ -227,7 +230,11 @@ class ApiServer:
             while seen and seen[0][0] <= now - history_s:
                 reached = seen.popleft()[1]
             if reached > state.oldest:
-                await state.compact(reached)
+                try:
+                    await state.compact(reached)
+                except errors.BedplateError as err:
+                    # A full disk, an etcd that is away: what is not forgotten now is forgotten next time.
+                    log.warning("apiserver.history_kept", reason=str(err))
             await self.clock.sleep(max(0.1, min(history_s / _HISTORY_STEPS, 30.0)))
 
     async def _close(self, server: asyncio.Server) -> None:

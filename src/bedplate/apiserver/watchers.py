@@ -200,4 +200,4 @@ class Watchers:
                 sink.write(with_heading() if watcher.needs_heading else data)
                 watcher.needs_heading = False
                 if sink.backlog_bytes > MAX_BACKLOG_BYTES:
-                    watcher.end()
+                    sink.cut()

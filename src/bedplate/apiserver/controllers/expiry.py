@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from bedplate.apiserver import hooks, services
-from bedplate.apiserver.controllers.loop import absent_is_fine
+from bedplate.apiserver.controllers.loop import absent_is_fine, insist
 from bedplate.core import clock as clocks
 
 __all__ = ["expired", "run"]
@@ -21,10 +21,12 @@ _PERIOD_S = 60.0
 async def run(parts: services.Services) -> None:
     """Run until cancelled."""
     client = parts.client.acting_as(hooks.LOOPBACK, "event-expiry")
-    while True:
+
+    async def sweep() -> None:
         for namespace, name in expired(client.list("", "events"), parts.clock.now()):
             await absent_is_fine(client.delete("", "events", namespace, name))
-        await parts.clock.sleep(_PERIOD_S)
+
+    await insist("event-expiry", _PERIOD_S, parts.clock, sweep)
 
 
 def expired(events: Iterable[hooks.Object], now: datetime) -> list[tuple[str, str]]:
@@ -33,7 +35,11 @@ def expired(events: Iterable[hooks.Object], now: datetime) -> list[tuple[str, st
     for event in events:
         last = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
         series = event.get("series") or {}
-        last = max(last or "", series.get("lastObservedTime") or "")
-        if last and clocks.parse_rfc3339(last) < now - LIFETIME:
+        last = max(str(last or ""), str(series.get("lastObservedTime") or ""))
+        try:
+            is_old = bool(last) and clocks.parse_rfc3339(last) < now - LIFETIME
+        except ValueError:
+            is_old = True  # a time that is none: nobody will ever renew it
+        if is_old:
             found.append((str(event["metadata"]["namespace"]), str(event["metadata"]["name"])))
     return found

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from bedplate.apiserver import hooks, kinds, services
+from bedplate.apiserver import hooks, services
 from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
 from bedplate.apiserver.controllers.namespaces import stored_kinds
 
@@ -38,14 +38,14 @@ class _Owner(msgspec.Struct):
     kind: str = ""
     name: str = ""
     api_version: str = msgspec.field(default="", name="apiVersion")
-    blocks: bool = msgspec.field(default=False, name="blockOwnerDeletion")
+    blocks: bool | None = msgspec.field(default=False, name="blockOwnerDeletion")
 
 
 class _Meta(msgspec.Struct):
     uid: str = ""
     owners: list[_Owner] = msgspec.field(default_factory=list, name="ownerReferences")
     finalizers: list[str] = []
-    deleted: str = msgspec.field(default="", name="deletionTimestamp")
+    deleted: str | None = msgspec.field(default="", name="deletionTimestamp")
 
 
 class _Thing(msgspec.Struct):
@@ -163,13 +163,16 @@ class Collector:
 
     def _is_there(self, owner: _Owner, dependent: Ref) -> bool:
         place = self._graph.places.get(owner.uid)
-        if place is None:
+        if place is not None:
+            return place.namespace in ("", dependent.namespace)
+        kind = self._parts.kinds.by_api_version(owner.api_version, owner.kind)
+        if kind is None:
             # A kind that is not served (any more, or not yet) says nothing about its objects.
-            return self._kind(owner) is None
-        return place.namespace in ("", dependent.namespace)
-
-    def _kind(self, owner: _Owner) -> kinds.Resource | None:
-        return self._parts.kinds.by_api_version(owner.api_version, owner.kind)
+            return True
+        # The graph may not have heard of it yet: a kind just defined, an owner just created. The registry has.
+        namespace = dependent.namespace if kind.namespaced else ""
+        live = self._client.get(kind.stored_at[0], kind.stored_at[2], namespace, owner.name)
+        return live is not None and live["metadata"].get("uid") == owner.uid
 
     def _waits(self, uid: str) -> bool:
         meta = self._graph.metas.get(uid)
@@ -192,7 +195,8 @@ class Collector:
             if ref is None or obj is None or obj["metadata"]["uid"] != uid:
                 continue
             owners = [one for one in obj["metadata"].get("ownerReferences") or [] if one.get("uid") != owner]
-            change = {"metadata": {"uid": uid, "ownerReferences": owners or None}}
+            version = obj["metadata"]["resourceVersion"]
+            change = {"metadata": {"uid": uid, "resourceVersion": version, "ownerReferences": owners or None}}
             await absent_is_fine(self._client.patch(*ref, change))
 
     async def _drop_finalizer(self, ref: Ref, uid: str, finalizer: str) -> None:

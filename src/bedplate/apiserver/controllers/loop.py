@@ -13,9 +13,10 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 from bedplate.apiserver import hooks, services, status
-from bedplate.core import backoff, logging
+from bedplate.core import backoff, errors, logging
+from bedplate.core import clock as clocks
 
-__all__ = ["Loop", "absent_is_fine"]
+__all__ = ["Loop", "absent_is_fine", "insist"]
 
 K = TypeVar("K", bound=Hashable)
 log = logging.get_logger("apiserver.controllers")
@@ -44,8 +45,17 @@ class Loop(Generic[K]):
         """Queue the keys of every change of a kind, existing objects first; runs until cancelled."""
         with self._client.watch(group, resource) as changes:
             async for change in changes:
-                for key in keys(change):
+                try:
+                    found = list(keys(change))
+                except Exception:
+                    # One odd object must not end the controller, and with it the server.
+                    log.exception("controller.change_failed", controller=self._name, name=change.name)
+                    continue
+                for key in found:
                     self.add(key)
+
+    def _again(self, key: K) -> None:
+        self.add_later(key, self._backoffs.setdefault(key, backoff.Backoff(first_s=0.02, cap_s=15)).next())
 
     async def work(self) -> None:
         """Work the queue off until cancelled."""
@@ -58,14 +68,27 @@ class Loop(Generic[K]):
             try:
                 await self._reconcile(key)
                 self._backoffs.pop(key, None)
-            except status.StatusError as err:
-                pause = self._backoffs.setdefault(key, backoff.Backoff(first_s=0.02, cap_s=15)).next()
-                log.v(2).info(
-                    "controller.retry", controller=self._name, key=str(key), reason=err.message, wait_s=round(pause, 3)
-                )
-                self.add_later(key, pause)
+            except (status.StatusError, errors.BedplateError) as err:
+                # Refusals, and a store that is full or away for a while.
+                log.v(2).info("controller.retry", controller=self._name, key=str(key), reason=str(err))
+                self._again(key)
+            except Exception:
+                log.exception("controller.failed", controller=self._name, key=str(key))
+                self._again(key)
             # Yield even when nothing was awaited, so that a full queue never starves requests.
             await asyncio.sleep(0)
+
+
+async def insist(name: str, pause_s: float, clock: clocks.Clock, action: Callable[[], Awaitable[None]]) -> None:
+    """Call an action over and over, a pause between two calls, whatever becomes of each; until cancelled."""
+    while True:
+        try:
+            await action()
+        except (status.StatusError, errors.BedplateError) as err:
+            log.v(2).info("controller.retry", controller=name, reason=str(err))
+        except Exception:
+            log.exception("controller.failed", controller=name)
+        await clock.sleep(pause_s)
 
 
 async def absent_is_fine(action: Awaitable[object]) -> None:

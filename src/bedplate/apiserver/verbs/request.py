@@ -128,7 +128,7 @@ def resource_version(text: str) -> int:
     """A resourceVersion parameter, 0 when empty."""
     if not text:
         return 0
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
         problem = status.FieldProblem.invalid(
             "resourceVersion", text, f'strconv.ParseUint: parsing "{text}": invalid syntax'
         )

@@ -86,12 +86,12 @@ class _Start:
 
     def begin(self, sink: http.Sink) -> None:
         """Called when the head of the answer is out; nothing can be committed between here and the join."""
-        group = self._hub.group(self._kind, self._matcher, self._view)
         collection = self._registry.collection(self._kind)
         is_gone = self._version < max(collection.floor, self._registry.oldest)
         if self._version and is_gone and not self._wants_state and not planted.is_on("watch_expired"):
             self._refuse(sink, collection)
             return
+        group = self._hub.group(self._kind, self._matcher, self._view)
         bookmark = self._bookmark if self._wants_bookmarks else None
         watcher = self._hub.add(group, sink, bookmark)
         watcher.begin(self._first(group, collection), self._timeout_s)
