@@ -280,20 +280,9 @@ def bedplate_program() -> pathlib.Path:
     return pathlib.Path(sys.executable).with_name("bedplate")
 
 
-def embedded_reason() -> str | None:
-    """Why the embedded server cannot run, or None when it can."""
-    try:
-        import bedplate.apiserver.server  # noqa: F401
-    except ImportError as err:
-        return f"the embedded API server is not there yet: {err}"
-    return None if bedplate_program().exists() else "the bedplate program is not installed beside Python (make setup)"
-
-
 @contextlib.contextmanager
 def embedded(*arguments: str, env: dict[str, str] | None = None) -> Iterator[Server]:
     """`bedplate apiserver` as a process of its own, as a user starts it."""
-    if reason := embedded_reason():
-        raise Missing(reason)
     processes = Processes("embedded")
     try:
         yield start_embedded(processes, *arguments, env=env)

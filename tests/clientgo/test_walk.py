@@ -52,7 +52,7 @@ def build(program: pathlib.Path) -> None:
     fresh.replace(program)
 
 
-@pytest.fixture(params=("real", "embedded"))
+@pytest.fixture(params=(pytest.param("real", marks=pytest.mark.real), "embedded"))
 def server(request: pytest.FixtureRequest) -> servers.Server:
     try:
         return servers.shared.get(request.param)

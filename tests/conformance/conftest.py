@@ -26,7 +26,9 @@ RAN_PROPERTY = "conformance_topic"
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "server" in metafunc.fixturenames:
         chosen = os.environ.get("CONFORMANCE_SERVER")
-        metafunc.parametrize("server", [chosen] if chosen else SERVERS, indirect=True, scope="session")
+        names = [chosen] if chosen else SERVERS
+        marked = [pytest.param(name, marks=pytest.mark.real) if name == "real" else name for name in names]
+        metafunc.parametrize("server", marked, indirect=True, scope="session")
 
 
 def pytest_sessionfinish() -> None:

@@ -13,7 +13,6 @@ import subprocess
 import sys
 
 import pytest
-from tests import servers
 
 HERE = pathlib.Path(__file__).parent
 TOPICS = sorted(path.stem.removeprefix("test_") for path in HERE.glob("test_*.py") if path.stem != "test_teeth")
@@ -46,8 +45,6 @@ def run_topic(topic: str) -> tuple[int, str]:
     "topic", [topic if topic in ALWAYS else pytest.param(topic, marks=pytest.mark.soak) for topic in TOPICS]
 )
 def test_a_planted_fault_turns_its_topic_red(topic: str) -> None:
-    if reason := servers.embedded_reason():
-        pytest.skip(f"embedded: {reason}")
     code, output = run_topic(topic)
     last = output.strip().splitlines()[-1]
     assert code == 1, f"the fault went unnoticed: {last}"

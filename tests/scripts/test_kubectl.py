@@ -5,9 +5,11 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Callable
 
+import pytest
 from tests.scripts import manifests
 from tests.scripts.shell import Script, Shell, Transcript, unique
 
+pytestmark = pytest.mark.real
 OnBoth = Callable[[pathlib.Path, Script], Transcript]
 
 
