@@ -32,6 +32,8 @@ class Sink:
         self.is_open = False
         self.on_close()
 
+    cut = finish
+
     @property
     def events(self) -> list[tuple[str, str]]:
         """(type, name) of all events, unchunked."""
@@ -57,6 +59,9 @@ class View:
         self.shown += 1
         self.headings += heading
         return body
+
+    def event(self, type: str, shown: bytes) -> bytes:
+        return b'{"type":"%b","object":%b}\n' % (type.encode(), shown)
 
 
 class World:

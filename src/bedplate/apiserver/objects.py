@@ -96,12 +96,14 @@ _NO_LABELS: dict[str, str] = {}
 class Stored:
     """One object in memory: its key within the kind (`namespace/name`), its revision, its JSON with resourceVersion."""
 
-    __slots__ = ("_labels", "body", "item", "revision")
+    __slots__ = ("_labels", "body", "item", "message", "revision")
 
     def __init__(self, item: str, revision: int, body: bytes) -> None:
         self.item = item
         self.revision = revision
         self.body = body
+        self.message: bytes | None = None
+        """The object as protobuf, once a list has needed it."""
         self._labels: dict[str, str] | None = None
 
     @property

@@ -53,10 +53,13 @@ Page = Callable[[http.Request], http.Response | None]
 class Pipeline:
     """One server's request handler."""
 
-    def __init__(self, parts: services.Services, hub: watchers.Watchers, decoder: Any, pages: Page) -> None:
+    def __init__(
+        self, parts: services.Services, hub: watchers.Watchers, decoder: Any, encoder: Any, pages: Page
+    ) -> None:
         self._services = parts
         self._hub = hub
         self._decoder = decoder
+        self._encoder = encoder
         self._pages = pages
         self._rng = random.Random()
         self._allowed: dict[tuple[hooks.User, hooks.Attributes], bool] = {}
@@ -217,13 +220,16 @@ class Pipeline:
             user=user,
             subresource=info.subresource,
         )
+        if info.verb in ("list", "watch") and wish == codec.Wanted() and self._prefers_protobuf(incoming):
+            target.protobuf = self._encoder
         if info.subresource and info.subresource != "status":
             return self._subresource(incoming, info, target, wish)
         match info.verb:
             case "get":
                 return self._shown(incoming, wish, read.get(target, wish, incoming.query))
             case "list":
-                return self._shown(incoming, wish, read.list_(target, wish, incoming.query))
+                listed = read.list_(target, wish, incoming.query)
+                return self._shown(incoming, wish, listed, target.media)
             case "watch":
                 return watch.watch(target, wish, incoming.query, self._hub, self._rng)
         return self._write(incoming, info, target, wish)
@@ -349,18 +355,26 @@ class Pipeline:
 
     # how it looks
 
+    @staticmethod
+    def _prefers_protobuf(incoming: http.Request) -> bool:
+        return incoming.headers.get(b"accept", b"").startswith(codec.PROTOBUF.encode())
+
     def _shown(
-        self, incoming: http.Request, wish: codec.Wanted, body: bytes | Awaitable[bytes]
+        self, incoming: http.Request, wish: codec.Wanted, body: bytes | Awaitable[bytes], media: str = codec.JSON
     ) -> http.Answer | Awaitable[http.Answer]:
         if not isinstance(body, bytes):
-            return self._shown_later(incoming, wish, body)
+            return self._shown_later(incoming, wish, body, media)
+        if media == codec.PROTOBUF:
+            return self._maybe_zipped(incoming, http.Response(200, body, media))
         encoded, media = (
             (body, codec.JSON) if wish.media == codec.JSON and not wish.is_pretty else codec.encode(wish, body)
         )
         return self._maybe_zipped(incoming, http.Response(200, encoded, media))
 
-    async def _shown_later(self, incoming: http.Request, wish: codec.Wanted, body: Awaitable[bytes]) -> http.Answer:
-        answer = self._shown(incoming, wish, await body)
+    async def _shown_later(
+        self, incoming: http.Request, wish: codec.Wanted, body: Awaitable[bytes], media: str
+    ) -> http.Answer:
+        answer = self._shown(incoming, wish, await body, media)
         return answer if isinstance(answer, (http.Response, http.Stream)) else await answer
 
     def _answer(

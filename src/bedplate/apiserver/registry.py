@@ -45,11 +45,11 @@ class Event:
 
 
 class KeptList(NamedTuple):
-    """A list answer kept for the next reader: the kind's last change, the revision it is for, where its items begin."""
+    """A list answer kept for the next reader: the kind's last change, the revision it is for, where its items are."""
 
     changed: int
     revision: int
-    items_at: int
+    items: slice
     answer: bytes
 
 

@@ -31,6 +31,7 @@ from bedplate.apiserver import (
     pipeline,
     planted,
     protobuf,
+    protobuf_encode,
     registry,
     rules,
     services,
@@ -130,7 +131,9 @@ class ApiServer:
         host = "127.0.0.1" if options.bind_address in ("", "0.0.0.0", "::") else options.bind_address
         self.url = f"https://{f'[{host}]' if ':' in host else host}:{port}"
         found = pages.Pages(parts.kinds, table, state, hub, address=f"{host}:{port}", texts=options.texts)
-        self._application = found.pipeline = pipeline.Pipeline(parts, hub, protobuf.Decoder(table), found)
+        self._application = found.pipeline = pipeline.Pipeline(
+            parts, hub, protobuf.Decoder(table), protobuf_encode.Encoder(table), found
+        )
         await server.start_serving()
         self._tasks.append(group.create_task(self._connections.run()))
         self._tasks.append(group.create_task(self._forget(state)))

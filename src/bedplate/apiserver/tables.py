@@ -49,8 +49,8 @@ class TableView(views.PlainView):
     def items(self, found: Iterable[objects.Stored]) -> bytes:
         return b",".join([objects.encode(self._row(stored.decode())) for stored in found])
 
-    def head(self, metadata: dict[str, Any]) -> bytes:
-        return objects.encode(self._head(metadata, True))[:-1] + b',"rows":['
+    def frame(self, metadata: dict[str, Any], size: int) -> tuple[bytes, bytes]:
+        return objects.encode(self._head(metadata, True))[:-1] + b',"rows":[', b"]}"
 
     def bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
         metadata: dict[str, Any] = {"resourceVersion": str(revision), "creationTimestamp": None}

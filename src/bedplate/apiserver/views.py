@@ -11,19 +11,18 @@ import functools
 from collections.abc import Iterable
 from typing import Any
 
-from bedplate.apiserver import hooks, kinds, objects, planted
+from bedplate.apiserver import hooks, kinds, objects, planted, protobuf_encode
 
-__all__ = ["ConvertedView", "PartialView", "PlainView", "ShapedView", "View"]
+__all__ = ["ConvertedView", "PartialView", "PlainView", "ProtobufView", "ShapedView", "View"]
 
 Stored = objects.Stored
-
-
-LIST_END = b"]}"
 
 
 class PlainView:
     """The object as it is stored."""
 
+    media = "application/json"
+    stream_media = "application/json"
     has_heading = False
     is_cacheable = True
     """Whether the same object is always shown as the same bytes (a table's ages are not)."""
@@ -46,10 +45,18 @@ class PlainView:
         item = self.item
         return b",".join([item(stored.body) for stored in found])
 
-    def head(self, metadata: dict[str, Any]) -> bytes:
-        """The beginning of a list, up to its first item; `LIST_END` ends it."""
+    def frame(self, metadata: dict[str, Any], size: int) -> tuple[bytes, bytes]:
+        """What stands before and after `size` bytes of items in a list."""
         head = objects.encode({"kind": self.list_kind, "apiVersion": self.list_api_version, "metadata": metadata})
-        return head[:-1] + b',"items":['
+        return head[:-1] + b',"items":[', b"]}"
+
+    def event(self, type: str, shown: bytes) -> bytes:
+        """A watch event around an object that `show`, `bookmark` or `refusal` gave."""
+        return b'{"type":"%b","object":%b}\n' % (type.encode(), shown)
+
+    def refusal(self, document: dict[str, Any]) -> bytes:
+        """A Status in the form of this view."""
+        return objects.encode(document)
 
     def bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
         metadata: dict[str, Any] = {"resourceVersion": str(revision), "creationTimestamp": None}
@@ -61,6 +68,43 @@ class PlainView:
     @property
     def bookmark_kind(self) -> tuple[str, str]:
         return self.resource.kind, self.resource.api_version
+
+
+class ProtobufView(PlainView):
+    """A built-in object as protobuf, for lists and watches: its readers need a quarter of the time."""
+
+    media = protobuf_encode.MEDIA
+    stream_media = f"{protobuf_encode.MEDIA};stream=watch"
+
+    def __init__(self, resource: kinds.Resource, encoder: protobuf_encode.Encoder) -> None:
+        super().__init__(resource)
+        self._encoder = encoder
+        self.key = f"{resource.api_version} protobuf"
+
+    def show(self, body: bytes, *, heading: bool = False) -> bytes:
+        return self._encoder.enveloped(objects.decode(body))
+
+    def items(self, found: Iterable[Stored]) -> bytes:
+        parts = []
+        for stored in found:
+            if stored.message is None:
+                stored.message = self._encoder.message(stored.decode())
+            parts.append(protobuf_encode.delimited(2, stored.message))
+        return b"".join(parts)
+
+    def frame(self, metadata: dict[str, Any], size: int) -> tuple[bytes, bytes]:
+        list_meta = protobuf_encode.delimited(1, protobuf_encode.list_meta(metadata))
+        head, tail = protobuf_encode.envelope(self.list_api_version, self.list_kind, len(list_meta) + size)
+        return head + list_meta, tail
+
+    def event(self, type: str, shown: bytes) -> bytes:
+        return protobuf_encode.watch_event(type, shown)
+
+    def bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
+        return self._encoder.enveloped(objects.decode(super().bookmark(revision, annotations)))
+
+    def refusal(self, document: dict[str, Any]) -> bytes:
+        return self._encoder.enveloped(document)
 
 
 class ConvertedView(PlainView):

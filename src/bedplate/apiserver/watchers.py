@@ -13,8 +13,11 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from bedplate.apiserver import http, objects, planted, registry
+from bedplate.core import logging
 
 __all__ = ["Group", "Matcher", "Watcher", "Watchers"]
+
+log = logging.get_logger("apiserver.watchers")
 
 MAX_BACKLOG_BYTES = 16 * 1024 * 1024
 BOOKMARK_INTERVAL_S = 60.0
@@ -31,6 +34,8 @@ class View(Protocol):
     has_heading: bool
 
     def show(self, body: bytes, *, heading: bool = False) -> bytes: ...
+
+    def event(self, type: str, shown: bytes) -> bytes: ...
 
 
 class Matcher(NamedTuple):
@@ -82,7 +87,7 @@ class Group:
                 # It left the selection: clients see what they knew, at the revision of the change.
                 body = objects.respliced(event.previous.body, event.revision)
             shown = self.view.show(body, heading=heading)
-            frame = http.chunk(b'{"type":"%b","object":%b}\n' % (type.encode(), shown))
+            frame = http.chunk(self.view.event(type, shown))
             if not heading:
                 event.frames[key] = frame
         return frame
@@ -187,9 +192,15 @@ class Watchers:
                 self._groups[kind].pop((matcher, view), None)
 
     def _dispatch(self, groups: dict[tuple[str, str], Group], event: registry.Event) -> None:
-        for group in groups.values():
-            if group.offer(event):
-                self._touched.append(group)
+        for group in tuple(groups.values()):
+            try:
+                if group.offer(event):
+                    self._touched.append(group)
+            except Exception:
+                # What one kind of watcher cannot be shown must not stop the others: they list again.
+                log.exception("watch.event_not_shown", item=event.stored.item, view=group.view.key)
+                for watcher in tuple(group.members):
+                    watcher.end()
 
     def _flush(self) -> None:
         touched, self._touched = self._touched, []

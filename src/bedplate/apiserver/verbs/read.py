@@ -74,6 +74,9 @@ def selection(resource: kinds.Resource, query: Mapping[str, str], *, name: str =
 def view_for(target: Target, wish: codec.Wanted, query: Mapping[str, str]) -> views.View:
     """How the answer shows objects."""
     resource, storage = target.resource, target.storage
+    encoder = target.protobuf
+    if encoder is not None and resource is storage and encoder.supports(resource.api_version, resource.kind):
+        return views.ProtobufView(resource, encoder)
     if wish.shape == "Table":
         return tables.TableView(
             resource, storage, wish.shape_version, query.get("includeObject", ""), target.services.clock
@@ -201,6 +204,7 @@ def list_(target: Target, wish: codec.Wanted, query: Mapping[str, str]) -> bytes
         raise request.list_options_invalid(status.FieldProblem.forbidden("sendInitialEvents", detail))
     chosen = selection(target.resource, query)
     view = view_for(target, wish, query)
+    target.media = view.media
     plan = _plan(query) if query else _Plan(0, 0, "", False, 0)
     state = target.services.registry
     collection = state.collection(target.kind)
@@ -250,16 +254,18 @@ def _whole_list(
     kept = collection.list_cache.get(key) if view.is_cacheable else None
     if kept is not None and kept.changed == collection.revision and kept.revision == revision:
         return kept.answer
-    head = view.head({"resourceVersion": str(revision)})
     if kept is not None and kept.changed == collection.revision:
-        answer = head + kept.answer[kept.items_at :]
+        items = kept.answer[kept.items]
     else:
         items = view.items([collection.items[item] for item in collection.keys[span[0] : span[1]]])
-        answer = head + items + views.LIST_END
+    head, tail = view.frame({"resourceVersion": str(revision)}, len(items))
+    answer = head + items + tail
     if view.is_cacheable and span[1] - span[0] > _CACHED_ITEMS and len(answer) < _CACHED_BYTES:
         if len(collection.list_cache) >= _CACHED_LISTS:
             collection.list_cache.clear()
-        collection.list_cache[key] = registry.KeptList(collection.revision, revision, len(head), answer)
+        collection.list_cache[key] = registry.KeptList(
+            collection.revision, revision, slice(len(head), len(head) + len(items)), answer
+        )
     return answer
 
 
@@ -293,7 +299,9 @@ def _answer(view: views.View, found: list[Stored], revision: int, remaining: int
         metadata["continue"] = _encode_token(revision, found[-1].item)
         if remaining:
             metadata["remainingItemCount"] = remaining
-    return view.head(metadata) + view.items(found) + views.LIST_END
+    items = view.items(found)
+    head, tail = view.frame(metadata, len(items))
+    return head + items + tail
 
 
 def _too_old(plan: _Plan) -> status.StatusError:

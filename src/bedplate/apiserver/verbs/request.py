@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bedplate.apiserver import hooks, kinds, objects, planted, services, status, views
+from bedplate.apiserver import hooks, kinds, objects, planted, protobuf_encode, services, status, views
 
 __all__ = ["Target", "integer", "list_options_invalid", "resource_version"]
 
@@ -32,6 +32,10 @@ class Target:
     field_validation: str = "Warn"
     options: Mapping[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    protobuf: protobuf_encode.Encoder | None = None
+    """Set when the client would rather have protobuf."""
+    media: str = "application/json"
+    """The form a list was made in."""
 
     @property
     def kind(self) -> tuple[str, str]:

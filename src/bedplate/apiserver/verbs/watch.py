@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Iterator, Mapping
 
-from bedplate.apiserver import codec, http, objects, planted, registry, status, views, watchers
+from bedplate.apiserver import codec, http, planted, registry, status, views, watchers
 from bedplate.apiserver.verbs import read, request
 
 __all__ = ["watch"]
@@ -30,7 +30,7 @@ def watch(
     timeout_s = float(seconds) if seconds > 0 else MIN_TIMEOUT_S * (1 + rng.random())
     matcher = watchers.Matcher(f"{target.namespace}\n{chosen.key}\n{target.name}", target.namespace, chosen.predicate)
     start = _Start(target, query, view, matcher, hub, timeout_s)
-    stream = http.Stream(start.begin, "application/json")
+    stream = http.Stream(start.begin, view.stream_media)
     if target.services.registry.is_shared:
         return _fresh(target, stream)
     return stream
@@ -121,10 +121,10 @@ class _Start:
             yield http.chunk(self._bookmark(self._registry.revision, {INITIAL_EVENTS_END: "true"}))
 
     def _bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
-        return b'{"type":"BOOKMARK","object":%b}\n' % self._view.bookmark(revision, annotations)
+        return self._view.event("BOOKMARK", self._view.bookmark(revision, annotations))
 
     def _refuse(self, sink: http.Sink, collection: registry.Collection) -> None:
         oldest = max(collection.floor, self._registry.oldest)
         refusal = status.expired(f"too old resource version: {self._version} ({oldest})").document()
-        sink.write(http.chunk(b'{"type":"ERROR","object":%b}\n' % objects.encode(refusal)))
+        sink.write(http.chunk(self._view.event("ERROR", self._view.refusal(refusal))))
         sink.finish()
