@@ -358,7 +358,11 @@ class Connection(asyncio.Protocol):
         head = self._head(answer.code, answer.content_type, answer.headers)
         end = b"Content-Length: %d\r\n\r\n" % len(body)
         self.transport.write(head + end if request.method == "HEAD" else head + end + body)
-        self._next()
+        if len(body) < WRITE_HIGH_WATER_BYTES:
+            self._next()
+        else:
+            # Only when the loop has tried to send it is it known whether the peer reads.
+            asyncio.get_running_loop().call_soon(self._next)
 
     def _stream(self, request: Request, answer: Stream) -> None:
         head = self._head(200, answer.content_type, answer.headers)
