@@ -7,7 +7,6 @@ objects stay unless `--delete-on-exit` is given.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 import click
 
@@ -23,7 +22,7 @@ EXAMPLES = """
 Examples:
   bedplate sim nodes --count 1000
   bedplate sim nodes --count 20 --uninitialized --prefix bmm-
-  bedplate sim nodes --count 5000 --heartbeat 40s --no-scheduler --kubeconfig real.kubeconfig
+  bedplate sim nodes --count 5000 --heartbeat 20s --no-scheduler --kubeconfig real.kubeconfig
 """
 
 
@@ -33,7 +32,7 @@ def sim() -> None:
 
 
 @sim.command(epilog=EXAMPLES)
-@click.option("--count", type=click.IntRange(1, 20_000), default=50, show_default=True, help="How many nodes.")
+@click.option("--count", type=click.IntRange(1, 16_384), default=50, show_default=True, help="How many nodes.")
 @click.option("--prefix", default="node", show_default=True, help="Names are PREFIX001, PREFIX002, …")
 @click.option("--kubeconfig", default="", help="Which cluster; default as kubectl finds it.")
 @click.option("--uninitialized", is_flag=True, help="Register with the cloud provider's taint, without addresses.")
@@ -56,6 +55,9 @@ def nodes(
         period_s = duration.parse_duration(heartbeat)
     except ValueError as err:
         raise click.BadParameter(str(err), param_hint="--heartbeat") from err
+    if not 0 < period_s < machines.LEASE_S:
+        text = f"must be longer than nothing and shorter than a node's lease, {machines.LEASE_S}s"
+        raise click.BadParameter(text, param_hint="--heartbeat")
     shape = machines.Shape(gpus=gpus, is_uninitialized=uninitialized)
     stopping.run_until_stopped(_run(count, prefix, kubeconfig, shape, period_s, scheduler, delete_on_exit))
 
@@ -63,8 +65,6 @@ def nodes(
 async def _run(
     count: int, prefix: str, kubeconfig: str, shape: machines.Shape, heartbeat_s: float, schedules: bool, deletes: bool
 ) -> None:
-    from bedplate.api import resources
-    from bedplate.core import errors
     from bedplate.kube import Client, config
 
     settings = config.load(kubeconfig or None).with_rate(-1, 0).with_user_agent("bedplate-sim")
@@ -77,6 +77,4 @@ async def _run(
                 click.echo(f"{count} simulated nodes registered; Ctrl-C stops them", err=True)
         finally:
             if deletes:
-                for name in fleet.kubelets.machines:
-                    with contextlib.suppress(errors.BedplateError):
-                        await asyncio.shield(client.delete(resources.NODES, name))
+                await fleet.kubelets.delete_nodes()

@@ -8,26 +8,28 @@ statuses. One process stands for all of them, with one watch on pods and one on 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import random
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
-from typing import Any
 
 from bedplate.api import core, resources
-from bedplate.api.objects import split_key
+from bedplate.api.objects import key_of, split_key
 from bedplate.core import clock, errors, logging
 from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
 from bedplate.kube.options import PatchType
 from bedplate.runtime.cache import Cache, Change
 from bedplate.runtime.controller import Controller, Result
-from bedplate.sim import machines
+from bedplate.sim import machines, podstatus
+from bedplate.sim.addresses import Addresses
 
 __all__ = ["Fleet"]
 
 log = logging.get_logger("sim.kubelets")
 AT_ONCE = 24
 _STATUS_PERIOD_S = 300.0
+Action = Callable[[machines.Machine], Awaitable[None]]
 
 
 class Fleet:
@@ -48,6 +50,8 @@ class Fleet:
     ) -> None:
         width = max(3, len(str(count)))
         look = shape if shape is not None else machines.Shape()
+        if count > look.most_machines:
+            raise errors.Invalid(f"{count} machines do not fit into {look.network} with pods in {look.pod_network}")
         named = [machines.Machine(f"{prefix}{index + 1:0{width}d}", index, look) for index in range(count)]
         self.machines = {machine.name: machine for machine in named}
         self._client = client
@@ -58,7 +62,7 @@ class Fleet:
         self._rng = rng if rng is not None else random.Random()
         self._silent: set[str] = set()
         self._failed: dict[str, datetime] = {}
-        self._addresses: dict[str, dict[str, int]] = {}
+        self._addresses = Addresses()
         self.registered = asyncio.Event()
         self.controller = Controller("simulated-kubelets", self._reconcile, workers=AT_ONCE)
         self.controller.watches(pods, self._own_pods)
@@ -71,51 +75,74 @@ class Fleet:
         await self._report(self.machines[name])
 
     async def heal(self, name: str) -> None:
-        """Report the machine as Ready again, and let it beat."""
+        """The machine is back: it registers if its Node was deleted, is Ready, beats, and sees to its pods."""
         self._failed.pop(name, None)
         self._silent.discard(name)
-        await self._report(self.machines[name])
+        await self._register(self.machines[name])
+        for pod in self._pods:
+            if pod.spec.node_name == name:
+                self.controller.queue.add(key_of(pod))
 
     def silence(self, name: str) -> None:
-        """No heartbeat any more: what others see when a machine loses power."""
+        """No heartbeat any more, and nothing done for its pods: what others see when a machine loses power."""
         self._silent.add(name)
+
+    async def delete_nodes(self) -> None:
+        """Delete the Node objects of all machines, each tried once."""
+        await self._each(self.machines.values(), self._once(self._delete))
 
     # Running
 
     async def run(self) -> None:
         """Register all machines, then keep their heartbeats up until cancelled."""
-        await self._each(self.machines.values(), self._register)
+        await self._each(self.machines.values(), self._insistently(self._register))
         self.registered.set()
         log.info("sim.registered", nodes=len(self.machines))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._beat())
             tasks.create_task(self._report_all())
 
-    async def _each(self, group: Iterable[machines.Machine], action: Any) -> None:
+    @staticmethod
+    async def _each(group: Iterable[machines.Machine], action: Action) -> None:
         slots = asyncio.Semaphore(AT_ONCE)
 
         async def one(machine: machines.Machine) -> None:
             async with slots:
-                await self._persist(action, machine)
+                await action(machine)
 
         async with asyncio.TaskGroup() as tasks:
             for machine in group:
                 tasks.create_task(one(machine))
 
-    async def _persist(self, action: Any, machine: machines.Machine) -> None:
-        """Try until it works or is refused; a server that restarts must not end the fleet."""
-        pause = 0.2
-        while True:
+    def _once(self, action: Action) -> Action:
+        """The action, tried once: what is repeated every few seconds must not wait for one machine."""
+
+        async def attempt(machine: machines.Machine) -> None:
             try:
                 await action(machine)
-                return
-            except errors.Terminal as err:
-                log.warning("sim.refused", node=machine.name, error=str(err))
-                return
-            except errors.Retryable as err:
-                log.v(2).info("sim.retry", node=machine.name, error=str(err))
-                await self._time.sleep(pause * (1 + self._rng.random()))
-                pause = min(pause * 2, 10.0)
+            except errors.BedplateError as err:
+                _complain(machine, err)
+
+        return attempt
+
+    def _insistently(self, action: Action) -> Action:
+        """The action until it works or is hopeless; a server that restarts, or does not know us yet, is waited for."""
+
+        async def insist(machine: machines.Machine) -> None:
+            pause = 0.2
+            while True:
+                try:
+                    await action(machine)
+                    return
+                except (errors.Retryable, errors.Denied) as err:
+                    _complain(machine, err)
+                    await self._time.sleep(pause * (1 + self._rng.random()))
+                    pause = min(pause * 2, 10.0)
+                except errors.BedplateError as err:
+                    _complain(machine, err)
+                    return
+
+        return insist
 
     async def _register(self, machine: machines.Machine) -> None:
         now = self._time.now()
@@ -152,6 +179,9 @@ class Fleet:
             body = machines.lease(machine, now, node.metadata.uid)
             await self._client.create(ref, body, machines.LEASE_NAMESPACE)
 
+    async def _delete(self, machine: machines.Machine) -> None:
+        await self._client.delete(resources.NODES, machine.name)
+
     async def _beat(self) -> None:
         """Renew every lease once per period, spread evenly over it."""
         while True:
@@ -159,14 +189,15 @@ class Fleet:
             everyone = list(self.machines.values())
             for position in range(0, len(everyone), AT_ONCE):
                 alive = [one for one in everyone[position : position + AT_ONCE] if one.name not in self._silent]
-                await self._each(alive, self._renew)
+                await self._each(alive, self._once(self._renew))
                 due = started + self._heartbeat_s * (position + AT_ONCE) / max(len(everyone), 1)
                 await self._time.sleep(max(0.0, min(due, started + self._heartbeat_s) - self._time.monotonic()))
 
     async def _report_all(self) -> None:
         while True:
             await self._time.sleep(_STATUS_PERIOD_S)
-            await self._each([one for one in self.machines.values() if one.name not in self._silent], self._report)
+            alive = [one for one in self.machines.values() if one.name not in self._silent]
+            await self._each(alive, self._insistently(self._report))
 
     # Pods
 
@@ -174,10 +205,11 @@ class Fleet:
         pod = change.new if change.new is not None else change.old
         if pod is None or pod.spec.node_name not in self.machines:
             return []
-        if change.new is None:
-            self._addresses.get(pod.spec.node_name, {}).pop(change.key, None)
-            return []
-        return [change.key]
+        if change.new is None or pod.is_finished:
+            self._addresses.free(change.key)
+        elif pod.status.pod_ip and not pod.spec.host_network:
+            self._addresses.learn(change.key, pod.status.pod_ip)
+        return [] if change.new is None else [change.key]
 
     async def _reconcile(self, key: str) -> Result | None:
         pod = self._pods.get(key)
@@ -192,51 +224,21 @@ class Fleet:
                 log.v(4).info("sim.pod_already_gone", pod=key)
             return None
         if pod.status.phase in ("", "Pending"):
-            status = self._running(pod, key)
+            machine = self.machines[pod.spec.node_name]
+            address = machine.address if pod.spec.host_network else self._addresses.take(key, self._range(machine))
+            status = podstatus.started(pod, machine.address, address, self._time.now())
             await self._client.patch(resources.PODS.raw(), name, {"status": status}, namespace, subresource="status")
         return None
 
-    def _running(self, pod: core.Pod, key: str) -> dict[str, Any]:
-        """The status of a pod that runs, or of one that is meant to end, and has."""
-        machine = self.machines[pod.spec.node_name]
-        now = clock.rfc3339(self._time.now())
-        ends = any(owner.kind == "Job" for owner in pod.metadata.owner_references)
-        address = machine.address if pod.spec.host_network else self._address(machine, key)
-        kinds = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
-        unready = ("Ready", "ContainersReady") if ends else ()
-        conditions = [
-            {"type": kind, "status": "False" if kind in unready else "True", "lastTransitionTime": now}
-            for kind in kinds
-        ]
-        started = {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}}
-        state = started if ends else {"running": {"startedAt": now}}
-        containers = [
-            {
-                "name": one.name,
-                "image": one.image,
-                "imageID": "",
-                "ready": not ends,
-                "started": not ends,
-                "restartCount": 0,
-                "state": state,
-            }
-            for one in pod.spec.containers or ()
-        ]
-        return {
-            "phase": "Succeeded" if ends else "Running",
-            "hostIP": machine.address,
-            "hostIPs": [{"ip": machine.address}],
-            "podIP": address,
-            "podIPs": [{"ip": address}],
-            "startTime": now,
-            "conditions": conditions,
-            "containerStatuses": containers,
-        }
+    def _range(self, machine: machines.Machine) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+        """Where the machine's pods get their addresses: as its Node says, else from the machine's own range."""
+        node = self._nodes.get(machine.name)
+        return (
+            ipaddress.ip_network(node.spec.pod_cidr) if node is not None and node.spec.pod_cidr else machine.pod_range
+        )
 
-    def _address(self, machine: machines.Machine, key: str) -> str:
-        """The pod's address in the machine's range: the lowest that no other pod there has."""
-        taken = self._addresses.setdefault(machine.name, {})
-        if key not in taken:
-            used = set(taken.values())
-            taken[key] = next(number for number in range(2, 65536) if number not in used)
-        return str(machine.pod_range.network_address + taken[key])
+
+def _complain(machine: machines.Machine, err: errors.BedplateError) -> None:
+    # A Node that somebody deleted stays away, and an outage passes: neither is worth a line for every machine.
+    level = log.v(2) if isinstance(err, errors.NotFound | errors.Retryable) else log
+    level.warning("sim.refused", node=machine.name, error=str(err))

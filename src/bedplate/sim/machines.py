@@ -11,11 +11,12 @@ from typing import Any
 from bedplate.api import names
 from bedplate.core.clock import rfc3339, rfc3339_micro
 
-__all__ = ["HEARTBEAT_S", "LEASE_NAMESPACE", "Machine", "Shape", "lease", "node", "node_status"]
+__all__ = ["HEARTBEAT_S", "LEASE_NAMESPACE", "LEASE_S", "Machine", "Shape", "lease", "node", "node_status"]
 
 HEARTBEAT_S = 10.0
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_S = 40
+_PODS_PER_MACHINE = 256
 MACHINES = ipaddress.IPv4Network("10.192.0.0/14")
 PODS = ipaddress.IPv4Network("10.128.0.0/10")
 _SPACE = uuid.UUID("6f0c4f8e-5c39-4f0e-9a39-0f6b8b6f5d11")
@@ -35,6 +36,11 @@ class Shape:
     network: ipaddress.IPv4Network = MACHINES
     pod_network: ipaddress.IPv4Network = PODS
 
+    @property
+    def most_machines(self) -> int:
+        """How many have an address and a range for pods of their own."""
+        return min(self.network.num_addresses - 2, self.pod_network.num_addresses // _PODS_PER_MACHINE)
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -51,7 +57,7 @@ class Machine:
     @property
     def pod_range(self) -> ipaddress.IPv4Network:
         """256 addresses of its own."""
-        first = int(self.shape.pod_network.network_address) + 256 * self.index
+        first = int(self.shape.pod_network.network_address) + _PODS_PER_MACHINE * self.index
         return ipaddress.IPv4Network((first, 24))
 
     @property
