@@ -14,13 +14,18 @@ _reasons: Counter[str] = Counter()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.skipped and isinstance(report.longrepr, tuple):
-        _reasons[report.longrepr[2].removeprefix("Skipped: ")] += 1
+    _note(report)
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
+    _note(report)
+
+
+def _note(report: pytest.TestReport | pytest.CollectReport) -> None:
     if report.skipped and isinstance(report.longrepr, tuple):
-        _reasons[report.longrepr[2].removeprefix("Skipped: ")] += 1
+        # A reason is one line in the list, even when it quotes what some program printed.
+        lines = report.longrepr[2].removeprefix("Skipped: ").splitlines() or ["no reason given"]
+        _reasons[lines[0][:160]] += 1
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -21,7 +21,14 @@ from bedplate.core import errors
 from bedplate.lab import binaries
 from bedplate.lab.controlplane import ControlPlane, free_ports
 
-pytestmark = pytest.mark.real
+PROGRAMS = ("kube-apiserver", "etcd", "kube-controller-manager", "kube-scheduler")
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(
+        not all(binaries.cached(name) for name in PROGRAMS),
+        reason="no kube-apiserver and etcd in the cache (make setup builds them)",
+    ),
+]
 
 
 @pytest.fixture(scope="module")
