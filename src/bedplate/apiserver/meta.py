@@ -72,7 +72,7 @@ def check_object(resource: kinds.Resource, obj: Any) -> Object:
     if not isinstance(obj, dict):
         raise status.bad_request("couldn't get version/kind; json parse error: the body is no object")
     api_version, kind = obj.get("apiVersion") or resource.api_version, obj.get("kind") or resource.kind
-    if not all(isinstance(obj.get(field) or "", str) for field in ("apiVersion", "kind")) or obj.get("kind") in ([], {}):
+    if not isinstance(api_version, str) or not isinstance(kind, str) or obj.get("kind") in ([], {}):
         raise status.bad_request("couldn't get version/kind; json parse error: apiVersion and kind must be text")
     version = str(api_version).rpartition("/")[2]
     if kind != resource.kind and resource.is_custom:

@@ -190,7 +190,7 @@ class Registry:
     def collection(self, kind: Kind) -> Collection:
         found = self._collections.get(kind)
         if found is None:
-            # Nothing has happened to this kind since the start, or it would be here: its history is complete since then.
+            # Nothing has happened to this kind since the start, or it would be here: nothing of it is missing.
             found = self._collections[kind] = Collection(kind, self._loaded)
         return found
 
