@@ -64,15 +64,41 @@ async def test_uninitialised_nodes_carry_the_cloud_providers_taint_and_no_addres
         assert node.spec.provider_id == ""
 
 
+async def service_account(client: Client) -> None:
+    """Wait until pods may be created."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            with contextlib.suppress(Exception):
+                await client.get(resources.SERVICE_ACCOUNTS, "default", "default")
+                break
+            await asyncio.sleep(0.1)
+
+
+async def test_a_pod_that_fits_nowhere_says_so_in_its_status_and_an_event(client: Client) -> None:
+    async with running(client, 2, prefix="full-") as fleet:
+        await service_account(client)
+        wish = {"name": "c", "image": "i", "resources": {"limits": {"cpu": "5000"}}}
+        spec = {"containers": [wish], "tolerations": [{"operator": "Exists"}]}
+        await client.create(resources.PODS.raw(), {"metadata": {"name": "big"}, "spec": spec}, "default")
+
+        def reason() -> str:
+            pod = fleet.pods.get("default/big")
+            return pod.status.conditions[0].message if pod is not None and pod.status.conditions else ""
+
+        await until(lambda: "2 Insufficient cpu" in reason())
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                found = await client.list(resources.EVENTS.raw(), "default")
+                if any(one["reason"] == "FailedScheduling" for one in found.items):
+                    break
+                await asyncio.sleep(0.1)
+        await client.delete(resources.PODS, "big", "default", grace_period_s=0)
+
+
 async def test_a_pod_is_scheduled_runs_gets_an_address_and_goes_when_deleted(client: Client) -> None:
     async with running(client, 3, prefix="run-") as fleet:
         body = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-        async with asyncio.timeout(DEADLINE_S):
-            while True:
-                with contextlib.suppress(Exception):
-                    await client.get(resources.SERVICE_ACCOUNTS, "default", "default")
-                    break
-                await asyncio.sleep(0.1)
+        await service_account(client)
         await client.create(resources.PODS.raw(), body, "default")
         await until(lambda: (pod := fleet.pods.get("default/p")) is not None and pod.status.phase == "Running")
         pod = await client.get(resources.PODS, "p", "default")

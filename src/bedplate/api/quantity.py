@@ -21,6 +21,8 @@ _NANO = decimal.Decimal("1e-9")
 _MILLI = decimal.Decimal("1e-3")
 
 
+# Objects repeat few spellings, and exact arithmetic is slow.
+@functools.lru_cache(maxsize=4096)
 def parse(text: str) -> decimal.Decimal | None:
     """The value, None when the text is no quantity. Finer than a billionth is rounded up, as Kubernetes does."""
     match = _FORM.fullmatch(text)
@@ -51,7 +53,6 @@ def canonical(given: Any, *, in_list: bool = False) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _canonical(text: str, in_list: bool) -> str | None:
-    # Objects repeat few spellings, and exact arithmetic is slow.
     value = parse(text)
     if value is None:
         return None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from bedplate.api import core, resources
 from bedplate.kube.client import Client
 from bedplate.runtime.cache import Cache
+from bedplate.runtime.events import EventRecorder
 from bedplate.runtime.manager import Manager
 from bedplate.sim import kubelets, machines, scheduler
 
@@ -37,11 +38,12 @@ def assemble(
     schedules: bool = True,
 ) -> Fleet:
     """Put caches, kubelets and (unless a real scheduler runs) the minimal scheduler together."""
-    manager = Manager(client)
+    recorder = EventRecorder(client, scheduler.NAME) if schedules else None
+    manager = Manager(client, recorder=recorder)
     nodes, pods = manager.cache(resources.NODES), manager.cache(resources.PODS)
     fleet = kubelets.Fleet(client, count, pods, nodes, prefix=prefix, shape=shape, heartbeat_s=heartbeat_s)
     manager.serve(fleet.run)
     manager.add(fleet.controller)
     if schedules:
-        manager.add(scheduler.Scheduler(client, pods, nodes).controller)
+        manager.add(scheduler.Scheduler(client, pods, nodes, recorder=recorder).controller)
     return Fleet(manager, fleet, nodes, pods)

@@ -1,8 +1,8 @@
 """A minimal scheduler: binds pending pods to nodes that can take them.
 
-In: pods and nodes from caches. Out: bindings. `choose` is pure. It knows readiness, taints and tolerations, node
-selectors, resource requests and the number of pods; it spreads by load. Not affinity, topology or preemption: for
-those run the real one.
+In: pods and nodes from caches. Out: bindings; for a pod that no node can take, a condition and an event that say why.
+`choose` is pure. It knows readiness, taints and tolerations, node selectors, resource requests and the number of pods;
+it spreads by load. Not affinity, topology or preemption: for those run the real one.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from bedplate.api import core, objects, quantity
+from bedplate.api import core, meta, quantity
 from bedplate.api.resources import PODS
-from bedplate.core import errors, logging
+from bedplate.core import clock, errors, logging
+from bedplate.kube import subresources
 from bedplate.kube.client import Client
+from bedplate.kube.options import PatchType
+from bedplate.runtime import events
 from bedplate.runtime.cache import Cache
 from bedplate.runtime.controller import Controller, Result
 
@@ -71,7 +74,7 @@ def _refusal(pod: core.Pod, wanted: Mapping[str, Decimal], node: core.Node, fit:
             return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
     if not pod.spec.node_selector.items() <= node.metadata.labels.items():
         return "node(s) didn't match Pod's node affinity/selector"
-    if fit.pods >= int(node.status.allocatable.get("pods", "110")):
+    if fit.pods >= (quantity.parse(node.status.allocatable.get("pods", "110")) or 0):
         return "Too many pods"
     for name, amount in wanted.items():
         has = quantity.parse(node.status.allocatable.get(name, "0")) or Decimal(0)
@@ -88,36 +91,61 @@ def _tolerates(toleration: core.Toleration, taint: core.Taint) -> bool:
     return toleration.operator == "Exists" or (bool(toleration.key) and toleration.value == taint.value)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Placement:
+    node: str
+    wanted: Mapping[str, Decimal]
+
+
 class Scheduler:
     """Watches unbound pods and binds them. Loads are counted from the pod cache plus bindings not yet seen there."""
 
-    def __init__(self, client: Client, pods: Cache[core.Pod], nodes: Cache[core.Node]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        pods: Cache[core.Pod],
+        nodes: Cache[core.Node],
+        *,
+        recorder: events.EventRecorder | None = None,
+        time: clock.Clock | None = None,
+    ) -> None:
         self._client = client
         self._pods = pods
         self._nodes = nodes
+        self._recorder = recorder
+        self._time = time if time is not None else clock.SystemClock()
         self._load: dict[str, Fit] = {}
-        self._placed: dict[str, tuple[str, dict[str, Decimal]]] = {}
-        pods.on_change(lambda change: self._count(change.key, change.new))
-        self.controller = Controller("simulated-scheduler", self._reconcile, workers=8)
-        self.controller.watches(pods).watches(nodes, self._waiting_pods)
+        self._placed: dict[str, _Placement] = {}
+        self._waiting: set[str] = set()
+        pods.on_change(lambda change: self._see(change.key, change.new))
+        self.controller = Controller("simulated-scheduler", self._reconcile, workers=8, time=self._time)
+        self.controller.watches(pods).watches(nodes, lambda _: tuple(self._waiting))
 
-    def _count(self, key: str, pod: core.Pod | None) -> None:
-        before = self._placed.pop(key, None)
-        if before is not None:
-            self._add(before[0], before[1], -1)
-        if pod is not None and pod.spec.node_name and not pod.is_finished:
-            wanted = requests_of(pod)
-            self._placed[key] = (pod.spec.node_name, wanted)
-            self._add(pod.spec.node_name, wanted, 1)
+    def _see(self, key: str, pod: core.Pod | None) -> None:
+        """Count a pod where it is, and know it if it waits."""
+        self._withdraw(key)
+        self._waiting.discard(key)
+        if pod is None or pod.is_finished:
+            return
+        if pod.spec.node_name:
+            self._place(key, _Placement(pod.spec.node_name, requests_of(pod)))
+        elif _is_waiting(pod):
+            self._waiting.add(key)
 
-    def _add(self, node: str, wanted: Mapping[str, Decimal], sign: int) -> None:
-        fit = self._load.setdefault(node, Fit())
+    def _place(self, key: str, placement: _Placement) -> None:
+        self._placed[key] = placement
+        self._add(placement, 1)
+
+    def _withdraw(self, key: str) -> None:
+        placement = self._placed.pop(key, None)
+        if placement is not None:
+            self._add(placement, -1)
+
+    def _add(self, placement: _Placement, sign: int) -> None:
+        fit = self._load.setdefault(placement.node, Fit())
         fit.pods += sign
-        for name, amount in wanted.items():
+        for name, amount in placement.wanted.items():
             fit.used[name] = fit.used.get(name, Decimal(0)) + sign * amount
-
-    def _waiting_pods(self, change: object) -> list[str]:
-        return [objects.key_of(pod) for pod in self._pods if _is_waiting(pod)]
 
     async def _reconcile(self, key: str) -> Result | None:
         pod = self._pods.get(key)
@@ -125,28 +153,37 @@ class Scheduler:
             return None
         node, refusals = choose(pod, self._nodes, self._load)
         if not node:
-            why = ", ".join(f"{count} {text}" for text, count in sorted(refusals.items()))
-            log.v(2).info("scheduler.no_node", pod=key, reason=f"0/{len(self._nodes)} nodes are available: {why}")
+            await self._explain(pod, refusals)
             return Result(_NOT_FOUND_S)
-        wanted = requests_of(pod)
+        placement = _Placement(node, requests_of(pod))
         # Counted before the answer, so that pods scheduled at the same time do not all choose this node.
-        self._placed[key] = (node, wanted)
-        self._add(node, wanted, 1)
+        self._place(key, placement)
         try:
-            await self._bind(pod, node)
+            await subresources.bind_pod(
+                self._client, pod.metadata.name, pod.metadata.namespace, node, uid=pod.metadata.uid
+            )
         except errors.BedplateError:
-            if self._placed.pop(key, None) is not None:
-                self._add(node, wanted, -1)
+            # The cache may have told meanwhile where the pod really is: only our own guess is taken back.
+            if self._placed.get(key) is placement:
+                self._withdraw(key)
             raise
         return None
 
-    async def _bind(self, pod: core.Pod, node: str) -> None:
-        metadata = {"name": pod.metadata.name, "namespace": pod.metadata.namespace, "uid": pod.metadata.uid}
-        target = {"apiVersion": "v1", "kind": "Node", "name": node}
-        body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
-        await self._client.subresource(
-            "POST", PODS, pod.metadata.name, "binding", pod.metadata.namespace, model=dict, body=body
-        )
+    async def _explain(self, pod: core.Pod, refusals: Mapping[str, int]) -> None:
+        """Say on the pod why it waits; once, as long as the reason stays the same."""
+        why = ", ".join(f"{count} {text}" for text, count in sorted(refusals.items())) or "there are none"
+        message = f"0/{len(self._nodes)} nodes are available: {why}."
+        before = meta.find_condition(pod.status.conditions, "PodScheduled")
+        if before is not None and before.status == "False" and before.message == message:
+            return
+        log.v(2).info("scheduler.no_node", pod=f"{pod.metadata.namespace}/{pod.metadata.name}", reason=message)
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        condition["lastTransitionTime"] = clock.rfc3339(self._time.now())
+        change = {"metadata": {"uid": pod.metadata.uid}, "status": {"phase": "Pending", "conditions": [condition]}}
+        name, namespace = pod.metadata.name, pod.metadata.namespace
+        await self._client.patch(PODS.raw(), name, change, namespace, type=PatchType.STRATEGIC, subresource="status")
+        if self._recorder is not None:
+            self._recorder.event(events.reference(PODS, pod), events.WARNING, "FailedScheduling", message)
 
 
 def _is_waiting(pod: core.Pod) -> bool:
