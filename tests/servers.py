@@ -209,6 +209,8 @@ def _start_apiserver(
         f"--service-account-signing-key-file={key}",
         "--service-cluster-ip-range=10.96.0.0/16",
         "--allow-privileged=true",
+        # It taints every new node until a controller that does not run here has seen it ready.
+        "--disable-admission-plugins=TaintNodesByCondition",
         # podtemplates are read straight from etcd, so that compacting etcd expires their watches.
         "--watch-cache-sizes=podtemplates#0",
         "--endpoint-reconciler-type=none",

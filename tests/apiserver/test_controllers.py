@@ -44,6 +44,7 @@ def test_a_replica_set_creates_what_is_missing() -> None:
     assert (plan.create, plan.delete) == (2, [])
     assert plan.status == {
         "replicas": 1, "fullyLabeledReplicas": 1, "readyReplicas": 1, "availableReplicas": 1, "observedGeneration": 3,
+        "terminatingReplicas": 0,
     }  # fmt: skip
 
 

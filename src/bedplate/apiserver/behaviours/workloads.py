@@ -10,7 +10,14 @@ from typing import Any
 
 from bedplate.apiserver import hooks, selectors, status
 
-__all__ = ["NodeBehaviour", "PlainStatus", "WorkloadBehaviour", "container_problems"]
+__all__ = ["NodeBehaviour", "PlainStatus", "WorkloadBehaviour", "container_problems", "mirror_account"]
+
+
+def mirror_account(spec: dict[str, Any]) -> None:
+    """A pod's service account has two names, the older of which is kept equal to the newer."""
+    name = spec.get("serviceAccountName") or spec.get("serviceAccount")
+    if name:
+        spec["serviceAccountName"] = spec["serviceAccount"] = name
 
 
 def container_problems(spec: dict[str, Any], where: str) -> list[status.FieldProblem]:
@@ -47,6 +54,12 @@ class WorkloadBehaviour(hooks.Behaviour):
 
     def __init__(self, initial_status: dict[str, Any]) -> None:
         self._initial_status = initial_status
+
+    def default(self, resource: Any, obj: hooks.Object) -> None:
+        spec = obj.get("spec")
+        template = spec.get("template") if isinstance(spec, dict) else None
+        if isinstance(template, dict) and isinstance(template.get("spec"), dict):
+            mirror_account(template["spec"])
 
     def prepare_create(self, write: hooks.Write) -> None:
         write.object["status"] = dict(self._initial_status)

@@ -208,6 +208,8 @@ def _status(
         "unavailableReplicas": max(0, wanted - available),
     }
     state: dict[str, Any] = {field: count for field, count in counts.items() if count}
+    if any("terminatingReplicas" in (one.get("status") or {}) for one in every):
+        state["terminatingReplicas"] = sum(_count(one, "terminatingReplicas") for one in every)
     state["observedGeneration"] = deployment["metadata"].get("generation", 1)
     _, unavailable = _margins(deployment["spec"], wanted)
     is_available = available >= wanted - unavailable

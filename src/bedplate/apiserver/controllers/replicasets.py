@@ -35,7 +35,7 @@ async def run(parts: services.Services) -> None:
         replicas = client.get("apps", "replicasets", namespace, name)
         if replicas is None:
             return
-        todo = plan(replicas, client.list("", "pods", namespace))
+        todo = plan(replicas, client.list("", "pods", namespace), counts_terminating=parts.version != "1.34")
         if not replicas["metadata"].get("deletionTimestamp"):
             for _ in range(min(todo.create, _AT_ONCE)):
                 await client.create("", "pods", _pod(replicas))
@@ -77,8 +77,8 @@ def is_ready(pod: hooks.Object) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
-def plan(replicas: hooks.Object, pods: Iterable[hooks.Object]) -> Plan:
-    """Compare wanted with existing pods."""
+def plan(replicas: hooks.Object, pods: Iterable[hooks.Object], *, counts_terminating: bool = True) -> Plan:
+    """Compare wanted with existing pods. `counts_terminating`: since 1.35 the status says how many are going."""
     mine = [
         pod for pod in owned(replicas, pods) if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
     ]
@@ -93,6 +93,8 @@ def plan(replicas: hooks.Object, pods: Iterable[hooks.Object]) -> Plan:
     state: dict[str, Any] = {"replicas": len(active), "observedGeneration": replicas["metadata"].get("generation", 1)}
     counts = {"fullyLabeledReplicas": fully, "readyReplicas": ready, "availableReplicas": ready}
     state |= {field: count for field, count in counts.items() if count}
+    if counts_terminating:
+        state["terminatingReplicas"] = len(mine) - len(active)
     surplus = [str(pod["metadata"]["name"]) for pod in active[: max(0, len(active) - wanted)]]
     return Plan(max(0, wanted - len(active)), surplus, state)
 
