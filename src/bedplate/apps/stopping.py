@@ -1,12 +1,13 @@
 """Running a program until Ctrl-C or SIGTERM, cleanly.
 
-In: a coroutine. Out: it is run on uvloop; a signal cancels it and waits for its clean-up; a group of errors becomes
-its first one, so that an entry point has one thing to show.
+In: a coroutine. Out: it is run on uvloop; a signal cancels it and waits for its clean-up, a second one ends the process
+at once; a group of errors becomes its first one, so that an entry point has one thing to show.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Coroutine
 from typing import Any
@@ -31,13 +32,16 @@ async def _guarded(main: Coroutine[Any, Any, None]) -> None:
     task = loop.create_task(main)
     stopped = False
 
-    def stop() -> None:
+    def stop(number: int) -> None:
         nonlocal stopped
+        if stopped:
+            # Half a clean-up must not look like a whole one, and whoever asks twice does not want to wait.
+            os._exit(128 + number)
         stopped = True
         task.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
+        loop.add_signal_handler(number, stop, number)
     try:
         await task
     except asyncio.CancelledError:
