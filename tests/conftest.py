@@ -8,7 +8,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+from tests import servers
+
+# A busy machine is no failure: no deadline per example.
+hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("patient")
 
 _reasons: Counter[str] = Counter()
 
@@ -29,6 +35,7 @@ def _note(report: pytest.TestReport | pytest.CollectReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    servers.shared.close()
     target = os.environ.get("BEDPLATE_SKIP_REPORT")
     worker: Any = getattr(session.config, "workerinput", None)
     if target and worker is None:

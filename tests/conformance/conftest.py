@@ -31,10 +31,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("server", marked, indirect=True, scope="session")
 
 
-def pytest_sessionfinish() -> None:
-    servers.shared.close()
-
-
 def get_or_skip(name: str) -> servers.Server:
     try:
         return servers.shared.get(name)

@@ -8,17 +8,12 @@ import pathlib
 import uuid
 from collections.abc import AsyncIterator, Iterator
 
-import hypothesis
 import pytest
 from tests import servers
 from tests.kube.certs import Authority, Pair
 
 from bedplate.api.resources import NAMESPACES
 from bedplate.kube import Client, config
-
-# A busy machine is no failure: no deadline per example.
-hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
-hypothesis.settings.load_profile("patient")
 
 
 @dataclasses.dataclass(frozen=True)

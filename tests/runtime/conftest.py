@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 from tests import servers
@@ -13,14 +12,12 @@ from bedplate.api.resources import NAMESPACES
 from bedplate.kube import Client, config
 
 
-@pytest.fixture(scope="module", params=[pytest.param("real", marks=pytest.mark.real), "embedded"])
-def server(request: pytest.FixtureRequest) -> Iterator[servers.Server]:
-    with contextlib.ExitStack() as stack:
-        try:
-            opener = servers.real() if request.param == "real" else servers.embedded("--history", "1s")
-            yield stack.enter_context(opener)
-        except servers.Missing as err:
-            pytest.skip(f"{request.param}: {err}")
+@pytest.fixture(params=[pytest.param("real", marks=pytest.mark.real), "embedded-forgetful"])
+def server(request: pytest.FixtureRequest) -> servers.Server:
+    try:
+        return servers.shared.get(request.param)
+    except servers.Missing as err:
+        pytest.skip(f"{request.param}: {err}")
 
 
 @pytest.fixture

@@ -12,10 +12,6 @@ from tests.scripts import shell
 KUBECTLS = ("v1.34.4", "v1.35.4")
 
 
-def pytest_sessionfinish() -> None:
-    servers.shared.close()
-
-
 @pytest.fixture(params=KUBECTLS)
 def kubectl(request: pytest.FixtureRequest) -> pathlib.Path:
     """One of the kubectl versions promised to work."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 from tests import servers
@@ -11,14 +10,12 @@ from tests import servers
 from bedplate.kube import Client, config
 
 
-@pytest.fixture(scope="module", params=[pytest.param("real", marks=pytest.mark.real), "embedded"])
-def server(request: pytest.FixtureRequest) -> Iterator[servers.Server]:
-    with contextlib.ExitStack() as stack:
-        try:
-            opener = servers.real() if request.param == "real" else servers.embedded()
-            yield stack.enter_context(opener)
-        except servers.Missing as err:
-            pytest.skip(f"{request.param}: {err}")
+@pytest.fixture(params=[pytest.param("real", marks=pytest.mark.real), "embedded"])
+def server(request: pytest.FixtureRequest) -> servers.Server:
+    try:
+        return servers.shared.get(request.param)
+    except servers.Missing as err:
+        pytest.skip(f"{request.param}: {err}")
 
 
 @pytest.fixture
