@@ -109,9 +109,11 @@ class Pipeline:
 
     def _count(self, info: routes.RequestInfo, code: int) -> None:
         key = (info.verb, info.group, info.version, info.resource, info.subresource, code)
-        if key not in self.counts and self._services.kinds.get(info.group, info.version, info.resource) is None:
-            # Paths that lead nowhere are not worth a number each: anybody can think up any number of them.
-            key = ("other", "", "", "", "", code)
+        if key not in self.counts:
+            resource = self._services.kinds.get(info.group, info.version, info.resource)
+            if resource is None or (info.subresource and info.subresource not in resource.subresources):
+                # Paths that lead nowhere are not worth a number each: anybody can think up any number of them.
+                key = ("other", "", "", "", "", code)
         self.counts[key] += 1
 
     # who
