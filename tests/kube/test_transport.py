@@ -245,6 +245,7 @@ async def test_the_request_log_shows_requests_and_bodies_but_no_secret() -> None
             await client.get(NODES, "a")
             await client.get(SECRETS, "s", "n")
             await client.create(SECRETS, {"metadata": {"name": "s"}, "stringData": {"k": "hunter2"}}, "n")
+            await client.request("GET", "/api/v1/namespaces/n/secrets/s")
     finally:
         logging.configure(logging.LogOptions())
     text = out.getvalue()

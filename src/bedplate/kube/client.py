@@ -392,7 +392,8 @@ class Client:
     @staticmethod
     def _is_confidential(target: errors.Target) -> bool:
         """Whether bodies of this request carry secrets or tokens, which never reach a log."""
-        return target.path.endswith("/token") or (target.ref is not None and target.ref.plural in _CONFIDENTIAL)
+        parts = target.path.split("/")
+        return parts[-1] == "token" or not _CONFIDENTIAL.isdisjoint(parts)
 
 
 def _target(

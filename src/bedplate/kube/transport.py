@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import random
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -48,6 +48,7 @@ class Request:
     """One request. `target` words its errors. `is_secret`: bodies must not be logged.
 
     `is_limited`: it counts against the rate limit. Watches and the later pages of a list do not, see `_throttle`.
+    `guard` is called before each time it is sent, after all waiting, and may raise to prevent that.
     """
 
     target: errors.Target
@@ -59,6 +60,7 @@ class Request:
     is_secret: bool = False
     is_watch: bool = False
     is_limited: bool = True
+    guard: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +220,8 @@ class Transport:
         if request.query:
             url = url.with_query(request.query)
         context = self._tls.context(identity.certificate) if self._tls is not None else False
+        if request.guard is not None:
+            request.guard()
         started, code = self._time.monotonic(), "<error>"
         try:
             answer = await self._session.request(

@@ -18,7 +18,7 @@ import random
 import socket
 import uuid
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -304,7 +304,7 @@ def _time(text: str | None) -> datetime | None:
 
 
 class FencedClient(Client):
-    """A client whose writes are refused unless the elector leads at that moment. For everything a leader does."""
+    """A client whose writes are refused unless the elector leads when they are sent. For everything a leader does."""
 
     def __init__(self, config: ClientConfig, guard: Callable[[], None], **options: Any) -> None:
         super().__init__(config, **options)
@@ -312,5 +312,7 @@ class FencedClient(Client):
 
     async def _perform(self, request: Request) -> Response:
         if request.target.method != "GET":
+            # At once, so that nothing waits in vain; and again when a rate limit or a retry made it wait.
             self._guard()
+            request = replace(request, guard=self._guard)
         return await super()._perform(request)
