@@ -161,6 +161,43 @@ async def test_a_reconcile_that_hangs_is_ended_and_retried() -> None:
                 await clock.advance(1)
 
 
+async def test_a_cancellation_that_is_not_ours_does_not_end_the_worker(logs: io.StringIO) -> None:
+    """A reconcile that awaits what somebody else cancelled: without care, the only worker would be gone, unheard."""
+    calls: list[str] = []
+
+    async def reconcile(key: str) -> None:
+        calls.append(key)
+        if len(calls) == 1:
+            other = asyncio.ensure_future(asyncio.Event().wait())
+            other.cancel()
+            await other
+
+    async with running(reconcile) as (controller, clock):
+        controller.queue.add("a")
+        await clock.advance(10)
+        assert calls == ["a", "a"]
+    assert "reconcile.bug" in logs.getvalue()
+
+
+async def test_a_reconcile_that_answers_its_cancellation_with_an_error_does_not_stop_the_stop() -> None:
+    begun = asyncio.Event()
+
+    async def reconcile(key: str) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise errors.Unavailable("half done") from None
+
+    controller = Controller("test", reconcile, time=ManualClock())
+    task = asyncio.create_task(controller.run())
+    controller.queue.add("a")
+    await begun.wait()
+    task.cancel()
+    done, _ = await asyncio.wait([task], timeout=30)
+    assert done and task.cancelled()
+
+
 async def test_nothing_is_reconciled_before_every_cache_is_complete() -> None:
     calls: list[str] = []
 

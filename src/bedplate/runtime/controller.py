@@ -161,7 +161,10 @@ class Controller:
         try:
             async with asyncio.timeout(self.timeout_s or None):
                 result = await self.reconcile(key)
-        except Exception as err:
+        except (Exception, asyncio.CancelledError) as err:
+            if _is_cancelled():
+                # Whatever the reconcile's clean-up made of it: the worker ends.
+                raise asyncio.CancelledError from err
             outcome = self._failed(key, err, metrics, log)
         else:
             outcome = self._succeeded(key, result)
@@ -177,7 +180,7 @@ class Controller:
         self.queue.add_after(key, result.requeue_after_s)
         return "requeue_after"
 
-    def _failed(self, key: str, err: Exception, metrics: ControllerMetrics, log: logging.Logger) -> str:
+    def _failed(self, key: str, err: BaseException, metrics: ControllerMetrics, log: logging.Logger) -> str:
         if isinstance(err, errors.Conflict):
             # Somebody else wrote first: normal, and cured by reading again.
             delay = self.queue.add_rate_limited(key)
@@ -196,3 +199,10 @@ class Controller:
         else:
             log.exception("reconcile.bug", retry_in_s=round(delay, 3))
         return "error"
+
+
+def _is_cancelled() -> bool:
+    """Whether this task is to end. A `CancelledError` alone does not say so: a reconcile may have awaited a task that
+    somebody else cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
