@@ -33,6 +33,7 @@ class Leases:
         self.lease: dict[str, Any] | None = None
         self.is_down = False
         self.is_hanging = False
+        self.loses_answers = False
         self.writes = 0
         self._versions = itertools.count(1)
 
@@ -46,13 +47,18 @@ class Leases:
         await self._check()
         if self.lease is not None:
             raise refused(409, "AlreadyExists")
-        return self._store(body["spec"])
+        return await self._answer(self._store(body["spec"]))
 
     async def patch(self, ref: Any, name: str, body: dict[str, Any], namespace: str) -> dict[str, Any]:
         await self._check()
         if self.lease is None or body["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
             raise refused(409, "Conflict")
-        return self._store(self.lease["spec"] | body["spec"])
+        return await self._answer(self._store(self.lease["spec"] | body["spec"]))
+
+    async def _answer(self, found: dict[str, Any]) -> dict[str, Any]:
+        if self.loses_answers:
+            await forever()
+        return found
 
     def _store(self, spec: dict[str, Any]) -> dict[str, Any]:
         self.writes += 1
@@ -327,3 +333,18 @@ async def test_health_fails_when_leading_goes_on_long_after_the_lease_ran_out() 
         candidate.check()
     await stop(task)
     candidate.check()
+
+
+@pytest.mark.parametrize("renewals", [0, 2])
+async def test_a_lease_is_given_back_even_when_the_stop_comes_between_a_write_and_its_answer(renewals: int) -> None:
+    leases, clock = Leases(), ManualClock()
+    log: list[str] = []
+    task = start(elector(leases, clock, "a"), log)
+    if renewals:
+        await clock.advance(1)
+    leases.loses_answers = True
+    await clock.advance(2.5)
+    assert holder(leases) == "a"
+    leases.loses_answers = False
+    await stop(task)
+    assert holder(leases) == ""

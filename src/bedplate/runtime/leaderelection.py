@@ -135,6 +135,7 @@ class Elector:
         self._record: Record | None = None
         self._seen_at = 0.0
         self._renewed_at: float | None = None
+        self._may_hold = False
         self._log = log.bind(lease=f"{namespace}/{name}", identity=self.identity)
 
     @property
@@ -165,7 +166,18 @@ class Elector:
 
         Whatever ends it (also cancellation), the lease is given back, so that the next candidate need not wait.
         """
-        await self._acquire()
+        try:
+            await self._acquire()
+            await self._lead(work)
+        finally:
+            self._renewed_at = None
+            self._gauge.set(0)
+            await self._release()
+
+    async def _lead(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._gauge.set(1)
+        self._log.info("leaderelection.acquired")
+        self._tell("became leader")
         working = asyncio.ensure_future(work())
         leading = [asyncio.ensure_future(self._renew()), asyncio.ensure_future(self._expire())]
         try:
@@ -180,17 +192,12 @@ class Elector:
             for task in (working, *leading):
                 task.cancel()
             await asyncio.gather(working, *leading, return_exceptions=True)
-            self._gauge.set(0)
             self._tell("stopped leading")
-            await self._release()
 
     async def _acquire(self) -> None:
         self._log.info("leaderelection.trying")
         while not await self._try():
             await self._time.sleep(backoff.jitter(self._timing.retry_s, JITTER, self._rng))
-        self._gauge.set(1)
-        self._log.info("leaderelection.acquired")
-        self._tell("became leader")
 
     async def _renew(self) -> None:
         """Renew until somebody else holds the lease, then raise."""
@@ -232,6 +239,7 @@ class Elector:
         old = self._record
         wanted = _spec(old, self.identity, self._timing.lease_s, self._time.now())
         body: dict[str, Any] = {"metadata": {"name": self.name, "namespace": self.namespace}, "spec": wanted}
+        self._may_hold = True
         if old is None:
             found = await self._client.create(LEASES.raw(), body, self.namespace)
         else:
@@ -249,15 +257,18 @@ class Elector:
             self._seen_at = self._time.monotonic()
 
     async def _release(self) -> None:
-        was_leading, self._renewed_at = self._renewed_at is not None, None
-        old = self._record
-        if not was_leading or old is None or old.holder != self.identity:
+        """Give the lease back. It is read first: a write whose answer was never read may have changed it."""
+        if not self._may_hold:
             return
-        moment = clock.rfc3339_micro(self._time.now())
-        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": moment, "acquireTime": moment}
-        change = {"metadata": {"resourceVersion": old.version}, "spec": spec}
+        self._may_hold = False
         try:
             async with asyncio.timeout(self._timing.retry_s):
+                self._observe(_record(await self._client.get(LEASES.raw(), self.name, self.namespace)))
+                if self._record is None or self._record.holder != self.identity:
+                    return
+                moment = clock.rfc3339_micro(self._time.now())
+                spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": moment, "acquireTime": moment}
+                change = {"metadata": {"resourceVersion": self._record.version}, "spec": spec}
                 self._observe(_record(await self._client.patch(LEASES.raw(), self.name, change, self.namespace)))
             self._log.info("leaderelection.released")
         except (errors.BedplateError, TimeoutError) as err:
