@@ -14,6 +14,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,6 +36,7 @@ type sizes struct {
 
 type figure struct {
 	PerSecond float64 `json:"per_s"`
+	Own       float64 `json:"client_ms"` // processor time of this program per operation
 	P50       float64 `json:"p50_ms,omitempty"`
 	P99       float64 `json:"p99_ms,omitempty"`
 	Bytes     int     `json:"bytes,omitempty"`
@@ -127,7 +129,7 @@ func known(err error) bool { return err != nil && !apierrors.IsAlreadyExists(err
 func (l *load) each(name string, count int, work func(worker, number int) error) error {
 	took := make([]time.Duration, count)
 	failures := make(chan error, l.sizes.workers)
-	begin := time.Now()
+	begin, before := time.Now(), processorTime()
 	for worker := range l.sizes.workers {
 		go func() {
 			for number := worker; number < count; number += l.sizes.workers {
@@ -152,9 +154,19 @@ func (l *load) each(name string, count int, work func(worker, number int) error)
 		slices.Sort(took)
 		l.found[name] = figure{
 			PerSecond: float64(count) / elapsed.Seconds(),
+			Own:       (processorTime() - before).Seconds() * 1000 / float64(count),
 			P50:       took[count/2].Seconds() * 1000,
 			P99:       took[count*99/100].Seconds() * 1000,
 		}
 	}
 	return first
+}
+
+// processorTime is what this program has used so far, in all its threads.
+func processorTime() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return 0
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
