@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
+import click
 import pytest
 from tests import servers
 
+from bedplate.apps import bedplate as program
 from bedplate.apps.bedplate import COMMANDS
 
 
@@ -49,3 +52,26 @@ def test_an_error_is_one_message_with_a_hint_and_an_exit_code(tmp_path: Path) ->
     assert done.stderr.startswith("bedplate: cannot use ")
     assert "next: " in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_goes_away_has_the_exit_code_that_shells_give_it() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [str(servers.bedplate_program()), "--help"], stdout=writing, stderr=subprocess.PIPE, timeout=60, check=False
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_command_that_is_interrupted_says_so_with_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def wait() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(program.root, "get_command", lambda ctx, name: wait)
+    with pytest.raises(SystemExit) as stopped:
+        program.main(["up"])
+    assert stopped.value.code == 130

@@ -6,8 +6,11 @@ that `bedplate --help` and the API server's start do not pay for what they do no
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -38,8 +41,30 @@ Examples:
 """
 
 
+@contextlib.contextmanager
+def _as_shells_expect() -> Iterator[None]:
+    """The exit codes that shells know for the two ways in which a command ends early; click would say 1 for both."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo("\nbedplate: interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # What is still buffered must not fail once more while the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are needed."""
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with _as_shells_expect():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _as_shells_expect():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -88,7 +113,7 @@ def root(verbosity: int, log_format: str) -> None:
     logging.configure(logging.LogOptions(verbosity=verbosity, format=log_format))
 
 
-def main(arguments: list[str] | None = None) -> Any:
+def main(arguments: list[str] | None = None) -> None:
     """Run the command line; errors become one message and an exit code, never a traceback (unless -v 4)."""
     try:
         root.main(arguments, prog_name="bedplate")
@@ -97,8 +122,6 @@ def main(arguments: list[str] | None = None) -> Any:
             raise
         click.echo("bedplate: " + errors.describe(err), err=True)
         sys.exit(err.exit_code)
-    except BrokenPipeError:
-        sys.exit(141)
 
 
 if __name__ == "__main__":
