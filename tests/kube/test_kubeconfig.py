@@ -124,6 +124,14 @@ def test_merging_keeps_the_first_of_each_name_and_loses_none(files: list[dict[st
         assert entry["server"] == str(next(file[name] for file in files if name in file))
 
 
+@pytest.mark.parametrize("user", [{"token": "t"}, {"username": "u", "password": "p"}])
+def test_a_token_or_password_wins_over_an_exec_plugin_as_with_kubectl(tmp_path: Path, user: dict[str, str]) -> None:
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "not-installed", "interactiveMode": "Never"}
+    found = load(tmp_path, document(user={**user, "exec": plugin}))
+    assert (found.auth.token, found.auth.username) == (user.get("token", ""), user.get("username", ""))
+    assert found.auth.exec is None
+
+
 def test_all_problems_are_reported_together(tmp_path: Path) -> None:
     text = problems(
         tmp_path,

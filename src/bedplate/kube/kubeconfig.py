@@ -187,10 +187,12 @@ def _auth(cluster: Mapping[str, Any], user: Mapping[str, Any], problems: list[st
         problems.append(f"auth-provider {name!r} is no longer part of Kubernetes: use the exec plugin of that provider")
     token, token_file = str(user.get("token") or ""), str(user.get("tokenFile") or "")
     username, password = str(user.get("username") or ""), str(user.get("password") or "")
-    plugin = _exec(cluster, user["exec"], problems) if user.get("exec") else None
-    methods = [bool(token or token_file), bool(username or password), plugin is not None]
-    if sum(methods) > 1:
-        problems.append("more than one of token, username and exec is given for the user")
+    has_token, has_password = bool(token or token_file), bool(username or password)
+    if has_token and has_password:
+        problems.append("more than one of token and username is given for the user")
+    # As with kubectl, a plugin is not run when there is something to present without it.
+    needs_plugin = bool(user.get("exec")) and not has_token and not has_password
+    plugin = _exec(cluster, user["exec"], problems) if needs_plugin else None
     return AuthConfig(token=token, token_file=token_file, username=username, password=password, exec=plugin)
 
 
