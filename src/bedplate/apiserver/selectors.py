@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bedplate.apiserver import names
+from bedplate.apiserver import names, status
 
 __all__ = [
     "FieldTerm",
@@ -19,6 +19,7 @@ __all__ = [
     "Requirement",
     "field_predicate",
     "label_predicate",
+    "label_selector_problems",
     "of_label_selector",
     "parse_fields",
     "parse_labels",
@@ -200,6 +201,26 @@ def field_value(obj: Mapping[str, Any], path: str) -> str:
 
 
 _SELECTOR_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
+
+
+def label_selector_problems(selector: Mapping[str, Any], where: str) -> list[status.FieldProblem]:
+    """What is wrong with a `LabelSelector` object."""
+    problems = []
+    for index, term in enumerate(selector.get("matchExpressions") or ()):
+        place, operator, values = f"{where}.matchExpressions[{index}]", term.get("operator", ""), term.get("values")
+        if operator not in _SELECTOR_OPERATORS:
+            detail = "not a valid selector operator"
+            problems.append(status.FieldProblem.invalid(f"{place}.operator", operator, detail))
+        elif operator in ("In", "NotIn") and not values:
+            detail = "must be specified when `operator` is 'In' or 'NotIn'"
+            problems.append(status.FieldProblem.required(f"{place}.values", detail))
+        elif operator not in ("In", "NotIn") and values:
+            detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            problems.append(status.FieldProblem.forbidden(f"{place}.values", detail))
+        if not term.get("key"):
+            detail = "name part must be non-empty"
+            problems.append(status.FieldProblem.invalid(f"{place}.key", term.get("key", ""), detail))
+    return problems
 
 
 def of_label_selector(selector: Mapping[str, Any]) -> LabelPredicate:

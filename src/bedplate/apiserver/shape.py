@@ -123,7 +123,7 @@ def _fits(value: Any, node: typegraph.TypeNode) -> bool:
 def _is_base64(value: str) -> bool:
     try:
         binascii.a2b_base64(value.replace("\n", "").replace("\r", ""), strict_mode=True)
-    except binascii.Error:
+    except ValueError:
         return False
     return True
 

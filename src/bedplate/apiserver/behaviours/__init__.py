@@ -65,7 +65,8 @@ def built_in(
         ("apps", "daemonsets"): workloads.WorkloadBehaviour(
             {"currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0}
         ),
-        ("policy", "poddisruptionbudgets"): workloads.PlainStatus(
+        ("batch", "jobs"): workloads.JobBehaviour(),
+        ("policy", "poddisruptionbudgets"): workloads.BudgetBehaviour(
             {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
         ),
     }

@@ -10,7 +10,7 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bedplate.apiserver import hooks, status, tokens
+from bedplate.apiserver import hooks, parts, status, tokens
 from bedplate.core import clock as clocks
 
 __all__ = ["AccountBehaviour"]
@@ -33,12 +33,12 @@ class AccountBehaviour(hooks.Behaviour):
         if account is None:
             raise status.not_found(call.resource, call.name)
         body: dict[str, Any] = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", **(call.body or {})}
-        spec: dict[str, Any] = {**(body.get("spec") or {})}
-        seconds = spec.get("expirationSeconds") or DEFAULT_S
+        spec = dict(parts.mapping(body, "spec"))
+        seconds = parts.number(spec, "expirationSeconds") or DEFAULT_S
         problems = _problems(seconds)
         if problems:
             raise _refusal(call.name, problems)
-        audiences = tuple(spec.get("audiences") or (tokens.DEFAULT_AUDIENCE,))
+        audiences = tuple(parts.texts(spec, "audiences") or (tokens.DEFAULT_AUDIENCE,))
         expires = call.services.clock.now() + timedelta(seconds=seconds)
         claims = tokens.Claims(
             call.namespace,
@@ -47,7 +47,7 @@ class AccountBehaviour(hooks.Behaviour):
             audiences,
             int(expires.timestamp()),
             str(uuid.uuid4()),
-            _bound(call, spec.get("boundObjectRef")),
+            _bound(call, parts.mapping(spec, "boundObjectRef")),
         )
         body["spec"] = spec | {"audiences": list(audiences), "expirationSeconds": seconds}
         until = datetime.fromtimestamp(claims.expires, UTC)

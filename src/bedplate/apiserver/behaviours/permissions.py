@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bedplate.apiserver import access, hooks, rbac, status
+from bedplate.apiserver import access, hooks, rbac, selectors, status
 
 __all__ = ["permissions"]
 
@@ -35,16 +35,31 @@ class _RbacKind(hooks.Behaviour):
         return status.forbidden(write.resource, write.name, why)
 
 
+_EVERYTHING: list[Mapping[str, Any]] = [
+    {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+    {"verbs": ["*"], "nonResourceURLs": ["*"]},
+]
+
+
 class RoleBehaviour(_RbacKind):
     """A role may only hold what its writer holds, or the writer may `escalate`."""
 
     def validate(self, write: hooks.Write) -> list[status.FieldProblem]:
         problems = _rule_problems(write.object)
+        gathered = (write.object.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()
+        for index, selector in enumerate(gathered):
+            where = f"aggregationRule.clusterRoleSelectors[{index}]"
+            problems += selectors.label_selector_problems(selector, where)
         if problems:
             return problems
-        wanted = write.object.get("rules") or []
-        if write.old is not None and wanted == (write.old.get("rules") or []):
+        wanted = list(write.object.get("rules") or [])
+        gathers = write.object.get("aggregationRule")
+        is_old = write.old is not None and gathers == write.old.get("aggregationRule")
+        if write.old is not None and is_old and wanted == (write.old.get("rules") or []):
             return []
+        if gathers and not is_old:
+            # Whoever says which roles are gathered could gather any, now or later: that takes every right there is.
+            wanted += _EVERYTHING
         if self._may(write, "escalate", write.resource.resource, write.namespace, write.name):
             return []
         missing = self._authorizer.policy.escalation(write.user, wanted, write.namespace)

@@ -10,7 +10,7 @@ import dataclasses
 import random
 from typing import Any
 
-from bedplate.apiserver import hooks, selectors, status
+from bedplate.apiserver import hooks, parts, selectors, status
 from bedplate.apiserver.behaviours import workloads
 from bedplate.core import clock as clocks
 
@@ -18,6 +18,7 @@ __all__ = ["BindingBehaviour", "PodBehaviour"]
 
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
+EVICTION_ATTEMPTS = 20
 MUTABLE_SPEC = frozenset({"activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"})
 
 
@@ -113,8 +114,8 @@ class PodBehaviour(hooks.Behaviour):
     async def bind(self, call: hooks.Call) -> tuple[int, hooks.Object]:
         """Give the pod its node, once."""
         body = call.body or {}
-        target = body.get("target") or {}
-        if target.get("kind") not in (None, "", "Node") or not target.get("name"):
+        target = parts.mapping(body, "target")
+        if target.get("kind") not in (None, "", "Node") or not parts.text(target, "name"):
             problem = status.FieldProblem.required("target.name")
             raise status.invalid(call.resource, call.name, [problem])
         pod = call.services.client.get("", "pods", call.namespace, call.name)
@@ -142,22 +143,38 @@ class PodBehaviour(hooks.Behaviour):
         return 201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
     async def _evict(self, call: hooks.Call) -> tuple[int, hooks.Object]:
+        from bedplate.apiserver.verbs import delete
+
         client = call.services.client
         pod = client.get("", "pods", call.namespace, call.name)
         if pod is None:
             raise status.not_found(call.resource, call.name)
-        budgets = [one for one in client.list("policy", "poddisruptionbudgets", call.namespace) if _covers(one, pod)]
-        if len(budgets) > 1:
-            why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-            raise status.StatusError(500, "InternalError", why)
         is_over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed", "Pending")
-        options = dict((call.body or {}).get("deleteOptions") or {})
+        options = delete.read_options(parts.mapping(call.body, "deleteOptions"), {})
         is_dry = call.dry_run or bool(options.get("dryRun"))
-        if budgets and not is_over:
-            await self._spend(call, budgets[0], pod, is_dry=is_dry)
+        if not is_over and not pod["metadata"].get("deletionTimestamp"):
+            await self._within_budget(call, pod, is_dry=is_dry)
         if not is_dry:
             await client.delete("", "pods", call.namespace, call.name, options)
         return 201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+    async def _within_budget(self, call: hooks.Call, pod: hooks.Object, *, is_dry: bool) -> None:
+        """Take from the pod's budget, if it has one; again when others take from it at the same time."""
+        for attempt in range(EVICTION_ATTEMPTS):
+            budgets = call.services.client.list("policy", "poddisruptionbudgets", call.namespace)
+            covering = [one for one in budgets if _covers(one, pod)]
+            if len(covering) > 1:
+                why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+                raise status.StatusError(500, "InternalError", why)
+            if not covering or _may_go_unhealthy(covering[0], pod):
+                return
+            try:
+                await self._spend(call, covering[0], pod, is_dry=is_dry)
+            except status.StatusError as err:
+                if err.code != 409 or attempt + 1 == EVICTION_ATTEMPTS:
+                    raise
+            else:
+                return
 
     async def _spend(self, call: hooks.Call, budget: hooks.Object, pod: hooks.Object, *, is_dry: bool) -> None:
         """Take one allowed disruption of the budget, or refuse with 429."""
@@ -259,6 +276,18 @@ def _creation_problems(spec: dict[str, Any]) -> list[status.FieldProblem]:
         allowed = ("Always", "OnFailure", "Never")
         problems.append(status.FieldProblem.not_supported("spec.restartPolicy", spec.get("restartPolicy", ""), allowed))
     return problems
+
+
+def _may_go_unhealthy(budget: hooks.Object, pod: hooks.Object) -> bool:
+    """Whether a pod that is not ready may go without being counted: always, or while the budget is kept by others."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    if any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions):
+        return False
+    if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    state = budget.get("status") or {}
+    needed = int(state.get("desiredHealthy", 0))
+    return needed > 0 and int(state.get("currentHealthy", 0)) >= needed
 
 
 def _covers(budget: hooks.Object, pod: hooks.Object) -> bool:

@@ -6,11 +6,23 @@ resource.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 from bedplate.apiserver import hooks, selectors, status
 
-__all__ = ["NodeBehaviour", "PlainStatus", "WorkloadBehaviour", "container_problems", "mirror_account"]
+__all__ = [
+    "BudgetBehaviour",
+    "JobBehaviour",
+    "NodeBehaviour",
+    "PlainStatus",
+    "WorkloadBehaviour",
+    "container_problems",
+    "mirror_account",
+]
+
+_PERCENT = re.compile(r"[0-9]{1,9}%\Z")
 
 
 def mirror_account(spec: dict[str, Any]) -> None:
@@ -38,6 +50,23 @@ def container_problems(spec: dict[str, Any], where: str) -> list[status.FieldPro
     return problems
 
 
+def portion_problems(holder: dict[str, Any], where: str, fields: Iterable[str]) -> list[status.FieldProblem]:
+    """Numbers that may be given as percentages."""
+    problems = []
+    for field in fields:
+        value = holder.get(field)
+        if isinstance(value, str) and not _PERCENT.match(value):
+            detail = (
+                "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', "
+                "regex used for validation is '[0-9]+%')"
+            )
+            problems.append(status.FieldProblem.invalid(f"{where}.{field}", value, detail))
+        elif isinstance(value, int) and value < 0:
+            detail = "must be greater than or equal to 0"
+            problems.append(status.FieldProblem.invalid(f"{where}.{field}", value, detail))
+    return problems
+
+
 class PlainStatus(hooks.Behaviour):
     """A kind that starts with a given status."""
 
@@ -47,6 +76,19 @@ class PlainStatus(hooks.Behaviour):
 
     def prepare_create(self, write: hooks.Write) -> None:
         write.object["status"] = dict(self._initial)
+
+
+class BudgetBehaviour(PlainStatus):
+    """A PodDisruptionBudget: a selector that can be used, and one of two numbers."""
+
+    def validate(self, write: hooks.Write) -> list[status.FieldProblem]:
+        spec = write.object.get("spec") or {}
+        problems = selectors.label_selector_problems(spec.get("selector") or {}, "spec.selector")
+        problems += portion_problems(spec, "spec", ("minAvailable", "maxUnavailable"))
+        if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+            detail = "minAvailable and maxUnavailable cannot be both set"
+            problems.append(status.FieldProblem.invalid("spec", spec, detail))
+        return problems
 
 
 class WorkloadBehaviour(hooks.Behaviour):
@@ -69,18 +111,53 @@ class WorkloadBehaviour(hooks.Behaviour):
         template = spec.get("template") or {}
         selector, labels = spec.get("selector"), (template.get("metadata") or {}).get("labels") or {}
         problems: list[status.FieldProblem] = []
+        unusable = selectors.label_selector_problems(selector or {}, "spec.selector")
         if not selector:
             problems.append(status.FieldProblem.required("spec.selector"))
+        elif unusable:
+            problems += unusable
         elif not selectors.of_label_selector(selector)(labels):
             detail = "`selector` does not match template `labels`"
             problems.append(status.FieldProblem.invalid("spec.template.metadata.labels", labels, detail))
         if int(spec.get("replicas") or 0) < 0:
             detail = "must be greater than or equal to 0"
             problems.append(status.FieldProblem.invalid("spec.replicas", spec["replicas"], detail))
+        rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
+        problems += portion_problems(rolling, "spec.strategy.rollingUpdate", ("maxSurge", "maxUnavailable"))
         problems += container_problems(template.get("spec") or {}, "spec.template.spec")
         if write.old is not None and (write.old.get("spec") or {}).get("selector") != selector:
             problems.append(status.FieldProblem.invalid("spec.selector", selector, "field is immutable"))
         return problems
+
+
+class JobBehaviour(hooks.Behaviour):
+    """A Job finds its pods by its own uid, unless whoever creates it says how (`manualSelector`)."""
+
+    def prepare_create(self, write: hooks.Write) -> None:
+        spec, meta = write.object.get("spec"), write.object["metadata"]
+        write.object["status"] = {}
+        template = spec.get("template") if isinstance(spec, dict) else None
+        if spec is None or not isinstance(template, dict) or spec.get("manualSelector"):
+            return
+        inner = template["metadata"] = template.get("metadata") or {}
+        marks = {"controller-uid": meta["uid"], "job-name": meta["name"]}
+        marks |= {f"batch.kubernetes.io/{key}": value for key, value in marks.items()}
+        inner["labels"] = (inner.get("labels") or {}) | marks
+        chosen = spec.get("selector") or {}
+        own = {"batch.kubernetes.io/controller-uid": meta["uid"]}
+        spec["selector"] = chosen | {"matchLabels": (chosen.get("matchLabels") or {}) | own}
+
+    def validate(self, write: hooks.Write) -> list[status.FieldProblem]:
+        spec = write.object.get("spec") or {}
+        template = spec.get("template") or {}
+        problems = selectors.label_selector_problems(spec.get("selector") or {}, "spec.selector")
+        labels = (template.get("metadata") or {}).get("labels") or {}
+        if not problems and not selectors.of_label_selector(spec.get("selector") or {})(labels):
+            detail = "`selector` does not match template `labels`"
+            problems.append(status.FieldProblem.invalid("spec.template.metadata.labels", labels, detail))
+        if write.old is not None and (write.old.get("spec") or {}).get("selector") != spec.get("selector"):
+            problems.append(status.FieldProblem.invalid("spec.selector", spec.get("selector"), "field is immutable"))
+        return problems + container_problems(template.get("spec") or {}, "spec.template.spec")
 
 
 class NodeBehaviour(hooks.Behaviour):

@@ -17,6 +17,8 @@ from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
 __all__ = ["ROOT_CA", "run"]
 
 ROOT_CA = "kube-root-ca.crt"
+AUTHENTICATION = "extension-apiserver-authentication"
+"""Where programs that answer on behalf of the API server learn whom it trusts."""
 TOKEN_TYPE = "kubernetes.io/service-account-token"
 NAME, UID = "kubernetes.io/service-account.name", "kubernetes.io/service-account.uid"
 # A token without end, as these Secrets have always held: a hundred years.
@@ -39,6 +41,11 @@ async def run(parts: services.Services, signer: tokens.Signer, ca_pem: str) -> N
             await client.create("", "configmaps", {"metadata": {"name": ROOT_CA, "namespace": name}, "data": wanted})
         elif bundle.get("data") != wanted:
             await client.update("", "configmaps", bundle | {"data": wanted})
+
+        if name == "kube-system" and client.get("", "configmaps", name, AUTHENTICATION) is None:
+            published = {"client-ca-file": ca_pem}
+            meta = {"name": AUTHENTICATION, "namespace": name}
+            await client.create("", "configmaps", {"metadata": meta, "data": published})
 
     async def fill(key: tuple[str, str]) -> None:
         await _fill_secret(parts, client, signer, ca_pem, *key)

@@ -59,9 +59,7 @@ def plan(service: hooks.Object, pods: Iterable[hooks.Object]) -> hooks.Object:
     """The EndpointSlice a service should have, given the pods of its namespace."""
     meta, spec = service["metadata"], service["spec"]
     selects = selectors.of_label_selector({"matchLabels": spec["selector"]})
-    chosen = [
-        pod for pod in pods if selects(pod["metadata"].get("labels") or {}) and (pod.get("status") or {}).get("podIP")
-    ]
+    chosen = [pod for pod in pods if selects(pod["metadata"].get("labels") or {}) and _is_served(pod)]
     owner = {"apiVersion": "v1", "kind": "Service", "name": meta["name"], "uid": meta["uid"]}
     return {
         "metadata": {
@@ -77,6 +75,12 @@ def plan(service: hooks.Object, pods: Iterable[hooks.Object]) -> hooks.Object:
         "endpoints": [_endpoint(pod) for pod in sorted(chosen, key=lambda one: str(one["metadata"]["name"]))],
         "ports": [_port(port, chosen) for port in spec.get("ports") or ()],
     }
+
+
+def _is_served(pod: hooks.Object) -> bool:
+    """A pod that has ended keeps its address, but nobody is there."""
+    state = pod.get("status") or {}
+    return bool(state.get("podIP")) and state.get("phase") not in ("Succeeded", "Failed")
 
 
 def _endpoint(pod: hooks.Object) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import datetime
 from collections.abc import Mapping
 from typing import Any
 
-from bedplate.apiserver import meta, objects, planted, status
+from bedplate.apiserver import meta, objects, parts, planted, status
 from bedplate.apiserver.verbs import read, request, write
 from bedplate.core import clock as clocks
 from bedplate.store import interface
@@ -64,6 +64,11 @@ def read_options(body: Any, query: Mapping[str, str]) -> Object:
 
 
 def _check(options: Object) -> None:
+    parts.number(options, "gracePeriodSeconds")
+    parts.text(options, "propagationPolicy")
+    parts.texts(options, "dryRun")
+    for field in ("uid", "resourceVersion"):
+        parts.text(parts.mapping(options, "preconditions"), field)
     policy, orphan = options.get("propagationPolicy"), options.get("orphanDependents")
     problem = status.FieldProblem
     found = []
@@ -188,9 +193,11 @@ async def delete_collection(target: Target, options: Object, query: Mapping[str,
     revision = target.services.registry.revision
     items = [target.read(stored) for stored in found]
     for start in range(0, len(found), _AT_ONCE):
-        async with asyncio.TaskGroup() as tasks:
-            for stored in found[start : start + _AT_ONCE]:
-                tasks.create_task(_delete_one(target, stored, options))
+        some = [_delete_one(target, stored, options) for stored in found[start : start + _AT_ONCE]]
+        # All are tried; the first refusal is the answer, as where one follows the other.
+        for outcome in await asyncio.gather(*some, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
     for item in items:
         if not target.resource.is_custom:
             item.pop("kind", None)
