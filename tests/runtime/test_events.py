@@ -152,6 +152,19 @@ async def test_an_outage_is_waited_out_but_a_refusal_is_not_repeated() -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_a_bug_in_writing_one_event_does_not_end_the_program() -> None:
+    server, clock = Server(), ManualClock()
+    recorder, task = await run_with(server, clock)
+    server.failures = [ZeroDivisionError()]
+    recorder.event(about(), "Normal", "A", "b")
+    recorder.event(about("n2"), "Normal", "A", "b")
+    await clock.advance(1)
+    assert [event["involvedObject"]["name"] for event in server.events.values()] == ["n2"]
+    assert not task.done()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_telling_never_waits_and_what_is_too_much_is_counted() -> None:
     recorder = EventRecorder(Server(), "test", time=ManualClock())  # type: ignore[arg-type]
     for number in range(1500):

@@ -172,6 +172,9 @@ class EventRecorder:
             decision = await self._queue.get()
             try:
                 await self._write(decision)
+            except Exception:
+                # Words for people: not worth the work of the program that says them.
+                log.exception("events.bug", name=decision.name)
             finally:
                 self._queue.task_done()
 
