@@ -24,11 +24,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-const (
-	namespace = "bench"
-	fanSpace  = "bench-fan"
-	podSpace  = "bench-pods"
-)
+// The namespaces of one turn.
+var namespace, fanSpace, podSpace string
 
 type sizes struct {
 	workers, creates, updates, gets, lists, listed, watchers, writes int
@@ -51,6 +48,7 @@ type load struct {
 
 func main() {
 	kubeconfig := flag.String("kubeconfig", "", "kubeconfig of the cluster")
+	turn := flag.Int("turn", 0, "number that keeps the objects of several runs apart")
 	media := flag.String("media", "", "json: ask for JSON alone")
 	topics := flag.String("topics", "creates,updates,gets,lists,events", "what to measure, in this order")
 	var n sizes
@@ -63,6 +61,8 @@ func main() {
 	flag.IntVar(&n.watchers, "watchers", 100, "watchers of the fan-out")
 	flag.IntVar(&n.writes, "writes", 4000, "writes that fan out")
 	flag.Parse()
+	namespace = fmt.Sprintf("bench-%d", *turn)
+	fanSpace, podSpace = namespace+"-fan", namespace+"-pods"
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	found, err := run(ctx, *kubeconfig, *media, strings.Split(*topics, ","), n)
