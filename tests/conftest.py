@@ -1,4 +1,4 @@
-"""Shared by all tests: a record of what was skipped, for the last lines of `make test`."""
+"""Shared by all tests: a record of what was skipped, for `make test`; and no cluster but the tests' own."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ from tests import servers
 # A busy machine is no failure: no deadline per example.
 hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("patient")
+
+# Whoever runs the tests may have a cluster and a proxy: neither is for the servers that tests start on this machine.
+os.environ.pop("KUBECONFIG", None)
+for _name in ("no_proxy", "NO_PROXY"):
+    os.environ[_name] = ",".join(filter(None, (os.environ.get(_name), "127.0.0.1", "localhost", "::1")))
 
 _reasons: Counter[str] = Counter()
 

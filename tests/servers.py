@@ -30,6 +30,8 @@ from typing import Any
 
 import yaml
 
+from bedplate.lab import binaries
+
 KUBERNETES = "v1.35.4"
 ETCD = "v3.6.6"
 CONTROLLERS = ",".join(
@@ -77,8 +79,7 @@ class Server:
 
 
 def cache_folder() -> pathlib.Path:
-    configured = os.environ.get("BEDPLATE_CACHE")
-    return pathlib.Path(configured) if configured else pathlib.Path.home() / ".cache" / "bedplate"
+    return binaries.cache_folder()
 
 
 def binary(name: str, version: str = KUBERNETES) -> pathlib.Path:

@@ -21,7 +21,7 @@ import tempfile
 import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 import msgspec
@@ -123,7 +123,7 @@ def errors_page() -> str:
     codes += [("`2`", "the command line is wrong"), ("`130`", "a command was interrupted before it was done")]
     codes += [("`141`", "the reader of the output went away")]
     rows = [
-        (f"`{each.__name__}`", f"`{each.__base__.__name__}`", f"`{each.exit_code}`", text_of(each)) for each in tree
+        (f"`{each.__name__}`", f"`{each.__bases__[0].__name__}`", f"`{each.exit_code}`", text_of(each)) for each in tree
     ]
     special = sorted(
         {
@@ -167,7 +167,7 @@ def metrics_page() -> str:
         for name, each in inspect.getmembers(module, inspect.isclass):
             if name.endswith("Metrics") and each.__module__ == module.__name__:
                 registry = CollectorRegistry()
-                each(registry)
+                cast(Any, each)(registry)
                 rows += [(*row, module.__name__.split(".")[1]) for row in registered(registry)]
     titles = ("metric", "type", "labels", "meaning")
     return (

@@ -140,8 +140,8 @@ def install_pins() -> str:
             told = time.monotonic()
             say(f"  {seen} of {total} packages" if seen < total else "  unpacking")
 
-    pip = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar=off"]
-    files = [part for path in REQUIREMENTS for part in ("-r", path)]
+    pip: list[str | Path] = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar=off"]
+    files: list[str | Path] = [part for path in REQUIREMENTS for part in ("-r", path)]
     # Every package is pinned in these files, so there is nothing to resolve.
     done, output = run(*pip, "--require-hashes", "--no-deps", *files, on_line=count)
     if done:
@@ -183,7 +183,14 @@ def get_binaries(programs: str, version: str) -> bool:
         if re.match(r" *\d+\.\d+s  ", line):
             say(line.strip())
 
-    command = (VENV / "bin" / "bedplate", "binaries", "get", *programs.split(), "--kubernetes", version)
+    command: tuple[str | Path, ...] = (
+        VENV / "bin" / "bedplate",
+        "binaries",
+        "get",
+        *programs.split(),
+        "--kubernetes",
+        version,
+    )
     done, output = run(*command, on_line=progress, PIP_RETRIES="1")
     if not done:
         left_out(f"{programs} {version}", reason(re.sub(r"(?m)^ *\d+\.\d+s  .*\n", "", output)))

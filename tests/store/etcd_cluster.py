@@ -16,6 +16,8 @@ import subprocess
 import sys
 import time
 
+from bedplate.lab import binaries
+
 START_DEADLINE_S = 90.0
 VERSION = "v3.6.6"
 
@@ -36,8 +38,7 @@ class Tls:
 
 
 def program() -> pathlib.Path:
-    cache = pathlib.Path(os.environ.get("BEDPLATE_CACHE") or pathlib.Path.home() / ".cache" / "bedplate")
-    places = [cache / "etcd" / VERSION / "bin" / "etcd"]
+    places = [binaries.cache_folder() / "etcd" / VERSION / "bin" / "etcd"]
     if assets := os.environ.get("KUBEBUILDER_ASSETS"):
         places.append(pathlib.Path(assets) / "etcd")
     if found := shutil.which("etcd"):

@@ -5,6 +5,7 @@ In: rows and column names. Out: text. Colour and redrawing only on a terminal.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ output_option = click.option(
 
 def is_terminal() -> bool:
     """Whether standard output is a terminal that can redraw."""
-    return sys.stdout.isatty()
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
