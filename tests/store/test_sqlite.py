@@ -327,3 +327,48 @@ async def test_open_interrupted_leaves_the_file_free(tmp_path: pathlib.Path) -> 
         await opening
     async with SqliteStore(path) as store:
         assert await store.revision() == 1
+
+
+async def test_a_read_that_was_overtaken_by_a_write_and_its_sweep_sees_the_write(tmp_path: pathlib.Path) -> None:
+    """The row that the read was sent for is gone when its turn comes."""
+    path = tmp_path / "store.db"
+    async with SqliteStore(path, history_s=None) as store:
+        await store.commit([Put("/a", b"old")])
+    async with SqliteStore(path, history_s=None) as store:
+        gate = threading.Event()
+        busy = [asyncio.create_task(store._read(lambda _: gate.wait())) for _ in range(2)]
+        await asyncio.sleep(0.01)
+        try:
+            reading = asyncio.create_task(store.get("/a"))
+            await asyncio.sleep(0)
+            revision = await store.commit([Put("/a", b"new")])
+            await store.compact(revision)
+            await eventually(lambda: rows(path) == [("/a", revision)])
+        finally:
+            gate.set()
+            await asyncio.gather(*busy)
+        entry = await reading
+        assert entry is not None and entry.value == b"new"
+
+
+async def test_history_goes_on_being_forgotten_after_a_compaction_that_failed(tmp_path: pathlib.Path) -> None:
+    clock = ManualClock()
+    async with SqliteStore(tmp_path / "store.db", history_s=60, clock=clock) as store:
+        compact, failures = store.compact, 1
+
+        async def fail_once(revision: int) -> None:
+            nonlocal failures
+            failures -= 1
+            if failures >= 0:
+                raise errors.Terminal("the file is damaged in one place")
+            await compact(revision)
+
+        store.compact = fail_once  # type: ignore[method-assign]
+        await clock.advance(0)
+        await store.commit([Put("/a", b"")])
+        await clock.advance(10)
+        async with asyncio.timeout(60):
+            while await store.oldest() == 1:
+                await clock.advance(10)
+                await asyncio.sleep(0.01)
+        assert failures < 0

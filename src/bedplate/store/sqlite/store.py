@@ -11,6 +11,7 @@ order. Reads of the past run in reader threads on snapshots of their own and nev
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import queue
 import sqlite3
@@ -125,11 +126,14 @@ class SqliteStore:
         if revision:
             self._check_revision(revision)
             return await self._read(lambda connection: queries.entry_at(connection, key, revision))
-        head = self._heads.get(key)
-        if head is None or head.entry is not None:
-            return entry_of(key, head, {})
-        row = head.id
-        return entry_of(key, head, await self._read(lambda connection: queries.values_of(connection, [row])))
+        while True:
+            head = self._heads.get(key)
+            if head is None or head.entry is not None:
+                return entry_of(key, head, {})
+            values = await self._read(functools.partial(queries.values_of, ids=[head.id]))
+            if head.id in values:
+                return entry_of(key, head, values)
+            # Replaced and swept while the read waited for its turn: there is a newer one.
 
     async def list(self, prefix: str, *, revision: int = 0, limit: int = 0, after: str = "") -> Page:
         at = revision or self._feed.revision
@@ -284,7 +288,7 @@ class SqliteStore:
             if reached > self._feed.oldest:
                 try:
                     await self.compact(reached)
-                except errors.Retryable as error:
+                except errors.BedplateError as error:
                     _log.warning("store.compaction_failed", path=str(self._path), error=str(error))
             await self._clock.sleep(min(max(self._history_s / 10, 1.0), 30.0))
 
