@@ -1,4 +1,0 @@
-"""Settings of the property tests."""
-
-from __future__ import annotations
-
