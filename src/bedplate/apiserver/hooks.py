@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from bedplate.apiserver import kinds, status
+from bedplate.store import interface
 
 if TYPE_CHECKING:
     from bedplate.apiserver import services
@@ -128,6 +129,8 @@ class Write:
     options: Mapping[str, Any] = field(default_factory=dict)
     """The CreateOptions, UpdateOptions, PatchOptions or DeleteOptions, as sent."""
     warnings: list[str] = field(default_factory=list)
+    also: list[interface.Op] = field(default_factory=list)
+    """Committed together with the object, or not at all."""
     rollbacks: list[Callable[[], None]] = field(default_factory=list)
     """Called when the write does not happen (refused, conflict, dry run): gives back what `prepare_*` has reserved."""
 

@@ -257,6 +257,7 @@ class Pipeline:
     async def _write(
         self, incoming: http.Request, info: routes.RequestInfo, target: request.Target, wish: codec.Wanted
     ) -> http.Answer:
+        await self._services.registry.freshen()
         query = incoming.query
         match info.verb:
             case "create":
@@ -290,6 +291,7 @@ class Pipeline:
     async def _subresource(
         self, incoming: http.Request, info: routes.RequestInfo, target: request.Target, wish: codec.Wanted
     ) -> http.Answer:
+        await self._services.registry.freshen()
         handler = target.behaviour.subresources.get(info.subresource)
         if handler is None and info.subresource != "scale":
             raise status.StatusError(404, "NotFound", _NOT_FOUND, details={})

@@ -35,6 +35,7 @@ from bedplate.apiserver import (
     registry,
     rules,
     services,
+    sharing,
     tokens,
     watchers,
     webhook_calls,
@@ -113,9 +114,10 @@ class ApiServer:
         table = facts.load(options.kubernetes)
         self._prepare_folder()
         names = certificates.serving_names(options.bind_address)
-        self.pki = certificates.ensure(options.data / "pki", names, self.clock)
-        signer = tokens.Signer.open(options.data / "pki" / "service-accounts.key", self.clock)
         store = await self._stack.enter_async_context(self._store())
+        if options.etcd is not None:
+            await sharing.share_keys(store, options.data / "pki", lambda: self._keys(names))
+        signer = self._keys(names)
         state = registry.Registry(store, is_shared=options.etcd is not None)
         group = await self._stack.enter_async_context(asyncio.TaskGroup())
         # Left in reverse order: connections are closed first, then tasks end, then the store closes.
@@ -137,12 +139,22 @@ class ApiServer:
         await server.start_serving()
         self._tasks.append(group.create_task(self._connections.run()))
         self._tasks.append(group.create_task(self._forget(state)))
-        self._tasks.append(group.create_task(controllers.run(parts, signer, self.pki.text("ca.crt"))))
-        if not planted.is_on("crd_lifecycle"):
-            self._tasks.append(group.create_task(crds.run(parts)))
+        self._tasks.append(group.create_task(sharing.while_leading(parts, lambda: self._control(signer))))
         if options.kubeconfig_out is not None:
             certificates.write_private(options.kubeconfig_out, self.kubeconfig)
         log.info("apiserver.ready", url=self.url, objects=sum(state.sizes().values()))
+
+    def _keys(self, names: list[str]) -> tokens.Signer:
+        """Certificates and the key of tokens, made where they are missing."""
+        folder = self.options.data / "pki"
+        self.pki = certificates.ensure(folder, names, self.clock)
+        return tokens.Signer.open(folder / "service-accounts.key", self.clock)
+
+    async def _control(self, signer: tokens.Signer) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(controllers.run(self.services, signer, self.pki.text("ca.crt")))
+            if not planted.is_on("crd_lifecycle"):
+                group.create_task(crds.run(self.services))
 
     def _prepare_folder(self) -> None:
         try:

@@ -11,7 +11,7 @@ import ipaddress
 import random
 from typing import Any
 
-from bedplate.apiserver import hooks, status
+from bedplate.apiserver import hooks, sharing, status
 
 __all__ = ["Pool", "ServiceBehaviour"]
 
@@ -125,6 +125,7 @@ class ServiceBehaviour(hooks.Behaviour):
                     write.resource, write.name, [status.FieldProblem.invalid("spec.clusterIPs", [wanted], detail)]
                 )
         write.rollbacks.append(lambda: self._addresses.release(number, owner))
+        write.also = sharing.allocation(write.services.registry)
         return str(ipaddress.IPv4Address(number))
 
     def _assign_ports(self, write: hooks.Write, spec: dict[str, Any], old: dict[str, Any], *, needed: bool) -> None:
@@ -160,6 +161,7 @@ class ServiceBehaviour(hooks.Behaviour):
                 where = f"spec.ports[{index}].nodePort"
                 raise status.invalid(write.resource, write.name, [status.FieldProblem.invalid(where, wanted, problem)])
         write.rollbacks.append(lambda: self._ports.release(number, owner))
+        write.also = sharing.allocation(write.services.registry)
         return number
 
     def validate(self, write: hooks.Write) -> list[status.FieldProblem]:

@@ -24,6 +24,7 @@ Target = request.Target
 
 GENERATED_NAME_ATTEMPTS = 8
 CONFLICT_ATTEMPTS = 50
+ALLOCATION_ATTEMPTS = 200
 _rng = random.Random()
 _KEEPS_STATUS_ON_CREATE = frozenset({("", "nodes")})
 
@@ -59,7 +60,7 @@ async def create_outcome(target: Target, obj: Object, *, owners: list[Object] | 
             metadata["name"] = meta.generated_name("" if planted.is_on("generate_name") else base, _rng)
         target.name = metadata.get("name") or ""
         try:
-            return await _create_once(target, obj, owners)
+            return await _create_alone(target, obj, owners)
         except status.StatusError as err:
             if err.reason != "AlreadyExists" or not is_generated or attempt + 1 == GENERATED_NAME_ATTEMPTS:
                 raise
@@ -92,6 +93,18 @@ def check_namespace(target: Target, metadata: Object) -> None:
         }
         refusal.details = {**(refusal.details or {}), "causes": [cause]}
         raise refusal
+
+
+async def _create_alone(target: Target, obj: Object, owners: list[Object] | None) -> Outcome:
+    """Create, again from the start as long as another server gives out addresses at the same moment."""
+    if not target.services.registry.is_shared:
+        return await _create_once(target, obj, owners)
+    for _ in range(ALLOCATION_ATTEMPTS):
+        try:
+            return await _create_once(target, objects.decode(objects.encode(obj)), owners)
+        except interface.CompareFailed:
+            await asyncio.sleep(_rng.uniform(0, 0.01))
+    raise status.StatusError(500, "InternalError", "too many allocations at the same time; try again")
 
 
 async def _create_once(target: Target, obj: Object, owners: list[Object] | None) -> Outcome:
@@ -131,8 +144,10 @@ async def _commit_new(target: Target, write: hooks.Write) -> Outcome:
         _roll_back(write)
         return Outcome(201, shown(target, value))
     try:
-        revision = await registry.commit([interface.Put(key, value, 0)])
-    except interface.CompareFailed:
+        revision = await registry.commit([interface.Put(key, value, 0), *write.also])
+    except interface.CompareFailed as err:
+        if err.key != key:
+            raise
         raise _exists(target, target.stored()) from None
     return Outcome(201, shown(target, objects.spliced(value, revision)))
 
@@ -238,16 +253,21 @@ async def rewrite(
         stored = target.existing()
         old = target.read(stored)
         new = change(old)
+        if target.services.registry.is_shared:
+            new = objects.decode(objects.encode(new))  # may be tried again, and is filled in each time
         _check_preconditions(target, old, new)
         try:
             return await _rewrite_once(target, stored, old, new, owns)
         except interface.CompareFailed as err:
+            if err.key != objects.key_of(target.kind, target.namespace, target.name):
+                await asyncio.sleep(_rng.uniform(0, 0.01))
+                continue
             if is_conditional or attempt + 1 == CONFLICT_ATTEMPTS:
                 raise status.conflict(target.resource, target.name) from None
             if err.current is None:
                 raise _vanished(target) from None
             await asyncio.sleep(0)
-    raise AssertionError("unreachable")
+    raise status.conflict(target.resource, target.name)
 
 
 def _vanished(target: Target) -> status.StatusError:
@@ -329,7 +349,7 @@ async def _commit_change(target: Target, write: hooks.Write, stored: objects.Sto
     if target.dry_run:
         _roll_back(write)
         return Outcome(200, shown(target, objects.spliced(value, stored.revision)))
-    revision = await registry.commit([interface.Put(key, value, stored.revision)])
+    revision = await registry.commit([interface.Put(key, value, stored.revision), *write.also])
     return Outcome(200, shown(target, objects.spliced(value, revision)))
 
 
