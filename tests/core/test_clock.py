@@ -1,6 +1,7 @@
 """The manual clock moves only when told, and wakes sleepers in order."""
 
 import asyncio
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -47,3 +48,12 @@ def test_times_are_written_as_kubernetes_writes_them() -> None:
 def test_a_time_without_zone_is_refused() -> None:
     with pytest.raises(ValueError, match="time zone"):
         clock.parse_rfc3339("2026-01-02T03:04:05")
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="only Linux counts the time it slept")
+def test_time_passes_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader on a machine that slept for an hour must not believe that it renewed its lease a second ago."""
+    before = clock.SystemClock().monotonic()
+    asleep = time.clock_gettime(time.CLOCK_BOOTTIME) + 3600
+    monkeypatch.setattr(time, "clock_gettime", {time.CLOCK_BOOTTIME: asleep}.__getitem__)
+    assert clock.SystemClock().monotonic() - before >= 3600

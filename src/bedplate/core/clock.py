@@ -16,6 +16,9 @@ from typing import Protocol
 __all__ = ["Clock", "ManualClock", "SystemClock", "parse_rfc3339", "rfc3339", "rfc3339_micro"]
 
 
+_COUNTS_SLEEP = hasattr(time, "CLOCK_BOOTTIME")
+
+
 class Clock(Protocol):
     """What code that deals with time receives instead of the `time` module."""
 
@@ -24,7 +27,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds that only grow."""
+        """Seconds that only grow, also while the machine sleeps."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -39,7 +42,8 @@ class SystemClock:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        # Linux stops its monotonic clock while it is suspended; a lease runs out all the same.
+        return time.clock_gettime(time.CLOCK_BOOTTIME) if _COUNTS_SLEEP else time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
