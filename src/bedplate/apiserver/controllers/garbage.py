@@ -96,15 +96,26 @@ class Collector:
         """Follow every kind there is, and those that come, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             generation = -1
-            # Start judging only after the graph is complete: an owner not yet seen is not a missing one.
+            # Judge only with a complete graph: a dependent not yet seen would not be freed, and then be collected.
+            self._load()
             self._follow_new(tasks)
-            await asyncio.sleep(_KINDS_POLL_S)
             tasks.create_task(self._loop.work())
             while True:
                 if generation != self._parts.kinds.generation:
                     generation = self._parts.kinds.generation
                     self._follow_new(tasks)
                 await asyncio.sleep(_KINDS_POLL_S)
+
+    def _load(self) -> None:
+        """Take in everything there is."""
+        for kind in stored_kinds(self._parts):
+            for stored in self._parts.registry.items((kind.group, kind.resource)):
+                ref = Ref(kind.group, kind.resource, stored.namespace, stored.name)
+                self._note(ref, stored.body, is_gone=False)
+
+    def _note(self, ref: Ref, body: bytes, *, is_gone: bool) -> None:
+        for uid in self._graph.note(ref, _decode(body).metadata, is_gone=is_gone):
+            self._loop.add(uid)
 
     def _follow_new(self, tasks: asyncio.TaskGroup) -> None:
         wanted = {(kind.group, kind.resource) for kind in stored_kinds(self._parts)}
@@ -116,11 +127,8 @@ class Collector:
     async def _follow(self, group: str, resource: str) -> None:
         with self._client.watch(group, resource) as changes:
             async for change in changes:
-                # Most objects neither have owners nor are being deleted: do not decode those twice.
                 ref = Ref(group, resource, change.namespace, change.name)
-                meta = _decode(change.body).metadata
-                for uid in self._graph.note(ref, meta, is_gone=change.type == "DELETED"):
-                    self._loop.add(uid)
+                self._note(ref, change.body, is_gone=change.type == "DELETED")
 
     async def _look(self, uid: str) -> None:
         meta, ref = self._graph.metas.get(uid), self._graph.places.get(uid)
