@@ -25,10 +25,20 @@ OPERATIONS = {
     "lists": ("lists of 500 pods", 1.5),
     "lists, undecoded": ("the same, taken as bytes", 0.0),
     "events": ("events to 100 watchers", 2.0),
+    "lists, JSON": ("lists, clients that take JSON alone", 0.0),
+    "events, JSON": ("events, clients that take JSON alone", 0.0),
 }
 QUICK = {"creates": 60, "updates": 60, "gets": 120, "lists": 10, "listed": 20, "watchers": 5, "writes": 40}
-STEPS = ("creates", "updates", "gets", "lists", "events")
-SIZE_OF = {"creates": "creates", "updates": "updates", "gets": "gets", "lists": "lists", "events": "writes"}
+# What the load generator does, and which size counts the operations. The last two: what clients of custom kinds do.
+STEPS = {
+    "creates": "creates",
+    "updates": "updates",
+    "gets": "gets",
+    "lists": "lists",
+    "events": "writes",
+    "lists, JSON": "lists",
+    "events, JSON": "writes",
+}
 FULL = {"creates": 5000, "updates": 5000, "gets": 20000, "lists": 500, "writes": 2000}
 TURNS = 3
 
@@ -37,15 +47,15 @@ Found = dict[str, Any]
 
 def drive(program: pathlib.Path, running: servers.Running, step: str, sizes: dict[str, int], turn: int) -> Found:
     """The figures of one step on one server: rates, and its processor time per operation."""
-    needed = [f"--{name}={count}" for name, count in sizes.items()]
+    topic, _, media = step.partition(", ")
+    arguments = [f"--{name}={count}" for name, count in sizes.items()]
+    arguments += [f"--kubeconfig={running.kubeconfig}", f"--topics={topic}", f"--turn={turn}"]
     before = running.cpu_s()
-    found: Found = programs.call(
-        [str(program), f"--kubeconfig={running.kubeconfig}", f"--topics={step}", f"--turn={turn}", *needed]
-    )
+    found: Found = programs.call([str(program), *arguments, f"--media={media.lower()}"])
     # Lists are asked for twice, decoded and as bytes.
-    count = sizes[SIZE_OF[step]] * (2 if step == "lists" else 1)
-    found[step]["cpu_ms"] = (running.cpu_s() - before) * 1000 / count
-    return found
+    count = sizes[STEPS[step]] * (2 if topic == "lists" else 1)
+    found[topic]["cpu_ms"] = (running.cpu_s() - before) * 1000 / count
+    return found if not media else {step: found[topic]}
 
 
 def middle(turns: list[Found]) -> Found:

@@ -62,7 +62,7 @@ func main() {
 	flag.IntVar(&n.writes, "writes", 4000, "writes that fan out")
 	flag.Parse()
 	namespace = fmt.Sprintf("bench-%d", *turn)
-	fanSpace, podSpace = namespace+"-fan", namespace+"-pods"
+	fanSpace, podSpace = namespace+"-fan"+*media, namespace+"-pods"
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	found, err := run(ctx, *kubeconfig, *media, strings.Split(*topics, ","), n)
