@@ -89,12 +89,8 @@ def run(*command: str | Path, on_line: Callable[[str], None] | None = None, **en
     return process.wait() == 0, "".join(lines)
 
 
-def place() -> str:
-    """A virtual environment works only with the Python and in the folder it was made for."""
-    return f"{sys.version.split()[0]} {VENV}"
-
-
 def is_usable() -> bool:
+    """Whether .venv works. It keeps the Python it was made with, whichever one runs this."""
     return PYTHON.exists() and run(PYTHON, "-m", "pip", "--version")[0]
 
 
@@ -108,11 +104,13 @@ def pins() -> str:
 def make_venv() -> None:
     """Create .venv with the pinned requirements, or leave it when it is what it should be."""
     stamp = STAMP.read_text().splitlines() if STAMP.exists() else []
-    if stamp == [place(), pins()] and PYTHON.exists():
+    if stamp == [str(VENV), pins()] and PYTHON.exists():
         return
     started = time.monotonic()
-    if (stamp and stamp[0] != place()) or not is_usable():
+    # The programs in a virtual environment name its folder, so one that was moved is of no use.
+    if (stamp and stamp[0] != str(VENV)) or not is_usable():
         say("creating .venv")
+        stamp = []
         done, output = run(sys.executable, "-m", "venv", "--clear", VENV)
         if not done:
             hint = "on Debian: apt-get install python3-venv" if "ensurepip" in output else reason(output)
@@ -123,7 +121,7 @@ def make_venv() -> None:
     if problem:
         left_out("newer Python packages", f"going on with those of before: {problem}")
         return
-    STAMP.write_text(f"{place()}\n{pins()}\n")
+    STAMP.write_text(f"{VENV}\n{pins()}\n")
     say(f"Python packages ready after {time.monotonic() - started:.0f} s")
 
 

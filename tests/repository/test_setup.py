@@ -72,12 +72,31 @@ def test_a_moved_checkout_gets_a_new_environment(setup: ModuleType, monkeypatch:
     assert "-m venv --clear" in commands.ran[0]
 
 
+def test_another_python_does_not_cost_a_working_environment(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = play(setup, monkeypatch)
+    setup.PYTHON.touch()
+    setup.STAMP.write_text(f"{setup.VENV}\n{setup.pins()}\n")
+    monkeypatch.setattr(setup.sys, "executable", "another-python")
+    setup.make_venv()
+    assert commands.ran == []
+
+
+def test_a_new_environment_without_a_network_is_no_environment(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(setup, monkeypatch, **{"--require-hashes": (False, PIP_OFFLINE)})
+    setup.PYTHON.touch()
+    setup.STAMP.write_text(f"elsewhere\n{setup.pins()}\n")
+    with pytest.raises(SystemExit, match="could not be installed"):
+        setup.make_venv()
+
+
 def test_changed_pins_without_a_network_leave_what_there_was(
     setup: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     play(setup, monkeypatch, **{"--require-hashes": (False, PIP_OFFLINE)})
     setup.PYTHON.touch()
-    setup.STAMP.write_text(f"{setup.place()}\nother pins\n")
+    setup.STAMP.write_text(f"{setup.VENV}\nother pins\n")
     setup.make_venv()
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "left out" in line]
     assert "no network?" in line
