@@ -212,3 +212,28 @@ async def test_a_watch_that_was_healthy_but_quiet_ends_the_backoff_of_earlier_fa
     await play(Quiet([down] * 7 + [([], "10")], []), clock)
     _, cut, again = times
     assert again - cut < 5
+
+
+async def test_history_that_is_gone_right_after_every_list_does_not_make_a_busy_loop() -> None:
+    """Lists are the dearest requests: a server that keeps no history must not be asked for them all the time."""
+    clock = ManualClock()
+    script = Script([([], str(number)) for number in range(6)], [[expired()] for _ in range(6)])
+    started = clock.monotonic()
+    await play(script, clock)
+    assert script.asked.count("list") == 7
+    assert clock.monotonic() - started > 20
+
+
+async def test_history_that_is_gone_after_an_outage_is_listed_anew_at_once() -> None:
+    clock = ManualClock()
+    moments: list[float] = []
+
+    class Timed(Script):
+        async def list(self, ref: Any, namespace: str | None = None, **selection: str) -> ListResult[Any]:
+            moments.append(clock.monotonic())
+            return await super().list(ref, namespace, **selection)
+
+    script = Timed([([], "1"), ([], "2")], [[errors.Interrupted("cut")], [expired()]])
+    await play(script, clock)
+    assert script.asked == ["list", "watch 1", "watch 1", "list", "watch 2"]
+    assert moments[1] - moments[0] < 2, "one wait, for the cut; none for the history"

@@ -125,7 +125,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The server will not watch from our version, and would not next time: begin with a list."""
+    """The server will not watch from our version, and would not next time: begin with a list, but not at once."""
 
 
 Outcome = Listed | Ended | Expired | Failed | Refused
@@ -176,6 +176,8 @@ class Reflector(Generic[T]):
         self._log = log.bind(resource=str(ref))
         self.state: State = Listing()
         self.relists = 0
+        self._listed = ""
+        """The version of the last list, as long as no watch from it has ended yet."""
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -201,6 +203,7 @@ class Reflector(Generic[T]):
             self._log.warning("reflector.list_failed", error=str(err), tries=self._backoff.failures + 1)
             return Failed("")
         self.relists += 1
+        self._listed = found.resource_version
         self._cache.replace(found.items, found.resource_version)
         self._log.v(4).info("reflector.listed", objects=len(found.items), version=found.resource_version)
         return Listed(found.resource_version)
@@ -216,12 +219,15 @@ class Reflector(Generic[T]):
                     self._backoff.reset()
         except kube_errors.Expired:
             self._log.v(2).info("reflector.expired", version=version)
-            return Expired()
+            # The version of the very last list is gone: another list may fare no better, so it has to wait.
+            return Refused() if version == self._listed and not self._was_healthy(started) else Expired()
         except errors.BedplateError as err:
+            self._listed = ""
             self._was_healthy(started)
             self._log.warning("reflector.watch_failed", error=str(err), version=version)
             is_refusal = isinstance(err, kube_errors.ApiError) and not isinstance(err, _IN_TROUBLE)
             return Refused() if is_refusal else Failed(version)
+        self._listed = ""
         return Ended(version, self._was_healthy(started))
 
     def _was_healthy(self, started: float) -> bool:
