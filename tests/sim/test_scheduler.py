@@ -141,3 +141,39 @@ async def test_a_pod_that_no_node_takes_says_why_once_and_is_bound_when_one_come
         nodes.put(node("a"), "2")
         await clock.advance(0.1)
         assert server.bound == [("p", "a")]
+
+
+async def test_waiting_pods_are_looked_at_again_only_when_a_node_can_do_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of nodes report every few minutes that nothing changed; each look costs a walk over all of them."""
+    looks = 0
+
+    def counting(*arguments: Any) -> tuple[str, dict[str, int]]:
+        nonlocal looks
+        looks += 1
+        return choose(*arguments)
+
+    monkeypatch.setattr("bedplate.sim.scheduler.choose", counting)
+    async with scheduling(Binder(), [node("a", unschedulable=True)]) as (_, pods, nodes, clock):
+        pods.put(waiting("p"), "1")
+        await clock.advance(0.1)
+        before = looks
+        for version in range(20):
+            nodes.put(node("a", unschedulable=True), str(version))
+        await clock.advance(0.1)
+        assert looks == before
+        nodes.put(node("a", unschedulable=True, taints=[{"key": "k", "effect": "NoSchedule"}]), "30")
+        await clock.advance(0.1)
+        assert looks == before + 1
+
+
+async def test_a_pod_that_leaves_makes_room_for_one_that_waits_at_once() -> None:
+    server = Binder()
+    async with scheduling(server, [node("a")]) as (_, pods, _, clock):
+        for name in ("x", "y", "z"):
+            pods.put(waiting(name, "a"), "1")
+        pods.put(waiting("p"), "2")
+        await clock.advance(0.1)
+        assert server.bound == []
+        pods.remove(waiting("y", "a"), "3")
+        await clock.advance(0.1)
+        assert server.bound == [("p", "a")]

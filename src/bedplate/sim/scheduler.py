@@ -18,14 +18,15 @@ from bedplate.kube import subresources
 from bedplate.kube.client import Client
 from bedplate.kube.options import PatchType
 from bedplate.runtime import events
-from bedplate.runtime.cache import Cache
+from bedplate.runtime.cache import Cache, Change
 from bedplate.runtime.controller import Controller, Result
 
 __all__ = ["NAME", "Fit", "Scheduler", "choose", "requests_of"]
 
 NAME = "default-scheduler"
 log = logging.get_logger("sim.scheduler")
-_NOT_FOUND_S = 5.0
+# Changes of nodes and pods bring a waiting pod back; this only covers what was overlooked.
+_LOOK_AGAIN_S = 60.0
 
 
 @dataclass(slots=True)
@@ -119,7 +120,7 @@ class Scheduler:
         self._waiting: set[str] = set()
         pods.on_change(lambda change: self._see(change.key, change.new))
         self.controller = Controller("simulated-scheduler", self._reconcile, workers=8, time=self._time)
-        self.controller.watches(pods).watches(nodes, lambda _: tuple(self._waiting))
+        self.controller.watches(pods, self._after_pod).watches(nodes, self._after_node)
 
     def _see(self, key: str, pod: core.Pod | None) -> None:
         """Count a pod where it is, and know it if it waits."""
@@ -131,6 +132,15 @@ class Scheduler:
             self._place(key, _Placement(pod.spec.node_name, requests_of(pod)))
         elif _is_waiting(pod):
             self._waiting.add(key)
+
+    def _after_pod(self, change: Change[core.Pod]) -> list[str]:
+        """The pod itself; and all that wait when it left a node."""
+        is_over = change.new is None or change.new.is_finished
+        left = is_over and change.old is not None and bool(change.old.spec.node_name)
+        return [change.key, *self._waiting] if left else [change.key]
+
+    def _after_node(self, change: Change[core.Node]) -> list[str]:
+        return list(self._waiting) if _may_do_more(change.old, change.new) else []
 
     def _place(self, key: str, placement: _Placement) -> None:
         self._placed[key] = placement
@@ -154,7 +164,7 @@ class Scheduler:
         node, refusals = choose(pod, self._nodes, self._load)
         if not node:
             await self._explain(pod, refusals)
-            return Result(_NOT_FOUND_S)
+            return Result(_LOOK_AGAIN_S)
         placement = _Placement(node, requests_of(pod))
         # Counted before the answer, so that pods scheduled at the same time do not all choose this node.
         self._place(key, placement)
@@ -184,6 +194,15 @@ class Scheduler:
         await self._client.patch(PODS.raw(), name, change, namespace, type=PatchType.STRATEGIC, subresource="status")
         if self._recorder is not None:
             self._recorder.event(events.reference(PODS, pod), events.WARNING, "FailedScheduling", message)
+
+
+def _may_do_more(old: core.Node | None, new: core.Node | None) -> bool:
+    """Whether a change of a node can matter to pods that wait. Most changes are heartbeats, and do not."""
+    return old is None or new is None or _traits(old) != _traits(new)
+
+
+def _traits(node: core.Node) -> tuple[object, ...]:
+    return node.is_ready, node.spec.unschedulable, node.spec.taints, node.metadata.labels, node.status.allocatable
 
 
 def _is_waiting(pod: core.Pod) -> bool:
