@@ -45,6 +45,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--full", action="store_true", help="also time a lab (root)")
     parser.add_argument("--folder", help="on the disk to measure (default: the folder for temporary files)")
     parser.add_argument("-o", "--output", type=pathlib.Path, help="also write the figures to this file, as JSON")
+    parser.add_argument("--page", type=pathlib.Path, help="also put what is printed into this page of documentation")
     options = parser.parse_args(arguments)
     unknown = sorted(set(options.names) - set(TOPICS))
     if unknown:
@@ -55,27 +56,41 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     found: dict[str, object] = {"machine": report.machine()}
-    print(f"on {found['machine']}")
+    printed = [f"on {found['machine']}"]
+    print(printed[0])
     has_failed = False
     for name in options.names or TOPICS:
-        begin = time.perf_counter()
-        with tempfile.TemporaryDirectory(prefix=f"bedplate-bench-{name}-", dir=options.folder) as folder:
-            try:
-                topic = asyncio.run(measure(name, pathlib.Path(folder), options))
-            except errors.BedplateError as err:
-                has_failed = True
-                print(f"\n{name}: not measured: {err}")
-                continue
-        if options.quick:
-            topic.rows = [dataclasses.replace(row, goal=0.0, limit=None) for row in topic.rows]
-            topic.notes.append("tiny sizes: this shows that it runs, not how fast, so no goal is judged")
-        tell(f"{name} took {time.perf_counter() - begin:.0f} s")
+        try:
+            topic = take(name, options)
+        except errors.BedplateError as err:
+            has_failed = True
+            print(f"\n{name}: not measured: {err}")
+            continue
         print("\n".join(topic.lines()), flush=True)
+        printed += topic.lines()
         found[name] = topic.document()
-    print("\nratio: how many times better bedplate is (rates: more is better; times and memory: less is better)")
+    printed += [
+        "",
+        "ratio: how many times better bedplate is (rates: more is better; times and memory: less is better)",
+    ]
+    print("\n".join(printed[-2:]))
     if options.output:
         options.output.write_text(json.dumps(found, indent=2) + "\n")
+    if options.page:
+        options.page.write_text(report.filled(options.page.read_text(), printed))
     return 1 if has_failed else 0
+
+
+def take(name: str, options: argparse.Namespace) -> report.Topic:
+    """One topic, in a folder of its own."""
+    begin = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix=f"bedplate-bench-{name}-", dir=options.folder) as folder:
+        topic = asyncio.run(measure(name, pathlib.Path(folder), options))
+    if options.quick:
+        topic.rows = [dataclasses.replace(row, goal=0.0, limit=None) for row in topic.rows]
+        topic.notes.append("tiny sizes: this shows that it runs, not how fast, so no goal is judged")
+    tell(f"{name} took {time.perf_counter() - begin:.0f} s")
+    return topic
 
 
 if __name__ == "__main__":

@@ -13,7 +13,11 @@ import platform
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Row", "Topic", "machine"]
+from bedplate.core import errors
+
+__all__ = ["Row", "Topic", "filled", "machine"]
+
+_BEGIN, _END = "<!-- figures -->", "<!-- end of figures -->"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,15 @@ class Topic:
             for row in self.rows
         ]  # fmt: skip
         return {"says": self.says, "rows": rows, "notes": self.notes}
+
+
+def filled(page: str, printed: list[str]) -> str:
+    """The page with what was printed between its two marks."""
+    before, begin, rest = page.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        raise errors.Invalid(f"the page has no place for figures: {_BEGIN} … {_END}")
+    return f"{before}{begin}\n```text\n" + "\n".join(printed) + f"\n```\n{end}{after}"
 
 
 def number(value: float | None) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from bedplate.core import errors
 from bench import report
 
 
@@ -54,3 +57,15 @@ def test_document_keeps_the_figures_unrounded() -> None:
         "ratio": 0.5,
         "goal": "",
     }
+
+
+def test_page_keeps_its_text_around_the_figures() -> None:
+    page = "# Title\n\n<!-- figures -->\nold\n<!-- end of figures -->\n\nmore\n"
+    filled = report.filled(page, ["one", "two"])
+    assert filled == "# Title\n\n<!-- figures -->\n```text\none\ntwo\n```\n<!-- end of figures -->\n\nmore\n"
+    assert report.filled(filled, ["one", "two"]) == filled
+
+
+def test_page_without_a_place_for_figures_is_refused() -> None:
+    with pytest.raises(errors.Invalid, match="no place for figures"):
+        report.filled("# Title\n", ["one"])
