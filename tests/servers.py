@@ -293,6 +293,18 @@ def embedded(*arguments: str, env: dict[str, str] | None = None) -> Iterator[Ser
         processes.stop()
 
 
+@contextlib.contextmanager
+def embedded_on_etcd() -> Iterator[Server]:
+    """The same with its state in an etcd."""
+    etcd = binary("etcd", ETCD)
+    processes = Processes("embedded-etcd")
+    try:
+        endpoint = _start_etcd(processes, etcd)
+        yield start_embedded(processes, "--store", "etcd", "--etcd-endpoints", endpoint)
+    finally:
+        processes.stop()
+
+
 def start_embedded(processes: Processes, *arguments: str, env: dict[str, str] | None = None) -> Server:
     folder = processes.folder
     kubeconfig = folder / "kubeconfig"
@@ -343,12 +355,13 @@ class Pool:
         self._running: dict[str, Server] = {}
 
     def get(self, name: str) -> Server:
-        """`real`, `embedded`, or `embedded-forgetful`: one that keeps old revisions for a second only."""
+        """`real`, `embedded`, `embedded-etcd`, or `embedded-forgetful`: one that keeps old revisions for a second only."""
         if name not in self._running:
             starters: dict[str, Callable[[], contextlib.AbstractContextManager[Server]]] = {
                 "real": real,
                 "embedded": embedded,
                 "embedded-forgetful": lambda: embedded("--history", "1s"),
+                "embedded-etcd": embedded_on_etcd,
             }
             self._running[name] = self._stack.enter_context(starters[name]())
         return self._running[name]

@@ -1,7 +1,7 @@
 """An embedded API server that tests may kill, stop and start again, and raw connections to it.
 
-In: a folder and arguments for `bedplate apiserver`. Out: a process on one port for all its lives, its log, its memory; TLS sockets that
-say exactly what a test wants said. Nothing here is shared with the server under test.
+In: a folder and arguments for `bedplate apiserver`. Out: a process on one port for all its lives, its log, its memory;
+TLS sockets that say exactly what a test wants said. Nothing here is shared with the server under test.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ __all__ = ["Embedded", "read_answer", "read_answers", "session", "status_of"]
 READY_DEADLINE_S = 120.0
 STOP_DEADLINE_S = 30.0
 ANSWER_TIMEOUT_S = 60.0
+FAULT = re.compile(r"Traceback|request\.failed|(change|observer|controller)_failed\b|controller\.failed")
 
 
 class Embedded:
@@ -92,7 +93,7 @@ class Embedded:
     @property
     def faults(self) -> list[str]:
         """Lines of the log that tell of something that should not happen."""
-        return [line for line in self.log.splitlines() if re.search(r"Traceback|request\.failed|_failed\b", line)]
+        return [line for line in self.log.splitlines() if FAULT.search(line)]
 
     @property
     def rss_mb(self) -> float:

@@ -30,8 +30,7 @@ from bedplate.apiserver import (
     watchers,
 )
 from bedplate.apiserver.verbs import delete, patch, read, request, scale, strictness, watch, write
-from bedplate.core import logging
-from bedplate.store import interface
+from bedplate.core import errors, logging
 
 __all__ = ["Pipeline"]
 
@@ -98,7 +97,9 @@ class Pipeline:
             answer = await pending
         except status.StatusError as err:
             answer = self._failure(err, incoming)
-        except interface.StoreFull as err:
+        except (errors.Retryable, errors.Unavailable) as err:
+            # The store is full or away: nothing wrong with the request, and nothing to look for in the code.
+            log.warning("request.store_failed", method=incoming.method, path=incoming.path, reason=str(err))
             answer = self._failure(
                 status.StatusError(500, "InternalError", f"Internal error occurred: {err}"), incoming
             )

@@ -35,6 +35,10 @@ class Pool:
         """Reserve a certain number; False when somebody else has it."""
         return self._owners.setdefault(number, owner) == owner
 
+    def give(self, number: int, owner: tuple[str, str]) -> None:
+        """Note who has a number for certain; whoever had reserved it has lost it to another server."""
+        self._owners[number] = owner
+
     def next(self, owner: tuple[str, str]) -> int | None:
         """Reserve any free number; None when the range is used up."""
         start = self._rng.randrange(len(self._numbers))
@@ -199,7 +203,7 @@ class ServiceBehaviour(hooks.Behaviour):
         for pool, number in _numbers(old) - kept:
             (self._addresses if pool == "ip" else self._ports).release(number, owner)
         for pool, number in kept:
-            (self._addresses if pool == "ip" else self._ports).take(number, owner)
+            (self._addresses if pool == "ip" else self._ports).give(number, owner)
 
 
 def _needs_ports(spec: dict[str, Any], kind: str) -> bool:
