@@ -147,6 +147,31 @@ async def test_a_server_that_does_not_know_us_yet_is_waited_for() -> None:
         assert ("Node", "node001") in world.server.created
 
 
+async def test_nodes_that_the_server_will_never_take_end_the_fleet_instead_of_counting_as_registered() -> None:
+    world = World(3)
+
+    async def refuse(ref: Any, body: dict[str, Any], namespace: str = "") -> None:
+        raise errors.Invalid("a lowercase name is required")
+
+    world.server.create = refuse  # type: ignore[method-assign]
+    with pytest.raises(ExceptionGroup) as caught:
+        await world.fleet.run()
+    assert caught.group_contains(errors.Invalid, match="lowercase")
+    assert not world.fleet.registered.is_set()
+
+
+async def test_a_first_heartbeat_that_fails_does_not_keep_a_node_from_being_registered() -> None:
+    """On a fresh cluster the namespace of the leases comes a little later than the API."""
+    world = World(1)
+
+    async def no_namespace(*_: Any, **__: Any) -> None:
+        raise errors.NotFound("namespaces kube-node-lease not found")
+
+    world.server.patch = no_namespace  # type: ignore[method-assign]
+    async with running(world):
+        assert world.fleet.registered.is_set()
+
+
 async def test_all_nodes_can_be_deleted() -> None:
     async with running(World(30)) as world:
         world.server.broken.add("node002")

@@ -94,7 +94,7 @@ class Fleet:
     # Running
 
     async def run(self) -> None:
-        """Register all machines, then keep their heartbeats up until cancelled."""
+        """Register all machines, then keep their heartbeats up until cancelled. Raises when a Node is refused."""
         await self._each(self.machines.values(), self._insistently(self._register))
         self.registered.set()
         log.info("sim.registered", nodes=len(self.machines))
@@ -126,7 +126,7 @@ class Fleet:
         return attempt
 
     def _insistently(self, action: Action) -> Action:
-        """The action until it works or is hopeless; a server that restarts, or does not know us yet, is waited for."""
+        """The action until it works; a server that restarts or does not know us yet is waited for. Raises the rest."""
 
         async def insist(machine: machines.Machine) -> None:
             pause = 0.2
@@ -138,9 +138,6 @@ class Fleet:
                     _complain(machine, err)
                     await self._time.sleep(pause * (1 + self._rng.random()))
                     pause = min(pause * 2, 10.0)
-                except errors.BedplateError as err:
-                    _complain(machine, err)
-                    return
 
         return insist
 
@@ -150,7 +147,7 @@ class Fleet:
             await self._client.create(resources.NODES.raw(), machines.node(machine, now))
         except kube_errors.AlreadyExists:
             await self._report(machine)
-        await self._renew(machine)
+        await self._once(self._renew)(machine)
 
     async def _report(self, machine: machines.Machine) -> None:
         now = self._time.now()
@@ -197,7 +194,7 @@ class Fleet:
         while True:
             await self._time.sleep(_STATUS_PERIOD_S)
             alive = [one for one in self.machines.values() if one.name not in self._silent]
-            await self._each(alive, self._insistently(self._report))
+            await self._each(alive, self._once(self._insistently(self._report)))
 
     # Pods
 
