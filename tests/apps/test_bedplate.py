@@ -8,10 +8,12 @@ from pathlib import Path
 
 import click
 import pytest
+from click import testing
 from tests import servers
 
 from bedplate.apps import bedplate as program
 from bedplate.apps.bedplate import COMMANDS
+from bedplate.core import logging
 
 
 def bedplate(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -75,3 +77,30 @@ def test_a_command_that_is_interrupted_says_so_with_its_exit_code(monkeypatch: p
     with pytest.raises(SystemExit) as stopped:
         program.main(["up"])
     assert stopped.value.code == 130
+
+
+@pytest.mark.parametrize(
+    "arguments", [["-v", "5", "wait"], ["wait", "-v", "5"], ["wait", "--v=5"], ["-v", "2", "wait", "-v5"]]
+)
+def test_the_log_level_may_stand_before_or_after_the_command(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    @click.command()
+    def wait() -> None:
+        click.echo(f"level {logging.verbosity()}")
+
+    monkeypatch.setattr(program, "wait", wait, raising=False)
+    monkeypatch.setitem(COMMANDS, "wait", ("bedplate.apps.bedplate", "wait", ""))
+    try:
+        done = testing.CliRunner().invoke(program.root, arguments)
+    finally:
+        logging.configure(logging.LogOptions())
+    assert done.output == "level 5\n"
+
+
+def test_the_log_level_of_kubectl_is_kubectls(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[str] = []
+    monkeypatch.setattr("os.execve", lambda program, arguments, environ: given.extend(arguments))
+    monkeypatch.setattr("bedplate.apps.kubectl._find", lambda: "kubectl")
+    testing.CliRunner().invoke(program.root, ["kubectl", "get", "nodes", "-v", "6"])
+    assert given == ["kubectl", "get", "nodes", "-v", "6"]

@@ -31,6 +31,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "completion": ("bedplate.apps.completion", "completion", "Print a shell completion script."),
 }
 
+_LEVEL = click.IntRange(0, 10)
+
 EXAMPLES = """
 \b
 Examples:
@@ -39,6 +41,27 @@ Examples:
   bedplate lab up --nodes 3                     real kubelets, containerd and DNS (needs root)
   bedplate lab kubectl -- get nodes
 """
+
+
+def _accept_verbosity(command: click.Command) -> None:
+    """Let `-v` stand behind the command too, where users of Kubernetes write it. Not where another program reads it."""
+    if isinstance(command, click.Group):
+        for one in command.commands.values():
+            _accept_verbosity(one)
+    elif not command.context_settings.get("ignore_unknown_options") and all(
+        "-v" not in param.opts for param in command.params
+    ):
+        command.params.append(
+            click.Option(
+                ["-v", "--v"], type=_LEVEL, expose_value=False, hidden=True, is_eager=True, callback=_set_verbosity
+            )
+        )
+
+
+def _set_verbosity(ctx: click.Context, param: click.Parameter, value: int | None) -> None:
+    if value is not None:
+        format_ = ctx.find_root().params.get("log_format", "text")
+        logging.configure(logging.LogOptions(verbosity=value, format=format_))
 
 
 @contextlib.contextmanager
@@ -74,6 +97,7 @@ class LazyGroup(click.Group):
             return None
         module, attribute, _ = COMMANDS[cmd_name]
         command: click.Command = getattr(importlib.import_module(module), attribute)
+        _accept_verbosity(command)
         return command
 
     def resolve_command(
@@ -100,7 +124,7 @@ class LazyGroup(click.Group):
     "-v",
     "--v",
     "verbosity",
-    type=click.IntRange(0, 10),
+    type=_LEVEL,
     default=0,
     metavar="N",
     help="Log level, as in Kubernetes (0-10).",
