@@ -155,7 +155,8 @@ async def test_nodes_that_the_server_will_never_take_end_the_fleet_instead_of_co
 
     world.server.create = refuse  # type: ignore[method-assign]
     with pytest.raises(ExceptionGroup) as caught:
-        await world.fleet.run()
+        async with asyncio.timeout(30):
+            await world.fleet.run()
     assert caught.group_contains(errors.Invalid, match="lowercase")
     assert not world.fleet.registered.is_set()
 
