@@ -140,7 +140,7 @@ class JobBehaviour(hooks.Behaviour):
         if spec is None or not isinstance(template, dict) or spec.get("manualSelector"):
             return
         inner = template["metadata"] = template.get("metadata") or {}
-        marks = {"controller-uid": meta["uid"], "job-name": meta["name"]}
+        marks = {"controller-uid": meta["uid"], "job-name": meta.get("name", "")}
         marks |= {f"batch.kubernetes.io/{key}": value for key, value in marks.items()}
         inner["labels"] = (inner.get("labels") or {}) | marks
         chosen = spec.get("selector") or {}
