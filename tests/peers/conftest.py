@@ -8,6 +8,9 @@ from collections.abc import Iterator
 import pytest
 from tests import servers
 from tests.endurance import running
+from tests.scripts.conftest import helm, kubectl, on_both
+
+__all__ = ["helm", "kubectl", "on_both"]
 
 
 @pytest.fixture(scope="module")

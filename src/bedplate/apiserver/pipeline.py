@@ -295,7 +295,9 @@ class Pipeline:
         await self._services.registry.freshen()
         handler = target.behaviour.subresources.get(info.subresource)
         if handler is None and info.subresource != "scale":
-            raise status.StatusError(404, "NotFound", _NOT_FOUND, details={})
+            what = f"{info.resource}/{info.subresource}"
+            text = f"{what} needs a node behind the pod, which this embedded API server does not reach"
+            raise status.StatusError(501, "NotImplemented", text, details={})
         if info.verb not in ("get", "delete"):
             request.read_options(target, incoming.query, incoming.header(b"user-agent"), "UpdateOptions")
         if handler is not None:

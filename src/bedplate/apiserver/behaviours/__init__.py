@@ -15,6 +15,7 @@ from bedplate.apiserver.behaviours import (
     records,
     reviews,
     serviceips,
+    signing,
     workloads,
 )
 
@@ -66,6 +67,7 @@ def built_in(
             {"currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0}
         ),
         ("batch", "jobs"): workloads.JobBehaviour(),
+        (signing.GROUP, signing.RESOURCE): signing.SigningRequestBehaviour(),
         ("policy", "poddisruptionbudgets"): workloads.BudgetBehaviour(
             {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
         ),

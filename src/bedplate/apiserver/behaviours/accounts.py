@@ -37,7 +37,7 @@ class AccountBehaviour(hooks.Behaviour):
         seconds = parts.number(spec, "expirationSeconds") or DEFAULT_S
         problems = _problems(seconds)
         if problems:
-            raise _refusal(call.name, problems)
+            raise _refusal(problems)
         audiences = tuple(parts.texts(spec, "audiences") or (tokens.DEFAULT_AUDIENCE,))
         expires = call.services.clock.now() + timedelta(seconds=seconds)
         claims = tokens.Claims(
@@ -66,10 +66,10 @@ def _problems(seconds: int) -> list[status.FieldProblem]:
     return []
 
 
-def _refusal(name: str, problems: list[status.FieldProblem]) -> status.StatusError:
+def _refusal(problems: list[status.FieldProblem]) -> status.StatusError:
     causes = [{"reason": one.reason, "message": one.message, "field": one.field} for one in problems]
-    details = {"name": name, "group": "authentication.k8s.io", "kind": "TokenRequest", "causes": causes}
-    text = f'TokenRequest.authentication.k8s.io "{name}" is invalid: {problems[0]}'
+    details = {"group": "authentication.k8s.io", "kind": "TokenRequest", "causes": causes}
+    text = f'TokenRequest.authentication.k8s.io "" is invalid: {problems[0]}'
     return status.StatusError(422, "Invalid", text, details=details)
 
 

@@ -201,7 +201,7 @@ class PodBehaviour(hooks.Behaviour):
             raise status.not_found(call.resource, call.name)
         if call.verb == "get":
             return 200, pod
-        if call.verb != "update" or call.body is None:
+        if call.verb not in ("update", "patch") or call.body is None:
             raise status.method_not_supported(call.resource, call.verb)
         pod["spec"]["ephemeralContainers"] = (call.body.get("spec") or {}).get("ephemeralContainers") or []
         client = call.services.client.acting_as(call.user, "ephemeralcontainers")
