@@ -11,6 +11,7 @@ import asyncio
 import dataclasses
 import json
 import pathlib
+import signal
 import sys
 import tempfile
 import time
@@ -55,6 +56,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
+    # Whoever ends us politely gets the same cleaning up as with Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     found: dict[str, object] = {"machine": report.machine()}
     printed = [f"on {found['machine']}"]
     print(printed[0])

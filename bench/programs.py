@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bedplate.core import errors
-from bedplate.lab import binaries, building
+from bedplate.lab import binaries, building, processes
 
 __all__ = ["build", "call"]
 
@@ -40,7 +40,14 @@ def build(name: str, report: Callable[[str], None]) -> pathlib.Path:
 
 def call(command: list[str]) -> Any:
     """Run a program that prints its findings as JSON."""
-    result = subprocess.run(command, capture_output=True, text=True, timeout=CALL_TIMEOUT_S, check=False)
+    result = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=CALL_TIMEOUT_S,
+        check=False,
+        preexec_fn=processes.die_with_parent(os.getpid()),
+    )
     if result.returncode:
         last = "\n".join(result.stderr.strip().splitlines()[-5:])
         raise errors.Terminal(f"{pathlib.Path(command[0]).name} failed: {last}")

@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -63,6 +64,24 @@ def test_topic_gives_its_figures_and_leaves_nothing(topic: str, tmp_path: pathli
     assert all(row["goal"] == "" for row in rows.values()), "tiny sizes must not be judged"
     assert "cores" in found["machine"]
     assert processes_with(str(tmp_path)) == []
+
+
+@pytest.mark.real
+def test_ended_run_leaves_nothing(tmp_path: pathlib.Path) -> None:
+    if binaries.cached("kube-apiserver") is None or binaries.cached("etcd") is None:
+        pytest.skip("needs a real kube-apiserver and etcd (make setup builds them)")
+    command = [sys.executable, "-m", "bench", "ready", "--folder", str(tmp_path)]
+    child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert child.stderr is not None
+    child.stderr.readline()
+    deadline = time.monotonic() + 120
+    while not any("kube-apiserver" in command for command in processes_with(str(tmp_path))):
+        assert time.monotonic() < deadline, "no server was started"
+        time.sleep(0.05)
+    child.terminate()
+    child.communicate(timeout=120)
+    assert processes_with(str(tmp_path)) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_unknown_topic_is_refused_with_the_known_ones() -> None:
