@@ -27,3 +27,16 @@ def test_only_retryable_errors_carry_a_time_to_wait() -> None:
     assert errors.Unavailable("x", retry_after_s=3).retry_after_s == 3
     assert isinstance(errors.Conflict("x"), errors.Retryable)
     assert not isinstance(errors.NotFound("x"), errors.Retryable)
+
+
+def test_the_only_error_of_nested_groups_is_found_with_its_cause() -> None:
+    error = errors.Unavailable("no answer")
+    error.__cause__ = OSError("refused")
+    group = BaseExceptionGroup("outer", [ExceptionGroup("inner", [error])])
+    found = errors.only(group)
+    assert found is error
+    assert "because: refused" in errors.describe(found)
+
+
+def test_a_bug_among_errors_is_not_dropped() -> None:
+    assert errors.only(BaseExceptionGroup("both", [errors.Invalid("x"), ZeroDivisionError()])) is None

@@ -110,14 +110,12 @@ def _run(options: Any) -> None:
 
     try:
         uvloop.run(_serve(options))
-    except* errors.BedplateError as group:
-        raise _first(group) from None
-
-
-def _first(group: BaseException) -> BaseException:
-    while isinstance(group, BaseExceptionGroup):
-        group = group.exceptions[0]
-    return group
+    except BaseExceptionGroup as group:
+        # Not `except*`: what is raised inside it comes out in a group again on some releases of Python 3.11.
+        found = errors.only(group)
+        if found is None:
+            raise
+        raise found from found.__cause__
 
 
 async def _serve(options: Any) -> None:

@@ -23,8 +23,12 @@ def run_until_stopped(main: Coroutine[Any, Any, None]) -> None:
     """Run; returns normally after a signal, raises the first `BedplateError` otherwise."""
     try:
         uvloop.run(_guarded(main))
-    except* errors.BedplateError as group:
-        raise _first(group) from None
+    except BaseExceptionGroup as group:
+        # Not `except*`: what is raised inside it comes out in a group again on some releases of Python 3.11.
+        found = errors.only(group)
+        if found is None:
+            raise
+        raise found from found.__cause__
 
 
 async def _guarded(main: Coroutine[Any, Any, None]) -> None:
@@ -47,9 +51,3 @@ async def _guarded(main: Coroutine[Any, Any, None]) -> None:
     except asyncio.CancelledError:
         if not stopped:
             raise
-
-
-def _first(group: BaseException) -> BaseException:
-    while isinstance(group, BaseExceptionGroup):
-        group = group.exceptions[0]
-    return group

@@ -29,6 +29,7 @@ __all__ = [
     "Terminal",
     "Unavailable",
     "describe",
+    "only",
 ]
 
 
@@ -99,6 +100,18 @@ class Denied(Terminal):
     """The credentials were refused, or do not allow the action."""
 
     exit_code = 6
+
+
+def only(group: BaseExceptionGroup[BaseException]) -> BedplateError | None:
+    """The first error of a group that holds nothing but errors of this tree; None when a bug is among them."""
+    ours, others = group.split(BedplateError)
+    if ours is None or others is not None:
+        return None
+    found: BaseException = ours
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    assert isinstance(found, BedplateError), "split leaves nothing else"
+    return found
 
 
 def describe(error: BaseException) -> str:
