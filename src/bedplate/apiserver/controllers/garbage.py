@@ -151,7 +151,10 @@ class Collector:
         if alive and len(waiting) < len(alive):
             await self._let_go(ref, uid, {owner.uid for owner in meta.owners} - {owner.uid for owner in alive})
             return
-        policy = "Foreground" if waiting and self._graph.dependents.get(uid) else "Background"
+        dependents = self._graph.dependents.get(uid, set())
+        if waiting and any(self._waits(one) for one in dependents):
+            await self._unblock(ref, uid)
+        policy = "Foreground" if waiting and dependents else "Background"
         if FOREGROUND in meta.finalizers:
             policy = "Foreground"
         if ORPHAN in meta.finalizers:
@@ -168,6 +171,18 @@ class Collector:
         version = obj["metadata"]["resourceVersion"]
         change = {"metadata": {"uid": uid, "resourceVersion": version, "ownerReferences": owners or None}}
         await absent_is_fine(self._client.patch(*ref, change))
+
+    async def _unblock(self, ref: Ref, uid: str) -> None:
+        """Break a circle of owners that each wait for the other: this one no longer blocks its own."""
+        obj = self._client.get(*ref)
+        if obj is None or obj["metadata"]["uid"] != uid:
+            return
+        owners = obj["metadata"].get("ownerReferences") or []
+        if any(one.get("blockOwnerDeletion") for one in owners):
+            free = [{**one, "blockOwnerDeletion": False} for one in owners]
+            version = obj["metadata"]["resourceVersion"]
+            change = {"metadata": {"uid": uid, "resourceVersion": version, "ownerReferences": free}}
+            await absent_is_fine(self._client.patch(*ref, change))
 
     def _is_there(self, owner: _Owner, dependent: Ref) -> bool:
         place = self._graph.places.get(owner.uid)

@@ -29,6 +29,10 @@ async def run(parts: services.Services) -> None:
             rounds.pop(name, None)
             return
         left = await _empty(parts, client, name)
+        if not left and await _tell(parts, client, namespace, left):
+            # A creation that was let in just before the deletion was seen may still have been on its way to the store;
+            # it has been written before what was told now, so a second look finds it.
+            left = await _empty(parts, client, name)
         if left:
             rounds[name] = rounds.get(name, 0) + 1
             await _tell(parts, client, namespace, left)
@@ -75,7 +79,8 @@ async def _empty(parts: services.Services, client: services.Client, name: str) -
 
 async def _tell(
     parts: services.Services, client: services.Client, namespace: hooks.Object, left: dict[str, list[str]]
-) -> None:
+) -> bool:
+    """Write the conditions; whether there was anything new to write."""
     moment = clocks.rfc3339(parts.clock.now())
     holders: dict[str, int] = {}
     for finalizers in left.values():
@@ -92,7 +97,12 @@ async def _tell(
             "ContentDeleted",
             "All content successfully deleted, may be waiting on finalization",
         ),
-        ("NamespaceContentRemaining", "True", "SomeResourcesRemain", f"Some resources are remaining: {content}"),
+        (
+            "NamespaceContentRemaining",
+            "True" if left else "False",
+            "SomeResourcesRemain" if left else "ContentRemoved",
+            f"Some resources are remaining: {content}" if left else "All content successfully removed",
+        ),
         (
             "NamespaceFinalizersRemaining",
             "True" if held else "False",
@@ -111,8 +121,8 @@ async def _tell(
         conditions.append(
             {"type": kind, "status": value, "lastTransitionTime": since, "reason": reason, "message": message}
         )
-    if conditions != list(before.values()):
-        patch = {"status": {"conditions": conditions}}
-        await absent_is_fine(
-            client.patch("", "namespaces", "", namespace["metadata"]["name"], patch, subresource="status")
-        )
+    if conditions == list(before.values()):
+        return False
+    patch = {"status": {"conditions": conditions}}
+    await absent_is_fine(client.patch("", "namespaces", "", namespace["metadata"]["name"], patch, subresource="status"))
+    return True

@@ -124,6 +124,7 @@ async def _create_once(target: Target, obj: Object, owners: list[Object] | None)
         _check(write, problems)
         if services.admission.wants(write):
             await services.admission.validate(write)
+            check_namespace(target, write.object["metadata"])  # webhooks take their time
         return await _commit_new(target, write)
     except BaseException:
         _roll_back(write)
