@@ -66,7 +66,7 @@ class Ground:
             for node in (self.switch, *self.nodes.values()):
                 group.create_task(node.create())
         await self._wire()
-        self._start_registry()
+        await self._start_registry()
         for node in self.nodes.values():
             kubernetes_node.prepare(node, self.plan)
 
@@ -94,12 +94,24 @@ class Ground:
             await node.ip(network.node_batch(plan, this), f"connect node {this.name}")
             await node.run(["sysctl", "-q", "-e", "-w", *settings], f"set kernel parameters of node {this.name}")
 
-    def _start_registry(self) -> None:
+    async def _start_registry(self) -> None:
         own = self.folder / "images"
         images.Store(own)
         port = str(kubernetes_node.REGISTRY_PORT)
         command = [sys.executable, "-m", "bedplate.lab.registry", self.plan.registry, port, str(own)]
         self.waiter.daemons.append(self.switch.start("registry", [*command, str(self._image_cache)]))
+
+        async def answers() -> str:
+            try:
+                _, writer = await asyncio.open_connection(self.plan.registry, kubernetes_node.REGISTRY_PORT)
+            except OSError as err:
+                return str(err)
+            writer.close()
+            await writer.wait_closed()
+            return ""
+
+        # Nodes pull as soon as their containerd runs, and a pull is tried once.
+        await self.waiter.until("the lab's registry answers", answers, self.switch.logs / "registry.log")
 
     async def start_containerd(self, preload: list[str]) -> None:
         """containerd on every node, with the images every node needs."""
