@@ -18,7 +18,7 @@ import msgspec
 
 from bedplate.apiserver import hooks, services
 from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
-from bedplate.apiserver.controllers.replicasets import owned, owner_keys
+from bedplate.apiserver.controllers.replicasets import claim, owned, owner_keys
 from bedplate.core import clock as clocks
 
 __all__ = ["Plan", "plan", "run", "template_hash"]
@@ -46,7 +46,10 @@ async def run(parts: services.Services) -> None:
         deployment = client.get("apps", "deployments", namespace, name)
         if deployment is None or deployment["metadata"].get("deletionTimestamp"):
             return
-        sets = owned(deployment, client.list("apps", "replicasets", namespace))
+        sets = client.list("apps", "replicasets", namespace)
+        if await claim(client, deployment, ("apps/v1", "Deployment"), ("apps", "replicasets"), sets):
+            sets = client.list("apps", "replicasets", namespace)
+        sets = owned(deployment, sets)
         todo = plan(deployment, sets, clocks.rfc3339(parts.clock.now()))
         await _carry_out(client, deployment, sets, todo)
 

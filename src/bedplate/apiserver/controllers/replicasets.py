@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from bedplate.apiserver import hooks, services
+from bedplate.apiserver import hooks, selectors, services
 from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
 
-__all__ = ["Plan", "is_ready", "owned", "plan", "run"]
+__all__ = ["Plan", "claim", "is_ready", "owned", "plan", "run"]
 
 _AT_ONCE = 100
 
@@ -35,7 +35,10 @@ async def run(parts: services.Services) -> None:
         replicas = client.get("apps", "replicasets", namespace, name)
         if replicas is None:
             return
-        todo = plan(replicas, client.list("", "pods", namespace), counts_terminating=parts.version != "1.34")
+        pods = client.list("", "pods", namespace)
+        if await claim(client, replicas, ("apps/v1", "ReplicaSet"), ("", "pods"), pods):
+            pods = client.list("", "pods", namespace)
+        todo = plan(replicas, pods, counts_terminating=parts.version != "1.34")
         if not replicas["metadata"].get("deletionTimestamp"):
             for _ in range(min(todo.create, _AT_ONCE)):
                 await client.create("", "pods", _pod(replicas))
@@ -71,6 +74,45 @@ def owned(owner: hooks.Object, objects: Iterable[hooks.Object]) -> list[hooks.Ob
     ]
 
 
+async def claim(
+    client: services.Client,
+    owner: hooks.Object,
+    kind: tuple[str, str],
+    resource: tuple[str, str],
+    candidates: Iterable[hooks.Object],
+) -> bool:
+    """Make the owner the controller of what its selector finds and nobody has, and let go of what it finds no more.
+
+    Says whether anything was changed.
+    """
+    meta = owner["metadata"]
+    if meta.get("deletionTimestamp"):
+        return False
+    selects = selectors.of_label_selector(owner["spec"]["selector"])
+    is_changed = False
+    for obj in candidates:
+        found = obj["metadata"]
+        owners = found.get("ownerReferences") or []
+        holder = next((one for one in owners if one.get("controller")), None)
+        is_wanted = selects(found.get("labels") or {})
+        if holder is None and is_wanted and not found.get("deletionTimestamp") and not _is_over(obj):
+            mine = {"apiVersion": kind[0], "kind": kind[1], "name": meta["name"], "uid": meta["uid"]}
+            wanted = [*owners, mine | {"controller": True, "blockOwnerDeletion": True}]
+        elif holder is not None and holder.get("uid") == meta["uid"] and not is_wanted:
+            wanted = [one for one in owners if one is not holder]
+        else:
+            continue
+        same = {"uid": found["uid"], "resourceVersion": found["resourceVersion"]}
+        change = {"metadata": same | {"ownerReferences": wanted or None}}
+        await absent_is_fine(client.patch(*resource, meta["namespace"], found["name"], change))
+        is_changed = True
+    return is_changed
+
+
+def _is_over(obj: hooks.Object) -> bool:
+    return (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
 def is_ready(pod: hooks.Object) -> bool:
     """Whether the pod's Ready condition is true."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
@@ -79,9 +121,7 @@ def is_ready(pod: hooks.Object) -> bool:
 
 def plan(replicas: hooks.Object, pods: Iterable[hooks.Object], *, counts_terminating: bool = True) -> Plan:
     """Compare wanted with existing pods. `counts_terminating`: since 1.35 the status says how many are going."""
-    mine = [
-        pod for pod in owned(replicas, pods) if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
-    ]
+    mine = [pod for pod in owned(replicas, pods) if not _is_over(pod)]
     active = [pod for pod in mine if not pod["metadata"].get("deletionTimestamp")]
     wanted = int(replicas["spec"].get("replicas", 1))
     # The first to go are those that do least: not scheduled, then not ready, then the youngest.
