@@ -1,7 +1,7 @@
 """Random requests built from a server's own OpenAPI v3 documents.
 
-In: the documents and a seed. Out: requests (method, path, query, content type, body), of which some are right, most are nearly right and
-some are nonsense. Deterministic for a seed.
+In: the documents and a seed. Out: requests (method, path, query, content type, body), of which some are right, most are
+nearly right and some are nonsense. Deterministic for a seed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 __all__ = ["Request", "Requests"]
 
 METHODS = ("get", "post", "put", "patch", "delete")
-WORDS = ["a", "x", "default", "kube-system", "", "é", "a/b", "..", "0", "-1", "true", "null", "2026-01-01T00:00:00Z", "1Gi", "10%", "%", "\x00",
-         "*", "10.96.0.1", "None", "Always", "v1", "apps/v1", "Deployment", "ClusterIP", "x" * 300, "kubernetes", "{.a}", "self.x > 1", "^(a+)+$"]  # fmt: skip
+WORDS = ["a", "x", "default", "kube-system", "", "é", "a/b", "..", "0", "-1", "true", "null", "2026-01-01T00:00:00Z", "1Gi", "10%",
+         "%", "\x00",
+         "*", "10.96.0.1", "None", "Always", "v1", "apps/v1", "Deployment", "ClusterIP", "x" * 300, "kubernetes",
+         "{.a}", "self.x > 1", "^(a+)+$"]  # fmt: skip
 NUMBERS = [0, 1, -1, 7, 80, 65536, 1 << 31, -(1 << 63), 1 << 63, 1 << 70, 0.5, -0.0, 1e300]
 NONSENSE: list[Any] = [None, True, False, [], {}, [[]], [None], {"": None}, "", 0, -1, 0.5, "x", [{}], {"a": {"b": []}}]
 PATCHES = (
@@ -45,7 +47,8 @@ QUERIES = {
     "pretty": ["true", "x"],
 }  # fmt: skip
 ACCEPTS = ["application/json", "application/yaml", "*/*", "application/json;as=Table;v=v1;g=meta.k8s.io", "x/y", "",
-           "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"]  # fmt: skip
+           "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+           "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"]  # fmt: skip
 
 
 class Request(NamedTuple):

@@ -1,7 +1,7 @@
 """Writers that note what the server acknowledged, and the check that none of it is lost.
 
-Each writer has names of its own, so for every name the truth is known: the last acknowledged state, or one of the states asked for since
-then that never got an answer. Anything else found after a restart is a lost write or a ghost.
+Each writer has names of its own, so for every name the truth is known: the last acknowledged state, or one of the
+states asked for since then that never got an answer. Anything else found after a restart is a lost write or a ghost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ABSENT = None
 
 @dataclasses.dataclass
 class Ledger:
-    """What is known of every name: `sure` the acknowledged value (None: absent), `maybe` values without an answer since."""
+    """What is known of every name: `sure` is the acknowledged value (None: absent), `maybe` are later, unanswered ones."""
 
     sure: dict[str, str | None] = dataclasses.field(default_factory=dict)
     maybe: dict[str, set[str | None]] = dataclasses.field(default_factory=dict)

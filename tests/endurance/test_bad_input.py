@@ -334,7 +334,8 @@ def test_pipelined_requests_are_answered_in_order(server: running.Embedded) -> N
     data = b""
     for name in names:
         body = json.dumps(configmap(name)).encode()
-        head = f"POST {CONFIGMAPS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST {CONFIGMAPS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head += f"Content-Length: {len(body)}\r\n\r\n"
         data += head.encode() + body
     with server.connect() as connection:
         connection.sendall(data)
@@ -474,8 +475,8 @@ def test_a_token_with_a_changed_signature_is_unauthorized(server: running.Embedd
     raw = json.dumps(asked).encode()
 
     def who(given: str) -> int:
-        head = "POST /apis/authentication.k8s.io/v1/selfsubjectreviews HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        head += f"Content-Length: {len(raw)}\r\nAuthorization: Bearer {given}\r\n\r\n"
+        head = "POST /apis/authentication.k8s.io/v1/selfsubjectreviews HTTP/1.1\r\nHost: x\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(raw)}\r\nAuthorization: Bearer {given}\r\n\r\n"
         return running.status_of(server.say(head.encode() + raw, as_admin=False))
 
     assert who(token) == 201

@@ -347,9 +347,12 @@ async def test_a_token_dies_with_its_account_and_its_pod(api: Api, server: runni
 
     async def code(token: str) -> int:
         context = server.server.ssl_context(as_admin=False)
-        async with aiohttp.ClientSession(server.server.url, connector=aiohttp.TCPConnector(ssl=context)) as session:
-            async with session.get("/version", headers={"Authorization": f"Bearer {token}"}) as answer:
-                return answer.status
+        headers = {"Authorization": f"Bearer {token}"}
+        async with (
+            aiohttp.ClientSession(server.server.url, connector=aiohttp.TCPConnector(ssl=context)) as session,
+            session.get("/version", headers=headers) as answer,
+        ):
+            return answer.status
 
     assert (await code(bound), await code(plain)) == (200, 200)
     assert (await api("DELETE", f"{PODS}/holder", {"gracePeriodSeconds": 0}))[0] == 200

@@ -45,10 +45,15 @@ def pair(tmp_path: pathlib.Path) -> Iterator[tuple[running.Embedded, running.Emb
         both = (running.Embedded(tmp_path / "a", *arguments), running.Embedded(tmp_path / "b", *arguments))
         for one in both:
             one.launch()
-            stack.callback(lambda one=one: one.is_alive and one.kill())
+            stack.callback(end, one)
         for one in both:
             one.wait_ready()
         yield both
+
+
+def end(server: running.Embedded) -> None:
+    if server.is_alive:
+        server.kill()
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
@@ -67,7 +72,7 @@ def test_the_api_behaves_on_etcd_as_elsewhere(tmp_path: pathlib.Path) -> None:
     here = pathlib.Path(__file__).parents[1] / "conformance"
     files = [str(here / f"test_{topic}.py") for topic in TOPICS]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'inner'}", *files],
+        [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'inner'}", *files],
         cwd=here.parents[1], env={**os.environ, "CONFORMANCE_SERVER": "embedded-etcd"}, capture_output=True, text=True,
         timeout=300, check=False,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Random requests from the server's own OpenAPI: never an internal error, never a traceback in the log, never the end of the server."""
+"""Random requests from the server's own OpenAPI: no internal error, no traceback in the log, no end of the server."""
 
 from __future__ import annotations
 

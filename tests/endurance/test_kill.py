@@ -1,4 +1,4 @@
-"""kill -9 at any moment: no acknowledged write is lost, no old value comes back, watches go on, addresses stay unique."""
+"""kill -9 at any moment: no acknowledged write is lost, no old value is back, watches go on, addresses stay unique."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ async def test_no_address_or_node_port_is_given_twice_over_kills(server: running
 
 @pytest.mark.root
 async def test_a_full_disk_loses_nothing_and_is_recovered_from(tmp_path: pathlib.Path) -> None:
-    """A file system of a few megabytes: writes are refused with a Status once it is full, and go on once there is room."""
+    """A small file system: writes are refused with a Status once it is full, and go on once there is room."""
     disk = tmp_path / "disk"
     disk.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "bedplate-test", str(disk)], check=False).returncode:

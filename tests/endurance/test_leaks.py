@@ -30,7 +30,7 @@ def server(tmp_path: pathlib.Path) -> Iterator[running.Embedded]:
 
 
 async def open_and_close_watches(server: running.Embedded, count: int, width: int = 50) -> None:
-    """Watches of all sorts: with selectors no two of which are equal, as tables, from forgotten versions, cut at once."""
+    """Watches of all sorts: with selectors no two of which are equal, as tables, of forgotten versions, cut at once."""
     async with running.session(server.server) as session:
 
         async def one(number: int) -> None:

@@ -1,4 +1,4 @@
-"""The real kube-scheduler and kube-controller-manager against an embedded server: they start, fill their caches and do their work."""
+"""The real kube-scheduler and kube-controller-manager on an embedded server: they start and do their work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Corners of kubectl: the same commands on both servers where both can answer, a clear refusal where only a node could."""
+"""Corners of kubectl: the same on both servers where both can answer, a clear refusal where only a node could."""
 
 from __future__ import annotations
 

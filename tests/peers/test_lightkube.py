@@ -62,7 +62,7 @@ def test_a_deployment_is_scaled(client: lightkube.Client) -> None:
     scale = client.get(Deployment.Scale, "d", namespace="lk")
     assert scale.spec is not None
     scale.spec.replicas = 3
-    client.replace(scale)
+    client.replace(scale, "d", namespace="lk")
     programs.until(lambda: len(list(client.list(Pod, namespace="lk"))) == 3, "three pods")
     client.delete(Namespace, "lk")
     programs.until(lambda: not list(client.list(Pod, namespace="lk")), "no pods")
