@@ -97,4 +97,7 @@ def take(name: str, options: argparse.Namespace) -> report.Topic:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
