@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 __all__ = ["Request", "Requests"]
 
 METHODS = ("get", "post", "put", "patch", "delete")
-WORDS = ["a", "x", "default", "kube-system", "", "é", "a/b", "..", "0", "-1", "true", "null", "2026-01-01T00:00:00Z", "1Gi", "10%",
+WORDS = ["a", "x", "default",
+         "kube-system", "", "é", "a/b", "..", "0", "-1", "true", "null", "2026-01-01T00:00:00Z", "1Gi", "10%",
          "%", "\x00",
          "*", "10.96.0.1", "None", "Always", "v1", "apps/v1", "Deployment", "ClusterIP", "x" * 300, "kubernetes",
          "{.a}", "self.x > 1", "^(a+)+$"]  # fmt: skip

@@ -22,7 +22,7 @@ ABSENT = None
 
 @dataclasses.dataclass
 class Ledger:
-    """What is known of every name: `sure` is the acknowledged value (None: absent), `maybe` are later, unanswered ones."""
+    """What is known of every name: `sure` is the acknowledged value (None: absent), `maybe` are unanswered ones."""
 
     sure: dict[str, str | None] = dataclasses.field(default_factory=dict)
     maybe: dict[str, set[str | None]] = dataclasses.field(default_factory=dict)

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from tests.endurance import fuzz, running
 
-SECONDS = 45.0
+SECONDS = 30.0
 SOAK_SECONDS = 1200.0
 CLIENTS = 4
 
