@@ -288,7 +288,7 @@ PAGES = {
 
 
 def main(arguments: list[str]) -> int:
-    logging.configure(logging.LogOptions(), sys.stderr)
+    logging.configure(logging.LogOptions(), io.StringIO())
     stale = []
     for name, make in PAGES.items():
         text, path = make(), ROOT / "docs" / name
