@@ -355,7 +355,7 @@ class Pool:
         self._running: dict[str, Server] = {}
 
     def get(self, name: str) -> Server:
-        """`real`, `embedded`, `embedded-etcd`, or `embedded-forgetful`: its old revisions are kept for a second only."""
+        """`real`, `embedded`, `embedded-etcd`, or `embedded-forgetful`: old revisions are kept for a second."""
         if name not in self._running:
             starters: dict[str, Callable[[], contextlib.AbstractContextManager[Server]]] = {
                 "real": real,
