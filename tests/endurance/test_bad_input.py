@@ -138,6 +138,14 @@ def test_a_yaml_bomb_is_refused_without_growing_the_server(server: running.Embed
     assert server.rss_mb < before + 100
 
 
+def test_null_in_a_list_is_an_empty_element(server: running.Embedded) -> None:
+    """As Go reads it: an empty finalizer is refused as such, an empty taint is no crash."""
+    body = {"metadata": {"name": "nulls", "finalizers": [None]}}
+    refusal(server.request("POST", CONFIGMAPS, body), 422)
+    code, answer = server.request("POST", "/api/v1/nodes", {"metadata": {"name": "nulls"}, "spec": {"taints": [None]}})
+    assert code in (201, 400, 422), answer[:300]
+
+
 def test_a_huge_body_is_too_large(server: running.Embedded) -> None:
     body = json.dumps(configmap("huge", data={"x": "y" * (4 << 20)})).encode()
     refusal(server.request("POST", CONFIGMAPS, body), 413)

@@ -88,6 +88,9 @@ def _value(value: Any, node: typegraph.TypeNode, path: str, unknown: list[str]) 
             for index, item in enumerate(value):
                 if item is not None:
                     _value(item, element, f"{path}[{index}]", unknown)
+                elif element.shape == "struct" or element.scalar == "string":
+                    # Go reads null into the element's empty value; nobody after this has to think of it.
+                    value[index] = {} if element.shape == "struct" else ""
     elif shape == "map":
         if type(value) is not dict:
             raise _wrong(value, node, path)
