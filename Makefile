@@ -44,7 +44,7 @@ fmt: ## format the code
 
 bench: ## measure against the peers, in the same run
 	@$(SETUP) all
-	@$(BIN)/python -m bench $(ARGS)
+	@$(BIN)/python -m bench $(or $(ARGS),--full)
 
 lab: ## start a real three-node Kubernetes on this machine (needs root)
 	@$(SETUP) all
