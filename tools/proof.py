@@ -84,7 +84,8 @@ def run(proof: Proof) -> tuple[Proof, bool]:
     environ = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "MAKE", "MFLAGS"))}
     programs = [str(ROOT / ".venv" / "bin"), *map(str, binaries.cache_folder().glob("kubernetes/v1.35.*/bin"))]
     environ |= {"PATH": ":".join([*programs, environ["PATH"]]), "NO_COLOR": "1", "COLUMNS": "120"}
-    environ.pop("KUBECONFIG", None)
+    for name in ("KUBECONFIG", "ARGS"):
+        environ.pop(name, None)
     started = time.monotonic()
     done = subprocess.run(
         ["bash", "-c", "set -o pipefail\nexec 2>&1\n" + "\n".join(proof.commands)],
