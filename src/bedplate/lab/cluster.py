@@ -16,7 +16,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bedplate.core import errors
-from bedplate.lab import binaries, building, catalog, images, kubeadm_plane, network, process_plane, state, teardown
+from bedplate.lab import (
+    binaries,
+    building,
+    catalog,
+    claims,
+    images,
+    kubeadm_plane,
+    network,
+    process_plane,
+    state,
+    teardown,
+)
 from bedplate.lab.ground import Ground
 from bedplate.lab.plan import Network, Options, Plan, make_plan
 from bedplate.lab.waiting import Waiter
@@ -61,9 +72,12 @@ async def up(
     """Make a lab of the programs `gather` found; return when its nodes are Ready and its DNS answers."""
     check_machine()
     shelf = shelf or state.Shelf()
-    with shelf.lock(options.name, wait_s=5), Watchdog(shelf.root.parent, options.name):
+    # The claim on the network lasts until its routes exist, where every later start finds them.
+    with contextlib.ExitStack() as claim:
+        claim.enter_context(shelf.lock(options.name, wait_s=5))
+        claim.enter_context(Watchdog(shelf.root.parent, options.name))
         _clear_place(options.name, shelf, report)
-        record = await _claim(options, shelf)
+        record = await _claim(options, shelf, claim)
         folder = shelf.folder(options.name)
         try:
             await _build(record.plan, folder, programs, options.timeout_s, report)
@@ -124,15 +138,20 @@ def _clear_place(name: str, shelf: state.Shelf, report: Report) -> None:
     teardown.remove(name, folder)
 
 
-async def _claim(options: Options, shelf: state.Shelf) -> state.Record:
-    with shelf.choosing():
-        taken = await network.in_use()
-        for other in shelf.names():
-            record = shelf.read(other)
-            if record is not None:
-                taken += [Network(record.plan.subnet), Network(record.plan.pod_cidr)]
-        record = state.Record("starting", os.getpid(), make_plan(options, taken))
-        shelf.write(record)
+async def _claim(options: Options, shelf: state.Shelf, held: contextlib.ExitStack) -> state.Record:
+    others = [record.plan for name in shelf.names() if (record := shelf.read(name)) is not None]
+    taken = [Network(cidr) for plan in others for cidr in (plan.subnet, plan.pod_cidr)]
+    while True:
+        plan = make_plan(options, taken + await network.in_use())
+        wanted = [Network(plan.subnet), Network(plan.pod_cidr)]
+        claimed = [held.enter_context(claim) for one in wanted if (claim := claims.claim(one)) is not None]
+        # Whoever held a network until now has made its routes before letting go, so they are read once more.
+        in_use = await network.in_use()
+        if len(claimed) == len(wanted) and not any(one.overlaps(route) for one in wanted for route in in_use):
+            break
+        taken += wanted
+    record = state.Record("starting", os.getpid(), plan)
+    shelf.write(record)
     return record
 
 

@@ -72,14 +72,6 @@ class Shelf:
         part.rename(folder / "lab.json")
 
     @contextlib.contextmanager
-    def choosing(self) -> Iterator[None]:
-        """Hold all labs for the moment in which networks are chosen, so that two starts do not choose the same."""
-        self.root.mkdir(parents=True, exist_ok=True, mode=0o711)
-        with open(self.root / ".choosing", "w") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-
-    @contextlib.contextmanager
     def lock(self, name: str, *, wait_s: float = 0.0, interrupts: bool = False) -> Iterator[None]:
         """Hold the lab for us alone. With `interrupts`, a `lab up` that holds it is asked to give up first."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o711)
