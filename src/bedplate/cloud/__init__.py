@@ -1,0 +1,1 @@
+"""The cloud controller manager: provider interface, controllers, providers and the process around them."""

@@ -1,0 +1,52 @@
+"""What a cloud may answer besides data; raised by providers and the shared HTTP client, read by the controllers.
+
+The one line that matters: `InstanceNotFound` is the only error that means absence (S1). Everything else, known or not,
+is a failure to find out, and no controller takes it for absence.
+"""
+
+from __future__ import annotations
+
+from bedplate.core import errors
+
+__all__ = [
+    "AmbiguousInstance",
+    "CloudError",
+    "DiskNotFound",
+    "ImplementedElsewhere",
+    "InstanceNotFound",
+    "NotImplementedByCloud",
+    "RetryError",
+]
+
+
+class CloudError(errors.Retryable):
+    """A cloud could not be asked, or answered with something else than data. Never absence."""
+
+    exit_code = errors.Unavailable.exit_code
+
+
+class InstanceNotFound(errors.NotFound):
+    """The cloud has said, positively and of this very instance, that it does not exist."""
+
+
+class DiskNotFound(errors.NotFound):
+    """The cloud has said that this disk does not exist."""
+
+
+class AmbiguousInstance(errors.Terminal):
+    """Several instances (of one cloud or of two) answer to one node's name: nothing may be written."""
+
+
+class NotImplementedByCloud(errors.Terminal):
+    """The provider has no such ability."""
+
+
+class ImplementedElsewhere(errors.Terminal):
+    """Somebody else takes care of this object: success without a status of ours."""
+
+
+class RetryError(errors.Retryable):
+    """Not yet: try again after `retry_after_s`, whatever the queue's own backoff says."""
+
+    def __init__(self, message: str, after_s: float) -> None:
+        super().__init__(message, retry_after_s=after_s)

@@ -1,0 +1,185 @@
+"""What a cloud provider is: the abilities the controllers call, and the values that pass between them.
+
+A provider offers any of `instances`, `legacy` (Instances and Zones of the old interface), `load_balancers` and
+`routes`; what it lacks is None, and the controller that needs it is skipped. Nodes and Services passed in are never
+changed. 
+Errors: see `errors`; whatever is not `InstanceNotFound` is a failure to find out, never absence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from bedplate.api import core
+
+__all__ = [
+    "Address",
+    "InstanceMetadata",
+    "Instances",
+    "LegacyInstances",
+    "LoadBalancers",
+    "Provider",
+    "Route",
+    "Routes",
+    "Target",
+    "Zone",
+    "legacy_load_balancer_name",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One address of a machine; `type` is a Node address type (InternalIP, ExternalIP, Hostname, …)."""
+
+    type: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceMetadata:
+    """What a cloud knows of a node's machine; empty text means that the cloud does not say."""
+
+    provider_id: str = ""
+    instance_type: str = ""
+    addresses: tuple[Address, ...] = ()
+    zone: str = ""
+    region: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """Where a machine stands."""
+
+    failure_domain: str = ""
+    region: str = ""
+
+
+class Instances(Protocol):
+    """Machines (InstancesV2). A node is found by its provider ID, else by its name or other fields."""
+
+    async def exists(self, node: core.Node, *, fresh: bool = False) -> bool:
+        """Whether the machine is there. `fresh`: ask the cloud itself, no cache. Raising `InstanceNotFound` is a no."""
+
+    async def is_shutdown(self, node: core.Node, *, fresh: bool = False) -> bool:
+        """Whether the machine is there and switched off."""
+
+    async def metadata(self, node: core.Node) -> InstanceMetadata | None:
+        """What the cloud knows of it; None: nothing to do for this node. `InstanceNotFound` when there is none."""
+
+    def was_absent(self, name: str, within_s: float) -> bool:
+        """Whether a complete list, read at most that long ago, held no machine of this name. Asks nobody."""
+
+
+class LegacyInstances(Protocol):
+    """Instances (v1) and Zones of the old interface; used only where a provider offers no `Instances`."""
+
+    async def node_addresses(self, name: str) -> Sequence[Address]: ...
+
+    async def node_addresses_by_provider_id(self, provider_id: str) -> Sequence[Address]: ...
+
+    async def instance_id(self, name: str) -> str: ...
+
+    async def instance_type(self, name: str) -> str: ...
+
+    async def instance_type_by_provider_id(self, provider_id: str) -> str: ...
+
+    async def exists_by_provider_id(self, provider_id: str) -> bool: ...
+
+    async def is_shutdown_by_provider_id(self, provider_id: str) -> bool: ...
+
+    async def zone_by_node_name(self, name: str) -> Zone: ...
+
+    async def zone_by_provider_id(self, provider_id: str) -> Zone: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A node that may carry a load balancer's traffic, and whether it could do so now.
+
+    `is_ready` is the kubelet's Ready condition after the fail-over delay; `has_endpoints` is False only where the
+    Service's traffic policy is Local and the node has no ready endpoint of it.
+    """
+
+    node: core.Node
+    is_ready: bool = True
+    has_endpoints: bool = True
+
+
+class LoadBalancers(Protocol):
+    """Load balancers. All calls are idempotent; one hung call must not hold up another Service."""
+
+    needs_ready_nodes: bool
+    """Whether targets' readiness matters (§5.6): then a change of it leads to `update`."""
+
+    def name(self, cluster: str, service: core.Service) -> str: ...
+
+    async def get(self, cluster: str, service: core.Service) -> core.LoadBalancerStatus | None:
+        """The load balancer's status; None when it does not exist."""
+
+    async def ensure(
+        self, cluster: str, service: core.Service, targets: Sequence[Target]
+    ) -> core.LoadBalancerStatus | None:
+        """Make it so; return the status to publish."""
+
+    async def update(
+        self, cluster: str, service: core.Service, targets: Sequence[Target]
+    ) -> core.LoadBalancerStatus | None:
+        """Only the targets changed; return the status to publish, or None to leave it."""
+
+    async def delete(self, cluster: str, service: core.Service) -> None:
+        """Remove it; absent is success."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A route of the cloud's network to a node's pods."""
+
+    name: str = ""
+    target_node: str = ""
+    destination_cidr: str = ""
+    enable_node_addresses: bool = False
+    target_node_addresses: tuple[Address, ...] = ()
+    is_blackhole: bool = False
+
+
+class Routes(Protocol):
+    """Routes to pods in the cloud's own network."""
+
+    async def list(self, cluster: str) -> Sequence[Route]: ...
+
+    async def create(self, cluster: str, name_hint: str, route: Route) -> None: ...
+
+    async def delete(self, cluster: str, route: Route) -> None: ...
+
+
+@runtime_checkable
+class Provider(Protocol):
+    """One cloud. Made by its factory without I/O; `start` may check credentials, and does so again after a failure."""
+
+    name: str
+    schemes: tuple[str, ...]
+    """Provider-ID schemes it answers for, its own first (`nvidia-bmm`, `nvidia-carbide`)."""
+    has_cluster_id: bool
+    instances: Instances | None
+    legacy: LegacyInstances | None
+    load_balancers: LoadBalancers | None
+    routes: Routes | None
+
+    async def start(self) -> None:
+        """Open connections; check what can be checked. Raises only for what no retry can mend."""
+
+    async def close(self) -> None: ...
+
+    def is_foreign(self, provider_id: str) -> str:
+        """Why a provider ID of this scheme is not ours all the same (another organisation); empty when it is ours."""
+
+    async def check_ready(self) -> None:
+        """Raise, with the reason, while the credentials have not been verified: what `/readyz` says."""
+
+
+def legacy_load_balancer_name(service: core.Service) -> str:
+    """`a` and the Service's UID without dashes, cut to 32 characters."""
+    return ("a" + service.metadata.uid.replace("-", ""))[:32]

@@ -1,0 +1,1 @@
+"""One package per cloud; `registry` finds them by name."""
