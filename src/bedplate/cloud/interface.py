@@ -2,7 +2,7 @@
 
 A provider offers any of `instances`, `legacy` (Instances and Zones of the old interface), `load_balancers` and
 `routes`; what it lacks is None, and the controller that needs it is skipped. Nodes and Services passed in are never
-changed. 
+changed.
 Errors: see `errors`; whatever is not `InstanceNotFound` is a failure to find out, never absence.
 """
 
