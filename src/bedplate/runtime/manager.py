@@ -10,20 +10,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from bedplate.api.resources import ResourceRef
 from bedplate.core import clock, logging
 from bedplate.runtime.cache import Cache, Index
-from bedplate.runtime.controller import Controller
 from bedplate.runtime.events import EventRecorder
 from bedplate.runtime.leaderelection import Elector
 from bedplate.runtime.reflector import Reflector, Source
 
-__all__ = ["Manager"]
+__all__ = ["Leading", "Manager"]
 
 T = TypeVar("T")
 log = logging.get_logger("runtime.manager")
+
+
+class Leading(Protocol):
+    """What runs while leading: a `Controller`, or a loop of another kind (a timer that looks at everything)."""
+
+    name: str
+
+    async def run(self) -> None: ...
 
 
 class Manager:
@@ -42,7 +49,7 @@ class Manager:
         self._recorder = recorder
         self._time = time if time is not None else clock.SystemClock()
         self._reflectors: dict[tuple[ResourceRef[Any], str | None, str, str], tuple[Reflector[Any], Cache[Any]]] = {}
-        self._controllers: list[Controller] = []
+        self._controllers: list[Leading] = []
         self._served: list[Callable[[], Awaitable[None]]] = []
         self._is_running = False
 
@@ -78,7 +85,7 @@ class Manager:
         found.add_indexes(indexes or {})
         return found
 
-    def add(self, controller: Controller) -> None:
+    def add(self, controller: Leading) -> None:
         """Run this controller while leading."""
         self._controllers.append(controller)
 
