@@ -1,0 +1,313 @@
+"""Assembles a root file system that runs the cloud controller managers and nothing else.
+
+    python tools/rootfs.py [--output FOLDER]     default: build/rootfs, with base.tar and app.tar
+
+In: the Python that runs this (its interpreter, standard library and the shared libraries they load), the packages
+pinned in requirements/base.txt as they are installed, the sources in src/bedplate, the machine's CA certificates.
+Out: two layers. `base.tar` changes with Python and the packages, `app.tar` with our sources; both are kept in the
+user's cache under a key of what went in, so that only what changed is made again. Equal input gives equal bytes.
+
+There is no shell, no package manager, no test of anybody's and nothing to compile: modules come as byte code (our own
+with their sources, so that a traceback in a log shows the line), and nothing is ever written. `tools/image.py` makes an
+image of it; the Dockerfile adds the two archives to `scratch`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import importlib.metadata
+import io
+import os
+import py_compile
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bedplate.lab import binaries
+
+ROOT = Path(__file__).resolve().parent.parent
+USER, HOME = 65532, "/home/nonroot"
+PYTHON = "usr/bin/python3"
+MODULES = "usr/lib/bedplate"
+ENVIRONMENT = {
+    "HOME": HOME,
+    "PATH": "/usr/bin",
+    "SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+# Isolated, without site, without writing byte code, with UTF-8 whatever the locale: one word, as `#!` allows no more.
+INTERPRETER = f"#!/{PYTHON} -IBSXutf8\n"
+# The manager of any provider (or of several) that `--cloud-provider` names: the image's entry point.
+GENERIC = "cloud-controller-manager"
+
+_CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
+_NO_MODULES = re.compile(
+    r"(test|tests|idlelib|tkinter|lib2to3|ensurepip|site-packages|dist-packages|config-.*|turtledemo|turtle\.py|"
+    r"distutils|pydoc_data|venv|unittest|__pycache__)(/|$)"
+)
+_NO_EXTENSIONS = re.compile(
+    r"(_?test|_tkinter|_ctypes_test|_xxtest|xxlimited|_curses|readline|nis\.|ossaudiodev|audioop)"
+)
+_NO_DATA = re.compile(
+    r"\.(pyi|pyx|pxd|pxi|c|cc|cpp|h|hpp|proto|exe|a)$|/(RECORD|INSTALLER|REQUESTED|direct_url\.json)$"
+)
+_KEPT_LAYERS = 6
+_DAY_S = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file, folder or link of a layer; exactly one of `source`, `content` and `link` tells what a file holds."""
+
+    mode: int = 0o644
+    source: Path | None = None
+    content: bytes | None = None
+    link: str = ""
+    owner: int = 0
+
+
+Layer = dict[str, Entry]
+
+
+# What goes in
+
+
+def interpreter() -> dict[str, Path]:
+    """The interpreter and its standard library: path inside -> file here."""
+    library = Path(os.__file__).parent
+    inside = f"usr/lib/{library.name}"
+    found = {PYTHON: Path(sys._base_executable).resolve()}  # type: ignore[attr-defined]
+    for path in sorted(library.rglob("*")):
+        name = path.relative_to(library).as_posix()
+        if path.is_file() and not any(_NO_MODULES.match(name, at) for at in _starts(name)):
+            found[f"{inside}/{name}"] = path
+    extensions = next(Path(folder) for folder in sys.path if folder.endswith("lib-dynload"))
+    for path in extensions.glob("*.so"):
+        found[f"{inside}/lib-dynload/{path.name}"] = path
+    return {name: path for name, path in found.items() if not _NO_EXTENSIONS.match(path.name)}
+
+
+def _starts(name: str) -> Iterator[int]:
+    """Where each part of a path begins."""
+    yield 0
+    yield from (found.end() for found in re.finditer("/", name))
+
+
+def packages() -> dict[str, Path]:
+    """What requirements/base.txt pins, as installed: path inside -> file here."""
+    pinned = re.findall(r"^([A-Za-z0-9_.-]+)==(\S+)", (ROOT / "requirements" / "base.txt").read_text(), re.MULTILINE)
+    found: dict[str, Path] = {}
+    for name, version in pinned:
+        package = importlib.metadata.distribution(name)
+        if package.version != version:
+            sys.exit(f"rootfs: {name} {package.version} is installed, requirements/base.txt says {version}: make setup")
+        for file in package.files or ():
+            inside = file.as_posix()
+            is_ours = not inside.startswith("..") and not _NO_DATA.search(inside) and "__pycache__" not in inside
+            if is_ours and not any(_NO_MODULES.match(inside, at) for at in _starts(inside)):
+                found[f"{MODULES}/{inside}"] = Path(str(file.locate()))
+    return found
+
+
+def libraries(files: Iterable[Path]) -> dict[str, Path]:
+    """The shared libraries that programs and extension modules load from the machine, where its loader looks."""
+    answer = subprocess.run(["ldd", *map(str, files)], capture_output=True, text=True, timeout=120, check=False).stdout
+    found = set(re.findall(r"(?:=> |^\s+)(/\S+) \(0x", answer, re.MULTILINE))
+    packaged = importlib.metadata.distribution("aiohttp").locate_file("")
+    ours = {Path(path) for path in found if not path.startswith(str(packaged))}
+    beside = next(path for path in ours if path.name.startswith(("libc.so", "libc.musl"))).parent
+    # The loader stands where programs name it; the rest beside the C library, as one of an own Python may be anywhere.
+    return {(path if path.name.startswith("ld-") else beside / path.name).as_posix()[1:]: path for path in ours}
+
+
+def programs() -> dict[str, str]:
+    """The programs of pyproject.toml (name -> "module:function"), and the manager of whichever cloud one names."""
+    scripts: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    managers = sorted(name for name in scripts if name.endswith(GENERIC))
+    return scripts | ({GENERIC: scripts[managers[0]]} if managers else {})
+
+
+# Layers
+
+
+def base_layer(sources: Mapping[str, Path], scratch: Path) -> Layer:
+    """Python, its packages and what a system must have."""
+    layer: Layer = {}
+    for inside, source in sources.items():
+        if inside.endswith(".py"):
+            content = compiled(source, inside, scratch)
+            if content is not None:
+                layer[inside + "c"] = Entry(content=content)
+        elif is_elf(source):
+            layer[inside] = Entry(0o755, content=stripped(source, scratch))
+        else:
+            layer[inside] = Entry(source=source)
+    certificates = next((Path(path) for path in _CERTIFICATES if Path(path).is_file()), None)
+    if certificates is None:
+        sys.exit("rootfs: no CA certificates on this machine; on Debian: apt-get install ca-certificates")
+    texts = {
+        "etc/passwd": f"root:x:0:0:root:/:/sbin/nologin\nnonroot:x:{USER}:{USER}:nonroot:{HOME}:/sbin/nologin\n",
+        "etc/group": f"root:x:0:\nnonroot:x:{USER}:\n",
+        "etc/nsswitch.conf": "hosts: files dns\n",
+    }
+    layer |= {name: Entry(content=text.encode()) for name, text in texts.items()}
+    layer[ENVIRONMENT["SSL_CERT_FILE"][1:]] = Entry(content=certificates.read_bytes())
+    layer["tmp"] = Entry(0o1777)
+    layer[HOME[1:]] = Entry(0o755, owner=USER)
+    layer["bin"] = Entry(0o777, link="usr/bin")
+    return layer
+
+
+def app_layer(sources: Mapping[str, Path], scratch: Path) -> Layer:
+    """Our own modules with their sources, and the programs, which users know at `/NAME` and at `/usr/bin/NAME`."""
+    layer: Layer = {}
+    for inside, source in sources.items():
+        layer[inside] = Entry(source=source)
+        content = compiled(source, inside, scratch) if inside.endswith(".py") else None
+        if content is not None:
+            folder, _, name = inside.rpartition("/")
+            cached = f"{folder}/__pycache__/{name.removesuffix('.py')}.{sys.implementation.cache_tag}.pyc"
+            layer[cached] = Entry(content=content)
+    for name, target in programs().items():
+        module, _, function = target.partition(":")
+        lines = (
+            *("import sys", f'sys.path.append("/{MODULES}")', f"from {module} import {function}"),
+            f"sys.exit({function}())",
+        )
+        layer[f"usr/bin/{name}"] = Entry(0o755, content=(INTERPRETER + "\n".join(lines) + "\n").encode())
+        layer[name] = Entry(0o777, link=f"usr/bin/{name}")
+    return layer
+
+
+def compiled(source: Path, inside: str, scratch: Path) -> bytes | None:
+    """A module's byte code, which names the file inside and is never checked against it; None if it is no Python."""
+    target = scratch / "module.pyc"
+    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    try:
+        py_compile.compile(str(source), str(target), f"/{inside}", doraise=True, invalidation_mode=mode)
+    except py_compile.PyCompileError:
+        return None
+    return target.read_bytes()
+
+
+def is_elf(path: Path) -> bool:
+    with path.open("rb") as handle:
+        return handle.read(4) == b"\x7fELF"
+
+
+def stripped(source: Path, scratch: Path) -> bytes:
+    """A program or library without its debugging symbols, where binutils are installed."""
+    target = scratch / "stripped"
+    if shutil.which("strip") is None:
+        return source.read_bytes()
+    command = ["strip", "--strip-unneeded", "-o", str(target), str(source)]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+    return target.read_bytes() if done else source.read_bytes()
+
+
+def write_layer(layer: Layer, target: Path) -> None:
+    """A tar archive that depends on nothing but the layer."""
+    folders = {str(parent) for name in layer for parent in Path(name).parents} - {"."}
+    everything = {name: Entry(0o755) for name in folders} | layer
+    with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as archive:
+        for name, entry in sorted(everything.items()):
+            info = tarfile.TarInfo(name)
+            info.mode, info.uid, info.gid = entry.mode, entry.owner, entry.owner
+            content = entry.source.read_bytes() if entry.source else entry.content
+            if entry.link:
+                info.type, info.linkname = tarfile.SYMTYPE, entry.link
+            elif content is None:
+                info.type = tarfile.DIRTYPE
+            else:
+                info.size = len(content)
+            archive.addfile(info, io.BytesIO(content) if content is not None else None)
+
+
+# The cache
+
+
+def assemble() -> tuple[Path, Path]:
+    """Both layers, from the cache where what goes in is what went in before."""
+    folder = binaries.cache_folder() / "rootfs"
+    folder.mkdir(parents=True, exist_ok=True)
+    python, packaged = interpreter(), packages()
+    extensions = [path for path in (*python.values(), *packaged.values()) if is_elf(path)]
+    base = python | packaged | libraries(extensions)
+    modules = sorted(path for path in (ROOT / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    app = {f"{MODULES}/{path.relative_to(ROOT / 'src').as_posix()}": path for path in modules}
+    with _locked(folder):
+        layers = (
+            _kept(folder, f"base-{_key_by_times(base)}", lambda scratch: base_layer(base, scratch)),
+            _kept(folder, f"app-{_key_by_content(app)}", lambda scratch: app_layer(app, scratch)),
+        )
+        _forget_old(folder, layers)
+    return layers
+
+
+def _kept(folder: Path, name: str, make: Callable[[Path], Layer]) -> Path:
+    target = folder / f"{name}.tar"
+    if not target.exists():
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            part = Path(scratch) / "layer.tar"
+            write_layer(make(Path(scratch)), part)
+            part.rename(target)
+    os.utime(target)
+    return target
+
+
+def _tool() -> list[str]:
+    """What the result depends on besides the files: this program, the Python that compiles, and `strip`."""
+    return [Path(__file__).read_text(), sys.version, str(shutil.which("strip"))]
+
+
+def _key_by_times(files: Mapping[str, Path]) -> str:
+    facts = [[name, path.stat().st_size, path.stat().st_mtime_ns] for name, path in sorted(files.items())]
+    return hashlib.sha256(repr([_tool(), facts]).encode()).hexdigest()[:16]
+
+
+def _key_by_content(files: Mapping[str, Path]) -> str:
+    facts = [[name, hashlib.sha256(path.read_bytes()).hexdigest()] for name, path in sorted(files.items())]
+    return hashlib.sha256(repr([_tool(), programs(), facts]).encode()).hexdigest()[:16]
+
+
+def _forget_old(folder: Path, used: Iterable[Path]) -> None:
+    """Keep the layers used last; a day passes before one is removed, as somebody may be reading it."""
+    by_age = sorted(folder.glob("*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in by_age[_KEPT_LAYERS:]:
+        if path not in used and time.time() - path.stat().st_mtime > _DAY_S:
+            for each in folder.glob(f"{path.name}*"):
+                each.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with (folder / "lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Assemble the root file system of the cloud controller managers.")
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "rootfs", help="folder for base.tar, app.tar")
+    output: Path = parser.parse_args().output
+    output.mkdir(parents=True, exist_ok=True)
+    for layer, name in zip(assemble(), ("base.tar", "app.tar"), strict=True):
+        part = output / f"{name}.part"
+        shutil.copyfile(layer, part)
+        part.rename(output / name)
+        print(f"{output / name}: {layer.stat().st_size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()
