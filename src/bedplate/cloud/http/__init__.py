@@ -1,0 +1,1 @@
+"""The HTTP client that providers share: token, limits, retries, breaker, errors; see `client`."""

@@ -1,0 +1,116 @@
+"""How fast one endpoint may be asked.
+
+In: the clock, and word of every 429 and Retry-After. Out: `admit`, which returns when a call may be sent. Reads and
+mutating calls have a bucket each, so that a load balancer's fail-over never queues behind a refresh of a thousand
+nodes. A 429 halves the rate of reads for a minute, and that of mutating calls when one of these was refused; then the
+rate doubles every quarter of a minute until it is whole. A Retry-After holds back every call to the endpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from bedplate.core import clock
+
+__all__ = ["Bucket", "Limits"]
+
+MUTATING_QPS = 5.0
+MUTATING_BURST = 20
+CALM_S = 60.0
+DOUBLING_S = 15.0
+# Calls under way when the first 429 arrives are refused too; together they are one message, not twenty.
+ONE_MESSAGE_S = 1.0
+SLOWEST = 1 / 64
+
+
+class Bucket:
+    """Tokens drip in at a rate that falls and recovers; waiters are served in turn. qps <= 0: no limit."""
+
+    def __init__(self, qps: float, burst: int, time: clock.Clock) -> None:
+        self._qps = qps
+        self._burst = max(1, burst)
+        self._time = time
+        self._tokens = float(self._burst)
+        self._at = time.monotonic()
+        self._factor = 1.0
+        self._slowed_at = float("-inf")
+        self._turn = asyncio.Lock()
+
+    def factor(self) -> float:
+        """Which part of the full rate is in force now."""
+        calm_s = self._time.monotonic() - self._slowed_at - CALM_S
+        if calm_s <= 0 or self._factor >= 1.0:
+            return self._factor
+        # Beyond this exponent every factor is whole again; the bound keeps a long calm from overflowing.
+        return min(1.0, self._factor * 2 ** min(calm_s / DOUBLING_S, 64.0))
+
+    def slow_down(self) -> None:
+        """The other side said that this is too fast."""
+        now = self._time.monotonic()
+        if now - self._slowed_at < ONE_MESSAGE_S:
+            return
+        self._factor = max(SLOWEST, self.factor() / 2)
+        self._slowed_at = now
+        self._tokens = min(self._tokens, self._capacity())
+
+    def _capacity(self) -> float:
+        return max(1.0, self._burst * self.factor())
+
+    def _missing_s(self) -> float:
+        """How long until there is a token; 0 when there is one."""
+        if self._qps <= 0 and self.factor() >= 1.0:
+            return 0.0
+        # An unlimited client that is told to slow down has no rate to halve: it falls back to a modest one.
+        rate = (self._qps if self._qps > 0 else 100.0) * self.factor()
+        now = self._time.monotonic()
+        self._tokens = min(self._capacity(), self._tokens + (now - self._at) * rate)
+        self._at = now
+        return max(0.0, (1.0 - self._tokens) / rate)
+
+    async def take(self) -> None:
+        """Wait for a token and take it."""
+        async with self._turn:
+            # The rate may change while we wait, hence the loop.
+            while (missing_s := self._missing_s()) > 1e-9:
+                await self._time.sleep(missing_s)
+            self._tokens -= 1.0
+
+
+class Limits:
+    """The two buckets of an endpoint and the pause it may have asked for."""
+
+    def __init__(self, qps: float, burst: int, time: clock.Clock) -> None:
+        self._time = time
+        self.reads = Bucket(qps, burst, time)
+        self.mutations = Bucket(MUTATING_QPS, MUTATING_BURST, time)
+        self._paused_until = float("-inf")
+
+    def paused_s(self) -> float:
+        """For how long the endpoint still wants to be left alone."""
+        return max(0.0, self._paused_until - self._time.monotonic())
+
+    def pause(self, seconds: float) -> None:
+        """The endpoint sent a Retry-After: nobody calls it before that."""
+        self._paused_until = max(self._paused_until, self._time.monotonic() + seconds)
+
+    def refused(self, *, is_mutating: bool) -> None:
+        """The endpoint answered 429. Reads give way either way: they are the many."""
+        self.reads.slow_down()
+        if is_mutating:
+            self.mutations.slow_down()
+
+    async def admit(self, *, is_mutating: bool, patience_s: float) -> float:
+        """Wait until a call may be sent; the seconds that took. `OverflowError` when a pause outlasts `patience_s`."""
+        started = self._time.monotonic()
+        bucket = self.mutations if is_mutating else self.reads
+        await self._rest(patience_s)
+        await bucket.take()
+        # A pause may have begun while we queued for the token.
+        await self._rest(patience_s)
+        return self._time.monotonic() - started
+
+    async def _rest(self, patience_s: float) -> None:
+        while (paused_s := self.paused_s()) > 1e-9:
+            if paused_s > patience_s:
+                raise OverflowError
+            await self._time.sleep(paused_s)
