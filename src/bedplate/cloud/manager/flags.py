@@ -1,0 +1,187 @@
+"""Flags as Kubernetes programs take them: declared as fields of frozen dataclasses, read with Go's grammar.
+
+In: dataclasses whose fields are made with `flag(...)`, and the words of a command line. Out: values by flag name, which
+of them were given, and every problem found. Pure.
+
+`--name value`, `--name=value`; booleans `--name`, `--name=false` (never a separate word); `-v=5`, `-v 5`, `-v5`;
+underscores count as dashes; `--` ends the flags. Lists are separated by commas and grow with every repetition.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+from bedplate.core import duration
+
+__all__ = ["Duration", "Flag", "Parsed", "flag", "flags_of", "parse", "parse_bool", "render"]
+
+T = TypeVar("T")
+Duration = Annotated[float, "duration"]
+_TRUE = ("1", "t", "T", "TRUE", "true", "True")
+_FALSE = ("0", "f", "F", "FALSE", "false", "False")
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag: `field` is the attribute that holds its value, `kind` what may be written."""
+
+    name: str
+    field: str
+    kind: str
+    default: Any
+    help: str
+    short: str = ""
+    deprecated: str = ""
+    is_bare: bool = False
+    """May stand without a value although it is no boolean (`--version`); the value is then `true`."""
+
+
+def flag(default: T, text: str, *, short: str = "", deprecated: str = "", name: str = "", is_bare: bool = False) -> T:
+    """A dataclass field that is a flag. `name`: when it is not the field's name with dashes."""
+    settings = {"help": text, "short": short, "deprecated": deprecated, "name": name, "is_bare": is_bare}
+    made: Any = dataclasses.field(default=default, metadata=settings)
+    found: T = made
+    return found
+
+
+def flags_of(group: type) -> tuple[Flag, ...]:
+    """The flags that a dataclass declares, in order."""
+    hints = get_type_hints(group, include_extras=True)
+    return tuple(_flag(item, hints[item.name]) for item in dataclasses.fields(group))
+
+
+def _flag(item: dataclasses.Field[Any], hint: Any) -> Flag:
+    data = item.metadata
+    name = data["name"] or item.name.replace("_", "-")
+    kind = _kind(hint)
+    return Flag(
+        name, item.name, kind, item.default, data["help"], data["short"], data["deprecated"], bool(data["is_bare"])
+    )
+
+
+def _kind(hint: Any) -> str:
+    if get_origin(hint) is Annotated and "duration" in get_args(hint)[1:]:
+        return "duration"
+    if get_origin(hint) is tuple:
+        return "strings"
+    return {bool: "bool", int: "int", float: "float", str: "string"}[hint]
+
+
+@dataclass(slots=True)
+class Parsed:
+    """What a command line says: `values` of the flags that were given, words that are no flags, and all problems."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    arguments: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def parse_bool(text: str) -> bool:
+    """Go's booleans, and no others."""
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise ValueError("is no boolean (write true or false)")
+
+
+def _strings(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _number(make: Callable[[str], T], what: str) -> Callable[[str], T]:
+    def convert(text: str) -> T:
+        try:
+            return make(text)
+        except ValueError:
+            raise ValueError(f"is no {what}") from None
+
+    return convert
+
+
+_CONVERTERS: Mapping[str, Callable[[str], Any]] = {
+    "bool": parse_bool,
+    "int": _number(lambda text: int(text, 0), "whole number"),
+    "float": _number(float, "number"),
+    "string": str,
+    "strings": _strings,
+    "duration": duration.parse_duration,
+}
+
+
+def parse(known: Iterable[Flag], words: Sequence[str]) -> Parsed:
+    """Read a command line. Never raises: what is wrong is listed in `problems`."""
+    by_name = {one.name: one for one in known}
+    by_short = {one.short: one for one in by_name.values() if one.short}
+    found, rest = Parsed(), list(words)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            found.arguments += rest
+            break
+        if word.startswith("--"):
+            _take_long(word[2:], rest, by_name, found)
+        elif word.startswith("-") and word != "-":
+            _take_short(word[1:], rest, by_short, by_name, found)
+        else:
+            found.arguments.append(word)
+    return found
+
+
+def _take_long(text: str, rest: list[str], by_name: Mapping[str, Flag], found: Parsed) -> None:
+    name, equals, value = text.partition("=")
+    one = by_name.get(name.replace("_", "-"))
+    if one is None:
+        near = difflib.get_close_matches(name.replace("_", "-"), list(by_name), n=1)
+        hint = f" (did you mean --{near[0]}?)" if near else ""
+        found.problems.append(f"unknown flag: --{name}{hint}")
+        return
+    _take(one, f"--{one.name}", value if equals else None, rest, found)
+
+
+def _take_short(
+    text: str, rest: list[str], by_short: Mapping[str, Flag], by_name: Mapping[str, Flag], found: Parsed
+) -> None:
+    one = by_short.get(text[0])
+    if one is None:
+        name = text.partition("=")[0]
+        hint = f" (did you mean --{name}?)" if name.replace("_", "-") in by_name else ""
+        found.problems.append(f"unknown shorthand flag: -{name}{hint}")
+        return
+    value = text[1:].removeprefix("=") if len(text) > 1 else None
+    _take(one, f"-{text[0]}", value, rest, found)
+
+
+def _take(one: Flag, shown: str, value: str | None, rest: list[str], found: Parsed) -> None:
+    if value is None:
+        if one.kind == "bool" or one.is_bare:
+            value = "true"
+        elif not rest:
+            found.problems.append(f"{shown} needs a value")
+            return
+        else:
+            value = rest.pop(0)
+    try:
+        converted = _CONVERTERS[one.kind](value)
+    except ValueError as err:
+        text = str(err)
+        found.problems.append(f"{shown}: {text if repr(value) in text else f'{value!r} {text}'}")
+        return
+    if one.kind == "strings" and one.name in found.values:
+        converted = (*found.values[one.name], *converted)
+    found.values[one.name] = converted
+
+
+def render(one: Flag, value: Any) -> str:
+    """A value as it would be written on a command line."""
+    if one.kind == "bool":
+        return "true" if value else "false"
+    if one.kind == "duration":
+        return duration.format_duration(value)
+    if one.kind == "strings":
+        return ",".join(value)
+    return f"{value:g}" if one.kind == "float" else str(value)

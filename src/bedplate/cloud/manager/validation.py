@@ -1,0 +1,210 @@
+"""Are the options usable together? Every problem is found before anything is refused.
+
+In: `Options`. Out: a list of problems, each naming its flag. Pure but for the files that flags name, which are opened.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from bedplate.api import names
+from bedplate.cloud.manager import features, selection, tlsoptions
+from bedplate.cloud.manager.options import Options
+from bedplate.core import duration, errors
+from bedplate.runtime.leaderelection import Timing
+
+__all__ = ["parse_cidrs", "problems", "selector_problems", "vmodule"]
+
+_SET = re.compile(r"(\S+)\s+(in|notin)\s*\(([^()]*)\)")
+_EQUALITY = re.compile(r"([^=!\s]+)\s*(==|=|!=)\s*(.*)")
+
+
+def problems(options: Options, providers: Collection[str]) -> list[str]:
+    """All that is wrong; `providers` are the clouds that exist."""
+    return [
+        *_clouds(options, providers),
+        *selection.enabled_controllers(options.generic.controllers)[1],
+        *features.problems(options.generic.feature_gates),
+        *_numbers(options),
+        *_leader_election(options),
+        *_cluster(options),
+        *_serving(options),
+        *_logging(options),
+    ]
+
+
+def _clouds(options: Options, providers: Collection[str]) -> Iterator[str]:
+    chosen, found = selection.choose_clouds(options.generic.cloud_provider, options.generic.cloud_config, providers)
+    yield from found
+    for one in chosen:
+        if one.config is not None:
+            yield from _unreadable("--cloud-config", str(one.config))
+
+
+def _unreadable(flag: str, path: str) -> Iterator[str]:
+    try:
+        with Path(path).open("rb"):
+            return
+    except OSError as err:
+        yield f"{flag}: {path} cannot be opened: {err.strerror}"
+
+
+def _numbers(options: Options) -> Iterator[str]:
+    for one, value in options.items():
+        if one.name in _AT_LEAST and value < _AT_LEAST[one.name]:
+            shown = duration.format_duration(value) if one.kind == "duration" else f"{value:g}"
+            least = _AT_LEAST[one.name]
+            yield f"--{one.name}: must be at least {least:g}{'s' if one.kind == 'duration' else ''}, is {shown}"
+        if one.name in _POSITIVE and value <= 0:
+            yield f"--{one.name}: must be longer than nothing, is {duration.format_duration(value)}"
+    if options.lifecycle.max_node_deletions_percent > 100:
+        yield f"--max-node-deletions-percent: must be at most 100, is {options.lifecycle.max_node_deletions_percent}"
+
+
+_AT_LEAST: dict[str, float] = {
+    "concurrent-node-syncs": 1,
+    "concurrent-node-status-updates": 0,
+    "concurrent-node-lifecycle-checks": 1,
+    "concurrent-service-syncs": 1,
+    "node-deletion-confirmations": 1,
+    "max-node-deletions-percent": 0,
+    "kube-api-burst": 0,
+    "cloud-api-burst": 1,
+    "controller-start-interval": 0,
+    "node-startup-grace-period": 0,
+    "lb-failover-delay": 0,
+    "cloud-cache-ttl": 0,
+    "authentication-token-webhook-cache-ttl": 0,
+    "authorization-webhook-cache-authorized-ttl": 0,
+    "authorization-webhook-cache-unauthorized-ttl": 0,
+    "http2-max-streams-per-connection": 0,
+    "v": 0,
+}
+_POSITIVE = {
+    "node-monitor-period",
+    "node-status-update-frequency",
+    "min-resync-period",
+    "route-reconciliation-period",
+    "route-full-resync-period",
+    "cloud-api-timeout",
+}
+
+
+def _leader_election(options: Options) -> Iterator[str]:
+    generic = options.generic
+    if options.leader_migration.enable_leader_migration or options.leader_migration.leader_migration_config:
+        yield "--enable-leader-migration: leader migration is not offered; move controllers before, with both managers off"
+    if not generic.leader_elect:
+        return
+    try:
+        Timing(
+            generic.leader_elect_lease_duration, generic.leader_elect_renew_deadline, generic.leader_elect_retry_period
+        )
+    except errors.Invalid as err:
+        yield from (f"--leader-elect-*: {text}" for text in err.problems)
+    if generic.leader_elect_resource_lock != "leases":
+        yield f"--leader-elect-resource-lock: only leases is supported, not {generic.leader_elect_resource_lock!r}"
+    for flag, check, value in (
+        ("--leader-elect-resource-name", names.dns_subdomain_problems, generic.leader_elect_resource_name),
+        ("--leader-elect-resource-namespace", names.dns_label_problems, generic.leader_elect_resource_namespace),
+    ):
+        yield from (f"{flag}: {text}" for text in check(value))
+
+
+def _cluster(options: Options) -> Iterator[str]:
+    generic = options.generic
+    if not generic.cluster_name:
+        yield "--cluster-name: must not be empty"
+    if generic.cidr_allocator_type not in ("RangeAllocator", "CloudAllocator", "IPAMFromCluster", "IPAMFromCloud"):
+        yield f"--cidr-allocator-type: unknown {generic.cidr_allocator_type!r}"
+    if generic.cluster_cidr:
+        try:
+            parse_cidrs(generic.cluster_cidr)
+        except ValueError as err:
+            yield f"--cluster-cidr: {err}"
+    yield from (f"--node-selector: {text}" for text in selector_problems(generic.node_selector))
+    if options.misc.kubeconfig:
+        yield from _unreadable("--kubeconfig", options.misc.kubeconfig)
+    if options.misc.master and urlsplit(options.misc.master).scheme not in ("http", "https"):
+        yield "--master: must begin with https:// or http://"
+    yield from (f"--load-balancer-class: {text}" for one in options.service_lb.load_balancer_class
+                for text in names.label_key_problems(one))  # fmt: skip
+
+
+def parse_cidrs(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    """One network, or one per IP family; raises ValueError."""
+    networks = tuple(ipaddress.ip_network(part.strip(), strict=False) for part in text.split(","))
+    if len(networks) > 2:
+        raise ValueError("at most two networks")
+    if len(networks) == 2 and networks[0].version == networks[1].version:
+        raise ValueError("two networks must be of different IP families")
+    return networks
+
+
+def selector_problems(text: str) -> list[str]:
+    """What is wrong with a label selector: `a=b`, `a!=b`, `a`, `!a`, `a in (b,c)`, `a notin (b)`, joined by commas."""
+    found: list[str] = []
+    for part in filter(None, (one.strip() for one in re.split(r",(?![^(]*\))", text))):
+        if member := _SET.fullmatch(part):
+            key, values = member[1], [one.strip() for one in member[3].split(",")]
+        elif equality := _EQUALITY.fullmatch(part):
+            key, values = equality[1], [equality[3].strip()]
+        else:
+            key, values = part.removeprefix("!").strip(), []
+        found += names.label_key_problems(key)
+        found += [problem for value in values for problem in names.label_value_problems(value)]
+    return found
+
+
+def _serving(options: Options) -> Iterator[str]:
+    serving, webhook, login = options.secure_serving, options.webhook_serving, options.authentication
+    for flag, port in (("--secure-port", serving.secure_port), ("--webhook-secure-port", webhook.webhook_secure_port)):
+        if not 0 <= port <= 65535:
+            yield f"{flag}: {port} is no port (0 to 65535)"
+    if serving.secure_port and serving.secure_port == webhook.webhook_secure_port:
+        yield "--webhook-secure-port: must differ from --secure-port"
+    for flag, address in (
+        ("--bind-address", serving.bind_address),
+        ("--webhook-bind-address", webhook.webhook_bind_address),
+    ):
+        try:
+            ipaddress.ip_address(address)
+        except ValueError:
+            yield f"{flag}: {address!r} is no IP address"
+    yield from (f"--webhooks: there is no webhook {name!r}" for name in options.webhook.webhooks)
+    yield from tlsoptions.problems(serving)
+    for flag, path in (
+        ("--client-ca-file", login.client_ca_file),
+        ("--requestheader-client-ca-file", login.requestheader_client_ca_file),
+        ("--authentication-kubeconfig", login.authentication_kubeconfig),
+        ("--authorization-kubeconfig", options.authorization.authorization_kubeconfig),
+    ):
+        if path:
+            yield from _unreadable(flag, path)
+    for path in options.authorization.authorization_always_allow_paths:
+        if "*" in path.rstrip("*") or not path:
+            yield f"--authorization-always-allow-paths: {path!r} may hold * at its end only"
+
+
+def _logging(options: Options) -> Iterator[str]:
+    if options.globals.logging_format not in ("text", "json"):
+        yield f"--logging-format: {options.globals.logging_format!r} is neither text nor json"
+    try:
+        vmodule(options.globals.vmodule)
+    except ValueError as err:
+        yield f"--vmodule: {err}"
+
+
+def vmodule(words: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+    """Pairs of a pattern and a level; raises ValueError."""
+    found = []
+    for word in words:
+        pattern, equals, level = word.rpartition("=")
+        if not equals or not pattern or not level.isdigit():
+            raise ValueError(f"{word!r} is not NAME=N")
+        found.append((pattern, int(level)))
+    return tuple(found)
