@@ -2,11 +2,13 @@
 
 In: a `LogOptions` from the entry point, once. Out: lines on standard error, as text for people or JSON for machines.
 Verbosity follows Kubernetes components: `-v 0` shows what an operator must know, 2 adds decisions, 4 debug detail,
-6 requests, 8 their contents. `log.v(4).info(...)` is written when the program runs with `-v 4` or more.
+6 requests, 8 their contents. `log.v(4).info(...)` is written when the program runs with `-v 4` or more, or when
+`vmodule` gives loggers of that name such a level.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import logging
 import sys
 from dataclasses import dataclass
@@ -14,9 +16,10 @@ from typing import Any, TextIO
 
 import structlog
 
-__all__ = ["LogOptions", "Logger", "configure", "get_logger", "verbosity"]
+__all__ = ["LogOptions", "Logger", "configure", "get_logger", "set_verbosity", "verbosity"]
 
 _state = {"verbosity": 0}
+_modules: list[tuple[str, int]] = []
 # Tracebacks without the values of variables, which structlog would add: they hold tokens and keys.
 _TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
 
@@ -28,6 +31,8 @@ class LogOptions:
     verbosity: int = 0
     format: str = "text"
     color: bool | None = None
+    vmodule: tuple[tuple[str, int], ...] = ()
+    """Levels of single loggers: a pattern of the name or of its last part (`kube`, `runtime.*`), and the level."""
 
 
 class Logger:
@@ -44,7 +49,14 @@ class Logger:
 
     def v(self, level: int) -> Logger:
         """This logger, or one that is silent when the program runs below that verbosity."""
-        return self if level <= _state["verbosity"] else _SILENT
+        return self if level <= _state["verbosity"] or (_modules and level <= self._own_level()) else _SILENT
+
+    def _own_level(self) -> int:
+        name = str(self._values.get("logger", ""))
+        names = (name, name.rpartition(".")[2])
+        return next(
+            (level for pattern, level in _modules if any(fnmatch.fnmatchcase(one, pattern) for one in names)), 0
+        )
 
     def debug(self, event: str, **values: object) -> None:
         self.v(4)._write("debug", event, values)
@@ -85,10 +97,16 @@ def verbosity() -> int:
     return _state["verbosity"]
 
 
+def set_verbosity(level: int) -> None:
+    """Change the level while the program runs."""
+    _state["verbosity"] = level
+
+
 def configure(options: LogOptions, stream: TextIO | None = None) -> None:
     """Set up logging for the process; called once by an entry point (and by tests)."""
     out = stream if stream is not None else sys.stderr
-    _state["verbosity"] = options.verbosity
+    set_verbosity(options.verbosity)
+    _modules[:] = options.vmodule
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,

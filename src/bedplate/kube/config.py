@@ -7,7 +7,7 @@ file, `KUBECONFIG`, `~/.kube/config`, and else the service account of the pod th
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,16 @@ from typing import Any
 from bedplate import __version__
 from bedplate.core import errors
 
-__all__ = ["AuthConfig", "ClientConfig", "ExecConfig", "Impersonation", "TLSConfig", "load", "user_agent"]
+__all__ = [
+    "AuthConfig",
+    "ClientConfig",
+    "ExecConfig",
+    "Impersonation",
+    "TLSConfig",
+    "TokenSource",
+    "load",
+    "user_agent",
+]
 
 
 def user_agent(program: str = "bedplate") -> str:
@@ -51,15 +60,23 @@ class ExecConfig:
     cluster_config: Any = None
 
 
+TokenSource = Callable[[str], Awaitable[str]]
+"""Gives a token that is good now; it is told the one that the server has just refused, or nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class AuthConfig:
-    """Credentials that travel in a header. A token file wins over a token, which is then the fallback."""
+    """Credentials that travel in a header. A token file wins over a token, which is then the fallback.
+
+    `token_source`: code that gives tokens, instead of all else.
+    """
 
     token: str = field(default="", repr=False)
     token_file: str = ""
     username: str = ""
     password: str = field(default="", repr=False)
     exec: ExecConfig | None = None
+    token_source: TokenSource | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

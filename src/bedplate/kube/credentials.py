@@ -14,9 +14,17 @@ from typing import Protocol
 
 from bedplate.core import clock
 from bedplate.kube import errors
-from bedplate.kube.config import AuthConfig, ClientConfig, Impersonation
+from bedplate.kube.config import AuthConfig, ClientConfig, Impersonation, TokenSource
 
-__all__ = ["Credentials", "Identity", "StaticCredentials", "TokenFile", "impersonation_headers", "make"]
+__all__ = [
+    "Credentials",
+    "Identity",
+    "StaticCredentials",
+    "SuppliedTokens",
+    "TokenFile",
+    "impersonation_headers",
+    "make",
+]
 
 TOKEN_FILE_PERIOD_S = 60.0
 
@@ -88,11 +96,27 @@ class TokenFile:
         self._read_at = self._time.monotonic()
 
 
+class SuppliedTokens:
+    """Bearer tokens from code that knows when they expire (a service account's, by TokenRequest)."""
+
+    def __init__(self, source: TokenSource) -> None:
+        self._source = source
+
+    async def current(self) -> Identity:
+        return Identity(f"Bearer {await self._source('')}")
+
+    async def renew(self, refused: Identity) -> bool:
+        old = refused.authorization.removeprefix("Bearer ")
+        return await self._source(old) != old
+
+
 def make(config: ClientConfig, time: clock.Clock) -> Credentials:
     """The credentials that a configuration asks for."""
     from bedplate.kube import execplugin
 
     auth: AuthConfig = config.auth
+    if auth.token_source is not None:
+        return SuppliedTokens(auth.token_source)
     if auth.token_file:
         return TokenFile(auth.token_file, auth.token, time)
     if auth.token:

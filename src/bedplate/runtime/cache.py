@@ -74,6 +74,11 @@ class Cache(Generic[T]):
         for key, obj in list(self._objects.items()):
             handler(Change(key, None, obj))
 
+    def resync(self) -> None:
+        """Tell every handler of every object again, as unchanged: a second look at what no event speaks of."""
+        for key, obj in list(self._objects.items()):
+            self._tell(Change(key, obj, obj))
+
     def add_indexes(self, indexes: Mapping[str, Index]) -> None:
         """Find objects by more values; an index of the same name must be of the same function."""
         for name, function in indexes.items():

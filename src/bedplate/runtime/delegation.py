@@ -2,13 +2,13 @@
 right.
 
 In: a bearer token or a verified client certificate, a method and a path. Out: the `Access` that `serving` acts on.
-Answers are kept for a short time (10 s good, 10 s bad, as Kubernetes components do), so that a scrape does not cost
-two requests each time. When the API server cannot be asked, nobody gets in (500 is said, not 403: it is not a
-verdict).
+Answers are kept for a short time (10 s unless told otherwise), so that a scrape does not cost two requests each time.
+When the API server cannot be asked, nobody gets in (500 is said, not 403: it is not a verdict).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from bedplate.api.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
@@ -16,20 +16,38 @@ from bedplate.core import clock, errors, logging
 from bedplate.kube.client import Client
 from bedplate.serving.server import Access
 
-__all__ = ["DelegatedGate"]
+__all__ = ["ANONYMOUS", "DelegatedGate", "Keep", "User", "certificate_user"]
 
 log = logging.get_logger("runtime.delegation")
-_KEPT_S = 10.0
 _KEPT_ANSWERS = 1024
 User = dict[str, Any]
 ANONYMOUS: User = {"username": "system:anonymous", "groups": ["system:unauthenticated"]}
 
 
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """How long answers are used again."""
+
+    users_s: float = 10.0
+    allowed_s: float = 10.0
+    denied_s: float = 10.0
+
+
 class DelegatedGate:
     """A `serving.Gate` over an API server."""
 
-    def __init__(self, client: Client, *, time: clock.Clock | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        access_client: Client | None = None,
+        keep: Keep | None = None,
+        time: clock.Clock | None = None,
+    ) -> None:
+        """`access_client`: asks about rights, where another cluster than that of `client` knows them."""
         self._client = client
+        self._access_client = access_client if access_client is not None else client
+        self._keep = keep if keep is not None else Keep()
         self._time = time if time is not None else clock.SystemClock()
         self._users: dict[str, tuple[float, User | None]] = {}
         self._rights: dict[tuple[str, str, str], tuple[float, Access]] = {}
@@ -39,26 +57,29 @@ class DelegatedGate:
             user = await self._user(token, certificate)
             if user is None:
                 return Access(401, "Unauthorized")
-            return await self._right(user, method, path)
+            return await self.authorise(user, method, path)
         except errors.BedplateError as err:
             log.warning("delegation.failed", path=path, error=str(err))
             return Access(500, "Internal Server Error: the API server could not be asked")
 
     async def _user(self, token: str, certificate: dict[str, object] | None) -> User | None:
         if certificate:
-            return _certificate_user(certificate)
-        if not token:
-            return ANONYMOUS
+            return certificate_user(certificate)
+        return await self.authenticate(token) if token else ANONYMOUS
+
+    async def authenticate(self, token: str) -> User | None:
+        """Who a token belongs to; None when the server does not know it."""
         known = self._users.get(token)
         if known is not None and known[0] > self._time.monotonic():
             return known[1]
         review = await self._client.create(TOKEN_REVIEWS.raw(), {"spec": {"token": token}})
         status = review.get("status") or {}
         user = status.get("user") if status.get("authenticated") else None
-        _keep(self._users, token, (self._time.monotonic() + _KEPT_S, user))
+        _keep(self._users, token, (self._time.monotonic() + self._keep.users_s, user))
         return user
 
-    async def _right(self, user: User, method: str, path: str) -> Access:
+    async def authorise(self, user: User, method: str, path: str) -> Access:
+        """Whether a user may ask for a path."""
         key = (str(user), method, path)
         known = self._rights.get(key)
         if known is not None and known[0] > self._time.monotonic():
@@ -70,13 +91,14 @@ class DelegatedGate:
             "extra": user.get("extra") or {},
             "nonResourceAttributes": {"path": path, "verb": method},
         }
-        review = await self._client.create(SUBJECT_ACCESS_REVIEWS.raw(), {"spec": spec})
+        review = await self._access_client.create(SUBJECT_ACCESS_REVIEWS.raw(), {"spec": spec})
         if (review.get("status") or {}).get("allowed"):
-            access = Access(200)
+            access, kept_s = Access(200), self._keep.allowed_s
         else:
             name = user.get("username", "")
             access = Access(403, f'forbidden: User "{name}" cannot {method} path "{path}"')
-        _keep(self._rights, key, (self._time.monotonic() + _KEPT_S, access))
+            kept_s = self._keep.denied_s
+        _keep(self._rights, key, (self._time.monotonic() + kept_s, access))
         return access
 
 
@@ -86,7 +108,8 @@ def _keep(memory: dict[Any, Any], key: Any, value: Any) -> None:
     memory[key] = value
 
 
-def _certificate_user(certificate: dict[str, object]) -> User | None:
+def certificate_user(certificate: dict[str, object]) -> User | None:
+    """The user that a verified client certificate names."""
     subject: Any = certificate.get("subject") or ()
     pairs = [pair for part in subject for pair in part]
     names = [value for key, value in pairs if key == "commonName"]

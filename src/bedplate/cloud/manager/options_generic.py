@@ -3,6 +3,9 @@
 Declarations only: names, defaults and help. Values are read by `options`, judged by `validation`.
 """
 
+# Flags are made by a function, and no value of them can be changed.
+# ruff: noqa: RUF009
+
 from __future__ import annotations
 
 from dataclasses import dataclass

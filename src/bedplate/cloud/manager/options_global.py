@@ -1,5 +1,8 @@
 """Flags that every Kubernetes program has: log level, log format, version, help. Declarations only."""
 
+# Flags are made by a function, and no value of them can be changed.
+# ruff: noqa: RUF009
+
 from __future__ import annotations
 
 from dataclasses import dataclass

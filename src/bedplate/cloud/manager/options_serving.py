@@ -1,5 +1,8 @@
 """Flags of the HTTPS port: where it listens, its certificates, who may read what. Declarations only."""
 
+# Flags are made by a function, and no value of them can be changed.
+# ruff: noqa: RUF009
+
 from __future__ import annotations
 
 from dataclasses import dataclass

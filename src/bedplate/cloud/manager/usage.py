@@ -26,7 +26,7 @@ def full(program: str, provider: str = "", defaults: Options | None = None) -> s
     """The whole help text."""
     own = defaults if defaults is not None else Options()
     lines = [
-        *_introduction(program, provider),
+        *_introduction(provider),
         f"Usage:\n  {program} [flags]\n",
         "Examples:",
         *_examples(program, provider),
@@ -41,7 +41,7 @@ def full(program: str, provider: str = "", defaults: Options | None = None) -> s
     return "\n".join(lines) + "\n"
 
 
-def _introduction(program: str, provider: str) -> Iterator[str]:
+def _introduction(provider: str) -> Iterator[str]:
     text = (
         "The cloud controller manager: initialises nodes from what their cloud knows of them (provider ID, addresses, "
         "type, zone, region), taints those whose machine is switched off, deletes those whose machine is gone, and "
@@ -51,15 +51,15 @@ def _introduction(program: str, provider: str) -> Iterator[str]:
     if provider:
         yield (
             textwrap.fill(
-                f"Without --cloud-provider this program works for {provider}; `bedplate ccm run` is the same manager for any.",
+                f"Without --cloud-provider this program works for {provider}; `bedplate ccm run` works for any.",
                 _WIDTH,
             )
             + "\n"
         )
     yield (
         textwrap.fill(
-            "Exit code: 0 after SIGTERM or SIGINT (a second one ends it at once), 1 for everything else: a wrong command "
-            "line or configuration, lost leadership, an API server that does not answer at start.",
+            "Exit code: 0 after SIGTERM or SIGINT (a second one ends it at once), 1 for everything else: a wrong "
+            "command line or configuration, lost leadership, an API server that does not answer at start.",
             _WIDTH,
         )
         + "\n"

@@ -97,7 +97,7 @@ _POSITIVE = {
 def _leader_election(options: Options) -> Iterator[str]:
     generic = options.generic
     if options.leader_migration.enable_leader_migration or options.leader_migration.leader_migration_config:
-        yield "--enable-leader-migration: leader migration is not offered; move controllers before, with both managers off"
+        yield "--enable-leader-migration: leader migration is not offered; start this manager when the other has ended"
     if not generic.leader_elect:
         return
     try:
