@@ -1,0 +1,5 @@
+"""A simulated NVIDIA Bare Metal Manager: `BmmCloud`."""
+
+from bedplate.sim.clouds.bmm.cloud import BmmCloud, BmmMachine
+
+__all__ = ["BmmCloud", "BmmMachine"]

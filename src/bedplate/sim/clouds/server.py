@@ -1,0 +1,248 @@
+"""What all simulated clouds share: an HTTP server with tokens, limits, faults, a journal and an admin API.
+
+In: HTTP requests on a port of its own choice. Out: the answers of the routes that a subclass gives. `async with`
+starts and stops it; everything runs in the caller's event loop. State moves by the passed clock; the network's own
+delays are real.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+from aiohttp import web
+
+from bedplate.core import clock
+from bedplate.core.logging import get_logger
+from bedplate.sim.clouds import admin, faulting
+from bedplate.sim.clouds.agenda import Agenda
+from bedplate.sim.clouds.exchange import Refused, Reply, Request, Route, Routes
+from bedplate.sim.clouds.faults import Faults, Script
+from bedplate.sim.clouds.journal import Entry, Journal
+from bedplate.sim.clouds.limits import RateLimit
+from bedplate.sim.clouds.tokens import Grant, Problem, Tokens
+
+__all__ = ["Conditions", "Machine", "SimulatedCloud"]
+
+log = get_logger("simcloud")
+
+
+class Machine(Protocol):
+    """What all clouds say of a machine; each has more."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def addresses(self) -> tuple[str, ...]: ...
+
+    @property
+    def provider_id(self) -> str: ...
+
+
+@dataclass(slots=True)
+class Conditions:
+    """How a cloud behaves on a normal day; may be changed while it runs."""
+
+    latency_s: float = 0.0
+    jitter_s: float = 0.0
+    list_lag_s: float = 0.0
+    """Lists show what was true so long ago; views are always right."""
+    transition_s: float = 0.0
+    """How long a machine or an address takes from one state to the next."""
+    rate_limit: tuple[float, int] | None = None
+    """Requests a second and at once; (10, 30) is BMM's, off by default there too."""
+    token_life_s: float | None = None
+
+
+class SimulatedCloud:
+    """A cloud's HTTP API with state; see the package for what a subclass adds."""
+
+    kind = ""
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        seed: int = 0,
+        time: clock.Clock | None = None,
+        conditions: Conditions | None = None,
+        faults: Script | None = None,
+        token_prefix: str = "",
+        roles: Sequence[str] = (),
+    ) -> None:
+        self.time = time or clock.SystemClock()
+        self.conditions = conditions or Conditions()
+        self.rng = random.Random(f"{self.kind}-{seed}")
+        self.journal = Journal()
+        self.faults = Faults(self.time, faults)
+        self.agenda = Agenda(self.time)
+        self.tokens = Tokens(self.time, self.rng, prefix=token_prefix)
+        self._roles = frozenset(roles)
+        self.token = self.new_token()
+        self.url = ""
+        self._host, self._port = host, port
+        self._closing = asyncio.Event()
+        self._runner: web.ServerRunner | None = None
+        self._limit: RateLimit | None = None
+        self._routes = Routes([*self.routes(), *admin.routes(self)])
+
+    def routes(self) -> list[Route]:
+        """The vendor's operations."""
+        raise NotImplementedError
+
+    def refuse(self, refused: Refused, request: Request) -> Reply:
+        """An error as this API writes it."""
+        raise NotImplementedError
+
+    def unauthorized(self, problem: Problem) -> Refused:
+        """What this API says to a request without a good token."""
+        raise NotImplementedError
+
+    def admit(self, request: Request, grant: Grant) -> None:
+        """Raise `Refused` where this API turns the request away for another reason than its token."""
+
+    def add(self, name: str = "") -> Machine:
+        """A new machine, running."""
+        raise NotImplementedError
+
+    def get(self, ref: str) -> Machine:
+        """The machine of that ID or name; raises `NotFound`."""
+        raise NotImplementedError
+
+    def all(self) -> Sequence[Machine]:
+        """Every machine."""
+        raise NotImplementedError
+
+    def stop(self, ref: str) -> Machine:
+        """Switch it off."""
+        raise NotImplementedError
+
+    def start(self, ref: str) -> Machine:
+        """Switch it on again."""
+        raise NotImplementedError
+
+    def terminate(self, ref: str) -> None:
+        """Let it go the way machines go in this cloud: after a while it is gone."""
+        raise NotImplementedError
+
+    def remove(self, ref: str) -> None:
+        """Gone at once."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        # The hang of a fault must end when its client goes away: hence the cancellation.
+        self._runner = web.ServerRunner(web.Server(self._serve, handler_cancellation=True), shutdown_timeout=1.0)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self._host, self._port).start()
+        self._port = self._runner.addresses[0][1]
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        self.url = f"http://{host}:{self._port}"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.set()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def new_id(self) -> str:
+        """A UUID; the same ones in the same order for the same seed."""
+        return str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
+
+    def new_token(self, roles: Sequence[str] | None = None) -> str:
+        """Issue a token; without `roles` with the usual ones, and then it becomes `token`."""
+        token = self.tokens.issue(self._roles if roles is None else frozenset(roles), self.conditions.token_life_s)
+        if roles is None:
+            self.token = token
+        return token
+
+    def expire_tokens(self) -> None:
+        """From now on every token issued so far is answered with 401."""
+        self.tokens.expire()
+
+    def now(self) -> str:
+        """Wall time as both APIs write it."""
+        return clock.rfc3339_micro(self.time.now())
+
+    async def _serve(self, http: web.BaseRequest) -> web.StreamResponse:
+        request = Request(http.method, http.rel_url.raw_path, http.query, http.headers, request_id=str(uuid.uuid4()))
+        found = self._routes.find(request.method, request.path)
+        if found is not None:
+            request.operation, request.params = found[0].operation, found[1]
+        request.body = await http.read()
+        if request.path.startswith(admin.ROOT):
+            return await faulting.send(http, self._answer(request, found[0] if found else None), None)
+        return await self._serve_api(http, request, found[0] if found else None)
+
+    async def _serve_api(self, http: web.BaseRequest, request: Request, route: Route | None) -> web.StreamResponse:
+        faults = self.faults.of(request)
+        last = faults[-1] if faults else None
+        status, name = 0, "+".join(fault.kind for fault in faults)
+        try:
+            if self.conditions.latency_s or self.conditions.jitter_s:
+                await asyncio.sleep(self.conditions.latency_s + self.rng.random() * self.conditions.jitter_s)
+            await faulting.prepare(request, faults, self.rng)
+            if last is not None and last.kind == "reset":
+                faulting.reset(http)
+            if last is not None and last.kind == "timeout":
+                await faulting.hang(http, last, self._closing)
+            reply = faulting.replace(last, self.refuse, request) if last is not None else None
+            if reply is None:
+                reply = self._answer(request, route)
+            status = reply.status
+            return await faulting.send(http, reply, last)
+        except faulting.Cut:
+            return web.Response()
+        finally:
+            at = self.time.monotonic()
+            self.journal.add(Entry(at, request.operation or "?", request.method, request.path, status, name))
+
+    def _answer(self, request: Request, route: Route | None) -> Reply:
+        self.agenda.run()
+        try:
+            if request.path.startswith(admin.ROOT):
+                if route is None:
+                    raise Refused(404, f"nothing here; {admin.ROOT} lists what there is")
+                return route.handler(request)
+            self._check_rate()
+            if route is None:
+                raise Refused(404, "", code="method" if self._routes.knows(request.path) else "route")
+            if route.needs_token:
+                grant = self.tokens.check(request.headers.get("Authorization"))
+                if isinstance(grant, Problem):
+                    raise self.unauthorized(grant)
+                self.admit(request, grant)
+            return route.handler(request)
+        except Refused as refused:
+            reply = self.refuse(refused, request)
+            wait_s = refused.retry_after_s
+            return reply if wait_s is None else reply.with_headers({"Retry-After": str(wait_s)})
+        except Exception:
+            log.exception("simcloud.bug", path=request.path)
+            return self.refuse(Refused(500, "Internal error"), request)
+
+    def _check_rate(self) -> None:
+        wanted = self.conditions.rate_limit
+        if wanted is None:
+            self._limit = None
+            return
+        if self._limit is None or (self._limit.rate, self._limit.burst) != wanted:
+            self._limit = RateLimit(self.time, *wanted)
+        wait_s = self._limit.wait_s()
+        if wait_s:
+            message = "Request rate limit exceeded, please re-evaluate your request patterns"
+            raise Refused(429, message, retry_after_s=max(1, round(wait_s)))
