@@ -20,8 +20,8 @@ import fcntl
 import hashlib
 import importlib.metadata
 import io
+import json
 import os
-import py_compile
 import re
 import shutil
 import subprocess
@@ -54,7 +54,7 @@ GENERIC = "cloud-controller-manager"
 _CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 _NO_MODULES = re.compile(
     r"(test|tests|idlelib|tkinter|lib2to3|ensurepip|site-packages|dist-packages|config-.*|turtledemo|turtle\.py|"
-    r"distutils|pydoc_data|venv|unittest|__pycache__)(/|$)"
+    r"testdata|distutils|pydoc_data|venv|unittest|__pycache__)(/|$)"
 )
 _NO_EXTENSIONS = re.compile(
     r"(_?test|_tkinter|_ctypes_test|_xxtest|xxlimited|_curses|readline|nis\.|ossaudiodev|audioop)"
@@ -62,6 +62,15 @@ _NO_EXTENSIONS = re.compile(
 _NO_DATA = re.compile(
     r"\.(pyi|pyx|pxd|pxi|c|cc|cpp|h|hpp|proto|exe|a)$|/(RECORD|INSTALLER|REQUESTED|direct_url\.json)$"
 )
+_COMPILER = """
+import json, py_compile, sys
+mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+for inside, source, target in json.load(sys.stdin):
+    try:
+        py_compile.compile(source, target, "/" + inside, doraise=True, invalidation_mode=mode)
+    except py_compile.PyCompileError:
+        pass
+"""
 _KEPT_LAYERS = 6
 _DAY_S = 86400.0
 
@@ -143,13 +152,12 @@ def programs() -> dict[str, str]:
 
 def base_layer(sources: Mapping[str, Path], scratch: Path) -> Layer:
     """Python, its packages and what a system must have."""
-    layer: Layer = {}
+    code = compiled({inside: source for inside, source in sources.items() if inside.endswith(".py")}, scratch)
+    layer: Layer = {inside + "c": Entry(content=content) for inside, content in code.items()}
     for inside, source in sources.items():
         if inside.endswith(".py"):
-            content = compiled(source, inside, scratch)
-            if content is not None:
-                layer[inside + "c"] = Entry(content=content)
-        elif is_elf(source):
+            continue
+        if is_elf(source):
             layer[inside] = Entry(0o755, content=stripped(source, scratch))
         else:
             layer[inside] = Entry(source=source)
@@ -171,14 +179,12 @@ def base_layer(sources: Mapping[str, Path], scratch: Path) -> Layer:
 
 def app_layer(sources: Mapping[str, Path], scratch: Path) -> Layer:
     """Our own modules with their sources, and the programs, which users know at `/NAME` and at `/usr/bin/NAME`."""
-    layer: Layer = {}
-    for inside, source in sources.items():
-        layer[inside] = Entry(source=source)
-        content = compiled(source, inside, scratch) if inside.endswith(".py") else None
-        if content is not None:
-            folder, _, name = inside.rpartition("/")
-            cached = f"{folder}/__pycache__/{name.removesuffix('.py')}.{sys.implementation.cache_tag}.pyc"
-            layer[cached] = Entry(content=content)
+    layer: Layer = {inside: Entry(source=source) for inside, source in sources.items()}
+    code = compiled({inside: source for inside, source in sources.items() if inside.endswith(".py")}, scratch)
+    for inside, content in code.items():
+        folder, _, name = inside.rpartition("/")
+        cached = f"{folder}/__pycache__/{name.removesuffix('.py')}.{sys.implementation.cache_tag}.pyc"
+        layer[cached] = Entry(content=content)
     for name, target in programs().items():
         module, _, function = target.partition(":")
         lines = (
@@ -190,15 +196,21 @@ def app_layer(sources: Mapping[str, Path], scratch: Path) -> Layer:
     return layer
 
 
-def compiled(source: Path, inside: str, scratch: Path) -> bytes | None:
-    """A module's byte code, which names the file inside and is never checked against it; None if it is no Python."""
-    target = scratch / "module.pyc"
-    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
-    try:
-        py_compile.compile(str(source), str(target), f"/{inside}", doraise=True, invalidation_mode=mode)
-    except py_compile.PyCompileError:
-        return None
-    return target.read_bytes()
+def compiled(sources: Mapping[str, Path], scratch: Path) -> dict[str, bytes]:
+    """The byte code of modules, which names the file inside and is never checked against it; what is no Python is left out.
+
+    A process of its own compiles: constant sets are written in the order of their hashes, so the seed must be fixed.
+    """
+    wanted = [(inside, str(source), str(scratch / f"{n}.pyc")) for n, (inside, source) in enumerate(sources.items())]
+    subprocess.run(
+        [sys.executable, "-c", _COMPILER],
+        input=json.dumps(wanted),
+        text=True,
+        check=True,
+        timeout=1800,
+        env=os.environ | {"PYTHONHASHSEED": "0"},
+    )
+    return {inside: Path(target).read_bytes() for inside, _, target in wanted if Path(target).exists()}
 
 
 def is_elf(path: Path) -> bool:

@@ -1,0 +1,151 @@
+"""The root file system of the image: what is in it, and that it runs where nothing may be written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+import uuid
+from pathlib import Path
+
+import pytest
+from tests.deploy.conftest import read_json, run_tool
+
+from bedplate.lab import images
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a container is started with runc")
+
+
+def test_the_lab_takes_the_archive(archive: Path, tmp_path: Path) -> None:
+    store = images.Store(tmp_path)
+    assert store.load_archive(archive) == ["registry.example/managers:test"]
+    digest = store.find("registry.example/managers:test")
+    assert digest is not None and store.blob(digest) is not None
+
+
+def test_every_digest_of_the_archive_is_that_of_its_content(archive: Path) -> None:
+    with tarfile.open(archive) as image:
+        for member in image.getmembers():
+            if member.name.startswith("blobs/sha256/"):
+                content = image.extractfile(member)
+                assert content is not None
+                assert hashlib.sha256(content.read()).hexdigest() == member.name.rpartition("/")[2]
+        entry = read_json(image, "manifest.json")[0]
+        config = read_json(image, entry["Config"])
+        for diff_id, path in zip(config["rootfs"]["diff_ids"], entry["Layers"], strict=True):
+            with tarfile.open(fileobj=image.extractfile(path), mode="r:gz") as layer:
+                assert layer.fileobj is not None
+                layer.fileobj.seek(0)
+                assert "sha256:" + hashlib.sha256(layer.fileobj.read()).hexdigest() == diff_id
+
+
+def test_a_second_assembly_elsewhere_gives_the_same_bytes(tmp_path: Path) -> None:
+    again = run_tool("rootfs.py", "--output", tmp_path / "again", env={"BEDPLATE_CACHE": str(tmp_path / "cache")})
+    first = run_tool("rootfs.py", "--output", tmp_path / "first")
+    assert (again.returncode, first.returncode) == (0, 0), again.stderr + first.stderr
+    for layer in ("base.tar", "app.tar"):
+        one, other = ((tmp_path / each / layer).read_bytes() for each in ("first", "again"))
+        assert hashlib.sha256(one).hexdigest() == hashlib.sha256(other).hexdigest(), layer
+
+
+def test_the_image_holds_no_shell_no_installer_and_no_tests(unpacked: Path) -> None:
+    names = {path.name for path in unpacked.rglob("*")}
+    assert not names & {"sh", "bash", "busybox", "pip", "ensurepip", "idlelib", "pytest", "mypy", "hypothesis"}
+    assert not [path for path in unpacked.rglob("test*") if path.is_dir()]
+    writable = [path for path in unpacked.rglob("*") if not path.is_symlink() and path.stat().st_mode & 0o022]
+    assert writable == [unpacked / "tmp"]
+
+
+def test_the_image_runs_as_nobody_in_particular(archive: Path, unpacked: Path) -> None:
+    with tarfile.open(archive) as image:
+        config = read_json(image, read_json(image, "manifest.json")[0]["Config"])["config"]
+    assert config["User"] == "65532:65532"
+    assert config["Entrypoint"] == ["/usr/bin/cloud-controller-manager"]
+    assert "nonroot:x:65532:65532:" in (unpacked / "etc/passwd").read_text()
+    environ = dict(pair.split("=", 1) for pair in config["Env"])
+    assert (unpacked / environ["SSL_CERT_FILE"][1:]).read_text().count("BEGIN CERTIFICATE") > 50
+
+
+class Container:
+    """Runs programs of the image the way a kubelet does with our manifests: no rights, nothing writable."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self._root, self._folder = root, folder
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        process = {
+            "user": {"uid": 65532, "gid": 65532},
+            "args": list(command),
+            "env": ["HOME=/home/nonroot", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"],
+            "cwd": "/",
+            "noNewPrivileges": True,
+            "capabilities": {},
+        }
+        spaces = [{"type": kind} for kind in ("pid", "mount", "ipc", "uts", "network")]
+        spec = {
+            "ociVersion": "1.0.2",
+            "process": process,
+            "root": {"path": str(self._root), "readonly": True},
+            "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
+            "linux": {"namespaces": spaces},
+        }
+        (self._root / "proc").mkdir(exist_ok=True)
+        (self._root / "dev").mkdir(exist_ok=True)
+        (self._folder / "config.json").write_text(json.dumps(spec))
+        name = f"bedplate-test-{uuid.uuid4().hex[:8]}"
+        state = ["--root", str(self._folder / "state")]
+        try:
+            return subprocess.run(
+                ["runc", *state, "run", "--bundle", str(self._folder), name],
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
+        finally:
+            subprocess.run(["runc", *state, "delete", "--force", name], capture_output=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def container(unpacked: Path, tmp_path: Path) -> Container:
+    if shutil.which("runc", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") is None:
+        pytest.skip("runc is not installed (make setup installs it)")
+    return Container(unpacked, tmp_path)
+
+
+@needs_root
+@pytest.mark.root
+@pytest.mark.parametrize(
+    "program",
+    [
+        "/usr/bin/cloud-controller-manager",
+        "/nvidia-bmm-cloud-controller-manager",
+        "/usr/bin/oxide-cloud-controller-manager",
+        "/bin/cloudlycke-cloud-controller-manager",
+    ],
+)
+def test_each_program_runs_at_the_path_its_users_know(container: Container, program: str) -> None:
+    done = container.run(program, "--version")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+@needs_root
+@pytest.mark.root
+def test_every_module_of_bedplate_loads_inside(container: Container) -> None:
+    script = (
+        "import sys; sys.path.append('/usr/lib/bedplate')\n"
+        "import importlib, pkgutil, os, ssl, bedplate\n"
+        "names = [m.name for m in pkgutil.walk_packages(bedplate.__path__, 'bedplate.') if '__main__' not in m.name]\n"
+        "for name in names: importlib.import_module(name)\n"
+        "assert ssl.create_default_context().get_ca_certs()\n"
+        "print(os.getuid(), len(names))\n"
+    )
+    done = container.run("/usr/bin/python3", "-IBSXutf8", "-c", script)
+    assert done.returncode == 0, done.stderr
+    user, count = done.stdout.split()
+    assert user == "65532" and int(count) > 150
