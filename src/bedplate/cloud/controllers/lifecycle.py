@@ -1,0 +1,317 @@
+"""The cloud node lifecycle controller (§4): taints nodes whose machine is off, deletes those whose machine is gone.
+
+In: the cache of Nodes (only those below `--node-selector`), and the clouds. Out: taints, deletions, events, metrics.
+Each cloud has its own timer and its own pass, so that the slow answers of one hold up no other's nodes; nodes without a
+provider ID have one of theirs when there are several clouds, and are absent only when every cloud says so. Everything
+is decided in `lifecycle_plan`; this module asks, and carries out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from bedplate.api import core
+from bedplate.api.resources import NODES
+from bedplate.cloud import taints
+from bedplate.cloud.controllers import lifecycle_plan
+from bedplate.cloud.controllers.lifecycle_plan import Action, Answer, Census, Memory, Moment, Question, Rules, Verdict
+from bedplate.cloud.controllers.nodewrites import RECONCILE, NodeWriter
+from bedplate.cloud.controllers.parallel import in_parallel
+from bedplate.cloud.errors import InstanceNotFound
+from bedplate.cloud.interface import Instances, Provider
+from bedplate.cloud.routing import Clouds, Owned, Unplaced
+from bedplate.core import clock, errors, logging
+from bedplate.core.metrics import shared
+from bedplate.kube import errors as kube_errors
+from bedplate.kube.client import Client
+from bedplate.runtime import events
+from bedplate.runtime.cache import Cache
+from bedplate.runtime.leaderelection import Recorder
+from bedplate.runtime.manager import Leading
+
+__all__ = ["COMPONENT", "LifecycleController", "LifecycleOptions", "ask"]
+
+COMPONENT = "cloud-node-lifecycle-controller"
+ASK_TIMEOUT_S = 120.0
+"""No answer of a cloud takes longer than this, whatever its provider does."""
+DELETE_TRIES = 3
+REASON_DELETING, REASON_FAILED, REASON_BLOCKED = "DeletingNode", "DeletingNodeFailed", "NodeDeletionBlocked"
+log = logging.get_logger("cloud.lifecycle")
+
+
+@dataclass(frozen=True, slots=True)
+class LifecycleOptions:
+    """The flags of the same names."""
+
+    node_monitor_period_s: float = 5.0
+    concurrent_node_lifecycle_checks: int = 5
+    node_deletion_confirmations: int = 2
+    max_node_deletions_percent: int = 20
+    node_startup_grace_period_s: float = 120.0
+    node_out_of_service_taint: bool = False
+
+    @property
+    def rules(self) -> Rules:
+        """What the plan needs of them."""
+        return Rules(
+            period_s=self.node_monitor_period_s,
+            confirmations=self.node_deletion_confirmations,
+            max_percent=self.max_node_deletions_percent,
+            grace_s=self.node_startup_grace_period_s,
+            is_out_of_service_tainted=self.node_out_of_service_taint,
+        )
+
+
+class LifecycleMetrics:
+    """Deletions, done and withheld."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.deletions = Counter(
+            "ccm_node_deletions", "Nodes deleted because their machine does not exist.", registry=registry
+        )
+        self.blocked = Counter(
+            "ccm_node_deletions_blocked",
+            "Deletions withheld in a pass although the machine does not exist, by reason.",
+            ("reason",),
+            registry=registry,
+        )
+        self.unmanaged = Gauge(
+            "ccm_unmanaged_nodes", "Nodes whose provider ID belongs to no cloud of this manager.", registry=registry
+        )
+
+
+class LifecycleController:
+    """The parts that run while leading: one monitor for each cloud that has instances."""
+
+    def __init__(
+        self,
+        client: Client,
+        clouds: Clouds,
+        nodes: Cache[core.Node],
+        recorder: Recorder,
+        options: LifecycleOptions | None = None,
+        time: clock.Clock | None = None,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        self.client = client
+        self.clouds = clouds
+        self.nodes = nodes
+        self.recorder = recorder
+        self.options = options if options is not None else LifecycleOptions()
+        self.time = time if time is not None else clock.SystemClock()
+        self.metrics = shared(registry if registry is not None else CollectorRegistry(), LifecycleMetrics)
+        self.census: dict[str, Census] = {}
+        """The last counts of each monitor, for the brakes of the others."""
+
+    def parts(self) -> list[Leading]:
+        """What a manager runs while leading; nothing when no cloud has instances."""
+        providers = self.clouds.with_instances()
+        if not providers:
+            log.warning("lifecycle_controller.skipped", reason="no cloud provider has instances")
+            return []
+        monitors: list[Leading] = [
+            Monitor(COMPONENT if number == 0 else f"{COMPONENT}-{provider.name}", self, provider)
+            for number, provider in enumerate(providers)
+        ]
+        if self.clouds.sole is None:
+            monitors.append(Monitor(f"{COMPONENT}-unplaced", self, None))
+        return monitors
+
+
+class Monitor:
+    """Looks at the nodes of one cloud (None: at those without a provider ID) again and again."""
+
+    def __init__(self, name: str, owner: LifecycleController, provider: Provider | None) -> None:
+        self.name = name
+        self._owner = owner
+        self._provider = provider
+        self._rules = owner.options.rules
+        self._writer = NodeWriter(owner.client, COMPONENT, owner.time)
+        self._log = log.bind(cloud=provider.name if provider is not None else "any")
+        clouds = owner.clouds
+        asked = (provider,) if provider is not None else clouds.with_instances()
+        self._instances = tuple(found for one in asked if (found := clouds.instances(one)) is not None)
+
+    async def run(self) -> None:
+        """Pass after pass, a period after the last has ended, until cancelled."""
+        await self._owner.nodes.synced.wait()
+        memory = Memory()
+        while True:
+            try:
+                memory = await self.look(memory)
+            except Exception:
+                # What this pass learned is lost, so what earlier ones learned counts no more either.
+                self._log.exception("lifecycle.bug")
+                memory = Memory(is_first=False)
+            await self._owner.time.sleep(self._rules.period_s)
+
+    async def look(self, memory: Memory) -> Memory:
+        """One pass; takes the memory of the last one and gives that for the next."""
+        owner, rules = self._owner, self._rules
+        surveyed = lifecycle_plan.survey(self._nodes(), memory, rules, self._moment())
+        await self._carry_out(surveyed.verdicts)
+        answers: dict[str, Answer] = {}
+
+        async def put(question: Question) -> None:
+            answers[question.node.metadata.uid] = await ask(self._instances, question, owner.time)
+
+        await in_parallel(surveyed.questions, owner.options.concurrent_node_lifecycle_checks, put)
+        # From here to the new count nothing is awaited: no other cloud's pass may judge by an old one.
+        elsewhere = sum((count for name, count in owner.census.items() if name != self.name), Census())
+        judged = lifecycle_plan.judge(surveyed, answers, rules, self._moment(), elsewhere)
+        owner.census[self.name] = judged.census
+        self._report(answers)
+        deleted = await self._carry_out(judged.verdicts)
+        return lifecycle_plan.after_deletions(judged.memory, deleted)
+
+    def _nodes(self) -> list[core.Node]:
+        """The nodes of this monitor."""
+        mine: list[core.Node] = []
+        foreign = 0
+        for node in self._owner.nodes:
+            match self._owner.clouds.place(node):
+                case Owned(provider):
+                    if self._provider is not None and provider.name == self._provider.name:
+                        mine.append(node)
+                case Unplaced():
+                    if self._provider is self._owner.clouds.sole:
+                        mine.append(node)
+                case _:
+                    foreign += 1
+        self._owner.metrics.unmanaged.set(foreign)
+        return mine
+
+    def _moment(self) -> Moment:
+        return Moment(self._owner.time.monotonic(), self._owner.time.now())
+
+    def _report(self, answers: dict[str, Answer]) -> None:
+        failed = [answer.error for answer in answers.values() if answer.exists is None]
+        if failed:
+            self._log.warning("lifecycle.unanswered", nodes=len(failed), error=failed[0])
+
+    # Carrying out
+
+    async def _carry_out(self, verdicts: tuple[Verdict, ...]) -> list[str]:
+        """Do what was decided; the uids of the nodes that were deleted."""
+        deleted: list[str] = []
+
+        async def one(verdict: Verdict) -> None:
+            if await self._carry_out_one(verdict):
+                deleted.append(verdict.node.metadata.uid)
+
+        await in_parallel(verdicts, self._owner.options.concurrent_node_lifecycle_checks, one)
+        return deleted
+
+    async def _carry_out_one(self, verdict: Verdict) -> bool:
+        self._log.v(4).info("lifecycle.verdict", node=verdict.node.name, action=verdict.action, reason=verdict.reason)
+        if verdict.withheld in lifecycle_plan.HOLDS:
+            self._owner.metrics.blocked.labels(verdict.withheld).inc()
+        match verdict.action:
+            case Action.DELETE:
+                return await self._delete(verdict)
+            case Action.BLOCK if verdict.is_told:
+                self._log.warning("lifecycle.blocked", node=verdict.node.name, reason=verdict.reason)
+                message = f"Node {verdict.node.name} is not deleted: {verdict.reason}"
+                self._event(verdict.node, events.WARNING, REASON_BLOCKED, message)
+            case Action.TAINT | Action.UNTAINT:
+                await self._taint(verdict)
+        return False
+
+    async def _taint(self, verdict: Verdict) -> None:
+        def decide(node: core.Node) -> dict[str, object] | None:
+            now = node.spec.taints
+            change = taints.added if verdict.action is Action.TAINT else taints.removed
+            for taint in verdict.taints:
+                now = change(now, taint)
+            if now == node.spec.taints or (verdict.action is Action.TAINT) == node.is_ready:
+                return None
+            exact = {"uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version}
+            return {"metadata": exact, "spec": {"taints": taints.on_the_wire(now)}}
+
+        try:
+            if await self._writer.patch(verdict.node, decide, RECONCILE) is not None:
+                self._log.info("lifecycle.tainted", node=verdict.node.name, reason=verdict.reason)
+        except errors.BedplateError as err:
+            self._log.warning("lifecycle.taint_failed", node=verdict.node.name, error=errors.describe(err))
+
+    async def _delete(self, verdict: Verdict) -> bool:
+        """Delete this very node in this very state; whether it is gone."""
+        judged = verdict.node
+        is_told = False
+        try:
+            for _ in range(DELETE_TRIES):
+                found = await self._owner.client.get(NODES, judged.name)
+                if changed := lifecycle_plan.may_still_delete(judged, found):
+                    self._log.info("lifecycle.spared", node=judged.name, reason=changed)
+                    self._owner.metrics.blocked.labels("changed").inc()
+                    return False
+                if not is_told:
+                    self._tell_deletion(verdict)
+                    is_told = True
+                try:
+                    await self._owner.client.delete(
+                        NODES, judged.name, uid=found.metadata.uid, resource_version=found.metadata.resource_version
+                    )
+                except errors.Conflict:
+                    continue
+                self._owner.metrics.deletions.inc()
+                return True
+        except kube_errors.NotFound:
+            return True
+        except errors.BedplateError as err:
+            self._log.warning("lifecycle.delete_failed", node=judged.name, error=errors.describe(err))
+            self._event(judged, events.WARNING, REASON_FAILED, f"Deleting node {judged.name} failed: {err}")
+        return False
+
+    def _tell_deletion(self, verdict: Verdict) -> None:
+        self._log.info("lifecycle.deleting", node=verdict.node.name, reason=verdict.reason)
+        name = verdict.node.name
+        message = f"Deleting node {name} because it does not exist in the cloud provider"
+        self._event(verdict.node, events.NORMAL, REASON_DELETING, message)
+
+    def _event(self, node: core.Node, type_: str, reason: str, message: str) -> None:
+        self._owner.recorder.event(events.reference(NODES, node), type_, reason, message)
+
+
+async def ask(instances: tuple[Instances, ...], question: Question, time: clock.Clock) -> Answer:
+    """What the clouds say of a node: there when one has it, absent only when each of them says so for certain."""
+    answers = await asyncio.gather(*(_ask_one(one, question, time) for one in instances))
+    for wanted in (True, None):
+        for answer in answers:
+            if answer.exists is wanted:
+                return answer
+    if not answers:
+        return Answer(None, time.monotonic(), time.monotonic(), error="no cloud to ask")
+    first, last = min(one.asked_at for one in answers), max(one.answered_at for one in answers)
+    return Answer(False, first, last, question.is_fresh)
+
+
+async def _ask_one(instances: Instances, question: Question, time: clock.Clock) -> Answer:
+    asked_at = time.monotonic()
+
+    def answered(exists: bool | None, error: str = "") -> Answer:
+        return Answer(exists, asked_at, time.monotonic(), question.is_fresh, error)
+
+    try:
+        async with asyncio.timeout(ASK_TIMEOUT_S):
+            exists: object = await instances.exists(question.node, fresh=question.is_fresh)
+    except InstanceNotFound:
+        return answered(False)
+    except Exception as err:
+        # Known or not: a failure to find out, never absence (S1).
+        return answered(None, str(err) or type(err).__name__)
+    if exists is not True:
+        # Nothing but a plain no is absence.
+        return answered(False) if exists is False else answered(None, f"unreadable answer {exists!r}")
+    return await _with_shutdown(instances, question.node, answered(True))
+
+
+async def _with_shutdown(instances: Instances, node: core.Node, answer: Answer) -> Answer:
+    try:
+        async with asyncio.timeout(ASK_TIMEOUT_S):
+            return replace(answer, is_shutdown=await instances.is_shutdown(node) is True)
+    except Exception as err:
+        return replace(answer, error=str(err) or type(err).__name__)

@@ -1,0 +1,375 @@
+"""What the cloud node lifecycle controller does (§4, S1-S5): the only place where the deletion of a Node is decided.
+
+In: the nodes of one cloud, what the cloud answered about those that are not ready, the memory of earlier passes, and
+how many nodes of other clouds seem absent. Out: a `Verdict` for every node, with a sentence that says why, and the
+memory for the next pass. Pure: no clock is read, nothing is asked or written here. A pass has two halves:
+
+    survey(nodes, memory)  →  what is settled already, and whom to ask, cached or fresh
+    judge(pass, answers)   →  what to do with every node, and the memory that the next pass gets
+
+The rules that keep nodes alive, in the order in which they are applied: not ours; excluded by its label; ready; not
+absent for certain; not absent often enough, far enough apart, the last time uncached; too young; too many at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+
+from bedplate.api import core
+from bedplate.cloud import taints
+from bedplate.cloud.labels import is_excluded
+
+__all__ = [
+    "Action",
+    "Answer",
+    "Census",
+    "Judgement",
+    "Memory",
+    "Moment",
+    "Past",
+    "Question",
+    "Rules",
+    "Survey",
+    "Verdict",
+    "after_deletions",
+    "allowed",
+    "judge",
+    "may_still_delete",
+    "survey",
+]
+
+REPEAT_EVENT_S = 300.0
+"""A blocked deletion is told again after this time."""
+GRACE, BRAKE, UNCONFIRMED = "grace", "brake", "unconfirmed"
+HOLDS = (GRACE, BRAKE)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The flags that matter here."""
+
+    period_s: float = 5.0
+    confirmations: int = 2
+    max_percent: int = 20
+    grace_s: float = 120.0
+    is_out_of_service_tainted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Both clocks: spans are measured with the monotonic one, only a node's age needs the wall."""
+
+    monotonic: float
+    wall: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a cloud said of one node. `exists` None: it could not be found out, and `error` says why.
+
+    `asked_at` and `answered_at` are monotonic; `is_fresh`: no cache was used for `exists`.
+    """
+
+    exists: bool | None
+    asked_at: float
+    answered_at: float
+    is_fresh: bool = False
+    error: str = ""
+    is_shutdown: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What earlier passes found about one node (one uid under one provider ID)."""
+
+    provider_id: str = ""
+    first_seen: float | None = None
+    """When it joined; None when it was there before the first pass, so that only its own timestamp tells its age."""
+    absences: int = 0
+    """Absent answers in a row, each a period after the one before."""
+    absent_since: float = 0.0
+    absent_at: float = 0.0
+    is_suspect: bool = False
+    """The last answer, errors aside, was absence: it counts for the brake until refuted."""
+    shutdowns: int = 0
+    is_held: bool = False
+    """Absent, and kept for other reasons: until those pass there is no need to bypass the cache."""
+    blocked_at: float | None = None
+    is_deleted: bool = False
+    """Deleted by an earlier pass; the cache has not heard of it yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What one pass hands to the next, by uid. A process that starts has none, and so deletes nothing at once."""
+
+    nodes: Mapping[str, Past] = field(default_factory=dict)
+    is_first: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """How many nodes are managed, and how many of them seem absent."""
+
+    managed: int = 0
+    absent: int = 0
+
+    def __add__(self, other: Census) -> Census:
+        return Census(self.managed + other.managed, self.absent + other.absent)
+
+
+class Action(StrEnum):
+    """What is done with a node."""
+
+    KEEP = "keep"
+    DELETE = "delete"
+    BLOCK = "block"
+    """It would be deleted, or is about to be, but too many are absent at once."""
+    TAINT = "taint"
+    UNTAINT = "untaint"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One decision about one node; `taints` are those to add or to remove. `withheld` names what stopped a deletion."""
+
+    node: core.Node
+    action: Action
+    reason: str
+    taints: tuple[core.Taint, ...] = ()
+    withheld: str = ""
+    is_told: bool = False
+    """Whether the event of a blocked deletion is due."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A node whose cloud must be asked; `is_fresh`: the answer may lead to a deletion, so no cache may give it."""
+
+    node: core.Node
+    is_fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The first half of a pass: what needs no cloud, whom to ask about, and how many nodes are managed."""
+
+    verdicts: tuple[Verdict, ...]
+    questions: tuple[Question, ...]
+    managed: int
+    memory: Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The second half: decisions, counts for the other clouds' brakes, and the memory of the next pass."""
+
+    verdicts: tuple[Verdict, ...]
+    census: Census
+    limit: int
+    memory: Memory
+
+
+def survey(nodes: Iterable[core.Node], memory: Memory, rules: Rules, now: Moment) -> Survey:
+    """Sort the nodes of one cloud; those that are gone from the list, or are other nodes by now, are forgotten."""
+    verdicts: list[Verdict] = []
+    questions: list[Question] = []
+    pasts: dict[str, Past] = {}
+    managed = 0
+    for node in nodes:
+        past = _recall(node, memory, now)
+        verdict = _without_asking(node, past, rules)
+        managed += not node.metadata.is_deleting and not is_excluded(node.metadata.labels)
+        if verdict is None:
+            questions.append(Question(node, _needs_fresh(past, rules)))
+        else:
+            verdicts.append(verdict)
+            if not past.is_deleted:
+                past = Past(past.provider_id, past.first_seen)
+        pasts[node.metadata.uid] = past
+    return Survey(tuple(verdicts), tuple(questions), managed, Memory(pasts, is_first=False))
+
+
+def _needs_fresh(past: Past, rules: Rules) -> bool:
+    """Whether the next absent answer would count towards a deletion only when no cache gave it."""
+    return not past.is_held and (past.absences > 0 or rules.confirmations <= 1)
+
+
+def _recall(node: core.Node, memory: Memory, now: Moment) -> Past:
+    past = memory.nodes.get(node.metadata.uid)
+    if past is None:
+        return Past(node.spec.provider_id, None if memory.is_first else now.monotonic)
+    if past.provider_id != node.spec.provider_id:
+        # What was said of another machine proves nothing about this one.
+        return Past(node.spec.provider_id, past.first_seen)
+    return past
+
+
+def _without_asking(node: core.Node, past: Past, rules: Rules) -> Verdict | None:
+    """What is certain without the cloud; None when it must be asked."""
+    if node.metadata.is_deleting:
+        return Verdict(node, Action.KEEP, "it is being deleted already")
+    if node.is_ready:
+        return _when_ready(node, rules)
+    if is_excluded(node.metadata.labels):
+        return Verdict(
+            node, Action.KEEP, "its label excludes it from lifecycle management: it is never deleted or tainted"
+        )
+    if past.is_deleted:
+        return Verdict(node, Action.KEEP, "this manager has deleted it; the watch has yet to say so")
+    return None
+
+
+def _when_ready(node: core.Node, rules: Rules) -> Verdict:
+    ours = [taints.SHUTDOWN] if taints.has(node.spec.taints, taints.SHUTDOWN) else []
+    if rules.is_out_of_service_tainted and taints.OUT_OF_SERVICE in _bare(node.spec.taints):
+        ours.append(taints.OUT_OF_SERVICE)
+    if ours:
+        shown = ", ".join(taint.key for taint in ours)
+        return Verdict(node, Action.UNTAINT, f"it is ready again: {shown} goes", tuple(ours))
+    return Verdict(node, Action.KEEP, "it is ready: its cloud is not asked")
+
+
+def _bare(present: Iterable[core.Taint]) -> set[core.Taint]:
+    return {core.Taint(key=taint.key, value=taint.value, effect=taint.effect) for taint in present}
+
+
+def judge(
+    surveyed: Survey, answers: Mapping[str, Answer], rules: Rules, now: Moment, elsewhere: Census | None = None
+) -> Judgement:
+    """Decide about every node that was asked about; `answers` by uid, a missing one is no answer."""
+    silence = Answer(None, now.monotonic, now.monotonic, error="the cloud was not asked")
+    pasts = dict(surveyed.memory.nodes)
+    for question in surveyed.questions:
+        uid = question.node.metadata.uid
+        pasts[uid] = _remember(pasts[uid], answers.get(uid, silence), rules)
+    here = Census(surveyed.managed, sum(past.is_suspect for past in pasts.values()))
+    limit, brake = _brake(here, elsewhere if elsewhere is not None else Census(), rules)
+    verdicts = []
+    for question in surveyed.questions:
+        uid = question.node.metadata.uid
+        answer = answers.get(uid, silence)
+        verdict = _verdict(question.node, answer, pasts[uid], rules, now, brake)
+        pasts[uid] = replace(pasts[uid], is_held=verdict.withheld in HOLDS)
+        if verdict.is_told:
+            pasts[uid] = replace(pasts[uid], blocked_at=now.monotonic)
+        verdicts.append(verdict)
+    return Judgement(tuple(verdicts), here, limit, Memory(pasts, is_first=False))
+
+
+def _remember(past: Past, answer: Answer, rules: Rules) -> Past:
+    """The memory after one answer. An error ends a row of absences, but does not refute the suspicion."""
+    if answer.exists is None:
+        return replace(past, absences=0, shutdowns=0)
+    if answer.exists:
+        shutdowns = past.shutdowns + 1 if answer.is_shutdown is True else 0
+        return Past(past.provider_id, past.first_seen, shutdowns=shutdowns)
+    past = replace(past, is_suspect=True, shutdowns=0)
+    if past.absences == 0:
+        return _first_absence(past, answer, rules)
+    is_later = answer.asked_at - past.absent_at >= rules.period_s
+    if not is_later or not answer.is_fresh:
+        # Too soon, or out of a cache that may hold the very answer that was counted: it says nothing new.
+        return past
+    return replace(past, absences=past.absences + 1, absent_at=answer.answered_at)
+
+
+def _first_absence(past: Past, answer: Answer, rules: Rules) -> Past:
+    if rules.confirmations <= 1 and not answer.is_fresh:
+        return past
+    return replace(past, absences=1, absent_since=answer.answered_at, absent_at=answer.answered_at)
+
+
+def allowed(managed: int, percent: int) -> int:
+    """How many nodes may be absent at once (S3): that share of the managed ones, but always one."""
+    return max(1, managed * percent // 100)
+
+
+def _brake(here: Census, elsewhere: Census, rules: Rules) -> tuple[int, str]:
+    """The limit that holds, and the sentence that says why nothing is deleted; empty when the brake is off.
+
+    It is applied to this cloud's nodes, so that a small cloud that loses everything is noticed beside a large one, and
+    to all nodes of the manager, so that many small losses do not add up to a large one.
+    """
+    limit = allowed(here.managed, rules.max_percent)
+    if rules.max_percent >= 100:
+        return limit, ""
+    for scope, census in (("of this cloud", here), ("of all clouds", here + elsewhere)):
+        most = allowed(census.managed, rules.max_percent)
+        if census.absent > most:
+            return limit, (
+                f"{census.absent} of the {census.managed} managed nodes {scope} seem absent at once, more than the "
+                f"{most} that {rules.max_percent} % allow (--max-node-deletions-percent): none is deleted"
+            )
+    return limit, ""
+
+
+def _verdict(node: core.Node, answer: Answer, past: Past, rules: Rules, now: Moment, brake: str) -> Verdict:
+    if answer.exists is None:
+        return Verdict(node, Action.KEEP, f"whether its machine exists could not be found out: {answer.error}")
+    if answer.exists:
+        return _when_present(node, answer, past, rules)
+    if held := _grace(node, past, rules, now):
+        return Verdict(node, Action.KEEP, f"its machine does not exist, but {held}", withheld=GRACE)
+    if brake:
+        is_due = past.blocked_at is None or now.monotonic - past.blocked_at >= REPEAT_EVENT_S
+        return Verdict(node, Action.BLOCK, f"its machine does not exist, but {brake}", withheld=BRAKE, is_told=is_due)
+    if past.absences < rules.confirmations or not answer.is_fresh:
+        so_far = f"{past.absences} of {rules.confirmations} confirmations, each {rules.period_s:g} s after the last"
+        return Verdict(node, Action.KEEP, f"its machine does not exist, but that needs {so_far}", withheld=UNCONFIRMED)
+    return Verdict(node, Action.DELETE, f"its machine does not exist, as {past.absences} answers in a row said")
+
+
+def _when_present(node: core.Node, answer: Answer, past: Past, rules: Rules) -> Verdict:
+    if answer.is_shutdown is None:
+        return Verdict(node, Action.KEEP, f"its machine exists; whether it is switched off is unknown: {answer.error}")
+    if not answer.is_shutdown:
+        return Verdict(node, Action.KEEP, "it is not ready, but its machine exists and is not switched off")
+    wanted = [taints.SHUTDOWN]
+    if rules.is_out_of_service_tainted and past.shutdowns >= 2:
+        wanted.append(taints.OUT_OF_SERVICE)
+    missing = tuple(taint for taint in wanted if taint not in _bare(node.spec.taints))
+    if not missing:
+        return Verdict(node, Action.KEEP, "its machine is switched off, and its taints say so")
+    return Verdict(node, Action.TAINT, "its machine is switched off: it is tainted", missing)
+
+
+def _grace(node: core.Node, past: Past, rules: Rules, now: Moment) -> str:
+    """Why a node is still too young to be deleted; a cloud may take a while to show a new machine."""
+    created = node.metadata.creation_timestamp
+    age_s = (now.wall - created).total_seconds() if created is not None else 0.0
+    if past.first_seen is not None:
+        # The wall clock may jump ahead; what this process has seen is certain.
+        age_s = min(age_s, now.monotonic - past.first_seen)
+    if age_s < rules.grace_s:
+        return f"it joined {max(0.0, age_s):.0f} s ago, and the grace period is {rules.grace_s:g} s"
+    is_unknown = taints.is_uninitialized(node) and not node.spec.provider_id
+    if is_unknown and (past.absences == 0 or now.monotonic - past.absent_since < rules.grace_s):
+        return f"it was never initialised, and is given {rules.grace_s:g} s for its machine to appear"
+    return ""
+
+
+def after_deletions(memory: Memory, uids: Iterable[str]) -> Memory:
+    """The memory when these nodes were deleted."""
+    nodes = dict(memory.nodes)
+    for uid in uids:
+        nodes[uid] = replace(nodes[uid], is_deleted=True)
+    return Memory(nodes, memory.is_first)
+
+
+def may_still_delete(judged: core.Node, found: core.Node) -> str:
+    """Why a node, read again just before its deletion, must not be deleted after all; empty when it may."""
+    if found.metadata.uid != judged.metadata.uid:
+        return "another node has joined under its name"
+    if found.spec.provider_id != judged.spec.provider_id:
+        return "its provider ID has changed"
+    if found.is_ready:
+        return "it is ready again"
+    if is_excluded(found.metadata.labels):
+        return "its label now excludes it from lifecycle management"
+    if found.metadata.is_deleting:
+        return "somebody else is deleting it"
+    return ""

@@ -1,0 +1,329 @@
+"""The cloud node controller (§3): gives joining nodes their provider ID, labels and addresses, and keeps them right.
+
+In: the cache of Nodes (only those below `--node-selector`), and the clouds. Out: one patch of a Node and one of its
+status, events. Each cloud has its own queue and its own refresh, so that the slow answers of one never occupy the
+workers of another; nodes without a provider ID have a queue of theirs when there are several clouds to ask. What to do
+is decided in `node_plan`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Histogram
+
+from bedplate.api import core
+from bedplate.api.resources import NODES
+from bedplate.cloud.controllers import node_plan
+from bedplate.cloud.controllers.node_plan import Kind, Verdict
+from bedplate.cloud.controllers.nodewrites import INITIALISE, RECONCILE, NodeWriter
+from bedplate.cloud.controllers.parallel import in_parallel
+from bedplate.cloud.errors import CloudError, InstanceNotFound
+from bedplate.cloud.interface import InstanceMetadata, Provider
+from bedplate.cloud.routing import Claimed, Clouds, Contested, Foreign, Owned, Unclaimed, Waiting
+from bedplate.cloud.taints import is_uninitialized
+from bedplate.core import clock, errors, logging
+from bedplate.core.metrics import shared
+from bedplate.kube.client import Client
+from bedplate.runtime import events
+from bedplate.runtime.cache import Cache, Change
+from bedplate.runtime.controller import Controller, Result
+from bedplate.runtime.leaderelection import Recorder
+from bedplate.runtime.manager import Leading
+
+__all__ = ["COMPONENT", "NodeController", "NodeOptions"]
+
+COMPONENT = "cloud-node-controller"
+ASK_TIMEOUT_S = 120.0
+"""No answer of a cloud takes longer than this, whatever its provider does."""
+CONTESTED_RETRY_S = 60.0
+log = logging.get_logger("cloud.node")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """The flags of the same names."""
+
+    concurrent_node_syncs: int = 16
+    concurrent_node_status_updates: int = 0
+    node_status_update_frequency_s: float = 300.0
+    reconcile_node_labels: bool = True
+
+    @property
+    def refreshers(self) -> int:
+        return self.concurrent_node_status_updates or self.concurrent_node_syncs
+
+
+class NodeMetrics:
+    """`node_controller_*`, under Kubernetes' names."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        buckets = (1, 4, 16, 64, 256, 1024)
+        self.taint_removal = Histogram(
+            "node_controller_cloud_provider_taint_removal_delay_seconds",
+            "Number of seconds after node creation when NodeController removed the cloud-provider taint of a node.",
+            buckets=buckets,
+            registry=registry,
+        )
+        self.initial_sync = Histogram(
+            "node_controller_initial_node_sync_delay_seconds",
+            "Number of seconds after node creation when NodeController finished the initial synchronization of a node.",
+            buckets=buckets,
+            registry=registry,
+        )
+
+
+class NodeController:
+    """The parts that run while leading: a queue and a refresh for each cloud that has instances."""
+
+    def __init__(
+        self,
+        client: Client,
+        clouds: Clouds,
+        nodes: Cache[core.Node],
+        recorder: Recorder,
+        options: NodeOptions | None = None,
+        time: clock.Clock | None = None,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        self._clouds = clouds
+        self._nodes = nodes
+        self._recorder = recorder
+        self._options = options if options is not None else NodeOptions()
+        self._time = time if time is not None else clock.SystemClock()
+        self._registry = registry if registry is not None else CollectorRegistry()
+        self._metrics = shared(self._registry, NodeMetrics)
+        self._writer = NodeWriter(client, COMPONENT, self._time)
+        self._owing: dict[str, str] = {}
+        """Nodes (by name, with uid) that were initialised and still lack their addresses: the second write failed."""
+        self._told: set[str] = set()
+        """UIDs of foreign nodes that the log has mentioned."""
+
+    def parts(self) -> list[Leading]:
+        """What a manager runs while leading; nothing when no cloud has instances."""
+        providers = self._clouds.with_instances()
+        if not providers:
+            log.warning("node_controller.skipped", reason="no cloud provider has instances")
+            return []
+        groups: list[Provider | None] = [*providers]
+        if self._clouds.sole is None:
+            groups.append(None)
+        parts: list[Leading] = []
+        for number, provider in enumerate(groups):
+            suffix = "" if number == 0 else f"-{provider.name if provider else 'unplaced'}"
+            parts += self._parts_of(provider, suffix)
+        return parts
+
+    def _parts_of(self, provider: Provider | None, suffix: str) -> list[Leading]:
+        async def reconcile(name: str) -> Result | None:
+            return await self._sync(name, provider)
+
+        def keys(change: Change[core.Node]) -> Iterable[str]:
+            wanted = node_plan.is_of_interest(change.old, change.new) and self._is_of(change.new, provider)
+            return (change.key,) if wanted else ()
+
+        queue = Controller(
+            f"Nodes{suffix}",
+            reconcile,
+            workers=self._options.concurrent_node_syncs,
+            time=self._time,
+            registry=self._registry,
+        ).watches(self._nodes, keys)
+        period_s = self._options.node_status_update_frequency_s
+        refresh = Refresh(f"node-refresh{suffix}", lambda: self._refresh_all(provider, queue), period_s, self._time)
+        return [queue, refresh]
+
+    def _is_of(self, node: core.Node | None, provider: Provider | None) -> bool:
+        """Whether a node belongs to this provider's queue (None: to the queue of nodes without a provider ID)."""
+        if node is None:
+            return False
+        match self._clouds.place(node):
+            case Owned(owner):
+                return provider is not None and owner.name == provider.name
+            case Foreign(reason):
+                self._tell_foreign(node, reason)
+                return False
+        return self._clouds.sole is provider
+
+    def _tell_foreign(self, node: core.Node, reason: str) -> None:
+        if node.metadata.uid not in self._told:
+            self._told.add(node.metadata.uid)
+            log.info("node.foreign", node=node.name, reason=reason)
+
+    # One node of a queue
+
+    async def _sync(self, name: str, provider: Provider | None) -> Result | None:
+        node = self._nodes.get(name)
+        if node is None or node.metadata.is_deleting:
+            self._owing.pop(name, None)
+            return None
+        if self._owing.get(name) == node.metadata.uid and not is_uninitialized(node):
+            await self._settle_addresses(node)
+        if not self._is_of(node, provider):
+            return None
+        if is_uninitialized(node):
+            return await self._initialise(node, provider)
+        verdict = node_plan.reconcile_beta_labels(node)
+        if verdict.patch is not None:
+            await self._writer.patch(node, lambda now: node_plan.reconcile_beta_labels(now).patch, RECONCILE)
+            log.v(2).info("node.labels_reconciled", node=name, reason=verdict.reason)
+        return None
+
+    async def _initialise(self, node: core.Node, provider: Provider | None) -> Result | None:
+        if provider is not None:
+            await self._write(node, provider, await self._ask(node, provider))
+            return None
+        settled = await self._claim(node)
+        if settled is None:
+            return Result(CONTESTED_RETRY_S)
+        await self._write(node, *settled)
+        return None
+
+    async def _write(self, node: core.Node, provider: Provider, metadata: InstanceMetadata | None) -> None:
+        verdict = node_plan.initialise(node, metadata, self._clouds, provider.name)
+        if verdict.kind is Kind.REFUSE:
+            self._refuse(node, verdict)
+        if verdict.patch is None or metadata is None:
+            log.v(2).info("node.left", node=node.name, reason=verdict.reason)
+            return
+        self._warn(node, verdict)
+        written = await self._writer.patch(
+            node, lambda now: node_plan.initialise(now, metadata, self._clouds, provider.name).patch, INITIALISE
+        )
+        if written is None:
+            return
+        self._metrics.taint_removal.observe(self._age_s(written))
+        log.info("node.initialised", node=node.name, provider=provider.name, provider_id=written.spec.provider_id)
+        self._owing[node.name] = node.metadata.uid
+        await self._publish(written, node_plan.refresh_addresses(written, metadata))
+        self._finish(written)
+
+    async def _claim(self, node: core.Node) -> tuple[Provider, InstanceMetadata] | None:
+        """The cloud of a node without a provider ID; None when several have it, which only people can mend."""
+        async with asyncio.timeout(ASK_TIMEOUT_S):
+            settled = await self._clouds.claim(node)
+        match settled:
+            case Claimed(provider, metadata):
+                return provider, metadata
+            case Contested(reason):
+                self._event(node, events.WARNING, node_plan.REASON_AMBIGUOUS, reason)
+                log.warning("node.contested", node=node.name, reason=reason)
+                return None
+            case Waiting(reason, error, claimant):
+                if claimant:
+                    self._event(node, events.WARNING, node_plan.REASON_WAITING, reason)
+                raise CloudError(reason, retry_after_s=getattr(error, "retry_after_s", None)) from error
+            case Unclaimed(reason, is_unknown):
+                if is_unknown:
+                    raise InstanceNotFound(reason)
+                log.v(2).info("node.left", node=node.name, reason=reason)
+                return None
+
+    async def _ask(self, node: core.Node, provider: Provider) -> InstanceMetadata | None:
+        instances = self._clouds.instances(provider)
+        assert instances is not None, "only providers with instances have parts"
+        try:
+            async with asyncio.timeout(ASK_TIMEOUT_S):
+                return await instances.metadata(node)
+        except InstanceNotFound as err:
+            raise InstanceNotFound(f"node {node.name}: {provider.name} has no such instance: {err}") from err
+        except Exception as err:
+            reason = f"node {node.name}: {provider.name} could not be asked: {str(err) or type(err).__name__}"
+            raise CloudError(reason, retry_after_s=getattr(err, "retry_after_s", None)) from err
+
+    def _refuse(self, node: core.Node, verdict: Verdict) -> None:
+        """Say why a node stays tainted; it is tried again, because annotations and clouds change."""
+        if verdict.event_reason:
+            self._event(node, events.WARNING, verdict.event_reason, verdict.reason)
+        raise errors.Retryable(verdict.reason)
+
+    async def _settle_addresses(self, node: core.Node) -> None:
+        """The second write of an initialisation, which failed before."""
+        place = self._clouds.place(node)
+        if isinstance(place, Owned) and (metadata := await self._ask(node, place.provider)) is not None:
+            await self._publish(node, node_plan.refresh_addresses(node, metadata))
+        self._finish(node)
+
+    def _finish(self, node: core.Node) -> None:
+        self._owing.pop(node.name, None)
+        self._metrics.initial_sync.observe(self._age_s(node))
+        self._event(node, events.NORMAL, node_plan.REASON_SYNCED, node_plan.MESSAGE_SYNCED)
+
+    async def _publish(self, node: core.Node, verdict: Verdict) -> None:
+        self._warn(node, verdict)
+        if verdict.addresses is not None:
+            await self._writer.addresses(node, verdict.addresses)
+
+    # All nodes of a cloud
+
+    async def _refresh_all(self, provider: Provider | None, queue: Controller) -> None:
+        """Compare every node with its cloud. Tainted ones join the queue: after a long outage their backoff is long."""
+        await self._nodes.synced.wait()
+        self._told.intersection_update(node.metadata.uid for node in self._nodes)
+        work: list[str] = []
+        for node in self._nodes:
+            if node.metadata.is_deleting or not self._is_of(node, provider):
+                continue
+            if is_uninitialized(node):
+                queue.queue.add(node.name)
+            else:
+                work.append(node.name)
+        if provider is None:
+            return
+        owner = provider
+        await in_parallel(work, self._options.refreshers, lambda name: self._refresh(name, owner))
+
+    async def _refresh(self, name: str, provider: Provider) -> None:
+        node = self._nodes.get(name)
+        if node is None or not self._is_of(node, provider) or is_uninitialized(node):
+            return
+        try:
+            metadata = await self._ask(node, provider)
+            await self._correct(node, metadata)
+        except InstanceNotFound as err:
+            log.v(2).info("node.refresh_absent", node=name, error=str(err))
+        except errors.BedplateError as err:
+            log.warning("node.refresh_failed", node=name, error=errors.describe(err))
+        except Exception:
+            log.exception("node.refresh_bug", node=name)
+
+    async def _correct(self, node: core.Node, metadata: InstanceMetadata | None) -> None:
+        reconciles = self._options.reconcile_node_labels
+        verdict = node_plan.refresh(node, metadata, reconciles_labels=reconciles)
+        if verdict.patch is not None:
+            await self._writer.patch(
+                node, lambda now: node_plan.refresh(now, metadata, reconciles_labels=reconciles).patch, RECONCILE
+            )
+        await self._publish(node, verdict)
+        level = 2 if verdict.kind is Kind.CORRECT else 5
+        log.v(level).info("node.refreshed", node=node.name, reason=verdict.reason)
+
+    # Small things
+
+    def _warn(self, node: core.Node, verdict: Verdict) -> None:
+        for warning in verdict.warnings:
+            log.warning("node.warning", node=node.name, reason=warning)
+
+    def _event(self, node: core.Node, type_: str, reason: str, message: str) -> None:
+        self._recorder.event(events.reference(NODES, node), type_, reason, message)
+
+    def _age_s(self, node: core.Node) -> float:
+        created = node.metadata.creation_timestamp
+        return max(0.0, (self._time.now() - created).total_seconds()) if created is not None else 0.0
+
+
+@dataclass(slots=True)
+class Refresh:
+    """The periodic refresh of one cloud's nodes; the first at once, the next a period after the last has ended."""
+
+    name: str
+    refresh: Callable[[], Awaitable[None]]
+    period_s: float
+    time: clock.Clock
+
+    async def run(self) -> None:
+        while True:
+            await self.refresh()
+            await self.time.sleep(self.period_s)

@@ -1,0 +1,155 @@
+"""What the cloud node controller does with one node (§3): initialise it, correct it, or leave it, and why.
+
+In: a Node, and what its cloud said about it. Out: a `Verdict` that carries the patches to send and a sentence for
+people, whether or not there is anything to send. Pure: `node.py` asks and writes, `bedplate ccm explain` only shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from bedplate.api import core, names
+from bedplate.cloud import addresses, labels, taints
+from bedplate.cloud.interface import Address, InstanceMetadata
+from bedplate.cloud.routing import Clouds, Foreign, Owned
+
+__all__ = [
+    "Kind",
+    "Verdict",
+    "initialise",
+    "is_of_interest",
+    "needs_work",
+    "reconcile_beta_labels",
+    "refresh",
+    "refresh_addresses",
+]
+
+REASON_SYNCED, MESSAGE_SYNCED = "Synced", "Node synced successfully"
+REASON_INVALID_NODE_IP = "InvalidNodeIP"
+REASON_AMBIGUOUS = "AmbiguousInstance"
+REASON_WAITING = "WaitingForClouds"
+
+
+class Kind(StrEnum):
+    """What becomes of the node."""
+
+    INITIALISE = "initialise"
+    CORRECT = "correct"
+    LEAVE = "leave"
+    REFUSE = "refuse"
+    """It should be initialised and cannot be: somebody has to act, here or in the cloud."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One decision. `patch` is for the Node itself, `addresses` for its status; None where nothing is to be written."""
+
+    kind: Kind
+    reason: str
+    patch: Mapping[str, Any] | None = None
+    addresses: tuple[Address, ...] | None = None
+    event_reason: str = ""
+    """The Warning event that goes with a refusal."""
+    warnings: tuple[str, ...] = ()
+
+
+def needs_work(node: core.Node) -> bool:
+    """Whether the node itself shows that something is to be done; a refresh may find more."""
+    return taints.is_uninitialized(node) or bool(labels.from_beta(node.metadata.labels))
+
+
+def is_of_interest(old: core.Node | None, new: core.Node | None) -> bool:
+    """Whether a change of a node is worth a look: a heartbeat, a condition or a pod more or less is not."""
+    if new is None or new.metadata.is_deleting or not needs_work(new):
+        return False
+    return old is None or _concern(old) != _concern(new)
+
+
+def _concern(node: core.Node) -> tuple[object, ...]:
+    """All that initialisation and label reconciliation depend on."""
+    meta, spec = node.metadata, node.spec
+    node_ip = meta.annotations.get(names.ANNOTATION_PROVIDED_NODE_IP)
+    return meta.uid, meta.labels, node_ip, spec.provider_id, spec.taints, node.status.node_info.system_uuid
+
+
+def initialise(node: core.Node, metadata: InstanceMetadata | None, clouds: Clouds, provider_name: str) -> Verdict:
+    """The one write that makes a tainted node usable: provider ID, labels, and no taint, together or not at all."""
+    if not taints.is_uninitialized(node):
+        return Verdict(Kind.LEAVE, "it is initialised: it does not carry the uninitialized taint")
+    if metadata is None:
+        return Verdict(Kind.LEAVE, f"{provider_name} has nothing to do for it: it stays as it is, with its taint")
+    provider_id = node.spec.provider_id or metadata.provider_id
+    if refusal := _provider_id_problem(node, metadata, clouds, provider_name):
+        return Verdict(Kind.REFUSE, refusal)
+    try:
+        addresses.check_node_ip(node, metadata.addresses)
+    except addresses.InvalidNodeIP as err:
+        return Verdict(
+            Kind.REFUSE, f"node {node.name}: {err.message}; it stays tainted", event_reason=REASON_INVALID_NODE_IP
+        )
+    wanted = labels.at_initialisation(node.metadata.labels, metadata)
+    spec: dict[str, Any] = {
+        "taints": taints.on_the_wire(taints.without_key(node.spec.taints, names.TAINT_UNINITIALIZED))
+    }
+    if not node.spec.provider_id:
+        spec["providerID"] = provider_id
+    patch = {"metadata": _metadata(node, wanted.labels, is_exact=True), "spec": spec}
+    reason = f"{provider_name} knows it as {provider_id}: provider ID and labels are set, the taint goes"
+    return Verdict(Kind.INITIALISE, reason, patch, warnings=wanted.warnings)
+
+
+def _provider_id_problem(node: core.Node, metadata: InstanceMetadata, clouds: Clouds, provider_name: str) -> str:
+    """Why a node may not be initialised under this provider ID; it could never be changed again."""
+    if node.spec.provider_id:
+        return ""
+    if not metadata.provider_id:
+        return f"node {node.name} has no provider ID, and {provider_name} gives none; it stays tainted"
+    match clouds.place_id(metadata.provider_id):
+        case Owned(provider) if provider.name == provider_name:
+            return ""
+        case Foreign(reason):
+            return f"{provider_name} gives node {node.name} a provider ID that is not its own: {reason}"
+    return f"{provider_name} gives node {node.name} the provider ID {metadata.provider_id!r}, which is not its own"
+
+
+def reconcile_beta_labels(node: core.Node) -> Verdict:
+    """New topology labels follow the old ones (§3.4)."""
+    wanted = labels.from_beta(node.metadata.labels)
+    if not wanted:
+        return Verdict(Kind.LEAVE, "its old and new topology labels agree")
+    shown = ", ".join(f"{key}={value}" for key, value in wanted.items())
+    return Verdict(Kind.CORRECT, f"labels follow their old twins: {shown}", {"metadata": _metadata(node, wanted)})
+
+
+def refresh(node: core.Node, metadata: InstanceMetadata | None, *, reconciles_labels: bool) -> Verdict:
+    """Addresses and labels of an initialised node, as the cloud says now."""
+    if taints.is_uninitialized(node):
+        return Verdict(Kind.LEAVE, "it is not initialised yet: that comes first")
+    if metadata is None:
+        return Verdict(Kind.LEAVE, "its cloud has nothing to do for it")
+    chosen = addresses.decide(node, metadata.addresses)
+    wanted = labels.at_refresh(node.metadata.labels, metadata) if reconciles_labels else labels.Wanted()
+    warnings = (*((chosen.reason,) if chosen.is_refusal else ()), *wanted.warnings)
+    if chosen.addresses is None and not wanted.labels:
+        return Verdict(Kind.LEAVE, f"its labels are right; {chosen.reason}", warnings=warnings)
+    shown = ", ".join(f"{key}={value}" for key, value in wanted.labels.items()) or "none"
+    patch = {"metadata": _metadata(node, wanted.labels)} if wanted.labels else None
+    return Verdict(Kind.CORRECT, f"labels to set: {shown}; {chosen.reason}", patch, chosen.addresses, warnings=warnings)
+
+
+def refresh_addresses(node: core.Node, metadata: InstanceMetadata) -> Verdict:
+    """The addresses alone: the second write of an initialisation."""
+    return refresh(node, metadata, reconciles_labels=False)
+
+
+def _metadata(node: core.Node, wanted: Mapping[str, str], *, is_exact: bool = False) -> dict[str, Any]:
+    """A patch's metadata: labels, and what the object must still be: this very one or this very version of it."""
+    found: dict[str, Any] = {"uid": node.metadata.uid}
+    if is_exact:
+        found["resourceVersion"] = node.metadata.resource_version
+    if wanted:
+        found["labels"] = dict(wanted)
+    return found

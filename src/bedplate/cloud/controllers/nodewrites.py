@@ -1,0 +1,81 @@
+"""Writes to Nodes that two controllers share: a patch that is decided anew when somebody else wrote first.
+
+In: a Node as the cache has it, and a function that makes the patch of a Node (or None: nothing to write). Out: the Node
+as the server has it afterwards. Reads the server only after a conflict. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bedplate.api import core
+from bedplate.api.resources import NODES
+from bedplate.cloud.interface import Address
+from bedplate.core import backoff, clock, errors
+from bedplate.kube import errors as kube_errors
+from bedplate.kube.client import Client
+
+__all__ = ["INITIALISE", "RECONCILE", "NodeWriter", "Tries"]
+
+Patch = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Tries:
+    """How often a conflicting write is decided anew, and the shortest pause before that (at most twice as long)."""
+
+    steps: int
+    base_s: float
+
+
+INITIALISE = Tries(20, 0.05)
+RECONCILE = Tries(5, 0.1)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWriter:
+    """Patches of Nodes, under one field manager."""
+
+    client: Client
+    field_manager: str
+    time: clock.Clock
+    rng: random.Random = field(default_factory=random.Random)
+
+    async def patch(
+        self, node: core.Node, decide: Callable[[core.Node], Patch | None], tries: Tries
+    ) -> core.Node | None:
+        """Write what `decide` makes of the node; None when there was nothing (any more) to write, or no such node."""
+        for step in range(tries.steps):
+            wanted = decide(node)
+            if wanted is None:
+                return None
+            try:
+                return await self.client.patch(NODES, node.name, wanted, field_manager=self.field_manager)
+            except kube_errors.NotFound:
+                return None
+            except errors.Conflict:
+                if step == tries.steps - 1:
+                    raise
+            await self.time.sleep(backoff.jitter(tries.base_s, 1.0, self.rng))
+            found = await self._same(node)
+            if found is None:
+                return None
+            node = found
+        return None
+
+    async def _same(self, node: core.Node) -> core.Node | None:
+        """This very node as it is now; None when it is gone, or another one has its name."""
+        try:
+            found = await self.client.get(NODES, node.name)
+        except kube_errors.NotFound:
+            return None
+        return found if found.metadata.uid == node.metadata.uid else None
+
+    async def addresses(self, node: core.Node, wanted: Sequence[Address]) -> core.Node:
+        """Replace the whole list: its merge key is the type, and two addresses of one type would become one."""
+        listed = [{"type": one.type, "address": one.address} for one in wanted]
+        body = {"metadata": {"uid": node.metadata.uid}, "status": {"addresses": listed}}
+        return await self.client.patch(NODES, node.name, body, subresource="status", field_manager=self.field_manager)
