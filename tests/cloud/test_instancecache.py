@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from bedplate.cloud.errors import CloudError, InstanceNotFound
 from bedplate.cloud.http import errors as http_errors
-from bedplate.cloud.instancecache import InstanceCache
+from bedplate.cloud.instancecache import IncompleteList, InstanceCache
 from bedplate.cloud.metrics import InstanceCacheMetrics
 from bedplate.core import clock
 
@@ -327,3 +327,16 @@ async def test_a_list_that_takes_longer_than_the_ttl_serves_all_who_waited() -> 
     s.cloud.gate.set()
     await asyncio.gather(*waiting)
     assert s.cloud.lists == 1 and len(s.cloud.gets) == 4
+
+
+async def test_an_incomplete_list_spares_calls_but_is_no_evidence() -> None:
+    s = make(50)
+    s.cloud.list_error = IncompleteList("it changed", [s.cloud.machines[f"id-{n}"] for n in range(45)])
+    for n in range(50):
+        assert (await s.cache.get(f"id-{n}")).id == f"id-{n}"
+    assert s.cloud.lists == 1 and s.cloud.gets[4:] == [f"id-{n}" for n in range(45, 50)]
+    assert not s.cache.was_absent("node-99", 600)
+    assert [machine.id for machine in await s.cache.find("node-49")] == ["id-49"]
+    assert s.cloud.searches == ["node-49"], "a namesake may have been missed: the name is searched for"
+    with pytest.raises(IncompleteList):
+        await s.cache.listing(not_before=s.time.monotonic())

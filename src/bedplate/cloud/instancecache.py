@@ -28,7 +28,7 @@ from bedplate.cloud.metrics import InstanceCacheMetrics
 from bedplate.core import clock
 from bedplate.core.logging import get_logger
 
-__all__ = ["InstanceCache", "Listing", "Source"]
+__all__ = ["IncompleteList", "InstanceCache", "Listing", "SingleFlight", "Source"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -46,6 +46,14 @@ _COMMON_FATE = (
 )
 
 
+class IncompleteList(errors.CloudError):
+    """All pages were read, but instances may have slipped between them. What was found is true, what is missing not."""
+
+    def __init__(self, message: str, found: Sequence[Any]) -> None:
+        super().__init__(message)
+        self.found = found
+
+
 class Source(Protocol[T]):
     """How a provider asks its cloud. All may raise what the HTTP client raises."""
 
@@ -54,7 +62,7 @@ class Source(Protocol[T]):
         ...
 
     async def list(self) -> Sequence[T]:
-        """All instances: complete, or an error."""
+        """All instances: complete, or an error. `IncompleteList` still spares single calls, but is no evidence."""
         ...
 
     async def search(self, name: str) -> Sequence[T]:
@@ -88,7 +96,7 @@ class _Abandoned(Exception):
     """Whoever asked was cancelled: somebody else must ask."""
 
 
-class _SingleFlight:
+class SingleFlight:
     """One execution per key at a time; those who come meanwhile share its outcome."""
 
     def __init__(self) -> None:
@@ -143,7 +151,7 @@ class InstanceCache(Generic[T]):
         self._asked: dict[str, float] = {}
         self._listing: Listing[T] | None = None
         self._no_list_before = self._list_good_until = float("-inf")
-        self._flights = _SingleFlight()
+        self._flights = SingleFlight()
 
     async def get(self, key: str, *, fresh: bool = False) -> T:
         """That instance. Raises `InstanceNotFound` only when the source did for this very key."""
@@ -177,7 +185,7 @@ class InstanceCache(Generic[T]):
             listing = self._listing
             if listing is not None and listing.begun_at >= not_before:
                 return listing
-            await self._flights.run("list", self._list)
+            await self._read_list()
 
     def was_absent(self, name: str, within_s: float) -> bool:
         """Whether a complete list or search, at most that old, held no instance of this name. Asks nobody."""
@@ -238,7 +246,9 @@ class InstanceCache(Generic[T]):
         if now < self._list_good_until:
             return
         try:
-            await self._flights.run("list", self._list)
+            await self._read_list()
+        except IncompleteList:
+            return
         except _COMMON_FATE:
             raise
         except errors.CloudError as err:
@@ -255,17 +265,30 @@ class InstanceCache(Generic[T]):
             del self._asked[first]
         return len(self._asked)
 
+    async def _read_list(self) -> None:
+        """Read all instances, or wait for whoever does."""
+        await self._flights.run("list", self._list)
+
     async def _list(self) -> None:
         begun_at = self._time.monotonic()
-        instances = await self._source.list()
-        by_key = {self._source.key(instance): instance for instance in instances}
-        self._listing = Listing(begun_at, by_key, _grouped((self._source.name(item), item) for item in by_key.values()))
+        try:
+            found = await self._source.list()
+        except IncompleteList as err:
+            self._take(err.found, begun_at)
+            raise
+        self._take(found, begun_at)
+        by_key = {self._source.key(instance): instance for instance in found}
+        by_name = _grouped((self._source.name(instance), instance) for instance in by_key.values())
+        self._listing = Listing(begun_at, by_key, by_name)
+        searched = {name: kept for name, kept in self._named.items() if kept.at > begun_at}
+        self._named = {name: self._kept(namesakes, begun_at) for name, namesakes in by_name.items()} | searched
+
+    def _take(self, found: Sequence[T], begun_at: float) -> None:
         self._list_good_until = self._time.monotonic() + self._ttl_s
         # A single answer asked for after the list was begun is newer than it.
         newer = {key: kept for key, kept in self._instances.items() if kept.at > begun_at}
-        self._instances = {key: self._kept(instance, begun_at) for key, instance in by_key.items()} | newer
-        searched = {name: kept for name, kept in self._named.items() if kept.at > begun_at}
-        self._named = {name: self._kept(found, begun_at) for name, found in self._listing.by_name.items()} | searched
+        listed = {self._source.key(instance): self._kept(instance, begun_at) for instance in found}
+        self._instances = listed | newer
 
 
 def _grouped(pairs: Iterable[tuple[str, T]]) -> dict[str, tuple[T, ...]]:
