@@ -1,0 +1,210 @@
+"""The HTTPS port of the manager: health, metrics, configuration, debugging.
+
+In: checks, registries, options, who may ask (`RequestGate`). Out: answers. It is open before leader election begins, and
+says of the cloud only what `/readyz` must: a cloud that is down never makes the process look dead.
+
+    /healthz, /livez      ping, leaderElection, one check per started controller     everybody
+    /readyz               caches filled; while leading: credentials verified         everybody
+    /metrics, /metrics/slis, /configz, /debug/flags/v, /debug/pprof/*                whom the API server authorises
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+
+from bedplate.cloud.manager import profiling
+from bedplate.cloud.manager.access import Caller, RequestGate
+from bedplate.cloud.manager.certificates import ServingCertificates
+from bedplate.cloud.manager.configz import configz
+from bedplate.cloud.manager.metrics import HealthMetrics
+from bedplate.cloud.manager.options import Options
+from bedplate.core import errors, logging
+from bedplate.core.metrics import shared
+from bedplate.serving.health import Check, Checks, Report
+from bedplate.serving.server import METRICS_TYPE
+
+__all__ = ["ManagerServer"]
+
+log = logging.get_logger("cloud.serving")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_RELOAD_PERIOD_S = 30.0
+_STOP_S = 1.0
+
+
+@dataclass(slots=True)
+class ManagerServer:
+    """Open with `async with`; `port` then says where. `maintain` keeps the certificates fresh."""
+
+    options: Options
+    registry: CollectorRegistry
+    gate: RequestGate
+    certificates: ServingCertificates
+    port: int = 0
+    contention: profiling.Contention | None = None
+    live: Checks = field(init=False)
+    ready: Checks = field(init=False)
+    _slis: CollectorRegistry = field(default_factory=CollectorRegistry)
+    _runner: web.AppRunner | None = None
+
+    def __post_init__(self) -> None:
+        self.live, self.ready = Checks("healthz"), Checks("readyz")
+        self.add_live("ping", lambda: None)
+        self.add_ready("ping", lambda: None)
+
+    def add_live(self, name: str, check: Check) -> None:
+        """Let `/healthz` and `/livez` depend on this."""
+        self.live.add(name, shared(self._slis, HealthMetrics).observed("healthz", name, check))
+
+    def add_ready(self, name: str, check: Check) -> None:
+        """Let `/readyz` depend on this."""
+        self.ready.add(name, shared(self._slis, HealthMetrics).observed("readyz", name, check))
+
+    async def __aenter__(self) -> ManagerServer:
+        serving = self.options.secure_serving
+        self._runner = web.AppRunner(self._app(), access_log=None, handle_signals=False, shutdown_timeout=_STOP_S)
+        await self._runner.setup()
+        site = web.TCPSite(
+            self._runner,
+            serving.bind_address,
+            serving.secure_port,
+            ssl_context=self.certificates.context,
+            reuse_address=True,
+            reuse_port=serving.permit_port_sharing or None,
+        )
+        try:
+            await site.start()
+        except OSError as err:
+            await self._runner.cleanup()
+            raise errors.Invalid(
+                f"cannot listen on {serving.bind_address}:{serving.secure_port}: {err.strerror}",
+                hint="choose another --secure-port, or 0 for none",
+            ) from err
+        self.port = self._runner.addresses[0][1]
+        log.info("serving.started", address=f"{serving.bind_address}:{self.port}")
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def maintain(self) -> None:
+        """Load changed certificates until cancelled."""
+        while True:
+            await asyncio.sleep(_RELOAD_PERIOD_S)
+            self.certificates.check()
+
+    def _app(self) -> web.Application:
+        app = web.Application(middlewares=[self._check_access])
+        for name, checks in (("healthz", self.live), ("livez", self.live), ("readyz", self.ready)):
+            app.router.add_get(f"/{name}", _reporter(name, checks))
+            app.router.add_get(f"/{name}/{{check:.+}}", _single(checks))
+        app.router.add_get("/metrics", _metrics(self.registry))
+        app.router.add_get("/metrics/slis", _metrics(self._slis))
+        app.router.add_get("/configz", self._configz)
+        app.router.add_get("/debug/flags/v", _verbosity)
+        app.router.add_put("/debug/flags/v", _set_verbosity)
+        if self.options.debugging.profiling:
+            app.router.add_get("/debug/pprof/", self._index)
+            app.router.add_get("/debug/pprof/{profile}", self._profile)
+        return app
+
+    @web.middleware
+    async def _check_access(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not _is_allowed(request.path, self.options.authorization.authorization_always_allow_paths):
+            access = await self.gate.admit(request.method.lower(), request.path, _caller(request))
+            if access.status != 200:
+                return web.Response(status=access.status, text=access.reason + "\n")
+        return await handler(request)
+
+    async def _configz(self, request: web.Request) -> web.Response:
+        return web.json_response(configz(self.options))
+
+    async def _index(self, request: web.Request) -> web.Response:
+        lines = [f"/debug/pprof/{name}\n    {text}" for name, text in profiling.PROFILES.items()]
+        return web.Response(text="\n".join(lines) + "\n")
+
+    async def _profile(self, request: web.Request) -> web.Response:
+        match request.match_info["profile"]:
+            case "cmdline":
+                return web.Response(text="\x00".join(sys.argv))
+            case "goroutine":
+                return web.Response(text=profiling.tasks() + "\n" + profiling.threads())
+            case "threadcreate":
+                return web.Response(text=profiling.threads())
+            case "heap" | "allocs":
+                return web.Response(text=profiling.heap())
+            case "profile":
+                return web.Response(text=await profiling.sample(_seconds(request)))
+            case "block" | "mutex" if self.contention is not None:
+                return web.Response(text=self.contention.report())
+        raise web.HTTPNotFound(text="no such profile; /debug/pprof/ lists them\n")
+
+
+def _seconds(request: web.Request) -> float:
+    try:
+        return float(request.query.get("seconds", "30"))
+    except ValueError:
+        raise web.HTTPBadRequest(text="seconds must be a number\n") from None
+
+
+def _is_allowed(path: str, always: Sequence[str]) -> bool:
+    return any(path == one or (one.endswith("*") and path.startswith(one[:-1])) for one in always)
+
+
+def _caller(request: web.Request) -> Caller:
+    scheme, _, token = request.headers.get("Authorization", "").strip().partition(" ")
+    connection = request.transport.get_extra_info("ssl_object") if request.transport is not None else None
+    headers: dict[str, list[str]] = {}
+    for key, value in request.headers.items():
+        headers.setdefault(key.lower(), []).append(value)
+    return Caller(
+        token.strip() if scheme.lower() == "bearer" else "",
+        (connection.getpeercert(True) or b"") if connection is not None else b"",
+        headers,
+    )
+
+
+def _metrics(registry: CollectorRegistry) -> Handler:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(registry), headers={"Content-Type": METRICS_TYPE})
+
+    return answer
+
+
+async def _verbosity(request: web.Request) -> web.Response:
+    return web.Response(text=f"{logging.verbosity()}\n")
+
+
+async def _set_verbosity(request: web.Request) -> web.Response:
+    text = (await request.text()).strip()
+    if not text.isdigit():
+        return web.Response(status=400, text=f"error: {text[:40]!r} is no log level\n")
+    logging.set_verbosity(int(text))
+    log.info("logging.verbosity", v=int(text))
+    return web.Response(text=f"successfully set klog.logging.verbosity to {int(text)}\n")
+
+
+def _reporter(name: str, checks: Checks) -> Handler:
+    async def answer(request: web.Request) -> web.Response:
+        exclude = request.query.getall("exclude", [])
+        return _response(await checks.report(exclude=exclude, verbose="verbose" in request.query, shown_as=name))
+
+    return answer
+
+
+def _single(checks: Checks) -> Handler:
+    async def answer(request: web.Request) -> web.Response:
+        return _response(await checks.report_one(request.match_info["check"]))
+
+    return answer
+
+
+def _response(report: Report) -> web.Response:
+    return web.Response(status=report.status, text=report.text, headers={"X-Content-Type-Options": "nosniff"})
