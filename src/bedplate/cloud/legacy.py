@@ -12,7 +12,6 @@ from typing import TypeVar
 from bedplate.api import core
 from bedplate.cloud.errors import CloudError, InstanceNotFound, NotImplementedByCloud
 from bedplate.cloud.interface import InstanceMetadata, LegacyInstances, Zone
-from bedplate.core import errors
 
 __all__ = ["AdaptedInstances"]
 
@@ -75,17 +74,18 @@ class AdaptedInstances:
     ) -> T:
         try:
             return await by_provider_id(provider_id)
-        except errors.BedplateError as err:
+        except Exception as err:
             first = err
         try:
             return await by_name(node.name)
-        except errors.BedplateError as second:
+        except Exception as second:
             raise _both(what, node, first, second) from second
 
 
-def _both(what: str, node: core.Node, first: errors.BedplateError, second: errors.BedplateError) -> Exception:
+def _both(what: str, node: core.Node, first: Exception, second: Exception) -> Exception:
     """One error with both causes; absent or not offered only when both say so."""
-    text = f"no {what} of node {node.name}: by provider ID: {first}; by name: {second}"
+    causes = [str(err) or type(err).__name__ for err in (first, second)]
+    text = f"no {what} of node {node.name}: by provider ID: {causes[0]}; by name: {causes[1]}"
     for kind in (InstanceNotFound, NotImplementedByCloud):
         if isinstance(first, kind) and isinstance(second, kind):
             return kind(text)
