@@ -13,6 +13,7 @@ from bedplate.api import meta
 from bedplate.api.meta import field
 
 __all__ = [
+    "ClientIPConfig",
     "ConfigMap",
     "Container",
     "ContainerStatus",
@@ -41,6 +42,7 @@ __all__ = [
     "ServicePort",
     "ServiceSpec",
     "ServiceStatus",
+    "SessionAffinityConfig",
     "Taint",
     "Toleration",
 ]
@@ -209,6 +211,18 @@ class ServicePort(meta.Model, frozen=True):
     node_port: int = 0
 
 
+class ClientIPConfig(meta.Model, frozen=True):
+    """How long a client stays with its backend."""
+
+    timeout_seconds: int | None = None
+
+
+class SessionAffinityConfig(meta.Model, frozen=True):
+    """How session affinity works."""
+
+    client_ip: ClientIPConfig | None = field("clientIP", None)
+
+
 class ServiceSpec(meta.Model, frozen=True):
     """What a service offers."""
 
@@ -229,6 +243,7 @@ class ServiceSpec(meta.Model, frozen=True):
     load_balancer_source_ranges: tuple[str, ...] = ()
     allocate_load_balancer_node_ports: bool | None = None
     session_affinity: str = ""
+    session_affinity_config: SessionAffinityConfig | None = None
     publish_not_ready_addresses: bool = False
 
 

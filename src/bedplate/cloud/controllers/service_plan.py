@@ -1,0 +1,355 @@
+"""What is to be done about one Service's load balancer, and why (§5.1–5.3). Pure.
+
+In: the Service as the cache has it, what this process remembers of it, and what its load balancer should know of its
+targets now. Out: steps, each with a sentence for people; a Service that needs nothing gets a sentence too.
+
+Whose a Service is: with `spec.loadBalancerClass` unset it belongs to the first provider of `--cloud-provider` that has
+load balancers, unless `--load-balancer-default-class=false`. With a class set it belongs to us only if
+`--load-balancer-class` lists exactly that class, as `CLASS` (the same first provider) or as `CLASS=PROVIDER`.
+To remove a load balancer that this process has not made itself, every provider with load balancers is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from bedplate.api import core, names
+from bedplate.cloud.controllers.targets import Fingerprint
+from bedplate.core import errors
+
+__all__ = [
+    "Delete",
+    "Ensure",
+    "Forget",
+    "Memory",
+    "Nothing",
+    "Owner",
+    "Ownership",
+    "Release",
+    "Step",
+    "Update",
+    "add_finalizer_patch",
+    "health_check",
+    "is_local",
+    "needs_cleanup",
+    "parse_classes",
+    "plan",
+    "release_patch",
+    "same_status",
+    "status_patch",
+    "update_reason",
+]
+
+FINALIZER = names.FINALIZER_LOAD_BALANCER
+LOAD_BALANCER = "LoadBalancer"
+
+
+# Whose it is
+
+
+def parse_classes(entries: Iterable[str]) -> dict[str, str]:
+    """`--load-balancer-class`: class → provider, empty for the first one with load balancers."""
+    classes: dict[str, str] = {}
+    problems = []
+    for entry in entries:
+        name, _, provider = entry.strip().partition("=")
+        if not name:
+            problems.append(f"{entry!r} names no class")
+        elif found := names.label_key_problems(name):
+            problems.append(f"{name!r} is no class: {found[0]}")
+        elif name in classes:
+            problems.append(f"{name!r} is listed twice")
+        classes[name] = provider
+    if problems:
+        raise errors.Invalid("--load-balancer-class", problems=problems)
+    return classes
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The provider a Service's load balancer comes from; empty when it is not ours. `why` says so in words."""
+
+    provider: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """The rule by which a Service is ours. `providers` are those with load balancers, in their order."""
+
+    providers: tuple[str, ...]
+    classes: Mapping[str, str] = field(default_factory=dict)
+    takes_unset: bool = True
+
+    def __post_init__(self) -> None:
+        known = ", ".join(self.providers) or "none"
+        problems = [
+            f"{name}={provider}: providers with load balancers are {known}"
+            for name, provider in self.classes.items()
+            if provider and provider not in self.providers
+        ]
+        if problems:
+            raise errors.Invalid("--load-balancer-class", problems=problems)
+
+    def owner(self, service: core.Service) -> Owner:
+        """Whose the load balancer of this Service is, if it wants one."""
+        if service.spec.type != LOAD_BALANCER:
+            return Owner("", f"its type is {service.spec.type or 'ClusterIP'}, not LoadBalancer")
+        if not self.providers:
+            return Owner("", "no provider of this manager has load balancers")
+        wanted = service.spec.load_balancer_class
+        if wanted is None:
+            if not self.takes_unset:
+                return Owner("", "it names no loadBalancerClass, and --load-balancer-default-class is false")
+            return Owner(self.providers[0], f"it names no loadBalancerClass, so {self.providers[0]} serves it")
+        if wanted not in self.classes:
+            return Owner("", f"its loadBalancerClass {wanted!r} is not in --load-balancer-class: somebody else's")
+        provider = self.classes[wanted] or self.providers[0]
+        return Owner(provider, f"its loadBalancerClass {wanted!r} is served by {provider}")
+
+
+def has_finalizer(service: core.Service) -> bool:
+    """Whether our finalizer holds the Service."""
+    return FINALIZER in service.metadata.finalizers
+
+
+def needs_cleanup(service: core.Service) -> bool:
+    """Whether our finalizer holds a Service that shall have no load balancer any more."""
+    return has_finalizer(service) and (service.metadata.is_deleting or service.spec.type != LOAD_BALANCER)
+
+
+def is_local(service: core.Service) -> bool:
+    """Whether traffic must stay on the node it arrives at: only nodes with endpoints can serve (NeedsHealthCheck)."""
+    return service.spec.type == LOAD_BALANCER and service.spec.external_traffic_policy == "Local"
+
+
+def health_check(service: core.Service) -> tuple[str, int] | None:
+    """Path and port at which kube-proxy says whether a node has endpoints; None where it does not."""
+    port = service.spec.health_check_node_port
+    return ("/healthz", port) if is_local(service) and port else None
+
+
+# What changed
+
+_COMPARED: tuple[tuple[str, str], ...] = (
+    ("load_balancer_source_ranges", "loadBalancerSourceRanges"),
+    ("session_affinity", "sessionAffinity"),
+    ("session_affinity_config", "sessionAffinityConfig"),
+    ("load_balancer_ip", "loadBalancerIP"),
+    ("external_ips", "externalIPs"),
+    ("external_traffic_policy", "externalTrafficPolicy"),
+    ("health_check_node_port", "healthCheckNodePort"),
+    ("ip_families", "ipFamilies"),
+    ("ip_family_policy", "ipFamilyPolicy"),
+    ("load_balancer_class", "loadBalancerClass"),
+    ("ports", "ports"),
+)
+
+
+def update_reason(old: core.Service, new: core.Service, ownership: Ownership) -> str:
+    """What changed that a load balancer must follow; empty when nothing did (needs_update)."""
+    was, now = bool(ownership.owner(old).provider), bool(ownership.owner(new).provider)
+    if not was and not now:
+        return ""
+    if was != now:
+        return "it wants a load balancer now" if now else "it wants no load balancer any more"
+    changed = [
+        shown
+        for attribute, shown in _COMPARED
+        if (getattr(old.spec, attribute) or None) != (getattr(new.spec, attribute) or None)
+    ]
+    if old.metadata.annotations != new.metadata.annotations:
+        changed.append("annotations")
+    if old.metadata.uid != new.metadata.uid:
+        changed.append("uid")
+    return f"changed: {', '.join(changed)}" if changed else ""
+
+
+def same_status(one: core.LoadBalancerStatus, other: core.LoadBalancerStatus) -> bool:
+    """Whether two statuses mean the same: the API server writes an absent ipMode as VIP."""
+    return [_explicit(entry) for entry in one.ingress] == [_explicit(entry) for entry in other.ingress]
+
+
+def _explicit(entry: core.LoadBalancerIngress) -> core.LoadBalancerIngress:
+    if entry.ip and entry.ip_mode is None:
+        return msgspec.structs.replace(entry, ip_mode="VIP")
+    return entry
+
+
+# Patches of services/status: finalizers and status, never the spec. The UID guards against a successor of that name.
+
+
+def add_finalizer_patch(service: core.Service) -> dict[str, Any]:
+    return {"metadata": {"uid": service.metadata.uid, "finalizers": [FINALIZER]}}
+
+
+def release_patch(service: core.Service, *, clears_status: bool) -> dict[str, Any]:
+    """Lets a Service go: without our finalizer and, where it lives on, without the status of what is gone."""
+    metadata: dict[str, Any] = {"uid": service.metadata.uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]}
+    return {"metadata": metadata, **({"status": {"loadBalancer": {"ingress": None}}} if clears_status else {})}
+
+
+def status_patch(service: core.Service, status: core.LoadBalancerStatus) -> dict[str, Any]:
+    ingress = [msgspec.to_builtins(entry) for entry in status.ingress]
+    return {"metadata": {"uid": service.metadata.uid}, "status": {"loadBalancer": {"ingress": ingress or None}}}
+
+
+# What to do
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What this process knows of a Service's load balancer."""
+
+    service: core.Service
+    """As it was last worked on."""
+    provider: str
+    may_exist: bool = False
+    """Whether the cloud was asked to make it."""
+    ensured: core.Service | None = None
+    """As it was when the load balancer was last made so; None when that failed or has not been tried."""
+    announced: core.Service | None = None
+    """As it was when people were last told that a load balancer is being made."""
+    owes_news: bool = False
+    """Whether people wait for the good news."""
+    targets: Fingerprint | None = None
+    """What the cloud was last told of the targets."""
+    published: core.LoadBalancerStatus | None = None
+    """The status last written; the cache may not show it yet."""
+
+    def failed(self) -> Memory:
+        """After a failure: everything is to be made so again, and success is worth telling."""
+        return replace(self, ensured=None, owes_news=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Remove the load balancer of a Service that is no more; nothing is left to write to."""
+
+    memory: Memory
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove the load balancer, then our finalizer and the status."""
+
+    service: core.Service
+    providers: tuple[str, ...]
+    has_finalizer: bool
+    clears_status: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ensure:
+    """Have the load balancer made so."""
+
+    service: core.Service
+    provider: str
+    adds_finalizer: bool
+    announces: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Only the targets changed."""
+
+    service: core.Service
+    provider: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Nothing is left to do, and nothing to remember."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """All is as it should be, or none of our business."""
+
+    why: str
+
+
+Step = Release | Delete | Ensure | Update | Forget | Nothing
+
+
+def plan(
+    service: core.Service | None, memory: Memory | None, ownership: Ownership, now: Fingerprint | None
+) -> tuple[Step, ...]:
+    """The steps for one Service, in order. `now`: what its owner's load balancer should know of its targets."""
+    if service is None:
+        return (_gone(memory),)
+    if memory is not None and memory.service.metadata.uid != service.metadata.uid:
+        first: tuple[Step, ...] = ()
+        if memory.may_exist:
+            first = (Release(memory, "the Service was deleted and made anew under the same name"),)
+        return (*first, *plan(service, None, ownership, now))
+    owner = ownership.owner(service)
+    if service.metadata.is_deleting and not has_finalizer(service):
+        return (_let_go(memory),)
+    if needs_cleanup(service) or (not owner.provider and memory is not None and memory.may_exist):
+        return (_delete(service, memory, ownership, owner),)
+    if not owner.provider:
+        kept = "; our finalizer stays until it is deleted, and then its load balancer is removed"
+        return (Forget(owner.why + (kept if has_finalizer(service) else "")),)
+    if memory is not None and memory.may_exist and memory.provider != owner.provider:
+        moved = Release(memory, f"it moves from {memory.provider} to {owner.provider}")
+        return (moved, _ensure(service, owner, f"{owner.why}: first time"))
+    return (_keep(service, memory, ownership, owner, now),)
+
+
+def _gone(memory: Memory | None) -> Step:
+    if memory is None:
+        return Nothing("there is no such Service, and this process has made no load balancer for it")
+    if not memory.may_exist:
+        return Forget("the Service is gone before its load balancer was begun")
+    return Release(memory, "the Service is gone without having waited for our finalizer")
+
+
+def _let_go(memory: Memory | None) -> Step:
+    if memory is not None and memory.may_exist:
+        return Release(memory, "the Service is being deleted, and somebody took our finalizer off it")
+    return Forget("the Service is being deleted and has no finalizer of ours: nothing to remove, nothing to add")
+
+
+def _delete(service: core.Service, memory: Memory | None, ownership: Ownership, owner: Owner) -> Step:
+    providers = (memory.provider,) if memory is not None and memory.may_exist else ownership.providers
+    why = "it is being deleted" if service.metadata.is_deleting else owner.why
+    lives_on = not service.metadata.is_deleting and service.spec.type != LOAD_BALANCER
+    clears_status = lives_on and bool(service.status.load_balancer.ingress)
+    return Delete(service, providers, has_finalizer(service), clears_status, why)
+
+
+def _ensure(service: core.Service, owner: Owner, why: str, *, is_news: bool = True) -> Ensure:
+    return Ensure(service, owner.provider, not has_finalizer(service), is_news, why)
+
+
+def _keep(
+    service: core.Service, memory: Memory | None, ownership: Ownership, owner: Owner, now: Fingerprint | None
+) -> Step:
+    if memory is None or memory.announced is None:
+        is_served = has_finalizer(service) and bool(service.status.load_balancer.ingress)
+        why = "this process has just begun: it makes sure" if is_served else "it has no load balancer yet"
+        return _ensure(service, owner, f"{owner.why}; {why}", is_news=not is_served)
+    if memory.ensured is None:
+        changed = update_reason(memory.announced, service, ownership)
+        return _ensure(service, owner, changed or "the last attempt failed", is_news=bool(changed))
+    if changed := update_reason(memory.ensured, service, ownership):
+        return _ensure(service, owner, changed)
+    # A cache that has not moved since our own patch cannot show the finalizer yet.
+    has_moved = service.metadata.resource_version != memory.service.metadata.resource_version
+    if not has_finalizer(service) and has_moved:
+        return _ensure(service, owner, "somebody took our finalizer off it", is_news=False)
+    if now is not None and (memory.targets is None or not memory.targets.is_same(now)):
+        difference = memory.targets.difference(now) if memory.targets is not None else "never told"
+        return Update(service, owner.provider, f"its targets changed ({difference})")
+    return Nothing("its load balancer is as it should be")
