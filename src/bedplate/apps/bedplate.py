@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "kubectl": ("bedplate.apps.kubectl", "kubectl", "Run kubectl, from the PATH or from the cache."),
     "lab": ("bedplate.lab.cli", "lab", "Real multi-node Kubernetes on this machine."),
     "binaries": ("bedplate.lab.cli", "binaries", "Build and list Kubernetes programs in the cache."),
+    "ccm": ("bedplate.apps.ccm", "ccm", "The cloud controller manager: run it, or ask why a node is as it is."),
     "sim": ("bedplate.apps.sim", "sim", "Simulated nodes against any API server."),
     "completion": ("bedplate.apps.completion", "completion", "Print a shell completion script."),
 }

@@ -1,9 +1,9 @@
 """Who may read the manager's metrics, configuration and profiles.
 
 In: a request's token, client certificate and headers. Out: an `Access`. Tokens and rights are reviewed by the API
-server (`runtime.delegation`). A client certificate counts when an authority of users issued it; when an authority of proxies
-issued it, and its name is allowed, the request's headers say who asks. The authorities come from flags, else from the
-config map kube-system/extension-apiserver-authentication, which is read again every minute.
+server (`runtime.delegation`). A client certificate counts when an authority of users issued it; when an authority of
+proxies issued it, and its name is allowed, the request's headers say who asks. The authorities come from flags, else
+from the config map kube-system/extension-apiserver-authentication, which is read again every minute.
 """
 
 from __future__ import annotations

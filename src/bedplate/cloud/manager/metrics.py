@@ -1,7 +1,7 @@
 """Metrics of the process, under the names that dashboards for Kubernetes' own managers know (§7.5).
 
-In: observations of the process and of its health checks. Out: samples in the registry that the program passes in. Health
-has a registry of its own, as it is served apart (`/metrics/slis`).
+In: observations of the process and of its health checks. Out: samples in the registry that the program passes in.
+Health has a registry of its own, as it is served apart (`/metrics/slis`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ProcessMetrics:
             ("major", "minor", "git_version", "go_version", "platform"),
             registry=registry,
         )
-        major, minor = (__version__.split(".") + ["0", "0"])[:2]
+        major, minor = [*__version__.split("."), "0", "0"][:2]
         implementation = f"{platform.python_implementation().lower()}{platform.python_version()}"
         build.labels(major, minor, f"v{__version__}", implementation, f"linux/{platform.machine()}").set(1)
 

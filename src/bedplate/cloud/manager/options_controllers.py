@@ -55,7 +55,7 @@ class ServiceLB:
         15.0, "How long a node must be not ready before load balancers that care move away from it."
     )
     load_balancer_class: tuple[str, ...] = flag(
-        (), "Values of spec.loadBalancerClass that are ours, separated by commas."
+        (), "Values of spec.loadBalancerClass that are ours, separated by commas; CLASS=PROVIDER with several clouds."
     )
     load_balancer_default_class: bool = flag(True, "Services without a loadBalancerClass are ours.")
 

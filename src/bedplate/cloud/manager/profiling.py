@@ -37,8 +37,7 @@ def tasks() -> str:
     lines = []
     for task in sorted(asyncio.all_tasks(), key=lambda one: one.get_name()):
         lines.append(f"task {task.get_name()!r}: {getattr(task.get_coro(), '__qualname__', '?')}")
-        for frame in task.get_stack():
-            lines.append(f"    {_place(frame)}")
+        lines += [f"    {_place(frame)}" for frame in task.get_stack()]
     return "\n".join(lines) + "\n"
 
 

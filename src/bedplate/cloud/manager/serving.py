@@ -1,7 +1,7 @@
 """The HTTPS port of the manager: health, metrics, configuration, debugging.
 
-In: checks, registries, options, who may ask (`RequestGate`). Out: answers. It is open before leader election begins, and
-says of the cloud only what `/readyz` must: a cloud that is down never makes the process look dead.
+In: checks, registries, options, who may ask (`RequestGate`). Out: answers. It is open before leader election begins,
+and says of the cloud only what `/readyz` must: a cloud that is down never makes the process look dead.
 
     /healthz, /livez      ping, leaderElection, one check per started controller     everybody
     /readyz               caches filled; while leading: credentials verified         everybody

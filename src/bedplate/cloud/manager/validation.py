@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bedplate.api import names
+from bedplate.cloud.controllers import service_plan
 from bedplate.cloud.manager import features, selection, tlsoptions
 from bedplate.cloud.manager.options import Options
 from bedplate.core import duration, errors
@@ -131,8 +132,10 @@ def _cluster(options: Options) -> Iterator[str]:
         yield from _unreadable("--kubeconfig", options.misc.kubeconfig)
     if options.misc.master and urlsplit(options.misc.master).scheme not in ("http", "https"):
         yield "--master: must begin with https:// or http://"
-    yield from (f"--load-balancer-class: {text}" for one in options.service_lb.load_balancer_class
-                for text in names.label_key_problems(one))  # fmt: skip
+    try:
+        service_plan.parse_classes(options.service_lb.load_balancer_class)
+    except errors.Invalid as err:
+        yield from (f"--load-balancer-class: {text}" for text in err.problems)
 
 
 def parse_cidrs(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:

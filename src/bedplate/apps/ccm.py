@@ -1,0 +1,72 @@
+"""`bedplate ccm …` and the three programs: the cloud controller manager, and what explains its decisions.
+
+In: the command line, the environment. Out: exit codes. `bedplate ccm run` and the programs take Kubernetes' flags with
+Go's grammar, which `cloud.manager` reads; the programs differ only in their name and in the cloud they work for when
+`--cloud-provider` is absent.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Coroutine
+from typing import Any, NoReturn
+
+import click
+
+__all__ = ["ccm", "cloudlycke", "nvidia_bmm", "oxide"]
+
+STOPS_WITHIN_S = 9.0
+
+
+def nvidia_bmm() -> NoReturn:
+    """The program nvidia-bmm-cloud-controller-manager."""
+    _run("nvidia-bmm-cloud-controller-manager", "nvidia-bmm", sys.argv[1:])
+
+
+def oxide() -> NoReturn:
+    """The program oxide-cloud-controller-manager."""
+    _run("oxide-cloud-controller-manager", "oxide", sys.argv[1:])
+
+
+def cloudlycke() -> NoReturn:
+    """The program cloudlycke-cloud-controller-manager."""
+    _run("cloudlycke-cloud-controller-manager", "cloudlycke", sys.argv[1:])
+
+
+def _run(name: str, provider: str, words: list[str]) -> NoReturn:
+    from bedplate.cloud.manager import process
+
+    program = process.Program(name, provider)
+    sys.exit(process.run(program, words, dict(os.environ), _until_stopped, sys.stdout, sys.stderr))
+
+
+def _until_stopped(main: Coroutine[Any, Any, None]) -> None:
+    from bedplate.apps import stopping
+
+    stopping.run_until_stopped(main, stops_within_s=STOPS_WITHIN_S)
+
+
+@click.group()
+def ccm() -> None:
+    """The cloud controller manager."""
+
+
+RUN_EXAMPLES = """
+\b
+Examples:
+  bedplate ccm run --cloud-provider=oxide --kubeconfig=admin.conf -v=2
+  bedplate ccm run --cloud-provider=nvidia-bmm,oxide --cloud-config=nvidia-bmm=bmm.yaml,oxide=oxide.yaml
+  bedplate ccm run --help
+"""
+
+
+@ccm.command(
+    epilog=RUN_EXAMPLES,
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False},
+)
+@click.argument("flags", nargs=-1, type=click.UNPROCESSED)
+def run(flags: tuple[str, ...]) -> None:
+    """Run the manager for one or several clouds; --help shows every flag."""
+    _run("bedplate ccm run", "", list(flags))

@@ -1,0 +1,168 @@
+"""What happens between becoming leader and the first reconcile, and how the controllers then run.
+
+In: the API server, the providers, the controllers' parts. Out: running controllers. In turn: the API server must answer
+`/healthz` (else the process ends), the cluster's identity is read, providers start, then the controllers, one after the
+other. A provider whose start takes long (its cloud is down) holds up nobody: its nodes are retried, the others' go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bedplate.api.names import NAMESPACE_SYSTEM
+from bedplate.api.resources import NAMESPACES
+from bedplate.cloud.interface import Provider
+from bedplate.cloud.manager.metrics import ProcessMetrics
+from bedplate.core import backoff, clock, errors, logging
+from bedplate.kube.client import Client
+from bedplate.runtime.cache import Cache
+from bedplate.runtime.events import EventRecorder
+from bedplate.runtime.manager import Leading
+
+__all__ = ["ClusterIdentity", "Recording", "Resync", "Started", "Work", "wait_for_api_server"]
+
+log = logging.get_logger("cloud.leading")
+API_PATIENCE_S = 10.0
+API_PERIOD_S = 1.0
+PROVIDER_PATIENCE_S = 5.0
+IDENTITY_RETRY_S = 30.0
+
+
+async def wait_for_api_server(client: Client, time: clock.Clock) -> None:
+    """Return once `/healthz` is answered with 200; raise after ten seconds of trying."""
+    deadline = time.monotonic() + API_PATIENCE_S
+    while True:
+        try:
+            await client.request("GET", "/healthz", timeout_s=5.0)
+            return
+        except errors.BedplateError as err:
+            if time.monotonic() >= deadline:
+                raise errors.Unavailable(f"the API server is not healthy: {err}") from err
+            log.v(2).info("apiserver.not_healthy", error=str(err))
+        await time.sleep(API_PERIOD_S)
+
+
+@dataclass(slots=True)
+class ClusterIdentity:
+    """The UID of the namespace kube-system: what marks a cloud resource as this cluster's."""
+
+    client: Client
+    time: clock.Clock
+    uid: str = ""
+
+    name: str = "cluster identity"
+
+    async def look(self) -> None:
+        """Read it; where that fails, providers see that it is not known."""
+        try:
+            self.uid = (await self.client.get(NAMESPACES, NAMESPACE_SYSTEM)).metadata.uid
+        except errors.BedplateError as err:
+            log.warning("cluster.identity_unknown", error=str(err), hint="allow get of the namespace kube-system")
+
+    async def run(self) -> None:
+        """Try again until it is known, then wait to be cancelled."""
+        while True:
+            await self.time.sleep(IDENTITY_RETRY_S)
+            if not self.uid:
+                await self.look()
+
+
+@dataclass(slots=True)
+class Recording:
+    """Writes events while leading; what is in hand when the work ends is written before the Lease is given back."""
+
+    name: str
+    recorder: EventRecorder
+
+    async def run(self) -> None:
+        writing = asyncio.ensure_future(self.recorder.run())
+        try:
+            await asyncio.shield(writing)
+        finally:
+            if not writing.done():
+                await self.recorder.drain(timeout_s=1.5)
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+
+
+@dataclass(slots=True)
+class Resync:
+    """Lets controllers look at every object anew after once to twice `period_s`."""
+
+    caches: Sequence[Cache[object]]
+    period_s: float
+    time: clock.Clock
+    rng: random.Random = field(default_factory=random.Random)
+    name: str = "resync"
+
+    async def run(self) -> None:
+        while True:
+            await self.time.sleep(backoff.jitter(self.period_s, 1.0, self.rng))
+            for cache in self.caches:
+                cache.resync()
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A controller by the name that `--controllers` knows, and its parts."""
+
+    name: str
+    parts: Sequence[Leading]
+
+
+@dataclass(slots=True)
+class Work:
+    """All that this process does while it leads."""
+
+    client: Client
+    identity: ClusterIdentity
+    providers: Sequence[Provider]
+    controllers: Sequence[Started]
+    helpers: Sequence[Leading]
+    start_interval_s: float
+    metrics: ProcessMetrics
+    on_started: Callable[[str], None]
+    time: clock.Clock
+    rng: random.Random = field(default_factory=random.Random)
+    name: str = "work"
+
+    async def run(self) -> None:
+        await wait_for_api_server(self.client, self.time)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for helper in self.helpers:
+                    tasks.create_task(helper.run(), name=helper.name)
+                tasks.create_task(self.identity.run(), name=self.identity.name)
+                starts = [tasks.create_task(self.identity.look(), name="look for the cluster identity")]
+                starts += [tasks.create_task(one.start(), name=f"start {one.name}") for one in self.providers]
+                await self._patiently(starts)
+                await self._start_controllers(tasks)
+        finally:
+            for controller in self.controllers:
+                self.metrics.running(controller.name, is_running=False)
+
+    async def _patiently(self, starts: Sequence[asyncio.Task[None]]) -> None:
+        """Wait for the starts, but not for those that take long."""
+        waiting = asyncio.ensure_future(self.time.sleep(PROVIDER_PATIENCE_S))
+        try:
+            everything = asyncio.ensure_future(asyncio.wait(starts))
+            await asyncio.wait((everything, waiting), return_when=asyncio.FIRST_COMPLETED)
+            everything.cancel()
+        finally:
+            waiting.cancel()
+        for task in starts:
+            if not task.done():
+                log.warning("provider.slow_start", task=task.get_name(), effect="controllers start without waiting")
+
+    async def _start_controllers(self, tasks: asyncio.TaskGroup) -> None:
+        for number, controller in enumerate(self.controllers):
+            if number and self.start_interval_s > 0:
+                await self.time.sleep(backoff.jitter(self.start_interval_s, 1.0, self.rng))
+            for part in controller.parts:
+                tasks.create_task(part.run(), name=f"controller {part.name}")
+            self.metrics.running(controller.name, is_running=True)
+            self.on_started(controller.name)
+            log.info("controller.started", controller=controller.name)
