@@ -45,7 +45,7 @@ PACKAGES = {
     "ps": "procps",
 }
 KUBERNETES = "kube-apiserver kubectl kube-controller-manager kube-scheduler kubelet kubeadm kube-proxy"
-OTHERS = "etcd etcdctl coredns helm kwok"
+OTHERS = "etcd etcdctl coredns helm kwok registry"
 NETWORK_TROUBLE = re.compile(r"name resolution|unreachable|refused|timed out|resolve|dial |broken by", re.IGNORECASE)
 BEAT_S = 10.0
 

@@ -56,12 +56,14 @@ class Program:
         return self.version or kubernetes
 
 
+_DISTRIBUTION = "github.com/distribution/distribution/v3"
 _OTHERS = (
     Program("etcd", "etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3", versions.ETCD),
     Program("etcdctl", "etcd", "go.etcd.io/etcd/etcdctl/v3", "go.etcd.io/etcd/etcdctl/v3", versions.ETCD),
     Program("coredns", "coredns", "github.com/coredns/coredns", "github.com/coredns/coredns", versions.COREDNS),
     Program("helm", "helm", "helm.sh/helm/v3/cmd/helm", "helm.sh/helm/v3", versions.HELM),
     Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok", versions.KWOK),
+    Program("registry", "distribution", f"{_DISTRIBUTION}/cmd/registry", _DISTRIBUTION, versions.REGISTRY),
 )
 PROGRAMS: Mapping[str, Program] = {
     program.name: program

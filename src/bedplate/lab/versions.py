@@ -9,7 +9,7 @@ import re
 
 from bedplate.core import errors
 
-__all__ = ["COREDNS", "DEFAULT", "ETCD", "HELM", "KNOWN", "KWOK", "minor", "resolve"]
+__all__ = ["COREDNS", "DEFAULT", "ETCD", "HELM", "KNOWN", "KWOK", "REGISTRY", "minor", "resolve"]
 
 # The newest patch release of each minor that the Go module proxy was seen to serve.
 KNOWN = {"1.33": "v1.33.13", "1.34": "v1.34.4", "1.35": "v1.35.4", "1.36": "v1.36.3"}
@@ -19,6 +19,7 @@ ETCD = "v3.6.6"
 COREDNS = "v1.14.7"
 HELM = "v3.22.0"
 KWOK = "v0.8.0"
+REGISTRY = "v3.1.2"
 
 _FORM = re.compile(r"v?(\d+\.\d+)(\.\d+)?")
 
