@@ -1,0 +1,44 @@
+"""What a Node shows of an Oxide instance: addresses, instance type, labels. Pure.
+
+Order of addresses: the host name, private ones (the primary interface first), then external ones. Left out: source NAT
+addresses, which nobody can reach, and floating IPs that serve a Service, which move from node to node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from bedplate.cloud.interface import Address
+from bedplate.cloud.providers.oxide import models, ownership
+
+__all__ = ["LABELS", "instance_type", "labels", "node_addresses"]
+
+_GIB = 2**30
+LABELS = {"project-id": "oxide.computer/project-id", "cpu-platform": "oxide.computer/cpu-platform"}
+"""Labels a configuration may ask for, by the short name it uses."""
+
+
+def node_addresses(
+    instance: models.Instance,
+    interfaces: Iterable[models.NetworkInterface],
+    external: Iterable[models.ExternalIp],
+) -> tuple[Address, ...]:
+    """All addresses of the instance, in the order a Node shows them, each once."""
+    found = [Address("Hostname", instance.hostname)] if instance.hostname else []
+    for interface in sorted(interfaces, key=lambda one: not one.primary):
+        found += [Address("InternalIP", address) for address in interface.addresses]
+    for one in external:
+        if one.kind == "ephemeral" or (one.kind == "floating" and not ownership.is_managed_address(one.description)):
+            found.append(Address("ExternalIP", one.ip))
+    return tuple(dict.fromkeys(found))
+
+
+def instance_type(instance: models.Instance) -> str:
+    """CPUs and whole GiB of memory, such as `4-16`."""
+    return f"{instance.ncpus}-{instance.memory // _GIB}"
+
+
+def labels(instance: models.Instance, wanted: Sequence[str]) -> dict[str, str]:
+    """The labels asked for, those that the instance has a value for."""
+    values = {"project-id": instance.project_id, "cpu-platform": instance.cpu_platform or ""}
+    return {LABELS[name]: values[name] for name in wanted if values.get(name)}

@@ -1,0 +1,251 @@
+"""Carrying out the steps of `plan`, one at a time, each decided on the cloud's latest answer.
+
+Attaching and detaching are asynchronous in Oxide: the answer is `202`, and while an instance or an address is in
+transition further requests are refused (400, 409, 503). So after each of them the address is read until it shows the
+effect, and a refusal is followed by a fresh look and another decision, a few times; then the Service waits its turn
+(`RetryError`) and holds up nobody.
+
+A floating IP known from a list only is read again before it is changed or deleted: lists may be old, and ownership has
+to be certain (S6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from bedplate.cloud.errors import CloudError, RetryError
+from bedplate.cloud.http import errors as http_errors
+from bedplate.cloud.providers.oxide import models, ownership, plan, providerid
+from bedplate.cloud.providers.oxide.api import Api, NameTaken, is_absence
+from bedplate.cloud.providers.oxide.refusals import Refusals
+from bedplate.core import clock
+from bedplate.core.logging import get_logger
+
+__all__ = ["Carrier", "Seen"]
+
+log = get_logger("cloud.oxide")
+MAX_STEPS = 60
+TRIES = 4
+FIRST_WAIT_S = 0.25
+RETRY_S = 5.0
+UNANSWERED_S = 60.0
+_IN_TRANSITION = (http_errors.Invalid, http_errors.Conflict, http_errors.Unavailable, http_errors.NotFound)
+
+
+class Seen:
+    """The project's floating IPs as far as they are known; `fresh` ones were read one by one, or answered just now."""
+
+    def __init__(self, listed: Iterable[models.FloatingIp]) -> None:
+        self._by_id = {one.id: one for one in listed}
+        self._fresh: set[str] = set()
+
+    @property
+    def ips(self) -> tuple[models.FloatingIp, ...]:
+        return tuple(self._by_id.values())
+
+    def is_fresh(self, one: models.FloatingIp) -> bool:
+        return one.id in self._fresh
+
+    def named(self, name_or_id: str) -> models.FloatingIp | None:
+        return next((one for one in self.ips if one.name == name_or_id or providerid.same(one.id, name_or_id)), None)
+
+    def put(self, one: models.FloatingIp) -> None:
+        """Take in what the cloud has just said of one."""
+        self._by_id[one.id] = one
+        self._fresh.add(one.id)
+
+    def drop(self, id_: str) -> None:
+        """It is gone."""
+        self._by_id.pop(id_, None)
+        self._fresh.discard(id_)
+
+
+class Carrier:
+    """Carries out steps for one Service at a time; many may run side by side."""
+
+    def __init__(self, api: Api, time: clock.Clock, refusals: Refusals, *, is_dry_run: bool = False) -> None:
+        self._api = api
+        self._time = time
+        self._refusals = refusals
+        self._is_dry_run = is_dry_run
+        self._unanswered: dict[str, float] = {}
+
+    def may_have_made(self, owner: ownership.Owner) -> bool:
+        """Whether a floating IP may yet appear, because a request to make one had no answer a short while ago."""
+        asked_at = self._unanswered.get(owner.service)
+        if asked_at is not None and self._time.monotonic() >= asked_at + UNANSWERED_S:
+            del self._unanswered[owner.service]
+            asked_at = None
+        return asked_at is not None
+
+    async def claim(self, want: plan.Want, seen: Seen) -> None:
+        """Write our record into everything that the Service may take over."""
+        for _ in range(MAX_STEPS):
+            step = plan.next_claim(want, seen.ips)
+            if step is None:
+                return
+            if self._is_dry_run:
+                self._show(step)
+                seen.put(plan.predict(step, (step.ip,))[0])
+            else:
+                await self.carry_out(step, seen)
+        raise RetryError("the floating IPs of the Service change faster than they can be taken over", RETRY_S)
+
+    async def settle(self, want: plan.Want, seen: Seen) -> plan.Want:
+        """Bring the Service's floating IPs to what is wanted; the `Want` returned says what was given up on the way."""
+        if self._is_dry_run:
+            for planned in plan.plan(want, seen.ips):
+                self._show(planned)
+            return want
+        refused = 0
+        for _ in range(MAX_STEPS):
+            step = plan.next_step(want, seen.ips)
+            if step is None:
+                return want
+            try:
+                refused += await self.carry_out(step, seen)
+            except CloudError as err:
+                if not isinstance(step, plan.Create) or step.slot.is_required:
+                    raise
+                log.warning("oxide.family_missing", family=step.slot.family, floating_ip=step.name, error=str(err))
+                want = replace(want, failed=want.failed | {step.slot})
+            if refused >= TRIES:
+                raise RetryError(f"the cloud is not ready for this: {_text(step)}", RETRY_S)
+        raise RetryError("the floating IPs of the Service do not come to rest", RETRY_S)
+
+    async def remove(
+        self, owner: ownership.Owner, one: models.FloatingIp, seen: Seen, *, is_retained: bool = False
+    ) -> None:
+        """Detach a floating IP of this Service and delete it, give it back, or keep it."""
+        refused = 0
+        for _ in range(MAX_STEPS):
+            # Looked up anew each time: what the cloud answered may no longer be this Service's.
+            current = next((found for found in plan.owned(owner, seen.ips) if found.id == one.id), None)
+            step = None if current is None else plan.removal(current, is_retained=is_retained)
+            if step is None:
+                return
+            if self._is_dry_run:
+                self._show(step)
+                return
+            refused += await self.carry_out(step, seen)
+            if refused >= TRIES:
+                break
+        raise RetryError(f"the floating IP {one.name} ({one.ip}) cannot be let go yet", RETRY_S)
+
+    async def carry_out(self, step: plan.Step, seen: Seen) -> int:
+        """Do one step and take in the answer. Returns how many refusals it met (0 or 1): look again, decide again."""
+        if not isinstance(step, plan.Create) and not await self._is_certain(step.ip, seen):
+            return 0
+        log.v(2).info("oxide.step", **plan.describe(step))
+        try:
+            if isinstance(step, plan.Create):
+                await self._create(step, seen)
+            elif isinstance(step, plan.Delete):
+                await self._api.floating_ip_delete(step.ip.id)
+                seen.drop(step.ip.id)
+            elif isinstance(step, plan.Update):
+                await self._update(step, seen)
+            elif isinstance(step, plan.Attach):
+                answer = await self._api.floating_ip_attach(step.ip.id, step.instance)
+                await self._await_effect(answer, step.instance, seen)
+            else:
+                await self._await_effect(await self._api.floating_ip_detach(step.ip.id), None, seen)
+        except _IN_TRANSITION as err:
+            if isinstance(step, plan.Create):
+                raise
+            await self._look_again(step, err, seen)
+            return 1
+        return 0
+
+    async def _create(self, step: plan.Create, seen: Seen) -> None:
+        allocators = list(step.slot.allocators)
+        while True:
+            allocator = allocators.pop(0)
+            try:
+                seen.put(await self._request(step, allocator))
+                return
+            except NameTaken:
+                # Made by an earlier attempt whose answer was lost, or hidden from us by an old list.
+                found = await self._api.floating_ip_view(step.name, is_name=True)
+                if found is None:
+                    raise
+                seen.put(found)
+                return
+            except http_errors.Invalid:
+                if not allocators:
+                    raise
+
+    async def _request(self, step: plan.Create, allocator: Mapping[str, Any]) -> models.FloatingIp:
+        """Ask the cloud to make one; until it has answered for certain, it may have been made."""
+        record = ownership.parse(step.description)
+        service = record.owner.service if record is not None else ""
+        self._unanswered[service] = self._time.monotonic()
+        try:
+            made = await self._api.floating_ip_create(step.name, step.description, allocator)
+        except (NameTaken, http_errors.Invalid, http_errors.Conflict, http_errors.NotFound, http_errors.Forbidden):
+            del self._unanswered[service]
+            raise
+        del self._unanswered[service]
+        return made
+
+    async def _update(self, step: plan.Update, seen: Seen) -> None:
+        try:
+            seen.put(await self._api.floating_ip_update(step.ip.id, step.name, step.description))
+        except NameTaken:
+            # Somebody has the name, unknown to us so far. Look, so that the next decision knows.
+            found = await self._api.floating_ip_view(step.name or "", is_name=True)
+            if found is None:
+                raise
+            seen.put(found)
+
+    async def _await_effect(self, answer: models.FloatingIp, instance: str | None, seen: Seen) -> None:
+        """Read the floating IP until it is where it should be."""
+        wait_s = FIRST_WAIT_S
+        current: models.FloatingIp | None = answer
+        for _ in range(TRIES + 1):
+            if current is None:
+                seen.drop(answer.id)
+                return
+            seen.put(current)
+            if (instance is None and not current.instance_id) or providerid.same(current.instance_id, instance):
+                return
+            await self._time.sleep(wait_s)
+            wait_s *= 2
+            current = await self._api.floating_ip_view(answer.id)
+        raise RetryError(f"the floating IP {answer.name} ({answer.ip}) is on its way", RETRY_S)
+
+    async def _look_again(
+        self, step: plan.Attach | plan.Detach | plan.Delete | plan.Update, err: http_errors.ApiError, seen: Seen
+    ) -> None:
+        """After a refusal: what is true now? An instance that refuses is not the first to be tried next time."""
+        if isinstance(step, plan.Attach) and isinstance(err, http_errors.Invalid | http_errors.NotFound):
+            self._refusals.add(step.instance)
+        if isinstance(err, http_errors.NotFound) and not is_absence(err):
+            raise err
+        log.v(2).info("oxide.refused", **plan.describe(step), error=str(err))
+        await self._time.sleep(err.retry_after_s if err.retry_after_s is not None else FIRST_WAIT_S * 4)
+        found = await self._api.floating_ip_view(step.ip.id)
+        if found is None:
+            seen.drop(step.ip.id)
+        else:
+            seen.put(found)
+
+    async def _is_certain(self, one: models.FloatingIp, seen: Seen) -> bool:
+        """Whether it is as we believe; what is known from a list only is read first."""
+        if seen.is_fresh(one):
+            return True
+        found = await self._api.floating_ip_view(one.id)
+        if found is None:
+            seen.drop(one.id)
+        else:
+            seen.put(found)
+        return found == one
+
+    def _show(self, step: plan.Step) -> None:
+        log.info("oxide.dry_run", **plan.describe(step))
+
+
+def _text(step: plan.Step) -> str:
+    return " ".join(f"{key}={value}" for key, value in plan.describe(step).items())

@@ -1,0 +1,160 @@
+"""Oxide's configuration: environment, then `--cloud-config`, then a profile of the Oxide CLI.
+
+In: a mapping of environment variables and an optional YAML file. Out: a `Config`, or `Invalid` with every problem,
+each naming the key and the variable. The token itself is read when it is used, from where `token_source` says, so that
+a rotated one is found; it stands in no message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from bedplate.cloud.http import client as http_client
+from bedplate.cloud.http.secrets import Secret
+from bedplate.cloud.http.tokens import FixedToken, Reloads, TokenFile, TokenSource, whole_text, yaml_key
+from bedplate.cloud.providers.oxide import addresses, profiles
+from bedplate.core import errors, yamls
+from bedplate.core.logging import get_logger
+
+__all__ = ["API_VERSION", "Config", "load"]
+
+log = get_logger("cloud.oxide")
+API_VERSION = "2026060800.0.0"
+
+
+class _LoadBalancer(msgspec.Struct, frozen=True, rename="camel"):
+    delete_orphans: bool = False
+
+
+class _File(msgspec.Struct, frozen=True, rename="camel"):
+    host: str = ""
+    token: str = ""
+    token_file: str = ""
+    project: str = ""
+    profile: str = ""
+    ca_file: str = ""
+    insecure: bool = False
+    zone: str = ""
+    region: str = ""
+    api_version: str = API_VERSION
+    labels: tuple[str, ...] = ()
+    load_balancer: _LoadBalancer = _LoadBalancer()
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What the provider works with. Of `token`, `token_file`, `token_in` and `profile_file` one is set.
+
+    `token_in` is the YAML file whose key `token` holds it, `profile_file` a credentials file of the Oxide CLI.
+    """
+
+    host: str
+    project: str
+    token: Secret = field(default_factory=lambda: Secret(""))
+    token_file: Path | None = None
+    token_in: Path | None = None
+    profile_file: Path | None = None
+    profile: str = ""
+    ca_file: str = ""
+    is_insecure: bool = False
+    zone: str = ""
+    region: str = ""
+    api_version: str = API_VERSION
+    labels: tuple[str, ...] = ()
+    deletes_orphans: bool = False
+
+    def token_source(self, reloads: Reloads | None = None) -> TokenSource:
+        """Where the client gets its token from."""
+        if self.token:
+            return FixedToken(self.token)
+        if self.token_file is not None:
+            return TokenFile(self.token_file, whole_text, reloads)
+        if self.token_in is not None:
+            return TokenFile(self.token_in, yaml_key("token"), reloads)
+        assert self.profile_file is not None, "load gives no Config without a token"
+        return TokenFile(self.profile_file, profiles.token_of(self.profile), reloads)
+
+
+def load(environ: Mapping[str, str], file: Path | None) -> Config:
+    """The whole configuration, checked."""
+    given = _read(file) if file is not None else _File()
+    problems: list[str] = []
+    host, project = environ.get("OXIDE_HOST") or given.host, environ.get("OXIDE_PROJECT") or given.project
+    token, token_file = Secret(environ.get("OXIDE_TOKEN", "")), environ.get("OXIDE_TOKEN_FILE", "")
+    if not token and not token_file:
+        token_file = given.token_file
+    token_in = file if given.token and not token and not token_file else None
+    profile = profiles.Profile()
+    if not host or not (token or token_file or token_in):
+        try:
+            profile = profiles.load(environ, environ.get("OXIDE_PROFILE") or given.profile)
+        except errors.Invalid as err:
+            problems.append(str(err))
+    host = host or profile.host
+    has_token = bool(token or token_file or token_in or profile.file)
+    if not host:
+        problems.append("host: not set; set OXIDE_HOST, or `host` in --cloud-config, or OXIDE_PROFILE")
+    elif problem := http_client.endpoint_problem(_with_scheme(host)):
+        problems.append(f"host (OXIDE_HOST): {problem}")
+    if not has_token:
+        problems.append(
+            "token: not set; set OXIDE_TOKEN or OXIDE_TOKEN_FILE, or `token` or `tokenFile` in --cloud-config, "
+            "or OXIDE_PROFILE"
+        )
+    if not project:
+        problems.append("project: not set; set OXIDE_PROJECT (name or id), or `project` in --cloud-config")
+    problems += [
+        f"labels: {name!r} is none of {', '.join(addresses.LABELS)}"
+        for name in given.labels
+        if name not in addresses.LABELS
+    ]
+    if problems:
+        raise errors.Invalid("the configuration of oxide is not usable", problems=problems)
+    return Config(
+        host=_with_scheme(host),
+        project=project,
+        token=token,
+        token_file=Path(token_file) if token_file and not token else None,
+        token_in=token_in,
+        profile_file=profile.file,
+        profile=profile.name,
+        ca_file=given.ca_file,
+        is_insecure=given.insecure,
+        zone=given.zone,
+        region=given.region,
+        api_version=given.api_version,
+        labels=given.labels,
+        deletes_orphans=given.load_balancer.delete_orphans,
+    )
+
+
+def _with_scheme(host: str) -> str:
+    return (host if "://" in host else f"https://{host}").rstrip("/")
+
+
+def _read(file: Path) -> _File:
+    try:
+        content: Any = yamls.load(file.read_text(encoding="utf-8"), strict=True)
+    except OSError as err:
+        raise errors.Invalid(f"--cloud-config {file} cannot be read: {err.strerror}") from err
+    except (yaml.YAMLError, UnicodeDecodeError):
+        # The parser's message quotes the text, which may hold the token.
+        raise errors.Invalid(f"--cloud-config {file} is not YAML") from None
+    if content is None:
+        return _File()
+    if not isinstance(content, dict):
+        raise errors.Invalid(f"--cloud-config {file} holds no settings by name")
+    known = set(_File.__struct_encode_fields__)
+    unknown = sorted(str(key) for key in content if key not in known)
+    if unknown:
+        log.warning("oxide.config.unknown_keys", file=str(file), keys=unknown)
+    try:
+        return msgspec.convert({key: value for key, value in content.items() if value is not None}, _File)
+    except msgspec.ValidationError as err:
+        raise errors.Invalid(f"--cloud-config {file}: {err}") from None

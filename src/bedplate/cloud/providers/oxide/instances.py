@@ -1,0 +1,131 @@
+"""Instances of Oxide as nodes see them (§10.4).
+
+In: Nodes. Out: existence, shutdown, metadata. A node is found by its provider ID, else by its name in the project.
+Absence is what the API says of this very instance, and only while the same credentials are known to work: by id the
+token must have been accepted by this process, by name the project must be readable at that moment, because Oxide
+shows what one may not see as if it were not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from bedplate.api import core
+from bedplate.cloud.errors import CloudError, InstanceNotFound
+from bedplate.cloud.instancecache import InstanceCache
+from bedplate.cloud.interface import InstanceMetadata
+from bedplate.cloud.metrics import InstanceCacheMetrics
+from bedplate.cloud.providers.oxide import addresses, models, names, providerid
+from bedplate.cloud.providers.oxide.api import Api
+from bedplate.cloud.providers.oxide.config import Config
+from bedplate.cloud.providers.oxide.credentials import Credentials
+from bedplate.cloud.providers.oxide.networks import Networks
+from bedplate.core import clock
+
+__all__ = ["OxideInstances"]
+
+_DESTROYED = "destroyed"
+
+
+class _Source:
+    """How the cache asks: one instance, all of the project, those of a name (at most one)."""
+
+    def __init__(self, api: Api, credentials: Credentials) -> None:
+        self._api = api
+        self._credentials = credentials
+
+    async def get(self, key: str) -> models.Instance:
+        found = await self._api.instance_view(key)
+        if found is None:
+            await self._credentials.verify()
+            raise InstanceNotFound(f"there is no instance {key}")
+        if not providerid.same(found.id, key):
+            raise CloudError(f"asked for the instance {key}, the cloud answered with {found.id}")
+        return found
+
+    async def list(self) -> Sequence[models.Instance]:
+        return await self._api.instance_list()
+
+    async def search(self, name: str) -> Sequence[models.Instance]:
+        found = await self._api.instance_view(name, is_name=True)
+        if found is None:
+            await self._api.project_view()
+            return ()
+        if found.name != name:
+            raise CloudError(f"asked for the instance named {name}, the cloud answered with {found.name}")
+        return (found,)
+
+    def key(self, instance: models.Instance) -> str:
+        return providerid.fold(instance.id)
+
+    def name(self, instance: models.Instance) -> str:
+        return instance.name
+
+
+class OxideInstances:
+    """The instances of one project."""
+
+    def __init__(
+        self,
+        api: Api,
+        config: Config,
+        credentials: Credentials,
+        *,
+        time: clock.Clock,
+        ttl_s: float,
+        metrics: InstanceCacheMetrics,
+        expected: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._source = _Source(api, credentials)
+        self._cache = InstanceCache(self._source, provider="oxide", ttl_s=ttl_s, time=time, metrics=metrics)
+        self._networks = Networks(api, time, ttl_s, expected)
+
+    async def exists(self, node: core.Node, *, fresh: bool = False) -> bool:
+        try:
+            found = await self._find(node, fresh=fresh)
+        except InstanceNotFound:
+            return False
+        if found.run_state == _DESTROYED and not fresh:
+            # A list or cached answer is no proof; ask for the instance itself.
+            return await self.exists(node, fresh=True)
+        return found.run_state != _DESTROYED
+
+    async def is_shutdown(self, node: core.Node, *, fresh: bool = False) -> bool:
+        try:
+            found = await self._find(node, fresh=fresh)
+        except InstanceNotFound:
+            return True
+        return found.run_state == "stopped" or (found.run_state == "failed" and not found.auto_restart_enabled)
+
+    async def metadata(self, node: core.Node) -> InstanceMetadata | None:
+        if not node.spec.provider_id and not names.is_legal(node.name):
+            raise InstanceNotFound(f"{node.name!r} cannot be the name of an instance")
+        found = await self._find(node, fresh=False)
+        interfaces = await self._networks.interfaces(found.id)
+        external = await self._networks.external_ips(found)
+        return InstanceMetadata(
+            provider_id=node.spec.provider_id or providerid.format_id(found.id),
+            instance_type=addresses.instance_type(found),
+            addresses=addresses.node_addresses(found, interfaces, external),
+            zone=self._config.zone,
+            region=self._config.region,
+            labels=addresses.labels(found, self._config.labels),
+        )
+
+    def was_absent(self, name: str, within_s: float) -> bool:
+        return not names.is_legal(name) or self._cache.was_absent(name, within_s)
+
+    def ephemeral_ips(self, instance: str) -> int:
+        """How many ephemeral IPs an instance has, as far as is known; asks nobody."""
+        return self._networks.ephemeral_ips(instance)
+
+    async def _find(self, node: core.Node, *, fresh: bool) -> models.Instance:
+        if node.spec.provider_id:
+            return await self._cache.get(providerid.fold(providerid.instance_id(node.spec.provider_id)), fresh=fresh)
+        if not names.is_legal(node.name):
+            raise CloudError(f"node {node.name}: no provider ID, and its name cannot be that of an instance")
+        found = await self._source.search(node.name) if fresh else await self._cache.find(node.name)
+        if not found:
+            raise InstanceNotFound(f"there is no instance named {node.name} in the project")
+        return found[0]

@@ -1,0 +1,98 @@
+"""Floating IPs of this cluster whose Service is gone: counted, told, and deleted only when configured so (§10.7).
+
+In: the project's floating IPs and the cluster's Services. Out: a metric, a log line for each new one, and, with
+`loadBalancer.deleteOrphans`, their deletion. Two scans in a row must agree before one is deleted, and it is read again
+before that. Retained ones are nobody's and stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from prometheus_client import CollectorRegistry, Gauge
+
+from bedplate.api import core
+from bedplate.cloud.errors import CloudError, RetryError
+from bedplate.cloud.providers.oxide import models, ownership
+from bedplate.cloud.providers.oxide.api import Api
+from bedplate.cloud.providers.oxide.carrying import Carrier, Seen
+from bedplate.cloud.registry import Setting
+from bedplate.core.logging import get_logger
+from bedplate.core.metrics import shared
+
+__all__ = ["PERIOD_S", "OrphanMetrics", "Orphans", "find"]
+
+log = get_logger("cloud.oxide")
+PERIOD_S = 600.0
+
+
+class OrphanMetrics:
+    """How many floating IPs were left behind."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.count = Gauge(
+            "ccm_oxide_orphaned_floating_ips",
+            "Floating IPs that carry this cluster's record and whose Service no longer exists.",
+            registry=registry,
+        )
+
+
+def find(cluster: str, services: Iterable[core.Service], ips: Sequence[models.FloatingIp]) -> list[models.FloatingIp]:
+    """Those that belong to this cluster and to no Service that it has."""
+    alive = {one.metadata.uid for one in services}
+    found = []
+    for one in ips:
+        record = ownership.parse(one.description)
+        if record is None or record.role == "retained" or record.owner.cluster != cluster:
+            continue
+        if record.owner.service not in alive:
+            found.append(one)
+    return found
+
+
+class Orphans:
+    """The scan, and what it remembers of the last one."""
+
+    def __init__(self, api: Api, setting: Setting, carrier: Carrier, *, deletes: bool) -> None:
+        self._api = api
+        self._setting = setting
+        self._carrier = carrier
+        self._deletes = deletes
+        self._metrics = shared(setting.registry, OrphanMetrics)
+        self._last: frozenset[str] = frozenset()
+
+    async def run(self) -> None:
+        """Scan every ten minutes, for ever; a scan that fails is followed by the next one."""
+        await self._setting.services.synced.wait()
+        while True:
+            try:
+                await self.scan()
+            except (CloudError, RetryError) as err:
+                log.warning("oxide.orphans.unknown", reason=str(err))
+            await self._setting.time.sleep(PERIOD_S)
+
+    async def scan(self) -> list[models.FloatingIp]:
+        """Look once; returns those that are orphans now."""
+        cluster = self._setting.cluster_id()
+        if not cluster or not self._setting.services.synced.is_set():
+            return []
+        seen = Seen(await self._api.floating_ip_list())
+        # The Services are read after the list: one created meanwhile is known, and its floating IP no orphan.
+        found = find(cluster, self._setting.services, seen.ips)
+        self._metrics.count.set(len(found))
+        for one in found:
+            if one.id not in self._last:
+                log.warning("oxide.orphan", floating_ip=one.name, address=one.ip, description=one.description)
+        confirmed = [one for one in found if one.id in self._last]
+        self._last = frozenset(one.id for one in found)
+        if self._deletes:
+            for one in confirmed:
+                await self._delete(one, seen)
+        return found
+
+    async def _delete(self, one: models.FloatingIp, seen: Seen) -> None:
+        record = ownership.parse(one.description)
+        if record is None or any(record.owner.service == service.metadata.uid for service in self._setting.services):
+            return
+        log.warning("oxide.orphan.deleting", floating_ip=one.name, address=one.ip)
+        await self._carrier.remove(record.owner, one, seen)

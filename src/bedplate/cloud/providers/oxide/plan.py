@@ -1,0 +1,392 @@
+"""What to do next for a Service's floating IPs: `next_step` and `plan`. Pure; the effects are in `carrying`.
+
+Whoever carries a step out asks again with what the cloud answered, so every step is decided on the latest state, and a
+process that dies between two steps is followed by one that goes on from there. The order gives that:
+
+1. claim: write our record into what we may take over, before anything else is done to it;
+2. give every slot its floating IP: keep the old one on a living node, then make the new one (record included, in the
+   same call), then attach it;
+3. only then detach and delete what is no longer wanted;
+4. last, give the replacement the name of what it replaced.
+
+Whatever carries no record of this Service is neither changed nor deleted (S6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from bedplate.cloud.errors import CloudError
+from bedplate.cloud.providers.oxide import models, ownership, providerid
+from bedplate.cloud.providers.oxide.wants import Slot, is_named
+
+__all__ = [
+    "Attach",
+    "Change",
+    "Create",
+    "Delete",
+    "Detach",
+    "FloatingIpMissing",
+    "FloatingIpNotOwned",
+    "Step",
+    "Update",
+    "Want",
+    "assign",
+    "describe",
+    "is_legacy",
+    "may_borrow",
+    "next_claim",
+    "next_step",
+    "owned",
+    "plan",
+    "predict",
+    "removal",
+]
+
+
+class FloatingIpNotOwned(CloudError):
+    """A floating IP of the name that is needed belongs to somebody else; the reason of the event of that name."""
+
+
+class FloatingIpMissing(CloudError):
+    """The Service names a floating IP that is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make a floating IP; `passed_over` is the one of somebody else that has the name we would have liked."""
+
+    slot: Slot
+    name: str
+    description: str
+    passed_over: models.FloatingIp | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    ip: models.FloatingIp
+    instance: str
+
+
+@dataclass(frozen=True, slots=True)
+class Detach:
+    ip: models.FloatingIp
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    ip: models.FloatingIp
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Change name or description; None leaves it."""
+
+    ip: models.FloatingIp
+    name: str | None = None
+    description: str | None = None
+
+
+Change = Attach | Detach | Delete | Update
+Step = Create | Change
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What a Service should have.
+
+    `instance` is where its floating IPs belong (None: leave them where they are). `nodes` are the instances of our
+    nodes. `legacy_name` is the original's name for the floating IP. `is_settled`: do not make, delete or rename
+    anything, only move. `is_retained`: what is no longer wanted is kept. `full`: instances that have no room for one
+    more. `failed`: slots that need not be filled and could not be.
+    """
+
+    owner: ownership.Owner
+    slots: tuple[Slot, ...]
+    instance: str | None = None
+    nodes: frozenset[str] = frozenset()
+    legacy_name: str = ""
+    is_settled: bool = False
+    is_retained: bool = False
+    full: frozenset[str] = frozenset()
+    failed: frozenset[Slot] = field(default_factory=frozenset)
+
+
+def owned(owner: ownership.Owner, ips: Iterable[models.FloatingIp]) -> list[models.FloatingIp]:
+    """Those whose record names this very Service, in a lasting order."""
+    found = []
+    for one in ips:
+        record = ownership.parse(one.description)
+        if record is not None and record.role != "retained" and record.owner.is_same_service(owner):
+            found.append(one)
+    return sorted(found, key=lambda one: (one.name, one.id))
+
+
+def next_step(want: Want, ips: Sequence[models.FloatingIp]) -> Step | None:
+    """The one thing to do now; None when all is as it should be.
+
+    Raises `FloatingIpNotOwned` or `FloatingIpMissing` when nothing that is allowed leads there.
+    """
+    if not want.is_settled:
+        claim = next_claim(want, ips)
+        if claim is not None:
+            return claim
+    own = owned(want.owner, ips)
+    assigned = assign(want, own)
+    spare = [one for one in own if one not in assigned.values()]
+    for slot in want.slots:
+        step = _fill(want, slot, assigned, spare, ips)
+        if step is not None:
+            return step
+    if want.is_settled:
+        return None
+    # What could not be replaced is better than nothing.
+    irreplaceable = {slot.family for slot in want.failed}
+    for one in spare:
+        if one.family not in irreplaceable:
+            is_kept = want.is_retained and all(one.name != slot.names.replacement for slot in want.slots)
+            return removal(one, is_retained=is_kept)
+    return _rename(assigned, ips)
+
+
+def plan(want: Want, ips: Sequence[models.FloatingIp]) -> tuple[Step, ...]:
+    """All steps from here to what is wanted, if each of them succeeds."""
+    steps: list[Step] = []
+    while (step := next_step(want, ips)) is not None:
+        steps.append(step)
+        ips = predict(step, ips)
+    return tuple(steps)
+
+
+def predict(step: Step, ips: Sequence[models.FloatingIp]) -> tuple[models.FloatingIp, ...]:
+    """What the cloud would hold after a step; an address that the cloud will choose is the family's zero."""
+    if isinstance(step, Create):
+        address = step.slot.ip or ("::" if (step.slot.family or step.slot.preferred) == "v6" else "0.0.0.0")
+        made = models.FloatingIp(
+            id=f"predicted-{step.name}",
+            name=step.name,
+            description=step.description,
+            ip=address,
+            ip_pool_id=step.slot.pool_id,
+        )
+        return (*ips, made)
+    changed: models.FloatingIp | None = step.ip
+    if isinstance(step, Attach):
+        changed = msgspec.structs.replace(step.ip, instance_id=step.instance)
+    elif isinstance(step, Detach):
+        changed = msgspec.structs.replace(step.ip, instance_id=None)
+    elif isinstance(step, Delete):
+        changed = None
+    else:
+        name = step.ip.name if step.name is None else step.name
+        description = step.ip.description if step.description is None else step.description
+        changed = msgspec.structs.replace(step.ip, name=name, description=description)
+    rest = tuple(one for one in ips if one.id != step.ip.id)
+    return rest if changed is None else (*rest, changed)
+
+
+def removal(one: models.FloatingIp, *, is_retained: bool) -> Step | None:
+    """The next step of getting rid of a floating IP of ours: detach; then delete it, or give it back or keep it."""
+    if one.instance_id:
+        return Detach(one)
+    record = ownership.parse(one.description)
+    if record is None or record.role == "retained":
+        return None
+    if record.role == "adopted":
+        return Update(one, description=record.words)
+    if is_retained:
+        return Update(one, description=ownership.write(replace(record, role="retained")))
+    return Delete(one)
+
+
+def assign(want: Want, own: Sequence[models.FloatingIp]) -> dict[Slot, models.FloatingIp]:
+    """Which of the Service's floating IPs fills which slot."""
+    found: dict[Slot, models.FloatingIp] = {}
+    for slot in want.slots:
+        candidates = [one for one in own if one not in found.values() and slot.matches(one)]
+        if candidates:
+            found[slot] = min(candidates, key=lambda one: _rank(want, slot, one))
+    return found
+
+
+def _rank(want: Want, slot: Slot, one: models.FloatingIp) -> tuple[bool, bool, bool, bool, str]:
+    return (
+        one.family != slot.preferred,
+        one.name == slot.names.replacement,
+        not providerid.same(one.instance_id, want.instance),
+        not one.instance_id,
+        one.id,
+    )
+
+
+# Claiming
+
+
+def may_borrow(one: models.FloatingIp, want: Want) -> bool:
+    """Whether a floating IP that the Service names may be used by it: nobody else's, and not in use elsewhere."""
+    record = ownership.parse(one.description)
+    if record is not None and record.role != "retained" and not record.owner.is_same_service(want.owner):
+        return False
+    return _is_free(one, want.nodes)
+
+
+def _is_free(one: models.FloatingIp, nodes: frozenset[str]) -> bool:
+    return not one.instance_id or providerid.fold(one.instance_id) in nodes
+
+
+def next_claim(want: Want, ips: Sequence[models.FloatingIp]) -> Update | None:
+    """Write our record where we may: what the Service names, what a predecessor or the original left, what was kept."""
+    own = owned(want.owner, ips)
+    for slot in want.slots:
+        if slot.adopt:
+            step = _claim_named(want, slot, ips)
+            if step is not None:
+                return step
+    for one in ips:
+        if one not in own and _is_left_behind(one, want):
+            return Update(one, description=_managed(want))
+    filled = assign(want, own)
+    for slot in want.slots:
+        if slot not in filled and not slot.adopt:
+            for one in ips:
+                if _is_kept_for(one, want) and slot.matches(one):
+                    return Update(one, description=_managed(want))
+    return None
+
+
+def _claim_named(want: Want, slot: Slot, ips: Sequence[models.FloatingIp]) -> Update | None:
+    one = next((one for one in ips if is_named(one, slot.adopt)), None)
+    if one is None:
+        raise FloatingIpMissing(f"there is no floating IP {slot.adopt!r} in the project")
+    record = ownership.parse(one.description)
+    if record is not None and record.role != "retained" and record.owner.is_same_service(want.owner):
+        return None
+    if not may_borrow(one, want):
+        whose = f"it serves {_whose(record)}" if record is not None else "it is attached to an instance of others"
+        raise FloatingIpNotOwned(f"the floating IP {one.name} ({one.ip}) cannot be used: {whose}")
+    words = one.description if record is None else ""
+    return Update(one, description=ownership.write(ownership.Record(want.owner, "adopted", words)))
+
+
+def _is_left_behind(one: models.FloatingIp, want: Want) -> bool:
+    record = ownership.parse(one.description)
+    if record is not None:
+        # Namespace and name are unique in a cluster, so a Service of another UID there is no more.
+        is_earlier = record.owner.is_same_place(want.owner) and record.owner.service != want.owner.service
+        return is_earlier and record.role == "managed"
+    if not is_legacy(one, want.legacy_name) or not _is_free(one, want.nodes):
+        return False
+    # In use on a node of ours it is ours. Unused it may be, and is taken for use, but never just to be deleted.
+    return bool(one.instance_id) or any(slot.matches(one) for slot in want.slots)
+
+
+def is_legacy(one: models.FloatingIp, name: str) -> bool:
+    """Whether the original manager has made it, for a Service whose floating IP it calls so."""
+    return one.description == ownership.LEGACY_DESCRIPTION and one.name == name
+
+
+def _is_kept_for(one: models.FloatingIp, want: Want) -> bool:
+    record = ownership.parse(one.description)
+    if record is None or record.role != "retained" or not _is_free(one, want.nodes):
+        return False
+    return record.owner.is_same_place(want.owner)
+
+
+def _managed(want: Want) -> str:
+    return ownership.write(ownership.Record(want.owner, "managed"))
+
+
+# Filling a slot
+
+
+def _fill(
+    want: Want,
+    slot: Slot,
+    assigned: Mapping[Slot, models.FloatingIp],
+    spare: Sequence[models.FloatingIp],
+    ips: Sequence[models.FloatingIp],
+) -> Step | None:
+    one = assigned.get(slot)
+    if slot in want.failed:
+        return None
+    if one is None:
+        if want.is_settled:
+            return None
+        if slot.adopt:
+            raise FloatingIpMissing(f"the floating IP {slot.adopt!r} is of another family than the Service")
+        return _keep_alive(want, slot, spare) or _create(want, slot, spare, ips)
+    step = _move(one, want.instance)
+    if isinstance(step, Attach) and providerid.fold(step.instance) in want.full:
+        # The one it replaces is on the way out; its place is needed now.
+        leaving = next((old for old in spare if providerid.same(old.instance_id, step.instance)), None)
+        return step if leaving is None else Detach(leaving)
+    return step
+
+
+def _keep_alive(want: Want, slot: Slot, spare: Sequence[models.FloatingIp]) -> Step | None:
+    """While the new one cannot be had, the old one goes on serving, on a node that lives."""
+    family = slot.family or slot.preferred
+    old = next((one for one in spare if one.family == family and one.name != slot.names.replacement), None)
+    return None if old is None else _move(old, want.instance)
+
+
+def _move(one: models.FloatingIp, instance: str | None) -> Attach | Detach | None:
+    if instance is None or providerid.same(one.instance_id, instance):
+        return None
+    return Detach(one) if one.instance_id else Attach(one, instance)
+
+
+def _create(want: Want, slot: Slot, spare: Sequence[models.FloatingIp], ips: Sequence[models.FloatingIp]) -> Step:
+    """Make one, under the first name that is free; a foreign one that has the main name is passed over or refused."""
+    holders = {one.name: one for one in ips}
+    record = ownership.Record(want.owner, "managed")
+    name, passed_over = slot.names.main, None
+    holder = holders.get(name)
+    if holder is not None and holder not in owned(want.owner, ips):
+        theirs = ownership.parse(holder.description)
+        if theirs is None:
+            raise FloatingIpNotOwned(
+                f"the floating IP {name} ({holder.ip}) is not ours: its description carries no record of this Service"
+            )
+        name, passed_over = slot.names.spare, holder
+        holder = holders.get(name)
+    if holder is not None:
+        name = slot.names.replacement
+        stale = holders.get(name)
+        if stale is not None:
+            # An earlier replacement that is no longer wanted either.
+            step = removal(stale, is_retained=False) if stale in spare else None
+            if step is None:
+                raise FloatingIpNotOwned(f"the floating IP {name} ({stale.ip}) is not ours")
+            return step
+    return Create(slot, name, ownership.write(record), passed_over)
+
+
+def _rename(assigned: Mapping[Slot, models.FloatingIp], ips: Sequence[models.FloatingIp]) -> Update | None:
+    taken = {one.name for one in ips}
+    for slot, one in assigned.items():
+        if one.name == slot.names.replacement:
+            free = next((name for name in (slot.names.main, slot.names.spare) if name not in taken), None)
+            if free is not None:
+                return Update(one, name=free)
+    return None
+
+
+def _whose(record: ownership.Record) -> str:
+    return f"the Service {record.owner.namespace}/{record.owner.name} of cluster {record.owner.cluster}"
+
+
+def describe(step: Step) -> dict[str, Any]:
+    """A step as keys and values for a log line."""
+    if isinstance(step, Create):
+        return {"step": "create", "floating_ip": step.name}
+    values: dict[str, Any] = {"step": type(step).__name__.lower(), "floating_ip": step.ip.name, "address": step.ip.ip}
+    if isinstance(step, Attach):
+        values["instance"] = step.instance
+    if isinstance(step, Update) and step.name is not None:
+        values["name"] = step.name
+    return values

@@ -1,0 +1,144 @@
+"""Who sits where: the placements of all Services, as the cloud shows them and as this process has decided them.
+
+Choosing and noting the choice happen without an `await` in between, so two Services placed at the same time never get
+clashing nodes, and nobody waits for anybody's cloud calls. A choice is remembered until the Service is deleted: a list
+read before it was carried out does not show it yet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bedplate.api import core
+from bedplate.cloud.interface import Target
+from bedplate.cloud.providers.oxide import models, names, ownership, placement, plan, providerid
+from bedplate.cloud.providers.oxide.refusals import Refusals
+
+__all__ = ["Request", "Seats"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A Service to be placed, and what is known of the project's floating IPs."""
+
+    owner: ownership.Owner
+    service: core.Service
+    targets: Sequence[Target]
+    ips: Sequence[models.FloatingIp]
+    slots: int = 1
+    families: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Seat:
+    instance: str
+    service: core.Service
+    slots: int
+
+
+class Seats:
+    """All placements of one process. `services` gives every Service of the cluster."""
+
+    def __init__(
+        self,
+        services: Callable[[], Iterable[core.Service]],
+        ephemeral_ips: Callable[[str], int],
+        refusals: Refusals,
+    ) -> None:
+        self._services = services
+        self._ephemeral_ips = ephemeral_ips
+        self._refusals = refusals
+        self._seats: dict[str, _Seat] = {}
+
+    def take(self, request: Request, cluster_name: str) -> placement.Choice:
+        """Choose a node for a Service and note it."""
+        own = plan.owned(request.owner, request.ips)
+        nodes = placement.candidates(request.targets, self._refusals.current())
+        asker = placement.Asker(
+            uid=request.owner.service,
+            ports=placement.ports_of(request.service),
+            seniority=placement.seniority(request.service),
+            current=self._current(request.owner, own),
+            needs=max(request.slots, len(own)),
+            families=request.families,
+        )
+        occupants = self._occupants(request, cluster_name)
+        choice = placement.choose(asker, nodes, occupants, self.used(request, nodes), _count(own))
+        if choice.candidate is not None:
+            self._seats[request.owner.service] = _Seat(choice.candidate.instance, request.service, request.slots)
+        return choice
+
+    def leave(self, service: str) -> None:
+        """The Service has no load balancer any more."""
+        self._seats.pop(service, None)
+
+    def used(self, request: Request, nodes: Iterable[placement.Candidate]) -> Counter[str]:
+        """External IPs by instance: attached ones, ephemeral ones, and those that are about to come."""
+        found = _count(request.ips)
+        for node in nodes:
+            found[node.instance] += self._ephemeral_ips(node.instance)
+        there = {
+            (record.owner.service, providerid.fold(one.instance_id))
+            for one in request.ips
+            if one.instance_id and (record := ownership.parse(one.description)) is not None
+        }
+        for uid, seat in self._seats.items():
+            if uid != request.owner.service and (uid, seat.instance) not in there:
+                found[seat.instance] += seat.slots
+        return found
+
+    def _current(self, owner: ownership.Owner, own: Sequence[models.FloatingIp]) -> tuple[str, ...]:
+        attached = [providerid.fold(one.instance_id) for one in own if one.instance_id]
+        seat = self._seats.get(owner.service)
+        # While it is on its way, it is nowhere; then where it was going to.
+        return tuple(attached) or ((seat.instance,) if seat is not None else ())
+
+    def _occupants(self, request: Request, cluster_name: str) -> list[placement.Occupant]:
+        services = {one.metadata.uid: one for one in self._services()}
+        for uid, known in self._seats.items():
+            services.setdefault(uid, known.service)
+        attached = self._attached(request, cluster_name, services)
+        found = []
+        for uid in {*attached, *self._seats} - {request.owner.service}:
+            service = services.get(uid)
+            if service is None:
+                # A Service that is gone answers on no port.
+                continue
+            seat = self._seats.get(uid)
+            found.append(
+                placement.Occupant(
+                    uid=uid,
+                    ports=placement.ports_of(service),
+                    seniority=placement.seniority(service),
+                    attached=frozenset(attached.get(uid, ())),
+                    reserved=seat.instance if seat is not None else "",
+                )
+            )
+        return found
+
+    def _attached(
+        self, request: Request, cluster_name: str, services: Mapping[str, core.Service]
+    ) -> dict[str, set[str]]:
+        """Instances by Service, from records and, for what the original manager left, from names."""
+        legacy = {
+            names.legacy_name(cluster_name, one.metadata.namespace, one.metadata.name): uid
+            for uid, one in services.items()
+            if one.spec.type == "LoadBalancer"
+        }
+        found: dict[str, set[str]] = {}
+        for one in request.ips:
+            record = ownership.parse(one.description)
+            uid = ""
+            if record is not None and record.owner.cluster == request.owner.cluster:
+                uid = record.owner.service
+            elif plan.is_legacy(one, one.name):
+                uid = legacy.get(one.name, "")
+            if uid and one.instance_id:
+                found.setdefault(uid, set()).add(providerid.fold(one.instance_id))
+        return found
+
+
+def _count(ips: Iterable[models.FloatingIp]) -> Counter[str]:
+    return Counter(providerid.fold(one.instance_id) for one in ips if one.instance_id)
