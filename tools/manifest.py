@@ -3,9 +3,10 @@
     python tools/manifest.py            write them (`make manifest`)
     python tools/manifest.py --check    write nothing; fail and name the files that are not up to date
 
-In: VERSION and charts/. Out: `version` and `appVersion` of every Chart.yaml; manifests/oxide-cloud-controller-manager.yaml
-as `helm template` prints it; deploy/rbac/ and deploy/manifests/deployment.yaml, from the chart of NVIDIA BMM, without
-the labels that would tell Helm's users that Helm installed them. Nobody edits these files by hand; a test runs the check.
+In: VERSION and charts/. Out: `version` and `appVersion` of every Chart.yaml; what `helm template` prints for Oxide, in
+manifests/oxide-cloud-controller-manager.yaml; deploy/rbac/ and deploy/manifests/deployment.yaml, from the chart of
+NVIDIA BMM, without the labels that would make Helm take them for its own. Nobody edits these files by hand; a test runs
+the check.
 """
 
 from __future__ import annotations

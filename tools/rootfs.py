@@ -197,7 +197,8 @@ def app_layer(sources: Mapping[str, Path], scratch: Path) -> Layer:
 
 
 def compiled(sources: Mapping[str, Path], scratch: Path) -> dict[str, bytes]:
-    """The byte code of modules, which names the file inside and is never checked against it; what is no Python is left out.
+    """The byte code of modules, which names the file inside and is never checked against it. What is no Python is left
+    out.
 
     A process of its own compiles: constant sets are written in the order of their hashes, so the seed must be fixed.
     """

@@ -1,4 +1,4 @@
-"""What the tests of the deployment share: the tools as programs, the image's files, and API servers."""
+"""What the tests of the deployment share: the tools as programs, the image's files, helm, kubectl and API servers."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
+import uuid
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests import servers
 
+from bedplate.kube import Client, config
+
 ROOT = Path(__file__).parents[2]
+CHARTS = ("cloudlycke", "nvidia-bmm", "oxide")
 
 
 def run_tool(name: str, *arguments: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -22,6 +27,96 @@ def run_tool(name: str, *arguments: str | Path, env: dict[str, str] | None = Non
     command = [sys.executable, str(ROOT / "tools" / name), *map(str, arguments)]
     environ = os.environ | (env or {})
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environ, cwd=ROOT)
+
+
+def chart_folder(provider: str) -> Path:
+    return ROOT / "charts" / f"{provider}-cloud-controller-manager"
+
+
+def unique(prefix: str) -> str:
+    return f"{prefix}-{uuid.uuid4().hex[:6]}"
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    """The objects in a manifest."""
+    return [each for each in yaml.safe_load_all(text) if each]
+
+
+def of_kind(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    """The only object of a kind."""
+    (found,) = [each for each in objects if each["kind"] == kind]
+    return found
+
+
+class Program:
+    """helm or kubectl with a home of its own and, where one is given, a server."""
+
+    def __init__(self, path: Path, home: Path, server: servers.Server | None = None) -> None:
+        self._path = path
+        self.environ = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("HELM_", "KUBE"))},
+            "HOME": str(home),
+            "KUBECACHEDIR": str(home / "cache"),
+            "HELM_CACHE_HOME": str(home / "helm-cache"),
+            "HELM_CONFIG_HOME": str(home / "helm-config"),
+            "HELM_DATA_HOME": str(home / "helm-data"),
+        }
+        if server is not None:
+            self.environ["KUBECONFIG"] = str(server.kubeconfig)
+
+    def __call__(self, *arguments: str | Path, stdin: str = "") -> str:
+        """Run it; what it printed. A failure fails the test with what it complained."""
+        done = self.attempt(*arguments, stdin=stdin)
+        assert done.returncode == 0, f"{self._path.name} {' '.join(map(str, arguments))}:\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def attempt(self, *arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        command = [str(self._path), *map(str, arguments)]
+        return subprocess.run(
+            command, input=stdin, capture_output=True, text=True, timeout=300, check=False, env=self.environ, cwd=ROOT
+        )
+
+
+def binary(name: str, version: str = servers.KUBERNETES) -> Path:
+    try:
+        return servers.binary(name, version)
+    except servers.Missing as err:
+        pytest.skip(str(err))
+
+
+@pytest.fixture
+def helm(tmp_path: Path) -> Program:
+    """helm without a cluster."""
+    return Program(binary("helm", "v3.22.0"), tmp_path)
+
+
+@pytest.fixture(params=[pytest.param("real", marks=pytest.mark.real), "embedded"])
+def server(request: pytest.FixtureRequest) -> servers.Server:
+    """A real and an embedded API server, shared with other tests."""
+    try:
+        return servers.shared.get(request.param)
+    except servers.Missing as err:
+        pytest.skip(f"{request.param}: {err}")
+
+
+@pytest.fixture
+def kubectl(server: servers.Server, tmp_path: Path) -> Program:
+    return Program(binary("kubectl"), tmp_path, server)
+
+
+@pytest.fixture
+async def client(server: servers.Server) -> AsyncIterator[Client]:
+    async with Client(config.load(server.kubeconfig, environ={}).with_rate(-1, 1)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def namespace(kubectl: Program) -> Iterator[str]:
+    """A namespace of this test's own."""
+    name = unique("deploy")
+    kubectl("create", "namespace", name)
+    yield name
+    kubectl("delete", "namespace", name, "--wait=false")
 
 
 @pytest.fixture(scope="session")
@@ -49,12 +144,3 @@ def read_json(image: tarfile.TarFile, path: str) -> Any:
     handle = image.extractfile(path)
     assert handle is not None
     return json.load(handle)
-
-
-@pytest.fixture(params=["real", "embedded"])
-def server(request: pytest.FixtureRequest) -> Iterator[servers.Server]:
-    """A real and an embedded API server, shared with other tests."""
-    try:
-        yield servers.shared.get(request.param)
-    except servers.Missing as err:
-        pytest.skip(str(err))
