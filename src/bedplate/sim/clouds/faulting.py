@@ -18,8 +18,10 @@ from aiohttp import web
 from bedplate.sim.clouds.exchange import Refused, Reply, Request, encode
 from bedplate.sim.clouds.faults import STATUS_KINDS, Fault
 
-__all__ = ["Cut", "hang", "prepare", "replace", "reset", "send"]
+__all__ = ["FAULT_HEADER", "Cut", "hang", "prepare", "replace", "reset", "send"]
 
+FAULT_HEADER = "X-Simulated-Fault"
+"""Marks answers that a fault has spoilt, so that whoever checks answers against a document leaves them alone."""
 _SLOW_PIECES = 20
 _PAGE = b"<html><head><title>404 Not Found</title></head><body><center><h1>404 Not Found</h1></center></body></html>"
 _SAYINGS = {
@@ -79,8 +81,8 @@ def spoil(fault: Fault, reply: Reply) -> Reply:
 
 async def send(http: web.BaseRequest, reply: Reply, fault: Fault | None) -> web.StreamResponse:
     """Put the answer on the wire."""
-    if fault is not None:
-        reply = spoil(fault, reply)
+    if fault is not None and not fault.is_additive:
+        reply = spoil(fault, reply).with_headers({FAULT_HEADER: fault.kind})
         if fault.kind == "slow-body":
             return await _trickle(http, reply, fault.over_s)
     headers = {"Content-Type": reply.content_type, **reply.headers} if reply.body else dict(reply.headers)

@@ -85,6 +85,11 @@ class Fault:
     by_s: float = 1.0
     jitter_s: float = 0.0
 
+    @property
+    def is_additive(self) -> bool:
+        """Whether the cloud still answers rightly, only later or with other lists."""
+        return self.kind in _ADDITIVE
+
     def drops(self, name: str) -> bool:
         """Whether drop-from-list hides the machine of this name: by pattern, else always the same share of them."""
         if self.names:
@@ -203,7 +208,7 @@ class Faults:
         additive: list[Fault] = []
         for rule in self.rules:
             if rule.strikes(request, now, self._rng):
-                if rule.fault.kind not in _ADDITIVE:
+                if not rule.fault.is_additive:
                     return [*additive, rule.fault]
                 additive.append(rule.fault)
         return additive

@@ -1,0 +1,49 @@
+"""The reduced facts are what the documents say, and hold no text of theirs."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from tests.contract import documents
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("cloudfacts", ROOT / "tools" / "cloudfacts.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", sorted(documents.FILES))
+def test_facts_are_in_step_with_the_document(name: str, tool: ModuleType) -> None:
+    folder = documents.folder()
+    if folder is None:
+        pytest.skip("the vendors' documents are not here (BEDPLATE_OPENAPI)")
+    wanted = set(tool.OPERATIONS[name].split())
+    facts = tool.reduce_document(documents.read(folder / documents.FILES[name]), wanted)
+    committed = json.loads((documents.HERE / "facts" / f"{name}.json").read_text())
+    assert committed == json.loads(json.dumps(facts)), "run tools/cloudfacts.py"
+
+
+@pytest.mark.parametrize("name", sorted(documents.FILES))
+def test_facts_hold_every_operation_and_no_descriptions(name: str, tool: ModuleType) -> None:
+    path = documents.HERE / "facts" / f"{name}.json"
+    assert set(documents.load(name, from_facts=True).operations) == set(tool.OPERATIONS[name].split())
+    assert path.stat().st_size < 40_000
+    for word in ('"summary"', '"examples"', '"example"'):
+        assert word not in path.read_text()
+
+
+def test_the_folder_of_the_documents_can_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("BEDPLATE_OPENAPI", str(tmp_path))
+    assert documents.folder() == tmp_path
+    monkeypatch.setenv("BEDPLATE_OPENAPI", str(tmp_path / "missing"))
+    assert documents.folder() is None
