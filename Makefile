@@ -9,11 +9,28 @@ export PATH := $(PATH):$(CACHE)/go/root/go/bin
 # Where run results of tests (skips, counts) are written.
 export BEDPLATE_REPORTS ?= build/reports
 
+# Which manager `docker-build`, `docker-push`, `deploy` and `run` are about, and its image.
+PROVIDER ?= nvidia-bmm
+VERSION ?= $(shell cat VERSION)
+IMG_nvidia-bmm = ghcr.io/fabiendupont/cloud-provider-nvidia-bmm:$(VERSION:v%=%)
+IMG_oxide = ghcr.io/oxidecomputer/oxide-cloud-controller-manager:$(VERSION:v%=%)
+IMG_cloudlycke = mikejoh/cloudlycke-cloud-controller-manager:latest
+IMG ?= $(IMG_$(PROVIDER))
+MANAGER = $(PROVIDER)-cloud-controller-manager
+KUBECTL ?= $(or $(shell command -v kubectl),$(BIN)/bedplate kubectl --)
+WORKLOAD = $(if $(filter cloudlycke,$(PROVIDER)),daemonset,deployment)/$(MANAGER)
+MANIFESTS_nvidia-bmm = -f deploy/rbac/ -f deploy/manifests/
+MANIFESTS_oxide = -f manifests/oxide-cloud-controller-manager.yaml
+MANIFESTS_cloudlycke = -f manifests/cloudlycke-ccm.yaml
+RUN_nvidia-bmm = --cloud-config=./config/cloud-config.yaml
+HELM_CHART_REGISTRY ?= oci://ghcr.io/oxidecomputer/helm-charts
+
 .DEFAULT_GOAL := help
 .PHONY: help setup up test soak lint fmt bench lab docs proof build clean
+.PHONY: vet manifest rootfs docker-build docker-push deploy undeploy run helm-package helm-push
 
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 setup: ## install everything the other commands need
 	@$(SETUP) all
@@ -58,9 +75,49 @@ proof: ## run the cheap commands of docs/proof.md and keep what they print (ARGS
 	@$(SETUP) venv
 	@$(BIN)/python tools/proof.py $(ARGS)
 
-build: ## build the wheel into dist/
+build: ## build the wheel into dist/, and the image of PROVIDER where one is named
 	@$(SETUP) venv
 	@$(BIN)/python -m hatchling build -t wheel
+	@$(if $(filter file default,$(origin PROVIDER)),,$(MAKE) --no-print-directory docker-build)
+
+vet: ## check types and layers
+	@$(SETUP) venv
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache > build/imports.txt 2>&1 || { cat build/imports.txt; exit 1; }
+
+manifest: ## make the manifests from the charts, and put VERSION into both
+	@$(SETUP) venv
+	@$(BIN)/python tools/manifest.py
+
+rootfs: ## assemble the root file system of the managers' image in build/rootfs/
+	@$(SETUP) venv
+	@$(BIN)/python tools/rootfs.py
+
+docker-build: ## build the image IMG with docker, podman or buildah, or as an archive without any of them
+	@$(SETUP) venv
+	@$(BIN)/python tools/image.py build --image $(IMG)
+
+docker-push: ## push the image IMG to its registry
+	@$(SETUP) venv
+	@$(BIN)/python tools/image.py push --image $(IMG) $(ARGS)
+
+deploy: ## apply the manifests of PROVIDER (nvidia-bmm, oxide or cloudlycke) to kubectl's cluster, with the image IMG if one is named
+	$(KUBECTL) apply $(MANIFESTS_$(PROVIDER))
+	$(if $(filter file,$(origin IMG)),,$(KUBECTL) --namespace kube-system set image $(WORKLOAD) '*=$(IMG)')
+
+undeploy: ## remove from the cluster what `make deploy` applied
+	$(KUBECTL) delete --ignore-not-found $(MANIFESTS_$(PROVIDER))
+
+run: ## run the manager of PROVIDER here, with $KUBECONFIG and, for nvidia-bmm, config/cloud-config.yaml
+	@$(SETUP) venv
+	$(BIN)/$(MANAGER) --cloud-provider=$(PROVIDER) $(RUN_$(PROVIDER)) \
+		--use-service-account-credentials=false --kubeconfig=$(KUBECONFIG) $(ARGS)
+
+helm-package: manifest ## package the chart of PROVIDER into dist/
+	@$(BIN)/python tools/chart.py package $(MANAGER)
+
+helm-push: helm-package ## push the packaged chart of PROVIDER to HELM_CHART_REGISTRY
+	@$(BIN)/python tools/chart.py push $(MANAGER) $(HELM_CHART_REGISTRY) $(ARGS)
 
 clean: ## remove what was built here (not the cache of binaries)
 	@rm -rf build dist .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
