@@ -18,9 +18,9 @@ import time
 from collections.abc import Sequence
 
 from bedplate.core import errors
-from bench import apiload, informer, ready, report, store
+from bench import apiload, ccm, informer, ready, report, store
 
-TOPICS = ("store", "ready", "apiserver", "informer")
+TOPICS = ("store", "ready", "apiserver", "informer", "ccm")
 
 
 def tell(line: str) -> None:
@@ -35,6 +35,8 @@ async def measure(name: str, folder: pathlib.Path, options: argparse.Namespace) 
             return await ready.run(folder, is_quick=options.quick, is_full=options.full, tell=tell)
         case "apiserver":
             return await apiload.run(folder, is_quick=options.quick, tell=tell)
+        case "ccm":
+            return await ccm.run(folder, is_quick=options.quick, tell=tell)
         case _:
             return await informer.run(folder, is_quick=options.quick, tell=tell)
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from bedplate.core import errors
 from bedplate.lab import controlplane, processes
 
-__all__ = ["Running", "embedded", "real", "rss_mb"]
+__all__ = ["Running", "cpu_s", "embedded", "peak_mb", "real", "rss_mb"]
 
 READY_DEADLINE_S = 120.0
 STOP_DEADLINE_S = 30.0
@@ -44,7 +44,7 @@ class Running:
 
     def cpu_s(self) -> float:
         """Processor time all its processes have used."""
-        return sum(_cpu_s(pid) for pid in self.pids)
+        return sum(cpu_s(pid) for pid in self.pids)
 
 
 @contextlib.contextmanager
@@ -110,11 +110,15 @@ def rss_mb(pid: int) -> float:
     return _status_kb(pid, "VmRSS") / 1000
 
 
+def peak_mb(pid: int) -> float:
+    return _status_kb(pid, "VmHWM") / 1000
+
+
 def _status_kb(pid: int, field: str) -> float:
     found = re.search(rf"^{field}:\s+(\d+) kB", pathlib.Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     return float(found[1]) * 1.024 if found else 0.0
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

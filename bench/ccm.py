@@ -1,0 +1,278 @@
+"""What a cloud controller manager costs: ours against Go managers, on one real API server and one simulated Oxide API.
+
+Joining: the manager runs and is idle, then the nodes are created with the uninitialised taint; time runs from the first
+create until the last node is free of it. Counted on the way: calls at the simulated cloud, writes at the API server
+(its own metrics), the manager's processor time and peak memory. Steady: the manager is started on initialised nodes;
+after its first look at all of them, nodes report their status as 5,000 kubelets would (each every 5 minutes) and the
+manager's processor time is read; the share of a core adds one refresh of all nodes every 5 minutes. The contenders take
+turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pathlib
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from bedplate.api import core, names
+from bedplate.api.resources import NODES
+from bedplate.core import errors
+from bedplate.kube import client as clients
+from bedplate.kube import config
+from bedplate.runtime.cache import Cache
+from bedplate.runtime.reflector import Reflector
+from bench import managers, report, servers, simulated
+
+__all__ = ["run"]
+
+JOIN_FULL, JOIN_QUICK = 1000, 20
+STEADY_FULL, STEADY_QUICK = 5000, 20
+REFRESH_S = 300.0
+STEADY_WINDOW_S, QUICK_WINDOW_S = 60.0, 2.0
+SETTLE_S = 4.0
+QUIET_S = 5.0
+DEADLINE_S = 900.0
+WRITERS = 24
+_WRITE_VERBS = ("POST", "PUT", "PATCH", "APPLY", "DELETE")
+_METRIC = re.compile(r"^apiserver_request_total\{([^}]*)\} (\S+)", re.MULTILINE)
+
+
+@dataclass(slots=True)
+class Joined:
+    """One manager's way from joining nodes to initialised ones."""
+
+    seconds: float = 0.0
+    calls: int = 0
+    writes: int = 0
+    event_writes: int = 0
+    cpu_s: float = 0.0
+    peak_mb: float = 0.0
+
+
+@dataclass(slots=True)
+class Steady:
+    """One manager beside initialised nodes."""
+
+    refresh_calls: int = 0
+    refresh_cpu_s: float = 0.0
+    idle_share: float = 0.0
+    rss_mb: float = 0.0
+
+    @property
+    def core_percent(self) -> float:
+        return 100 * (self.idle_share + self.refresh_cpu_s / REFRESH_S)
+
+
+@dataclass(slots=True)
+class Bench:
+    """The world the managers share."""
+
+    folder: pathlib.Path
+    kubeconfig: pathlib.Path
+    client: clients.Client
+    cloud: simulated.Cloud
+    tell: Callable[[str], None]
+    nodes: Cache[core.Node] = field(default_factory=Cache)
+
+    async def writes(self) -> tuple[int, int]:
+        """Writes the API server has seen so far: of everything but events and leases, and of events."""
+        text = (await self.client.request("GET", "/metrics")).body.decode()
+        other = events = 0
+        for labels, count in _METRIC.findall(text):
+            found = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+            if found.get("verb") not in _WRITE_VERBS or found.get("resource") == "leases":
+                continue
+            if found.get("resource") == "events":
+                events += int(float(count))
+            else:
+                other += int(float(count))
+        return other, events
+
+    async def create(self, count: int) -> None:
+        numbers = iter(range(count))
+
+        async def write() -> None:
+            for number in numbers:
+                await self.client.create(NODES.raw(), node(number))
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(WRITERS):
+                group.create_task(write())
+
+    async def clear(self) -> None:
+        await self.client.request("DELETE", "/api/v1/nodes")
+        await self.until(lambda: len(self.nodes) == 0, "the nodes to go")
+
+    async def until(self, condition: Callable[[], bool], what: str) -> None:
+        end = time.monotonic() + DEADLINE_S
+        while not condition():
+            if time.monotonic() > end:
+                raise errors.Unavailable(f"waited {DEADLINE_S:.0f} s in vain for {what}")
+            await asyncio.sleep(0.02)
+
+    async def until_asked(self) -> None:
+        """Until somebody asks the cloud."""
+        end = time.monotonic() + DEADLINE_S
+        while await self.cloud.calls() == 0:
+            if time.monotonic() > end:
+                raise errors.Unavailable("the manager does not refresh its nodes")
+            await asyncio.sleep(0.5)
+
+    async def until_quiet(self) -> None:
+        """Until the cloud has not been asked for a while."""
+        seen, at = await self.cloud.calls(), time.monotonic()
+        while time.monotonic() < at + QUIET_S:
+            await asyncio.sleep(0.5)
+            now = await self.cloud.calls()
+            if now != seen:
+                seen, at = now, time.monotonic()
+
+    def is_initialised(self, count: int) -> bool:
+        return len(self.nodes) == count and not any(
+            taint.key == names.TAINT_UNINITIALIZED for one in self.nodes for taint in one.spec.taints
+        )
+
+
+def node(number: int) -> dict[str, Any]:
+    """A node as an external-provider kubelet registers it."""
+    name = simulated.name(number)
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {names.LABEL_HOSTNAME: name}},
+        "spec": {"taints": [{"key": names.TAINT_UNINITIALIZED, "value": "true", "effect": "NoSchedule"}]},
+        "status": {
+            "addresses": [{"type": "Hostname", "address": name}],
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+        },
+    }
+
+
+async def join(bench: Bench, one: managers.Contender, setting: str, count: int) -> Joined:
+    bench.tell(f"{one.name}: {count:,} nodes join, {setting}")
+    log = bench.folder / f"{one.name}-{re.sub(r"[^a-z0-9]+", "-", setting.lower())}.log"
+    with managers.running(one.command(bench.kubeconfig, setting), bench.cloud.environ, log) as manager:
+        await asyncio.sleep(SETTLE_S)
+        await bench.cloud.reset()
+        before, cpu = await bench.writes(), manager.cpu_s()
+        begin = time.perf_counter()
+        await bench.create(count)
+        await bench.until(lambda: bench.is_initialised(count), f"{one.name} to initialise {count} nodes")
+        found = Joined(seconds=time.perf_counter() - begin)
+        await bench.until_quiet()
+        after = await bench.writes()
+        found.calls = await bench.cloud.calls()
+        found.writes, found.event_writes = after[0] - before[0] - count, after[1] - before[1]
+        found.cpu_s, found.peak_mb = manager.cpu_s() - cpu, manager.peak_mb()
+    await bench.clear()
+    return found
+
+
+async def stay(bench: Bench, one: managers.Contender, count: int, window_s: float) -> Steady:
+    """Processor time and memory beside nodes that another run of the same manager has initialised."""
+    fast = "16 workers, 5,000 QPS"
+    bench.tell(f"{one.name}: {count:,} nodes, steady")
+    log = bench.folder / f"{one.name}-steady.log"
+    await bench.create(count)
+    with managers.running(one.command(bench.kubeconfig, fast), bench.cloud.environ, log):
+        await bench.until(lambda: bench.is_initialised(count), f"{one.name} to initialise {count} nodes")
+        await bench.until_quiet()
+    found = Steady()
+    period = f"--node-status-update-frequency={int(REFRESH_S / 5)}s"
+    with managers.running(one.command(bench.kubeconfig, fast, period), bench.cloud.environ, log) as manager:
+        await bench.until_quiet()
+        # The second refresh is the usual one: the first has to learn everything.
+        await bench.cloud.reset()
+        before = manager.cpu_s()
+        await bench.until_asked()
+        await bench.until_quiet()
+        found.refresh_cpu_s, found.refresh_calls = manager.cpu_s() - before, await bench.cloud.calls()
+    with managers.running(one.command(bench.kubeconfig, fast), bench.cloud.environ, log) as manager:
+        await bench.until_quiet()
+        before, started = manager.cpu_s(), time.monotonic()
+        await report_status(bench, count, window_s)
+        found.idle_share = (manager.cpu_s() - before) / (time.monotonic() - started)
+        found.rss_mb = manager.rss_mb()
+    await bench.clear()
+    return found
+
+
+async def report_status(bench: Bench, count: int, window_s: float) -> None:
+    """Status updates of `count` kubelets, each every five minutes."""
+    pause_s = REFRESH_S / count
+    begin = time.monotonic()
+    number = 0
+    while time.monotonic() < begin + window_s:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        condition = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": stamp}
+        patch = {"status": {"conditions": [condition]}}
+        await bench.client.patch(NODES.raw(), simulated.name(number % count), patch, subresource="status")
+        number += 1
+        await asyncio.sleep(max(0.0, begin + number * pause_s - time.monotonic()))
+
+
+async def run(folder: pathlib.Path, *, is_quick: bool, tell: Callable[[str], None]) -> report.Topic:
+    all_of = managers.contenders(tell)
+    joining, steady = (JOIN_QUICK, STEADY_QUICK) if is_quick else (JOIN_FULL, STEADY_FULL)
+    settings = list(managers.SETTINGS)[:1] if is_quick else list(managers.SETTINGS)
+    joined: dict[tuple[str, str], Joined] = {}
+    stayed: dict[str, Steady] = {}
+    async with servers.real(folder / "real", tell) as running:
+        with simulated.oxide(folder, max(joining, steady)) as cloud:
+            loaded = config.load(kubeconfig=running.kubeconfig).with_rate(-1, 1)
+            async with clients.Client(loaded) as client:
+                bench = Bench(folder, running.kubeconfig, client, cloud, tell)
+                watching = asyncio.create_task(Reflector(client, NODES, bench.nodes).run())
+                try:
+                    for setting in settings:
+                        for one in all_of:
+                            joined[one.name, setting] = await join(bench, one, setting, joining)
+                    for one in all_of:
+                        window_s = QUICK_WINDOW_S if is_quick else STEADY_WINDOW_S
+                        stayed[one.name] = await stay(bench, one, steady, window_s)
+                finally:
+                    watching.cancel()
+                    await asyncio.gather(watching, return_exceptions=True)
+    return _topic([one.name for one in all_of], settings, joined, stayed, (joining, steady))
+
+
+# The least ratio wanted against the original: at most 0.35 of its time, not slower, at most 1.5 of its time.
+_GOALS = {"defaults": 1 / 0.35, "16 workers, 500 QPS": 1.0, "16 workers, 5,000 QPS": 1 / 1.5}
+
+
+def _topic(
+    contenders: list[str],
+    settings: list[str],
+    joined: dict[tuple[str, str], Joined],
+    stayed: dict[str, Steady],
+    counts: tuple[int, int],
+) -> report.Topic:
+    joining, steady = counts
+    topic = report.Topic("ccm", f"{joining:,} nodes join, then {steady:,} steady, simulated Oxide API", "Go manager")
+
+    def row(name: str, ours: float, peer: float, unit: str, goal: float = 0.0, limit: float | None = None) -> None:
+        topic.rows.append(report.Row(name, ours, peer, unit, goal=goal, limit=limit, is_less_better=True))
+
+    for peer in contenders[1:]:
+        has_goals = peer == "original" or "original" not in contenders
+        for setting in settings:
+            mine, other = joined["ours", setting], joined[peer, setting]
+            row(f"{peer}: {setting}: time", mine.seconds, other.seconds, "s", _GOALS[setting] if has_goals else 0.0)
+        mine, other = joined["ours", settings[0]], joined[peer, settings[0]]
+        row(f"{peer}: cloud calls", mine.calls, other.calls, "calls", limit=1.1 * joining + 20)
+        row(f"{peer}: writes a node", mine.writes / joining, other.writes / joining, "writes", limit=2.0)
+        row(f"{peer}: event writes a node", mine.event_writes / joining, other.event_writes / joining, "writes")
+        row(f"{peer}: processor time", mine.cpu_s, other.cpu_s, "s")
+        row(f"{peer}: peak memory", mine.peak_mb, other.peak_mb, "MB")
+        still, beside = stayed["ours"], stayed[peer]
+        row(f"{peer}: steady: core", still.core_percent, beside.core_percent, "%", limit=3.0)
+        row(f"{peer}: steady: memory", still.rss_mb, beside.rss_mb, "MB", limit=150.0)
+        budget = steady / 50 + steady / 10 + 20
+        row(f"{peer}: steady: calls a refresh", still.refresh_calls, beside.refresh_calls, "calls", limit=budget)
+    if "original" not in contenders:
+        topic.notes.append("the original Oxide manager was not found in the folder that BEDPLATE_PEERS names")
+    return topic
