@@ -154,7 +154,8 @@ def node(number: int) -> dict[str, Any]:
 
 async def join(bench: Bench, one: managers.Contender, setting: str, count: int) -> Joined:
     bench.tell(f"{one.name}: {count:,} nodes join, {setting}")
-    log = bench.folder / f"{one.name}-{re.sub(r"[^a-z0-9]+", "-", setting.lower())}.log"
+    slug = re.sub("[^a-z0-9]+", "-", setting.lower())
+    log = bench.folder / f"{one.name}-{slug}.log"
     with managers.running(one.command(bench.kubeconfig, setting), bench.cloud.environ, log) as manager:
         await asyncio.sleep(SETTLE_S)
         await bench.cloud.reset()

@@ -1,0 +1,225 @@
+"""`bedplate doctor`: gather, judge, print.
+
+In: a kubeconfig and the manager's own provider configuration. Out: a table of findings (or JSON) and an exit code: 0
+all is well, 1 something is wrong, 2 nothing wrong was seen but something could not be looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import msgspec
+
+from bedplate.api import core
+from bedplate.cli import display
+from bedplate.cli.doctor import cluster_checks, facts, node_checks, rates
+from bedplate.cloud import registry
+from bedplate.cloud.diagnosis import Diagnosable, Finding, problem, unknown
+from bedplate.cloud.interface import Provider
+from bedplate.cloud.routing import Clouds
+from bedplate.core import clock, errors
+from bedplate.kube import Client, config
+
+__all__ = ["doctor", "exit_code"]
+
+EXAMPLES = """
+\b
+Examples:
+  bedplate doctor --cloud-provider nvidia-bmm --cloud-config /etc/nvidia-bmm/cloud-config
+  OXIDE_HOST=… OXIDE_TOKEN=… OXIDE_PROJECT=… bedplate doctor --cloud-provider oxide
+  bedplate doctor --cloud-provider cloudlycke -o json
+\b
+Exit code: 0 all is well, 1 something is wrong, 2 something could not be looked at.
+"""
+_MARKS = {"ok": "ok", "note": "note", "problem": "WRONG", "unknown": "?"}
+_COLOURS = {"ok": "green", "note": "cyan", "problem": "red", "unknown": "yellow"}
+_ORDER = ("problem", "unknown", "note", "ok")
+# What the originals' manifests call their objects: ClusterRole, ServiceAccount, Lease.
+_NAMES = {
+    "nvidia-bmm": (
+        "system:cloud-controller-manager",
+        "cloud-controller-manager",
+        "nvidia-bmm-cloud-controller-manager",
+    ),
+    "oxide": ("system:oxide-cloud-controller-manager", "oxide-cloud-controller-manager", "cloud-controller-manager"),
+    "cloudlycke": (
+        "system:cloud-controller-manager",
+        "cloudlycke-cloud-controller-manager",
+        "cloud-controller-manager",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What was asked for."""
+
+    providers: tuple[str, ...]
+    configs: dict[str, Path]
+    kubeconfig: str
+    called: facts.Names
+    metrics_url: str
+    metrics_token: str = dataclasses.field(repr=False)
+    metrics_ca_file: Path | None
+    is_metrics_insecure: bool
+
+
+def exit_code(findings: Sequence[Finding]) -> int:
+    """0 well, 1 wrong, 2 could not look."""
+    levels = {finding.level for finding in findings}
+    return 1 if "problem" in levels else 2 if "unknown" in levels else 0
+
+
+@click.command(epilog=EXAMPLES)
+@click.option("--cloud-provider", required=True, help="One provider, or several separated by commas.")
+@click.option("--cloud-config", default="", help="The manager's configuration: FILE, or NAME=FILE,NAME=FILE.")
+@click.option("--kubeconfig", default="", help="Which cluster; default as kubectl finds it.")
+@click.option("--service-account", default="", help="NAMESPACE/NAME of the manager's account.  [as in the manifests]")
+@click.option("--cluster-role", default="", help="Name of the manager's ClusterRole.  [as in the manifests]")
+@click.option("--lease-name", default="", help="Name of the leader's Lease in kube-system.  [as in the manifests]")
+@click.option("--metrics-url", default="", help="The running manager's metrics, to judge how often it asks the cloud.")
+@click.option("--metrics-token-file", type=click.Path(path_type=Path), help="Token to read them with.")
+@click.option("--metrics-ca-file", type=click.Path(path_type=Path), help="Certificate authority of that address.")
+@click.option("--metrics-insecure", is_flag=True, help="Do not verify that address's certificate.")
+@display.output_option
+def doctor(
+    cloud_provider: str,
+    cloud_config: str,
+    kubeconfig: str,
+    service_account: str,
+    cluster_role: str,
+    lease_name: str,
+    metrics_url: str,
+    metrics_token_file: Path | None,
+    metrics_ca_file: Path | None,
+    metrics_insecure: bool,
+    output: str,
+) -> None:
+    """Look for what keeps a cloud controller manager from working, and name the command that mends it."""
+    providers = tuple(name.strip() for name in cloud_provider.split(",") if name.strip())
+    role, account, lease = _NAMES.get(providers[0] if providers else "", _NAMES["nvidia-bmm"])
+    namespace, _, name = service_account.rpartition("/")
+    called = facts.Names(
+        role=cluster_role or role,
+        account=name or account,
+        namespace=namespace or "kube-system",
+        lease=lease_name or lease,
+    )
+    options = Options(
+        providers,
+        _configs(cloud_config, providers),
+        kubeconfig,
+        called,
+        metrics_url,
+        _token(metrics_token_file),
+        metrics_ca_file,
+        metrics_insecure,
+    )
+    findings = asyncio.run(_examine(options))
+    _show(findings, output)
+    raise SystemExit(exit_code(findings))
+
+
+def _configs(text: str, providers: Sequence[str]) -> dict[str, Path]:
+    if not text:
+        return {}
+    if "=" not in text:
+        if len(providers) != 1:
+            raise errors.Invalid("--cloud-config must say whose it is: NAME=FILE,NAME=FILE")
+        return {providers[0]: Path(text)}
+    pairs = [part.partition("=") for part in text.split(",")]
+    strangers = [name for name, _, _ in pairs if name not in providers]
+    if strangers:
+        raise errors.Invalid(f"--cloud-config names {', '.join(strangers)}, which --cloud-provider does not")
+    return {name: Path(file) for name, _, file in pairs}
+
+
+def _token(file: Path | None) -> str:
+    try:
+        return file.read_text(encoding="utf-8").strip() if file is not None else ""
+    except OSError as err:
+        raise errors.Invalid(f"--metrics-token-file {file} cannot be read: {err.strerror}") from err
+
+
+async def _examine(options: Options) -> list[Finding]:
+    time = clock.SystemClock()
+    providers, findings = _providers(options)
+    try:
+        settings = config.load(options.kubeconfig or None).with_user_agent("bedplate-doctor")
+    except errors.BedplateError as err:
+        findings.append(unknown("kubernetes-api", "kubeconfig", err, "give --kubeconfig"))
+        return [*findings, *await _ask_clouds(providers, ())]
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{options.called.namespace}", "system:authenticated")
+    pretence = config.Impersonation(user=options.called.user, groups=groups)
+    async with Client(settings) as client, Client(dataclasses.replace(settings, impersonate=pretence)) as acting:
+        read = await facts.gather(client, acting, options.called, time.now())
+    findings += cluster_checks.check_cluster(read)
+    nodes: tuple[core.Node, ...] = ()
+    if isinstance(read.nodes, Exception):
+        findings.append(unknown("kubelet", "nodes", read.nodes))
+    else:
+        nodes = read.nodes
+        findings += node_checks.check_nodes(nodes, Clouds(providers), time.now())
+    findings += await _ask_clouds(providers, nodes)
+    metrics = await _metrics(options) if options.metrics_url else None
+    return findings + rates.check_rates(metrics, time.now())
+
+
+async def _metrics(options: Options) -> str | Exception:
+    return await rates.read(
+        options.metrics_url, options.metrics_token, options.metrics_ca_file, is_insecure=options.is_metrics_insecure
+    )
+
+
+def _providers(options: Options) -> tuple[list[Provider], list[Finding]]:
+    made: list[Provider] = []
+    findings: list[Finding] = []
+    for name in options.providers:
+        try:
+            made.append(registry.create(name, registry.Setting(options.configs.get(name), os.environ)))
+        except errors.BedplateError as err:
+            fix = err.hint or "correct the file of --cloud-config, or the environment"
+            findings.append(problem("configuration", name, errors.describe(err), fix))
+    return made, findings
+
+
+async def _ask_clouds(providers: Sequence[Provider], nodes: Sequence[core.Node]) -> list[Finding]:
+    clouds = Clouds(providers)
+    found: list[Finding] = []
+    for provider in providers:
+        # A node without a provider ID may be anybody's; the provider looks for its name.
+        own = [node for node in nodes if not node.spec.provider_id or _is_of(clouds, node, provider)]
+        try:
+            if isinstance(provider, Diagnosable):
+                found += await provider.diagnose(own)
+        finally:
+            await provider.close()
+    return found
+
+
+def _is_of(clouds: Clouds, node: core.Node, provider: Provider) -> bool:
+    return getattr(clouds.place(node), "provider", None) is provider
+
+
+def _show(findings: Sequence[Finding], output: str) -> None:
+    ranked = sorted(findings, key=lambda finding: _ORDER.index(finding.level))
+    if output == "json":
+        data = {"exitCode": exit_code(findings), "findings": ranked}
+        click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
+        return
+    for finding in ranked:
+        mark = click.style(f"{_MARKS[finding.level]:<6}", fg=_COLOURS[finding.level])
+        click.echo(f"{mark} {finding.check:<15} {finding.about}: {finding.message}")
+        if finding.fix:
+            click.echo(f"{'':<22} → {finding.fix}")
+    counts = {level: sum(finding.level == level for finding in findings) for level in _ORDER}
+    click.echo(
+        f"\n{counts['problem']} wrong, {counts['unknown']} could not be looked at, {counts['note']} notes, "
+        f"{counts['ok']} in order"
+    )
