@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry
 
 from bedplate.api import core, discovery
-from bedplate.cloud.controllers import lifecycle, node, service
+from bedplate.cloud.controllers import lifecycle, node, route, service
 from bedplate.cloud.manager import selection
 from bedplate.cloud.manager.connection import Clients
 from bedplate.cloud.manager.leading import Recording, Started
@@ -23,10 +23,10 @@ from bedplate.runtime.cache import Cache
 from bedplate.runtime.events import EventRecorder
 from bedplate.runtime.manager import Leading
 
-__all__ = ["Caches", "Recorders", "Wiring", "lifecycle_options", "node_options", "service_options"]
+__all__ = ["Caches", "Recorders", "Wiring", "lifecycle_options", "node_options", "route_options", "service_options"]
 
 NODE_ACCOUNT, SERVICE_ACCOUNT, ROUTE_ACCOUNT = "node-controller", "service-controller", "route-controller"
-SERVICE_COMPONENT = "service-controller"
+SERVICE_COMPONENT, ROUTE_COMPONENT = "service-controller", "route_controller"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,20 @@ def service_options(options: Options) -> service.ServiceOptions:
     )
 
 
+def route_options(options: Options) -> route.RouteOptions:
+    """The flags of the route controller."""
+    generic = options.generic
+    return route.RouteOptions(
+        configure_cloud_routes=generic.configure_cloud_routes,
+        cluster_cidr=generic.cluster_cidr,
+        cluster_name=generic.cluster_name,
+        route_reconciliation_period_s=generic.route_reconciliation_period,
+        route_full_resync_period_s=options.route.route_full_resync_period,
+        node_selector=generic.node_selector,
+        cloud_api_timeout_s=options.cloud.cloud_api_timeout,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Wiring:
     """What every controller needs."""
@@ -125,6 +139,8 @@ class Wiring:
                 found.append(Started(selection.LIFECYCLE, self._lifecycle(client)))
         if selection.SERVICE in self.enabled:
             found.append(Started(selection.SERVICE, self._service(await clients.controller(SERVICE_ACCOUNT))))
+        if selection.ROUTE in self.enabled:
+            found.append(Started(selection.ROUTE, self._route(await clients.controller(ROUTE_ACCOUNT))))
         return [one for one in found if one.parts]
 
     def _node(self, client: Client) -> list[Leading]:
@@ -150,5 +166,12 @@ class Wiring:
             service_options(self.options),
             self.time,
             self.registry,
+        )
+        return made.parts()
+
+    def _route(self, client: Client) -> list[Leading]:
+        recorder, options = self.recorders.get(ROUTE_COMPONENT), route_options(self.options)
+        made = route.RouteController(
+            client, self.clouds, self.caches.nodes, recorder, options, self.time, self.registry
         )
         return made.parts()
