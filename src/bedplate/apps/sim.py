@@ -1,7 +1,8 @@
-"""`bedplate sim nodes`: simulated nodes against any API server, embedded or real.
+"""`bedplate sim`: simulated parts of a data centre: nodes (here) and clouds (`simclouds`).
 
-In: a kubeconfig and how many nodes. Out: Nodes with heartbeats that run the pods bound to them, until Ctrl-C. The Node
-objects stay unless `--delete-on-exit` is given.
+`bedplate sim nodes`: simulated nodes against any API server, embedded or real. In: a kubeconfig and how many nodes.
+Out: Nodes with heartbeats that run the pods bound to them, until Ctrl-C. The Node objects stay unless
+`--delete-on-exit` is given.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import click
 
 from bedplate.apps import fleet as fleets
-from bedplate.apps import stopping
+from bedplate.apps import simclouds, stopping
 from bedplate.core import duration
 from bedplate.sim import machines
 
@@ -29,6 +30,10 @@ Examples:
 @click.group()
 def sim() -> None:
     """Simulated parts of a data centre."""
+
+
+sim.add_command(simclouds.bmm)
+sim.add_command(simclouds.oxide)
 
 
 @sim.command(epilog=EXAMPLES)

@@ -14,6 +14,7 @@ In a test:
         cloud.faults.use(faults.parse(text)); cloud.faults.clear()
         cloud.expire_tokens(); cloud.new_token()           # 401 from now on; a new one, also in `cloud.token`
         cloud.journal.count("get-instance")                # calls by operationId; .entries, .by_status, .reset()
+        cloud.listeners.append(lambda change: ...)         # change.what: added, changed, removed; change.machine
 
 BMM: `set_status(ref, "Terminating")`, `set_addresses`, `update(ref, **fields)`, `add_site`, `add_instance_type`,
 `add(..., interfaces=[...], labels=..., site_id=..., tenant_id=..., nvlink_domain=...)`, `has_tenant`.
@@ -28,6 +29,19 @@ script may hold, `schedule` lets machines come and go.
 
 from bedplate.sim.clouds.bmm import BmmCloud, BmmMachine
 from bedplate.sim.clouds.oxide import OxideCloud, OxideMachine
-from bedplate.sim.clouds.server import Conditions, Machine, SimulatedCloud
+from bedplate.sim.clouds.schedule import Churn, Schedule, Step
+from bedplate.sim.clouds.server import Change, Conditions, Machine, SimulatedCloud
 
-__all__ = ["BmmCloud", "BmmMachine", "Conditions", "Machine", "OxideCloud", "OxideMachine", "SimulatedCloud"]
+__all__ = [
+    "BmmCloud",
+    "BmmMachine",
+    "Change",
+    "Churn",
+    "Conditions",
+    "Machine",
+    "OxideCloud",
+    "OxideMachine",
+    "Schedule",
+    "SimulatedCloud",
+    "Step",
+]

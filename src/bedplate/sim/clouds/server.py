@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
@@ -27,7 +27,7 @@ from bedplate.sim.clouds.journal import Entry, Journal
 from bedplate.sim.clouds.limits import RateLimit
 from bedplate.sim.clouds.tokens import Grant, Problem, Tokens
 
-__all__ = ["Conditions", "Machine", "SimulatedCloud"]
+__all__ = ["Change", "Conditions", "Machine", "SimulatedCloud"]
 
 log = get_logger("simcloud")
 
@@ -49,6 +49,14 @@ class Machine(Protocol):
 
     @property
     def provider_id(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something happened to a machine: it was `added`, its state was `changed`, or it was `removed`."""
+
+    what: str
+    machine: Machine
 
 
 @dataclass(slots=True)
@@ -92,6 +100,8 @@ class SimulatedCloud:
         self.tokens = Tokens(self.time, self.rng, prefix=token_prefix)
         self._roles = frozenset(roles)
         self.token = self.new_token()
+        self.listeners: list[Callable[[Change], None]] = []
+        """Called at once when a machine changes, whoever changed it: a test, a schedule, the admin API, the API."""
         self.url = ""
         self._host, self._port = host, port
         self._closing = asyncio.Event()
@@ -173,6 +183,11 @@ class SimulatedCloud:
     def expire_tokens(self) -> None:
         """From now on every token issued so far is answered with 401."""
         self.tokens.expire()
+
+    def tell(self, what: str, machine: Machine) -> None:
+        """Let the listeners know."""
+        for listener in list(self.listeners):
+            listener(Change(what, machine))
 
     def now(self) -> str:
         """Wall time as both APIs write it."""

@@ -173,7 +173,9 @@ class BmmCloud(SimulatedCloud):
         self.instances.put(identifier, data)
         self.machines.put(data["machineId"], objects.machine(data["machineId"], data, now))
         self._by_name.setdefault(name, []).append(identifier)
-        return self.get(identifier)
+        machine = self.get(identifier)
+        self.tell("added", machine)
+        return machine
 
     def get(self, ref: str) -> BmmMachine:
         """The instance of that ID or name."""
@@ -189,7 +191,9 @@ class BmmCloud(SimulatedCloud):
         """Put an instance in any status of `objects.STATUSES`."""
         if status not in objects.STATUSES:
             raise errors.Invalid(f"{status!r} is no status of an instance", hint=", ".join(objects.STATUSES))
-        return self.update(ref, **objects.with_status(self._row(ref).data, status, self.now()))
+        machine = self.update(ref, **objects.with_status(self._row(ref).data, status, self.now()))
+        self.tell("changed", machine)
+        return machine
 
     def update(self, ref: str, **fields: Any) -> BmmMachine:
         """Change fields of the Instance object itself (`labels=…`, `siteId=…`)."""
@@ -228,6 +232,7 @@ class BmmCloud(SimulatedCloud):
             self.instances.drop(row.key)
             self.machines.drop(row.data["machineId"])
             self._by_name[row.data["name"]].remove(row.key)
+            self.tell("removed", self._machine(row))
 
     # What the API looks like when it says no
 

@@ -158,7 +158,9 @@ class OxideCloud(SimulatedCloud):
         for number, each in enumerate(given):
             self._add_interface(identifier, number, each, now)
         self._ephemeral[identifier] = self._take_ephemeral(ephemeral, snat)
-        return self.get(identifier)
+        machine = self.get(identifier)
+        self.tell("added", machine)
+        return machine
 
     def get(self, ref: str) -> OxideMachine:
         """The instance of that ID or name."""
@@ -180,7 +182,9 @@ class OxideCloud(SimulatedCloud):
         """Put an instance in any run state of the document."""
         if state not in objects.STATES:
             raise errors.Invalid(f"{state!r} is no run state of an instance", hint=", ".join(objects.STATES))
-        return self.update(ref, run_state=state, time_run_state_updated=self.now())
+        machine = self.update(ref, run_state=state, time_run_state_updated=self.now())
+        self.tell("changed", machine)
+        return machine
 
     def stop(self, ref: str) -> OxideMachine:
         """stopping, then stopped."""
@@ -206,6 +210,7 @@ class OxideCloud(SimulatedCloud):
         row = self.instances.get(ref) or self.instance_named(self.project_id, ref)
         if row is None:
             return
+        machine = self._machine(row)
         self.instances.drop(row.key)
         del self._by_name[row.data["project_id"], row.data["name"]]
         for identifier in self._interfaces_of.pop(row.key):
@@ -213,6 +218,7 @@ class OxideCloud(SimulatedCloud):
         for each in self._ephemeral.pop(row.key):
             self.pools.release(each["ip"])
         self.floating.detach_all_of(row.key)
+        self.tell("removed", machine)
 
     def create_floating_ip(self, name: str, *, description: str = "", ip: str = "", attach_to: str = "") -> str:
         """A floating IP that somebody else made; returns its ID."""
