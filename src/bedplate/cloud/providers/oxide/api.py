@@ -79,7 +79,6 @@ class Api:
             "instance_network_interface_list",
             ("v1", "network-interfaces"),
             instance=instance,
-            sort_by="id_ascending",
         )
 
     async def instance_external_ip_list(self, instance: str) -> list[models.ExternalIp]:
@@ -100,8 +99,6 @@ class Api:
             models.NetworkInterface,
             "vpc_subnet_list_network_interfaces",
             ("v1", "vpc-subnets", subnet, "network-interfaces"),
-            # By id: interfaces of two instances may have one name, and a page would end between them.
-            sort_by="id_ascending",
         )
 
     # Floating IPs
@@ -179,8 +176,8 @@ class Api:
         found: list[T] = []
         token: str | None = None
         for _ in range(MAX_PAGES):
-            # A page token carries the sort order, and the API refuses both together with another order.
-            asked = {**query, "limit": str(PAGE)}
+            # By id: names change, and interfaces of two instances may have one; both would fall between two pages.
+            asked = {**query, "sort_by": "id_ascending", "limit": str(PAGE)}
             if token is not None:
                 asked["page_token"] = token
             call = Call("GET", path_of(*path), operation, tuple(asked.items()))

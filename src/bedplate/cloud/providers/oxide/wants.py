@@ -46,10 +46,8 @@ HIDE_INTERNAL = "oxide.computer/hide-internal-ips"
 SOURCE_RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
 _FAMILIES = {"IPv4": "v4", "IPv6": "v6"}
 _EVERYBODY = frozenset({"0.0.0.0/0", "::/0"})
-TRUE, FALSE = (
-    frozenset({"1", "t", "T", "TRUE", "true", "True"}),
-    frozenset({"0", "f", "F", "FALSE", "false", "False"}),
-)
+TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+FALSE = frozenset({"", "0", "f", "F", "FALSE", "false", "False"})
 
 
 @dataclass(frozen=True, slots=True)

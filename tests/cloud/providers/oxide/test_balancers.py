@@ -1,0 +1,648 @@
+"""Load balancers against the simulated Oxide API, through the validating proxy: O4 to O10 and O12 to O16."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.cloud.providers.oxide.world import CLUSTER, CLUSTER_ID, world
+
+from bedplate.api import core
+from bedplate.cloud.errors import CloudError, RetryError
+from bedplate.cloud.interface import Target
+from bedplate.cloud.providers.oxide import ownership, plan, wants
+from bedplate.core import errors
+from bedplate.sim.clouds import Conditions
+
+LEGACY = ownership.LEGACY_DESCRIPTION
+
+
+def record(service: core.Service, *, cluster: str = CLUSTER_ID, role: ownership.Role = "managed", uid: str = "") -> str:
+    owner = ownership.Owner(cluster, uid or service.metadata.uid, service.namespace, service.name)
+    return ownership.write(ownership.Record(owner, role))
+
+
+def addresses(status: core.LoadBalancerStatus | None) -> list[str]:
+    return [one.ip for one in status.ingress] if status is not None else []
+
+
+async def test_o04_an_address_is_made_once_and_reused() -> None:
+    async with world(instances=0) as w:
+        one = w.provider()
+        targets = [w.node("n1"), w.node("n2")]
+        service = w.service("web")
+        status = await one.load_balancers.ensure(CLUSTER, service, targets)
+        [made] = w.ips_of(service)
+        assert made["name"] == "prod-shop-web" == one.load_balancers.name(CLUSTER, service)
+        assert made["description"] == record(service)
+        assert addresses(status)[0] == made["ip"]
+        again = await w.provider().load_balancers.ensure(CLUSTER, w.publish(service, status), targets)
+        assert addresses(again) == addresses(status)
+        assert w.calls("floating_ip_create") == w.calls("floating_ip_attach") == 1
+        assert w.calls("floating_ip_update") == w.calls("floating_ip_detach") == 0
+
+
+@pytest.mark.parametrize("transition_s", [0.0, 2.0])
+async def test_o04_a_changed_annotation_replaces_the_address_without_a_gap(transition_s: float) -> None:
+    async with world(conditions=Conditions(transition_s=transition_s)) as w:
+        pool = w.cloud.add_pool("other", "203.0.113.0/24")
+        one, targets = w.provider(), [w.node("n1")]
+        service = w.service("web")
+        first = await one.load_balancers.ensure(CLUSTER, service, targets)
+        changed = w.service("web", annotations={wants.POOL: "other"})
+        second = await one.load_balancers.ensure(CLUSTER, changed, targets)
+        [made] = w.ips_of(changed)
+        assert made["ip_pool_id"] == pool and made["name"] == "prod-shop-web"
+        assert addresses(second)[0] == made["ip"] != addresses(first)[0]
+        assert len(w.ips()) == 1
+        order = [entry.operation for entry in w.cloud.journal.entries if entry.method != "GET" and entry.status < 300]
+        assert order == [
+            *("floating_ip_create", "floating_ip_attach"),
+            *("floating_ip_create", "floating_ip_attach", "floating_ip_detach", "floating_ip_delete"),
+            "floating_ip_update",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "spec"),
+    [
+        ({wants.ADDRESS: "198.18.7.7"}, {}),
+        ({}, {"load_balancer_ip": "198.18.7.7"}),
+    ],
+)
+async def test_o04_an_explicit_address_is_given(annotations: dict[str, str], spec: dict[str, Any]) -> None:
+    async with world() as w:
+        service = w.service("web", annotations=annotations, **spec)
+        status = await w.provider().load_balancers.ensure(CLUSTER, service, [w.node("n1")])
+        assert addresses(status)[0] == "198.18.7.7"
+
+
+async def test_o04_a_silo_with_default_pools_of_both_families_gets_the_family_of_the_service() -> None:
+    async with world(has_v6_pool=True) as w:
+        target = w.node("n1", addresses=["172.30.0.50", "fd00::50"])
+        one = w.provider()
+        four = w.service("four", ip_families=("IPv4",), ip_family_policy="SingleStack")
+        six = w.service("six", ip_families=("IPv6",), ip_family_policy="SingleStack", ports=((81, "TCP"),))
+        assert "." in addresses(await one.load_balancers.ensure(CLUSTER, four, [target]))[0]
+        assert ":" in addresses(await one.load_balancers.ensure(CLUSTER, six, [target]))[0]
+
+
+async def test_o05_the_address_leaves_a_node_that_is_not_ready() -> None:
+    async with world(conditions=Conditions(transition_s=1.5)) as w:
+        one = w.provider()
+        targets = {name: w.node(name) for name in ("n1", "n2")}
+        service = w.service("web")
+        status = await one.load_balancers.ensure(CLUSTER, service, list(targets.values()))
+        dead = w.holder(service)
+        other = next(name for name in targets if name != dead)
+        now = [Target(targets[dead].node, is_ready=False), targets[other]]
+        moved = await one.load_balancers.update(CLUSTER, w.publish(service, status), now)
+        assert w.holder(service) == other
+        assert addresses(moved) == [addresses(status)[0], *w.cloud.get(other).addresses]
+
+
+async def test_o05_an_excluded_or_deleted_holder_is_left_at_once() -> None:
+    async with world() as w:
+        one = w.provider()
+        targets = {name: w.node(name) for name in ("n1", "n2", "n3")}
+        service = w.service("web")
+        await one.load_balancers.ensure(CLUSTER, service, list(targets.values()))
+        gone = w.holder(service)
+        del targets[gone]
+        await one.load_balancers.update(CLUSTER, service, list(targets.values()))
+        assert w.holder(service) in targets
+
+
+async def test_o05_a_change_that_cannot_be_made_does_not_stop_the_fail_over() -> None:
+    async with world() as w:
+        one = w.provider()
+        targets = {name: w.node(name) for name in ("n1", "n2")}
+        service = w.service("web")
+        await one.load_balancers.ensure(CLUSTER, service, list(targets.values()))
+        [before] = w.ips_of(service)
+        dead = w.holder(service)
+        wrong = w.service("web", annotations={wants.ADDRESS: "10.255.255.1"})
+        now = [Target(one.node, is_ready=one.node.name != dead) for one in targets.values()]
+        with pytest.raises(CloudError):
+            await one.load_balancers.ensure(CLUSTER, wrong, now)
+        assert w.holder(wrong) != dead
+        assert [made["ip"] for made in w.ips_of(wrong)] == [before["ip"]]
+
+
+async def test_o05_when_no_node_is_ready_the_address_stays() -> None:
+    async with world() as w:
+        one = w.provider()
+        targets = [w.node("n1"), w.node("n2")]
+        service = w.service("web")
+        await one.load_balancers.ensure(CLUSTER, service, targets)
+        holder = w.holder(service)
+        await one.load_balancers.update(CLUSTER, service, [Target(t.node, is_ready=False) for t in targets])
+        assert w.holder(service) == holder
+        assert w.calls("floating_ip_detach") == 0
+
+
+async def test_o05_local_traffic_follows_the_endpoints() -> None:
+    async with world() as w:
+        one = w.provider()
+        nodes = [w.node("n1"), w.node("n2"), w.node("n3")]
+        service = w.service("web", external_traffic_policy="Local")
+        for wanted in ("n2", "n3", "n1"):
+            targets = [Target(t.node, has_endpoints=t.node.name == wanted) for t in nodes]
+            await one.load_balancers.ensure(CLUSTER, service, targets)
+            assert w.holder(service) == wanted
+
+
+async def test_o06_a_new_node_does_not_attract_the_address() -> None:
+    async with world() as w:
+        targets = [w.node("n5")]
+        service = w.service("web")
+        await w.provider().load_balancers.ensure(CLUSTER, service, targets)
+        targets += [w.node(f"n{number}") for number in range(5)]
+        for _ in range(2):
+            await w.provider().load_balancers.ensure(CLUSTER, service, targets)
+            await w.provider().load_balancers.update(CLUSTER, service, targets)
+        assert w.holder(service) == "n5"
+        assert w.calls("floating_ip_detach") == 0
+
+
+async def test_o07_services_with_one_port_get_different_nodes_and_the_last_one_hears_of_it() -> None:
+    async with world() as w:
+        one = w.provider()
+        targets = [w.node("n1"), w.node("n2")]
+        services = [w.service(name, ports=((443, "TCP"),)) for name in ("a", "b", "c")]
+        for service in services[:2]:
+            await one.load_balancers.ensure(CLUSTER, service, targets)
+        assert {w.holder(service) for service in services[:2]} == {"n1", "n2"}
+        with pytest.raises(RetryError, match="shop/c"):
+            await one.load_balancers.ensure(CLUSTER, services[2], targets)
+        assert w.recorder.reasons("c") == ["PortConflict"]
+        assert w.ips_of(services[2]) == []
+        udp = w.service("d", ports=((443, "UDP"),))
+        await one.load_balancers.ensure(CLUSTER, udp, targets)
+        assert w.holder(udp) in ("n1", "n2")
+
+
+async def test_o07_services_placed_at_the_same_time_do_not_clash() -> None:
+    async with world(conditions=Conditions(transition_s=0.5)) as w:
+        one = w.provider()
+        targets = [w.node(f"n{number}") for number in range(8)]
+        services = [w.service(f"s{number}") for number in range(8)]
+        await asyncio.gather(*(one.load_balancers.ensure(CLUSTER, service, targets) for service in services))
+        assert len({w.holder(service) for service in services}) == 8
+
+
+async def test_o07_services_spread_over_the_nodes_even_without_clashes() -> None:
+    async with world() as w:
+        one = w.provider()
+        targets = [w.node(f"n{number}") for number in range(4)]
+        services = [w.service(f"s{number}", ports=((8000 + number, "TCP"),)) for number in range(8)]
+        for service in services:
+            await one.load_balancers.ensure(CLUSTER, service, targets)
+        assert sorted(w.holder(service) for service in services) == sorted([f"n{number}" for number in range(4)] * 2)
+
+
+async def test_o07_what_the_original_put_on_one_node_is_taken_apart() -> None:
+    async with world() as w:
+        targets = [w.node("n1"), w.node("n2")]
+        services = [w.service("a"), w.service("b")]
+        for service in services:
+            w.cloud.create_floating_ip(f"prod-shop-{service.name}", description=LEGACY, attach_to="n1")
+        one = w.provider()
+        for service in services:
+            await one.load_balancers.ensure(CLUSTER, service, targets)
+        assert {w.holder(service) for service in services} == {"n1", "n2"}
+        assert len(w.ips()) == 2
+
+
+async def test_o07_the_older_of_two_that_cannot_part_stays() -> None:
+    async with world() as w:
+        targets = [w.node("n1")]
+        older, younger = w.service("older"), w.service("younger")
+        for service in (older, younger):
+            w.cloud.create_floating_ip(f"prod-shop-{service.name}", description=LEGACY, attach_to="n1")
+        one = w.provider()
+        assert await one.load_balancers.ensure(CLUSTER, older, targets) is not None
+        with pytest.raises(RetryError):
+            await one.load_balancers.ensure(CLUSTER, younger, targets)
+        assert w.recorder.reasons() == ["PortConflict"]
+
+
+async def test_o08_services_whose_names_collide_both_get_an_address() -> None:
+    async with world() as w:
+        one = w.provider()
+        targets = [w.node("n1"), w.node("n2")]
+        first = w.service("c", namespace="a-b")
+        second = w.service("b-c", namespace="a")
+        assert one.load_balancers.name(CLUSTER, first) == one.load_balancers.name(CLUSTER, second)
+        one_status = await one.load_balancers.ensure(CLUSTER, first, targets)
+        two_status = await one.load_balancers.ensure(CLUSTER, second, targets)
+        assert addresses(one_status)[0] != addresses(two_status)[0]
+        assert w.recorder.reasons() == ["FloatingIPNotOwned"]
+        await one.load_balancers.delete(CLUSTER, second)
+        assert [made["ip"] for made in w.ips()] == [addresses(one_status)[0]]
+
+
+async def test_o08_an_address_of_another_cluster_is_never_touched() -> None:
+    async with world() as w:
+        service = w.service("web")
+        theirs = record(service, cluster="another-cluster", uid="other-uid")
+        w.node("n1")
+        kept = w.cloud.create_floating_ip("prod-shop-web", description=theirs, attach_to="n1")
+        before = dict(w.cloud.floating_ip(kept) or {})
+        one = w.provider()
+        await one.load_balancers.ensure(CLUSTER, service, [w.node("n1")])
+        assert w.ips_of(service)[0]["id"] != kept
+        await one.load_balancers.delete(CLUSTER, service)
+        assert [dict(found) for found in w.ips()] == [before]
+
+
+@pytest.mark.parametrize("description", ["", "my own", LEGACY])
+async def test_o08_an_address_of_a_stranger_is_never_touched(description: str) -> None:
+    async with world() as w:
+        w.cloud.add("not-a-node")
+        w.cloud.create_floating_ip("prod-shop-web", description=description, attach_to="not-a-node")
+        before = [dict(found) for found in w.ips()]
+        service = w.service("web")
+        one = w.provider()
+        with pytest.raises(plan.FloatingIpNotOwned, match="prod-shop-web"):
+            await one.load_balancers.ensure(CLUSTER, service, [w.node("n1")])
+        assert w.recorder.reasons("web") == ["FloatingIPNotOwned"]
+        assert await one.load_balancers.get(CLUSTER, service) is None
+        await one.load_balancers.delete(CLUSTER, service)
+        assert [dict(found) for found in w.ips()] == before
+
+
+@pytest.mark.parametrize("attached_to", ["", "n1"])
+async def test_o08_an_address_of_the_original_is_adopted(attached_to: str) -> None:
+    async with world() as w:
+        targets = [w.node("n1"), w.node("n2")]
+        kept = w.cloud.create_floating_ip("prod-shop-web", description=LEGACY, attach_to=attached_to)
+        service = w.service("web")
+        await w.provider().load_balancers.ensure(CLUSTER, service, targets)
+        [made] = w.ips_of(service)
+        assert made["id"] == kept and w.calls("floating_ip_create") == 0
+        if attached_to:
+            assert w.holder(service) == attached_to and w.calls("floating_ip_detach") == 0
+
+
+async def test_o08_long_names_do_not_meet() -> None:
+    async with world() as w:
+        one = w.provider()
+        targets = [w.node("n1"), w.node("n2")]
+        services = [w.service("s" * 62 + end, namespace="n" * 63) for end in "ab"]
+        assert len({one.load_balancers.name(CLUSTER, service) for service in services}) == 2
+        for service in services:
+            await one.load_balancers.ensure(CLUSTER, service, targets)
+        assert w.recorder.reasons() == [] and len(w.ips()) == 2
+
+
+async def test_o08_the_next_service_of_a_name_inherits_what_the_last_one_left() -> None:
+    async with world() as w:
+        targets = [w.node("n1")]
+        first = w.service("web")
+        await w.provider().load_balancers.ensure(CLUSTER, first, targets)
+        second = w.service("web", uid="the-next-one")
+        await w.provider().load_balancers.ensure(CLUSTER, second, targets)
+        assert len(w.ips()) == len(w.ips_of(second)) == 1
+        # The delete of the first may come late.
+        await w.provider().load_balancers.delete(CLUSTER, first)
+        assert len(w.ips_of(second)) == 1
+
+
+async def test_o09_deleting_twice_is_deleting_once() -> None:
+    async with world(conditions=Conditions(transition_s=1.0)) as w:
+        one = w.provider()
+        service = w.service("web")
+        await one.load_balancers.ensure(CLUSTER, service, [w.node("n1")])
+        assert await one.load_balancers.get(CLUSTER, service) is not None
+        for _ in range(2):
+            await one.load_balancers.delete(CLUSTER, service)
+            assert w.ips() == [] and await one.load_balancers.get(CLUSTER, service) is None
+        assert w.calls("floating_ip_delete") == 1
+
+
+async def test_o09_deleting_finds_replacements_and_what_an_old_list_hides() -> None:
+    async with world() as w:
+        w.cloud.add_pool("other", "203.0.113.0/24")
+        w.cloud.conditions.list_lag_s = 3600.0
+        one, targets = w.provider(), [w.node("n1")]
+        service = w.service("web")
+        await one.load_balancers.ensure(CLUSTER, service, targets)
+        w.cloud.faults.add("500", operation="floating_ip_attach")
+        with pytest.raises(RetryError):
+            await one.load_balancers.ensure(CLUSTER, w.service("web", annotations={wants.POOL: "other"}), targets)
+        assert len(w.ips()) == 2
+        w.cloud.faults.clear()
+        await w.provider().load_balancers.delete(CLUSTER, service)
+        assert w.ips() == []
+
+
+async def test_o09_a_create_without_an_answer_is_waited_for() -> None:
+    async with world() as w:
+        one = w.provider(timeout_s=0.3)
+        service = w.service("web")
+        w.cloud.faults.add("timeout", operation="floating_ip_create")
+        with pytest.raises(CloudError):
+            await one.load_balancers.ensure(CLUSTER, service, [w.node("n1")])
+        w.cloud.faults.clear()
+        with pytest.raises(RetryError, match="no answer"):
+            await one.load_balancers.delete(CLUSTER, service)
+        # The cloud does late what it was asked for.
+        w.cloud.create_floating_ip("prod-shop-web", description=record(service))
+        w.time.pass_by(61)
+        await one.load_balancers.delete(CLUSTER, service)
+        assert w.ips() == []
+
+
+async def test_o09_a_legacy_address_goes_with_its_service_only_when_it_is_certainly_its() -> None:
+    async with world() as w:
+        service = w.service("web")
+        w.cloud.create_floating_ip("prod-shop-web", description=LEGACY, ip="198.18.3.3")
+        one = w.provider()
+        await one.load_balancers.delete(CLUSTER, service)
+        assert len(w.ips()) == 1
+        shown = core.LoadBalancerStatus((core.LoadBalancerIngress(ip="198.18.3.3", ip_mode="Proxy"),))
+        await one.load_balancers.delete(CLUSTER, w.publish(service, shown))
+        assert w.ips() == []
+
+
+async def test_o10_the_status_has_the_floating_address_in_proxy_mode_first() -> None:
+    async with world() as w:
+        target = w.node("n1", addresses=["172.30.1.1", "fd00::1"])
+        service = w.service("web")
+        one = w.provider()
+        status = await one.load_balancers.ensure(CLUSTER, service, [target])
+        assert status is not None
+        floating = w.ips_of(service)[0]["ip"]
+        assert [(entry.ip, entry.ip_mode) for entry in status.ingress] == [
+            (floating, "Proxy"),
+            ("172.30.1.1", None),
+            ("fd00::1", None),
+        ]
+        assert await one.load_balancers.get(CLUSTER, service) == status
+        hidden = w.service("web", annotations={wants.HIDE_INTERNAL: "true"})
+        assert addresses(await one.load_balancers.ensure(CLUSTER, hidden, [target])) == [floating]
+        w.cloud.floating.detach_all_of(w.cloud.get("n1").id)
+        assert addresses(await one.load_balancers.get(CLUSTER, service)) == [floating]
+
+
+async def test_o12_no_instance_gets_more_than_32_addresses() -> None:
+    async with world() as w:
+        targets = [w.node("full", ephemeral=True), w.node("free", ephemeral=False)]
+        one = w.provider()
+        await one.instances.metadata(targets[0].node)
+        for number in range(31):
+            w.cloud.create_floating_ip(f"theirs-{number}", attach_to="full")
+            w.cloud.create_floating_ip(f"others-{number}", attach_to="free")
+        services = [w.service(f"s{number}", ports=((8000 + number, "TCP"),)) for number in range(2)]
+        await one.load_balancers.ensure(CLUSTER, services[0], targets)
+        assert w.holder(services[0]) == "free"
+        with pytest.raises(RetryError, match="32 external IPs"):
+            await one.load_balancers.ensure(CLUSTER, services[1], targets)
+        assert w.calls("floating_ip_attach") == 1
+
+
+async def test_o12_a_full_instance_can_still_change_its_address() -> None:
+    async with world() as w:
+        w.cloud.add_pool("other", "203.0.113.0/24")
+        targets = [w.node("n1", ephemeral=False)]
+        one = w.provider()
+        service = w.service("web")
+        await one.load_balancers.ensure(CLUSTER, service, targets)
+        for number in range(31):
+            w.cloud.create_floating_ip(f"theirs-{number}", attach_to="n1")
+        changed = w.service("web", annotations={wants.POOL: "other"})
+        status = await one.load_balancers.ensure(CLUSTER, changed, targets)
+        assert addresses(status)[0].startswith("203.0.113.") and len(w.ips_of(changed)) == 1
+
+
+async def test_o12_an_instance_that_refuses_is_not_tried_first_again() -> None:
+    async with world(conditions=Conditions()) as w:
+        one = w.provider()
+        targets = [w.node("n1"), w.node("n2")]
+        service = w.service("web")
+        w.cloud.set_state("n1", "failed")
+        w.cloud.set_state("n2", "failed")
+        with pytest.raises(RetryError):
+            await one.load_balancers.ensure(CLUSTER, service, targets)
+        [refused] = {entry.path for entry in w.cloud.journal.of("floating_ip_attach")}
+        for name in ("n1", "n2"):
+            w.cloud.set_state(name, "running")
+        await one.load_balancers.ensure(CLUSTER, service, targets)
+        assert refused and w.holder(service) in ("n1", "n2")
+
+
+@pytest.mark.parametrize("provider_id", ["", "aws:///zone/i-1", "oxide://no-uuid"])
+async def test_o13_a_node_that_is_none_of_ours_blocks_nobody(provider_id: str) -> None:
+    async with world() as w:
+        stranger = core.Node(metadata=w.node("a0").node.metadata, spec=core.NodeSpec(provider_id=provider_id))
+        service = w.service("web")
+        one = w.provider()
+        await one.load_balancers.ensure(CLUSTER, service, [Target(stranger), w.node("n9")])
+        assert w.holder(service) == "n9"
+        with pytest.raises(RetryError, match="no nodes"):
+            await one.load_balancers.update(CLUSTER, service, [Target(stranger)])
+
+
+async def test_o14_a_hung_call_delays_no_other_service() -> None:
+    async with world() as w:
+        one = w.provider(timeout_s=600.0)
+        targets = [w.node(f"n{number}") for number in range(4)]
+        w.cloud.faults.add("timeout", operation="floating_ip_create", nth=1)
+        hung = asyncio.create_task(one.load_balancers.ensure(CLUSTER, w.service("hung"), targets))
+        while not w.cloud.faults.rules[0].hits:
+            await asyncio.sleep(0.01)
+        for name in ("a", "b", "c"):
+            service = w.service(name)
+            await one.load_balancers.ensure(CLUSTER, service, targets)
+            await one.load_balancers.update(CLUSTER, service, targets)
+            assert w.holder(service)
+        await one.load_balancers.delete(CLUSTER, service)
+        assert not hung.done()
+        hung.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hung
+
+
+async def test_o15_what_is_published_is_given_back_to_the_letter() -> None:
+    async with world() as w:
+        targets = [w.node("n1")]
+        service = w.service("web")
+        status = await w.provider().load_balancers.ensure(CLUSTER, service, targets)
+        published = w.publish(service, status)
+        assert [entry.ip_mode for entry in published.status.load_balancer.ingress] == ["Proxy", "VIP"]
+        for call in ("ensure", "update"):
+            again = await getattr(w.provider().load_balancers, call)(CLUSTER, published, targets)
+            assert again == published.status.load_balancer
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {wants.ADDRESS: "198.18.9.9"},
+        {wants.ADDRESS: "10.1.1.1"},
+        {wants.POOL: "nowhere"},
+        {wants.POOL: "tiny"},
+        {wants.VERSION: "v6"},
+        {wants.VERSION: "v5"},
+        {wants.NAME: "nothing-of-that-name"},
+        {wants.ADDRESS: "198.18.9.9", wants.POOL: "tiny"},
+    ],
+)
+async def test_o16_a_change_that_fails_keeps_the_old_address(annotations: dict[str, str]) -> None:
+    async with world() as w:
+        w.cloud.add_pool("tiny", "203.0.113.0/31")
+        w.cloud.create_floating_ip("theirs", ip="198.18.9.9")
+        w.cloud.create_floating_ip("theirs-too", ip="203.0.113.1")
+        targets = [w.node("n1")]
+        one = w.provider()
+        service = w.service("web")
+        await one.load_balancers.ensure(CLUSTER, service, targets)
+        before = w.ips()
+        changed = w.service("web", annotations=annotations)
+        with pytest.raises(errors.BedplateError):
+            await one.load_balancers.ensure(CLUSTER, changed, targets)
+        assert w.ips() == before and w.holder(service) == "n1"
+        # And when the change is taken back, nothing is left of it.
+        await one.load_balancers.ensure(CLUSTER, w.service("web"), targets)
+        assert w.ips() == before
+
+
+async def test_a_retained_address_outlives_its_service_and_is_found_again() -> None:
+    async with world() as w:
+        targets = [w.node("n1")]
+        keep = {wants.RETAIN: "true"}
+        first = w.service("web", annotations=keep)
+        status = await w.provider().load_balancers.ensure(CLUSTER, first, targets)
+        await w.provider().load_balancers.delete(CLUSTER, first)
+        [kept] = w.ips()
+        assert kept["instance_id"] is None and kept["description"] == record(first, role="retained")
+        await w.provider().load_balancers.delete(CLUSTER, first)
+        assert len(w.ips()) == 1
+        second = w.service("web", uid="the-next-one", annotations=keep)
+        again = await w.provider().load_balancers.ensure(CLUSTER, second, targets)
+        assert addresses(again)[0] == addresses(status)[0] and len(w.ips()) == 1
+
+
+async def test_a_named_address_is_borrowed_and_given_back_as_it_was() -> None:
+    async with world() as w:
+        w.cloud.create_floating_ip("front-door", description="our public face", ip="198.18.4.4")
+        before = [{**found, "time_modified": ""} for found in w.ips()]
+        targets = [w.node("n1"), w.node("n2")]
+        service = w.service("web", annotations={wants.NAME: "front-door"})
+        one = w.provider()
+        status = await one.load_balancers.ensure(CLUSTER, service, targets)
+        assert addresses(status)[0] == "198.18.4.4"
+        assert w.ips()[0]["description"].startswith("our public face [")
+        other = w.service("thief", annotations={wants.NAME: "front-door"}, ports=((81, "TCP"),))
+        with pytest.raises(plan.FloatingIpNotOwned):
+            await one.load_balancers.ensure(CLUSTER, other, targets)
+        assert w.recorder.reasons("thief") == ["FloatingIPNotOwned"]
+        await one.load_balancers.delete(CLUSTER, service)
+        assert [{**found, "time_modified": ""} for found in w.ips()] == before
+
+
+async def test_leaving_a_named_address_gives_it_back_after_the_new_one_serves() -> None:
+    async with world() as w:
+        w.cloud.create_floating_ip("front-door", description="our public face", ip="198.18.4.4")
+        targets = [w.node("n1")]
+        one = w.provider()
+        await one.load_balancers.ensure(CLUSTER, w.service("web", annotations={wants.NAME: "front-door"}), targets)
+        service = w.service("web")
+        status = await one.load_balancers.ensure(CLUSTER, service, targets)
+        front = w.cloud.floating_ip("front-door") or {}
+        assert front["description"] == "our public face" and front["instance_id"] is None
+        assert addresses(status)[0] != "198.18.4.4" and len(w.ips_of(service)) == 1
+
+
+async def test_a_dual_stack_service_has_an_address_of_each_family_on_one_node() -> None:
+    async with world(has_v6_pool=True) as w:
+        targets = [w.node("four"), w.node("both", addresses=["172.30.1.1", "fd00::1"])]
+        service = w.service("web", ip_families=("IPv6", "IPv4"), ip_family_policy="RequireDualStack")
+        one = w.provider()
+        status = await one.load_balancers.ensure(CLUSTER, service, targets)
+        made = w.ips_of(service)
+        assert sorted(found["name"] for found in made) == ["prod-shop-web", "prod-shop-web-v6"]
+        assert {found["instance_id"] for found in made} == {w.cloud.get("both").id}
+        assert ":" in addresses(status)[0] and "." in addresses(status)[1]
+        single = w.service("web", ip_families=("IPv4",), ip_family_policy="SingleStack")
+        await one.load_balancers.ensure(CLUSTER, single, targets)
+        assert [found["name"] for found in w.ips_of(single)] == ["prod-shop-web"]
+        await one.load_balancers.delete(CLUSTER, single)
+        assert w.ips() == []
+
+
+@pytest.mark.parametrize("has_v6_pool", [True, False])
+async def test_prefer_dual_stack_takes_what_there_is(has_v6_pool: bool) -> None:
+    async with world(has_v6_pool=has_v6_pool) as w:
+        service = w.service("web", ip_families=("IPv4", "IPv6"), ip_family_policy="PreferDualStack")
+        one = w.provider()
+        four = await one.load_balancers.ensure(CLUSTER, service, [w.node("four")])
+        assert [":" in ip for ip in addresses(four)] == [False, False]
+        both = w.node("both", addresses=["172.30.1.1", "fd00::1"])
+        status = await one.load_balancers.ensure(CLUSTER, service, [both])
+        families = [":" in found["ip"] for found in w.ips_of(service) if found["instance_id"]]
+        assert sorted(families) == ([False, True] if has_v6_pool else [False])
+        assert addresses(status)[-2:] == ["172.30.1.1", "fd00::1"]
+
+
+async def test_source_ranges_are_told_once_as_not_enforced() -> None:
+    async with world() as w:
+        one = w.provider()
+        targets = [w.node("n1")]
+        service = w.service("web", load_balancer_source_ranges=("10.0.0.0/8",))
+        for _ in range(2):
+            await one.load_balancers.ensure(CLUSTER, service, targets)
+        assert w.recorder.reasons() == ["SourceRangesNotEnforced"]
+        await one.load_balancers.ensure(
+            CLUSTER, w.service("open", load_balancer_source_ranges=("0.0.0.0/0",), ports=((1, "TCP"),)), targets
+        )
+        assert w.recorder.reasons("open") == []
+
+
+async def test_without_the_clusters_id_nothing_is_made() -> None:
+    async with world() as w:
+        one = w.provider(cluster_id=lambda: "")
+        with pytest.raises(RetryError, match="id of this cluster"):
+            await one.load_balancers.ensure(CLUSTER, w.service("web"), [w.node("n1")])
+        assert w.calls() == 0
+
+
+async def test_a_dry_run_changes_nothing() -> None:
+    async with world() as w:
+        targets = [w.node("n1"), w.node("n2")]
+        service = w.service("web")
+        await w.provider(is_dry_run=True).load_balancers.ensure(CLUSTER, service, targets)
+        assert w.ips() == []
+        await w.provider().load_balancers.ensure(CLUSTER, service, targets)
+        before = w.ips()
+        dry = w.provider(is_dry_run=True).load_balancers
+        holder = w.holder(service)
+        await dry.update(CLUSTER, service, [t for t in targets if t.node.name != holder])
+        await dry.delete(CLUSTER, service)
+        assert w.ips() == before
+
+
+async def test_a_process_that_does_not_lead_changes_nothing() -> None:
+    def refuse() -> None:
+        raise errors.Terminal("not leading")
+
+    async with world() as w:
+        with pytest.raises(errors.Terminal, match="not leading"):
+            await w.provider(guard=refuse).load_balancers.ensure(CLUSTER, w.service("web"), [w.node("n1")])
+        assert w.ips() == []
+
+
+@pytest.mark.parametrize("operation", ["floating_ip_attach", "floating_ip_detach"])
+@pytest.mark.parametrize("fault", ["409", "503", "500"])
+async def test_refusals_during_transitions_are_tried_again(operation: str, fault: str) -> None:
+    async with world(conditions=Conditions(transition_s=0.7)) as w:
+        one = w.provider()
+        targets = {name: w.node(name) for name in ("n1", "n2")}
+        service = w.service("web")
+        w.cloud.faults.add(fault, operation=operation, times=2)
+        await one.load_balancers.ensure(CLUSTER, service, list(targets.values()))
+        del targets[w.holder(service)]
+        await one.load_balancers.update(CLUSTER, service, list(targets.values()))
+        assert w.holder(service) in targets
