@@ -1,0 +1,360 @@
+"""The service controller with a clock of its own: its timing, and thousands of random histories.
+
+Whatever users, nodes, the cloud, the API server and restarts do: in the end every wanted Service has exactly one load
+balancer with the right targets, finalizer and status, and no other load balancer is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+from tests.cloud.controllers.balancers import ScriptedBalancers, ScriptedCloud, Told, clouds
+from tests.cloud.controllers.fakeapi import Caches, FakeApi
+
+from bedplate.api import names
+from bedplate.cloud.controllers import service_plan as plans
+from bedplate.cloud.controllers.service import ServiceController, ServiceOptions
+from bedplate.cloud.errors import CloudError, RetryError
+from bedplate.core import clock, errors
+
+FINALIZER = names.FINALIZER_LOAD_BALANCER
+
+
+class World:
+    """An API server in memory, a cloud, a clock, and a controller that may be killed and started anew."""
+
+    def __init__(self, *, needs_ready: bool = False, providers: int = 1, **options: Any) -> None:
+        self.time = clock.ManualClock()
+        self.api = FakeApi()
+        self.clouds = [
+            ScriptedCloud(name, (name,), load_balancers=ScriptedBalancers(needs_ready_nodes=needs_ready))
+            for name in ("scripted", "second")[:providers]
+        ]
+        self.told = Told()
+        self.options = ServiceOptions(**options)
+        self.caches = Caches()
+        self.controller: ServiceController | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def balancers(self) -> ScriptedBalancers:
+        found = self.clouds[0].load_balancers
+        assert found is not None
+        return found
+
+    async def start(self) -> None:
+        self.caches = Caches()
+        self.api.list_into(self.caches)
+        self.controller = ServiceController(
+            self.api,  # type: ignore[arg-type]
+            clouds(*self.clouds),
+            self.caches.services,
+            self.caches.nodes,
+            self.caches.slices,
+            self.told,
+            self.options,
+            self.time,
+            CollectorRegistry(),
+        )
+        self._task = asyncio.ensure_future(self.controller.run())
+        await self.time.advance(0)
+
+    async def kill(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def after(self, seconds: float) -> None:
+        """Everything arrives, and time goes by."""
+        for _ in range(4):
+            self.api.deliver(self.caches)
+            await self.time.advance(seconds / 4)
+
+
+@contextlib.asynccontextmanager
+async def world(**options: Any) -> AsyncIterator[World]:
+    made = World(**options)
+    try:
+        await made.start()
+        yield made
+    finally:
+        await made.kill()
+
+
+# Timing
+
+
+async def test_failures_are_repeated_after_five_seconds_doubling_to_five_minutes() -> None:
+    async with world() as one:
+        one.balancers.script["ensure"] = [CloudError("no")] * 20
+        moments: list[float] = []
+        one.balancers.on_call = lambda verb, service: moments.append(one.time.monotonic())
+        one.api.put_service("web", type="LoadBalancer")
+        await one.after(2000)
+    gaps = [round(later - earlier) for earlier, later in itertools.pairwise(moments)]
+    assert gaps[:9] == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+
+
+async def test_a18_a_retry_error_sets_the_time_itself_and_no_resync_brings_it_forward() -> None:
+    async with world() as one:
+        one.balancers.script["ensure"] = [RetryError("not yet", 77.0), RetryError("not yet", 200.0)]
+        moments: list[float] = []
+        one.balancers.on_call = lambda verb, service: moments.append(one.time.monotonic())
+        one.api.put_service("web", type="LoadBalancer")
+        await one.after(400)
+    assert [round(later - earlier) for earlier, later in itertools.pairwise(moments)] == [77, 200]
+
+
+async def test_an_error_that_names_a_time_is_not_repeated_before_it() -> None:
+    async with world() as one:
+        one.balancers.script["ensure"] = [errors.Unavailable("slow down", retry_after_s=60.0)]
+        one.api.put_service("web", type="LoadBalancer")
+        await one.after(50)
+        assert one.balancers.count("ensure") == 1
+        await one.after(20)
+        assert one.balancers.count("ensure") == 2
+
+
+async def test_news_bring_a_waiting_service_forward() -> None:
+    async with world() as one:
+        one.balancers.script["ensure"] = [RetryError("not yet", 1000.0)]
+        one.api.put_service("web", type="LoadBalancer")
+        await one.after(1)
+        one.api.put_service("web", annotations={"size": "large"})
+        await one.after(1)
+        assert one.balancers.held
+
+
+async def test_a_node_that_comes_brings_a_service_forward_that_failed_without_it() -> None:
+    async with world() as one:
+        one.balancers.script["ensure"] = [RetryError("no nodes", 1000.0)]
+        one.api.put_service("web", type="LoadBalancer")
+        await one.after(1)
+        one.api.put_node("a")
+        await one.after(1)
+        assert one.balancers.of("n/web").hosts == ["a"]
+
+
+async def test_an_excluded_or_deleted_holder_is_told_within_a_second() -> None:
+    async with world(needs_ready=True) as one:
+        for name in ("a", "b", "c"):
+            one.api.put_node(name)
+        one.api.put_service("web", type="LoadBalancer")
+        await one.after(1)
+        one.api.put_node("a", labels={names.LABEL_EXCLUDE_FROM_LOAD_BALANCERS: ""})
+        await one.after(1)
+        assert one.balancers.of("n/web").hosts == ["b", "c"]
+        one.api.delete_node("b")
+        await one.after(1)
+        assert one.balancers.of("n/web").hosts == ["c"]
+
+
+async def test_readiness_is_told_after_the_delay_also_of_a_second_node_that_fails_later() -> None:
+    async with world(needs_ready=True) as one:
+
+        def ready() -> list[bool]:
+            return [target.is_ready for target in one.balancers.of("n/web").targets]
+
+        for name in ("a", "b", "c"):
+            one.api.put_node(name)
+        one.api.put_service("web", type="LoadBalancer")
+        await one.after(1)
+        one.api.put_node("a", ready=False)
+        await one.after(10)
+        one.api.put_node("b", ready=False)
+        await one.after(4)
+        assert ready() == [True, True, True]
+        await one.after(2)
+        assert ready() == [False, True, True]
+        await one.after(10)
+        assert ready() == [False, False, True]
+        updates = one.balancers.count("update")
+        one.api.put_node("c", ready=False)
+        await one.after(14)
+        one.api.put_node("c", ready=True)
+        await one.after(60)
+        assert one.balancers.count("update") == updates, "a flap shorter than the delay"
+        one.api.put_node("a", ready=True)
+        await one.after(1)
+        assert ready() == [True, False, True]
+
+
+async def test_what_is_to_be_cleaned_up_is_found_by_the_resync_of_thirty_seconds() -> None:
+    async with world() as one:
+        one.api.put_service("web", type="LoadBalancer")
+        await one.after(1)
+        # Somebody takes the finalizer off a living Service.
+        found = one.api.services["n/web"]
+        await one.api.patch(None, "web", plans.release_patch(found, clears_status=False), "n", subresource="status")
+        await one.after(1)
+        assert FINALIZER not in one.api.services["n/web"].metadata.finalizers
+        await one.after(30)
+        assert FINALIZER in one.api.services["n/web"].metadata.finalizers
+
+
+async def test_hung_services_hold_up_others_for_no_more_than_a_moment_and_other_clouds_not_at_all() -> None:
+    options: dict[str, Any] = {"load_balancer_class": ("two=second",)}
+    async with world(providers=2, **options) as one:
+        stuck = [f"stuck-{number}" for number in range(8)]
+        one.balancers.hanging.update(f"n/{name}" for name in stuck)
+        for name in stuck:
+            one.api.put_service(name, type="LoadBalancer")
+        one.api.put_service("fifth", type="LoadBalancer")
+        one.api.put_service("elsewhere", type="LoadBalancer", load_balancer_class="two")
+        one.api.deliver(one.caches)
+        await one.time.advance(0.1)
+        second = one.clouds[1].load_balancers
+        assert second is not None
+        assert list(second.held) == ["n/elsewhere"]
+        assert one.balancers.count("ensure") == 4, "as many at once as --concurrent-service-syncs says"
+        await one.time.advance(5)
+        assert list(one.balancers.held) == ["n/fifth"]
+
+
+async def test_a_service_is_never_worked_on_twice_at_once() -> None:
+    async with world() as one:
+        one.balancers.hanging.add("n/web")
+        one.api.put_service("web", type="LoadBalancer")
+        await one.after(10)
+        one.api.put_service("web", annotations={"size": "large"})
+        one.api.put_node("a")
+        await one.after(10)
+        assert one.balancers.count("ensure") == 1
+
+
+async def test_a_kubernetes_write_that_fails_is_told_and_repeated() -> None:
+    async with world() as one:
+        one.api.faults.append("before")
+        one.api.put_service("web", type="LoadBalancer")
+        await one.after(1)
+        assert one.balancers.calls == [], "without the finalizer the cloud is not asked"
+        message = one.told.messages("SyncLoadBalancerFailed")[0]
+        assert message.startswith("Error syncing load balancer: failed to add load balancer cleanup finalizer: ")
+        await one.after(10)
+        assert one.api.services["n/web"].status.load_balancer.ingress
+
+
+# Histories
+
+NAMES = ("one", "two", "three")
+service_names = st.sampled_from(NAMES)
+node_names = st.sampled_from(("a", "b", "c"))
+OPERATIONS = st.one_of(
+    st.tuples(st.just("want"), service_names),
+    st.tuples(st.just("unwant"), service_names),
+    st.tuples(st.just("reclass"), service_names),
+    st.tuples(st.just("edit"), service_names, st.integers(0, 3)),
+    st.tuples(st.just("delete"), service_names),
+    st.tuples(st.just("node"), node_names, st.booleans()),
+    st.tuples(st.just("exclude"), node_names),
+    st.tuples(st.just("remove"), node_names),
+    st.tuples(
+        st.just("cloud"),
+        st.sampled_from(("get", "ensure", "ensured", "update", "delete")),
+        st.sampled_from((CloudError("no"), RetryError("later", 3.0), KeyError("bug"), errors.Denied("403"))),
+    ),
+    st.tuples(st.just("api"), st.sampled_from(("before", "after"))),
+    st.tuples(st.just("wait"), st.sampled_from((0.0, 0.1, 1.0, 7.0, 40.0, 400.0))),
+    st.tuples(st.just("arrive"), st.integers(1, 3)),
+    st.tuples(st.just("kill")),
+)
+
+
+async def play(history: list[tuple[Any, ...]], *, needs_ready: bool) -> World:
+    one = World(needs_ready=needs_ready, providers=2, load_balancer_class=("two=second",))
+    for cloud in one.clouds[1:]:
+        assert cloud.load_balancers is not None
+        cloud.load_balancers.script = one.balancers.script
+    await one.start()
+    try:
+        for operation in history:
+            await _operate(one, *operation)
+        one.balancers.script.clear()
+        one.api.faults.clear()
+        await one.after(2000)
+    finally:
+        await one.kill()
+    return one
+
+
+async def _operate(one: World, verb: str, *what: Any) -> None:
+    api = one.api
+    match verb, *what:
+        case "want", name:
+            api.put_service(name, type="LoadBalancer")
+        case "unwant", name if f"n/{name}" in api.services:
+            api.put_service(name, type="ClusterIP")
+        case "reclass", name if f"n/{name}" in api.services:
+            # A class can be changed only together with the type; the watch may show both at once.
+            api.put_service(name, type="ClusterIP")
+            api.put_service(name, type="LoadBalancer", load_balancer_class="two")
+        case "edit", name, value if f"n/{name}" in api.services:
+            api.put_service(name, annotations={"value": str(value)})
+        case "delete", name:
+            api.delete_service(name)
+        case "node", name, ready:
+            api.put_node(name, ready=ready)
+        case "exclude", name if name in api.nodes:
+            api.put_node(name, labels={names.LABEL_EXCLUDE_FROM_LOAD_BALANCERS: "true"})
+        case "remove", name:
+            api.delete_node(name)
+        case "cloud", step, error:
+            one.balancers.script.setdefault(step, []).append(error)
+        case "api", when:
+            api.faults.append(when)
+        case "wait", seconds:
+            await one.time.advance(seconds)
+        case "arrive", count:
+            api.deliver(one.caches, count)
+        case "kill", *_:
+            await one.kill()
+            await one.start()
+
+
+def judge(one: World) -> None:
+    stable = sorted(name for name, node in one.api.nodes.items() if not node.metadata.labels)
+    held = {
+        (cloud.name, key): balancer
+        for cloud in one.clouds
+        if cloud.load_balancers is not None
+        for key, balancer in cloud.load_balancers.held.items()
+    }
+    wanted: set[tuple[str, str]] = set()
+    for key, service in one.api.services.items():
+        is_wanted = service.spec.type == "LoadBalancer"
+        ingress = service.status.load_balancer.ingress
+        assert (FINALIZER in service.metadata.finalizers) is is_wanted, key
+        assert not service.metadata.is_deleting, key
+        assert bool(ingress) is is_wanted, key
+        if is_wanted:
+            owner = "second" if service.spec.load_balancer_class else "scripted"
+            wanted.add((owner, key))
+            balancer = held[owner, key]
+            assert balancer.uid == service.metadata.uid
+            assert balancer.address == ingress[0].ip
+            # The second cloud has no machines here.
+            assert balancer.hosts == (stable if owner == "scripted" else [])
+    assert set(held) == wanted
+
+
+@settings(max_examples=300)
+@given(st.lists(OPERATIONS, max_size=40), st.booleans())
+@example([("want", "one"), ("wait", 1.0), ("arrive", 3), ("wait", 1.0), ("reclass", "one"), ("wait", 1.0)], True)
+@example([("want", "one"), ("arrive", 3), ("cloud", "ensured", CloudError("no")), ("wait", 0.1), ("kill",)], False)
+def test_every_history_ends_with_exactly_the_wanted_balancers(history: list[tuple[Any, ...]], ready: bool) -> None:
+    judge(asyncio.run(play(history, needs_ready=ready)))
+
+
+@pytest.mark.soak
+@settings(max_examples=10_000)
+@given(st.lists(OPERATIONS, max_size=120), st.booleans())
+def test_every_long_history_ends_with_exactly_the_wanted_balancers(history: list[Any], ready: bool) -> None:
+    judge(asyncio.run(play(history, needs_ready=ready)))
