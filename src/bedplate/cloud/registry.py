@@ -28,7 +28,7 @@ class Setting:
     runs."""
 
     config: Path | None
-    environ: Mapping[str, str]
+    environ: Mapping[str, str] = field(repr=False)
     qps: float = 100.0
     burst: int = 200
     timeout_s: float = 30.0

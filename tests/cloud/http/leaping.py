@@ -1,0 +1,31 @@
+"""A clock for tests that wait: sleeping takes no time, but the clock has moved by as much when it is over."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+
+from bedplate.core import clock
+
+
+class LeapingClock(clock.SystemClock):
+    """The machine's clock plus all that was slept. What waits in a loop until a moment gets there at once."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+        self._ahead_s = 0.0
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(seconds=self._ahead_s)
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self._ahead_s
+
+    def leap(self, seconds: float) -> None:
+        """Let time pass."""
+        self._ahead_s += seconds
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.leap(max(0.0, seconds))
+        await asyncio.sleep(0)

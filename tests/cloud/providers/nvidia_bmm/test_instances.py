@@ -1,0 +1,541 @@
+"""The provider against a simulated BMM, every call checked against the vendor's document on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cloud.providers.nvidia_bmm.world import World, node, simulated
+
+from bedplate.api import names
+from bedplate.cloud.errors import AmbiguousInstance, CloudError, InstanceNotFound, RetryError
+from bedplate.cloud.http import errors as http_errors
+from bedplate.cloud.interface import Address, Instances
+from bedplate.cloud.providers.nvidia_bmm.provider import NvidiaBmm
+from bedplate.core import errors
+from bedplate.core.clock import ManualClock
+
+UNKNOWN = "00000000-0000-4000-8000-000000000000"
+
+
+def instances_of(provider: NvidiaBmm) -> Instances:
+    assert provider.instances is not None
+    return provider.instances
+
+
+def provider_id(world: World, instance: str) -> str:
+    return f"nvidia-bmm://{world.cloud.org}/{world.cloud.tenant_id}/{world.cloud.site_id}/{instance}"
+
+
+# B4: pagination
+
+
+async def test_b04_250_instances_are_read_in_three_pages(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=250) as world:
+        instances = instances_of(world.provider())
+        machines = world.cloud.all()
+        for machine in machines:
+            found = await instances.metadata(node(machine.name, machine.provider_id))
+            assert found is not None and found.provider_id == machine.provider_id
+        assert world.cloud.journal.count("get-all-instance") == 3
+        assert world.cloud.journal.count() <= 250 / 100 + 10
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+async def test_b04_a_refresh_of_all_nodes_stays_within_its_calls(tmp_path: Path, has_ids: bool) -> None:
+    async with simulated(tmp_path, machines=1000, sites=1) as world:
+        time = ManualClock()
+        instances = instances_of(world.provider(time=time))
+        machines = world.cloud.all()
+        gate = asyncio.Semaphore(16)
+
+        async def refresh(machine: Any) -> None:
+            async with gate:
+                found = await instances.metadata(node(machine.name, machine.provider_id if has_ids else ""))
+                assert found is not None and found.provider_id == machine.provider_id
+
+        for _ in range(3):
+            world.cloud.journal.reset()
+            await asyncio.gather(*(refresh(machine) for machine in machines))
+            assert world.cloud.journal.count() <= 1000 / 100 + 10
+            await time.advance(300)
+
+
+# B5: lookup by name
+
+
+async def test_b05_one_instance_of_the_nodes_name_gives_the_node_its_provider_id(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=3) as world:
+        machine = world.cloud.all()[1]
+        found = await instances_of(world.provider()).metadata(node(machine.name))
+        assert found is not None and found.provider_id == machine.provider_id
+        assert found.addresses == (Address("InternalIP", machine.addresses[0]), Address("Hostname", machine.name))
+
+
+async def test_b05_no_instance_of_the_nodes_name_is_not_ours_and_never_absence(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=3) as world:
+        instances = instances_of(world.provider())
+        with pytest.raises(InstanceNotFound, match="node has no provider ID"):
+            await instances.metadata(node("stranger"))
+        for ask in (instances.exists, instances.is_shutdown):
+            with pytest.raises(CloudError, match="node has no provider ID") as caught:
+                await ask(node("stranger"))
+            assert not isinstance(caught.value, InstanceNotFound)
+
+
+async def test_b05_several_instances_of_one_name_are_ambiguous(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=8) as world:
+        name = world.cloud.all()[0].name
+        other = world.cloud.add(name)
+        instances = instances_of(world.provider())
+        for _ in range(2):
+            with pytest.raises(AmbiguousInstance, match=other.id):
+                await instances.metadata(node(name, internal_ips=other.addresses))
+            for machine in world.cloud.all()[1:8]:
+                await instances.metadata(node(machine.name))
+        assert world.cloud.journal.count("get-all-instance") >= 3, "the second time it is found in the list of all"
+
+
+async def test_b05_an_instance_of_another_tenant_or_site_is_no_hit(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=1, sites=2) as world:
+        other_site = list(world.cloud.sites)[1].key
+        world.cloud.add("elsewhere", site_id=other_site)
+        instances = instances_of(world.provider(NVIDIA_BMM_TENANT_ID=UNKNOWN))
+        with pytest.raises(InstanceNotFound):
+            await instances.metadata(node(world.cloud.all()[0].name))
+        instances = instances_of(world.provider())
+        with pytest.raises(InstanceNotFound):
+            await instances.metadata(node("elsewhere"))
+
+
+async def test_b05_a_node_that_no_name_gives_is_found_by_its_address(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=3) as world:
+        machine = world.cloud.add("some-other-name", addresses=["10.9.8.7", "fd00::7"])
+        instances = instances_of(world.provider())
+        for found in (
+            await instances.metadata(node("worker-1", annotation="10.9.8.7")),
+            await instances.metadata(node("worker-1", annotation="10.9.8.7,fd00::7")),
+            await instances.metadata(node("worker-1", internal_ips=["10.9.8.7"])),
+        ):
+            assert found is not None and found.provider_id == machine.provider_id
+        twin = world.cloud.add("twin", addresses=["10.9.8.7"])
+        with pytest.raises(AmbiguousInstance, match=twin.id):
+            await instances.metadata(node("worker-1", annotation="10.9.8.7"))
+
+
+async def test_b05_how_names_are_matched_can_be_chosen(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=3) as world:
+        machine = world.cloud.all()[0]
+        by_ip = instances_of(world.provider(NVIDIA_BMM_NODE_NAME_MATCH="ip"))
+        with pytest.raises(InstanceNotFound):
+            await by_ip.metadata(node(machine.name))
+        found = await by_ip.metadata(node("worker", internal_ips=machine.addresses))
+        assert found is not None and found.provider_id == machine.provider_id
+        none = instances_of(world.provider(NVIDIA_BMM_NODE_NAME_MATCH="none"))
+        world.cloud.journal.reset()
+        assert await none.metadata(node(machine.name, internal_ips=machine.addresses)) is None
+        with pytest.raises(CloudError):
+            await none.exists(node(machine.name))
+        assert world.cloud.journal.count() == 0
+
+
+async def test_b05_a_namesake_that_is_gone_does_not_make_the_node_absent(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=3) as world:
+        machine = world.cloud.all()[0]
+        instances = instances_of(world.provider())
+        assert await instances.exists(node(machine.name))
+        world.cloud.remove(machine.id)
+        with pytest.raises(CloudError) as caught:
+            await instances.exists(node(machine.name), fresh=True)
+        assert not isinstance(caught.value, InstanceNotFound)
+
+
+async def test_b05_was_absent_speaks_of_complete_lists_and_searches(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=10) as world:
+        instances = instances_of(world.provider())
+        assert not instances.was_absent("stranger", 600)
+        for machine in world.cloud.all():
+            await instances.metadata(node(machine.name, machine.provider_id))
+        assert instances.was_absent("stranger", 600)
+        assert not instances.was_absent(world.cloud.all()[9].name, 600)
+
+
+# B6: several sites
+
+
+async def test_b06_zone_and_region_are_those_of_the_instances_own_site(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=1, sites=2) as world:
+        here, there = (row.key for row in world.cloud.sites)
+        far = world.cloud.add("far", site_id=there)
+        instances = instances_of(world.provider())
+        found = await instances.metadata(node("far", far.provider_id))
+        assert found is not None
+        assert found.zone == f"nvidia-bmm-zone-{there}" and found.region == f"nvidia-bmm-region-{there.split('-')[0]}"
+        near = world.cloud.all()[0]
+        found = await instances.metadata(node(near.name, near.provider_id))
+        assert found is not None and found.zone == f"nvidia-bmm-zone-{here}"
+        # The site in a provider ID may be a name, or wrong: the instance knows better.
+        found = await instances.metadata(node("far", f"nvidia-bmm://{world.cloud.org}/some-tenant/site-2/{far.id}"))
+        assert found is not None and found.zone == f"nvidia-bmm-zone-{there}"
+
+
+async def test_b06_mappings_overrides_and_locations(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=6, sites=2) as world:
+        there = list(world.cloud.sites)[1].key
+        far = world.cloud.add("far", site_id=there)
+        near = world.cloud.all()[0]
+        mapped = instances_of(world.provider(NVIDIA_BMM_ZONE_MAPPING=f"{there}=zone-b", NVIDIA_BMM_ZONE="zone-a"))
+        found = [await mapped.metadata(node(one.name, one.provider_id)) for one in (far, near)]
+        assert [one.zone for one in found if one] == ["zone-b", "zone-a"]
+        located = instances_of(world.provider(NVIDIA_BMM_REGION_SOURCE="location"))
+        found = [await located.metadata(node(one.name, one.provider_id)) for one in (far, near, far, near)]
+        assert [one.region for one in found if one] == ["usa-oregon-portland", "usa-california-santa-clara"] * 2
+        assert world.cloud.journal.count("get-site") == 2, "a site is asked for once"
+
+
+async def test_b06_nodes_on_other_sites_are_read_with_the_same_list(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=150, sites=2) as world:
+        there = list(world.cloud.sites)[1].key
+        for number in range(150):
+            world.cloud.add(f"far-{number}", site_id=there)
+        nodes = [node(machine.name, machine.provider_id) for machine in world.cloud.all()]
+        stray = node("stray", f"nvidia-bmm://{world.cloud.org}/t/{UNKNOWN}/{UNKNOWN}")
+        world.nodes.replace([*nodes, stray], "1")
+        instances = instances_of(world.provider())
+        for each in nodes:
+            assert await instances.metadata(each) is not None
+        assert world.cloud.journal.count() <= 300 / 100 + 10
+
+
+# B7: tokens
+
+
+async def test_b07_a_token_in_the_configuration_file_is_read_again_after_a_401(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=1) as world:
+        file = tmp_path / "cloud-config"
+
+        def write(token: str) -> None:
+            file.write_text(
+                f"endpoint: {world.proxy.url}\norgName: {world.cloud.org}\ntoken: {token}\n"
+                f"siteId: {world.cloud.site_id}\ntenantId: {world.cloud.tenant_id}\n"
+            )
+
+        await rotate(
+            world, world.provider(environ={}, config=file) if write(world.cloud.token) is None else None, write
+        )
+
+
+async def test_b07_a_token_file_is_read_again_after_a_401(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=1) as world:
+        file = tmp_path / "token"
+        file.write_text(world.cloud.token + "\n")
+        environ = world.environ(NVIDIA_BMM_TOKEN="", NVIDIA_BMM_TOKEN_FILE=str(file))
+        await rotate(world, world.provider(environ=environ), lambda token: file.write_text(token + "\n"))
+
+
+async def rotate(world: World, provider: NvidiaBmm | None, write: Any) -> None:
+    """Tokens expire; a new one is written before the next call, then while a call is under way, then never."""
+    assert provider is not None
+    machine = world.cloud.all()[0]
+    instances = instances_of(provider)
+    ours = node(machine.name, machine.provider_id)
+    assert await instances.exists(ours, fresh=True)
+    world.cloud.expire_tokens()
+    write(world.cloud.new_token())
+    assert await instances.exists(ours, fresh=True)
+    assert world.cloud.journal.by_status[401] == 0, "the change was seen before the call"
+    refusal = world.cloud.faults.add("401", times=1)
+    assert not await is_refused(instances, ours), "the file holds the same token: it was refused for good"
+    assert refusal.hits == 1
+    world.cloud.expire_tokens()
+    for _ in range(2):
+        assert not await is_refused(instances, ours)
+    write(world.cloud.new_token())
+    assert await instances.exists(ours, fresh=True)
+    assert world.sample("ccm_credentials_reloads_total", result="changed") == 2
+    assert world.sample("ccm_credentials_reloads_total", result="unchanged") == 3
+
+
+async def is_refused(instances: Instances, ours: Any) -> bool:
+    """False when the call fails as unauthorised; anything else fails the test."""
+    with pytest.raises(http_errors.Unauthorized):
+        await instances.exists(ours, fresh=True)
+    return False
+
+
+async def test_b07_tokens_come_from_an_identity_provider_and_are_renewed(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=1) as world:
+        environ = world.environ(
+            NVIDIA_BMM_TOKEN="",
+            NVIDIA_BMM_OIDC_TOKEN_URL=world.cloud.token_url,
+            NVIDIA_BMM_OIDC_CLIENT_ID=world.cloud.client_id,
+            NVIDIA_BMM_OIDC_CLIENT_SECRET=world.cloud.client_secret,
+            NVIDIA_BMM_OIDC_SCOPES="a,b",
+        )
+        world.cloud.conditions.token_life_s = 3600.0
+        time = ManualClock()
+        instances = instances_of(world.provider(environ=environ, time=time))
+        machine = world.cloud.all()[0]
+        ours = node(machine.name, machine.provider_id)
+        for _ in range(3):
+            assert await instances.exists(ours, fresh=True)
+        assert world.sample("ccm_credentials_reloads_total", result="changed") == 0
+        world.cloud.expire_tokens()
+        assert await instances.exists(ours, fresh=True), "renewed after a 401"
+        await time.advance(3000)
+        assert await instances.exists(ours, fresh=True), "renewed before it expires"
+        assert world.sample("ccm_credentials_reloads_total", result="changed") == 2
+        assert world.cloud.journal.by_status[401] == 1
+
+
+# B8: every row of §9.3
+
+
+async def test_b08_an_answer_with_the_asked_id_exists_in_any_status(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=1) as world:
+        machine = world.cloud.all()[0]
+        instances = instances_of(world.provider())
+        for status in ("Pending", "Ready", "Terminating", "Error", "Terminated"):
+            world.cloud.set_status(machine.id, status)
+            assert await instances.exists(node(machine.name, machine.provider_id), fresh=True)
+            is_off = status in ("Terminating", "Error", "Terminated")
+            assert await instances.is_shutdown(node(machine.name, machine.provider_id)) is is_off
+        assert await instances.exists(node(machine.name, provider_id(world, machine.id.upper())), fresh=True)
+
+
+async def test_b08_exists_and_is_shutdown_of_one_pass_share_one_call(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=1) as world:
+        machine = world.cloud.all()[0]
+        instances = instances_of(world.provider())
+        ours = node(machine.name, machine.provider_id)
+        assert await instances.exists(ours) and not await instances.is_shutdown(ours)
+        assert world.cloud.journal.count() == 1
+
+
+async def test_b08_a_404_that_names_the_instance_is_absence(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=1) as world:
+        instances = instances_of(world.provider())
+        gone = node("gone", provider_id(world, UNKNOWN))
+        for fresh in (False, True):
+            with pytest.raises(InstanceNotFound, match=UNKNOWN):
+                await instances.exists(gone, fresh=fresh)
+        assert not await instances.is_shutdown(gone)
+        with pytest.raises(InstanceNotFound):
+            await instances.metadata(gone)
+        assert world.cloud.journal.count("get-all-instance") == 0
+
+
+async def test_b08_a_404_that_names_nothing_needs_a_complete_list_without_the_instance(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=150) as world:
+        instances = instances_of(world.provider())
+        world.cloud.faults.add("generic-404", operation="get-instance", fault={"style": "unnamed"})
+        with pytest.raises(InstanceNotFound):
+            await instances.exists(node("gone", provider_id(world, UNKNOWN)), fresh=True)
+        assert world.cloud.journal.count("get-all-instance") == 2, "all pages"
+        machine = world.cloud.all()[-1]
+        with pytest.raises(CloudError, match="lists instance") as caught:
+            await instances.exists(node(machine.name, machine.provider_id), fresh=True)
+        assert not isinstance(caught.value, InstanceNotFound)
+
+
+@pytest.mark.parametrize(
+    "kind", ["401", "403", "429", "500", "503", "reset", "truncated-json", "wrong-json", "wrong-content-type"]
+)
+async def test_b08_a_404_that_names_nothing_is_no_absence_when_the_list_fails(tmp_path: Path, kind: str) -> None:
+    async with simulated(tmp_path, machines=150) as world:
+        instances = instances_of(world.provider())
+        world.cloud.faults.add("generic-404", operation="get-instance", fault={"style": "unnamed"})
+        world.cloud.faults.add(kind, operation="get-all-instance", every=2)
+        world.cloud.faults.add(kind, operation="get-all-instance", path=".*")
+        with pytest.raises(CloudError) as caught:
+            await instances.exists(node("gone", provider_id(world, UNKNOWN)), fresh=True)
+        assert not isinstance(caught.value, InstanceNotFound)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "expected"),
+    [
+        ("generic-404", {"style": "route"}, http_errors.NotFound),
+        ("generic-404", {"style": "html"}, http_errors.NotFound),
+        ("generic-404", {"style": "plain"}, http_errors.NotFound),
+        ("401", {}, http_errors.Unauthorized),
+        ("403", {}, http_errors.Forbidden),
+        ("408", {}, http_errors.Unavailable),
+        ("409", {}, http_errors.Conflict),
+        ("429", {}, http_errors.RateLimited),
+        ("429", {"retry_after": "50s"}, http_errors.RateLimited),
+        ("500", {}, http_errors.Unavailable),
+        ("502", {}, http_errors.Unavailable),
+        ("503", {}, http_errors.Unavailable),
+        ("504", {}, http_errors.Unavailable),
+        ("reset", {}, http_errors.Transport),
+        ("truncated-json", {}, http_errors.ApiError),
+        ("wrong-json", {}, http_errors.Protocol),
+        ("wrong-content-type", {}, http_errors.Protocol),
+    ],
+)
+async def test_b08_every_other_answer_is_an_error_for_gone_and_living_alike(
+    tmp_path: Path, kind: str, options: dict[str, str], expected: type[CloudError]
+) -> None:
+    async with simulated(tmp_path, machines=1) as world:
+        machine = world.cloud.all()[0]
+        world.cloud.faults.add(kind, fault=options)
+        for ours in (node(machine.name, machine.provider_id), node("gone", provider_id(world, UNKNOWN))):
+            instances = instances_of(world.provider())
+            for ask in (instances.exists, partial(instances.exists, fresh=True), instances.is_shutdown):
+                with pytest.raises(http_errors.ApiError) as caught:
+                    await ask(ours)
+                # A 404 whose body is spoilt stays a 404, but one that says nothing.
+                assert isinstance(caught.value, expected) or (ours.name == "gone" and caught.value.status == 404)
+
+
+@pytest.mark.parametrize("kind", ["timeout", "slow-body"])
+async def test_b08_an_answer_that_does_not_come_in_time_is_an_error(tmp_path: Path, kind: str) -> None:
+    async with simulated(tmp_path, machines=1) as world:
+        world.cloud.faults.add(kind)
+        instances = instances_of(world.provider(timeout_s=0.6))
+        with pytest.raises(http_errors.Transport):
+            await instances.exists(node("gone", provider_id(world, UNKNOWN)), fresh=True)
+
+
+async def test_b08_an_endpoint_where_nobody_listens_is_an_error(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=1) as world:
+        instances = instances_of(world.provider(NVIDIA_BMM_ENDPOINT="http://127.0.0.1:1"))
+        with pytest.raises(http_errors.Transport):
+            await instances.exists(node("gone", provider_id(world, UNKNOWN)), fresh=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"NVIDIA_BMM_API_NAME": "forge"}, http_errors.NotFound),
+        ({"NVIDIA_BMM_API_VERSION": "v1"}, http_errors.NotFound),
+        ({"NVIDIA_BMM_TOKEN": "made-up"}, http_errors.Unauthorized),
+    ],
+)
+async def test_b08_a_wrong_configuration_is_an_error_and_never_absence(
+    tmp_path: Path, changes: dict[str, str], expected: type[CloudError]
+) -> None:
+    async with simulated(tmp_path, machines=1, is_clean=False) as world:
+        instances = instances_of(world.provider(**changes))
+        with pytest.raises(expected) as caught:
+            await instances.exists(node("gone", provider_id(world, UNKNOWN)), fresh=True)
+        if expected is http_errors.NotFound:
+            assert isinstance(caught.value, CloudError) and "apiName" in caught.value.hint
+
+
+async def test_b08_an_instance_of_another_tenant_and_an_org_without_one_are_errors(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=1) as world:
+        stranger = world.cloud.add("stranger", tenant_id=UNKNOWN)
+        instances = instances_of(world.provider())
+        with pytest.raises(http_errors.Forbidden):
+            await instances.exists(node("stranger", stranger.provider_id), fresh=True)
+        world.cloud.has_tenant = False
+        with pytest.raises(http_errors.Forbidden):
+            await instances.exists(node("gone", provider_id(world, UNKNOWN)), fresh=True)
+
+
+async def test_b08_an_id_of_another_organisation_is_foreign_and_asked_of_nobody(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=1) as world:
+        provider = world.provider()
+        theirs = f"nvidia-bmm://other-org/t/s/{UNKNOWN}"
+        assert "other-org" in provider.is_foreign(theirs)
+        assert provider.is_foreign(provider_id(world, UNKNOWN)) == "" == provider.is_foreign("nvidia-bmm://nonsense")
+        with pytest.raises(errors.Invalid):
+            await instances_of(provider).exists(node("theirs", theirs))
+        with pytest.raises(errors.Invalid):
+            await instances_of(provider).exists(node("broken", "nvidia-bmm://nonsense"))
+        assert world.cloud.journal.count() == 0
+
+
+# Metadata
+
+
+async def test_an_existing_provider_id_is_kept_as_it_is(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=1) as world:
+        machine = world.cloud.all()[0]
+        instances = instances_of(world.provider())
+        for form in (
+            f"nvidia-bmm://{world.cloud.org}/a-name/site-1/{machine.id}",
+            f"nvidia-bmm://{world.cloud.org}/site-1/{machine.id.upper()}",
+            f"nvidia-carbide://{world.cloud.org}/t/s/{machine.id}",
+        ):
+            found = await instances.metadata(node("n", form))
+            assert found is not None and found.provider_id == form
+
+
+async def test_the_type_is_the_types_name_its_id_or_the_originals_constant(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=7) as world:
+        first, second, *_ = world.cloud.all()
+        unreadable = "11111111-1111-4111-8111-111111111111"
+        world.cloud.update(second.id, instanceTypeId=unreadable)
+        instances = instances_of(world.provider())
+        types = {}
+        for machine in world.cloud.all():
+            found = await instances.metadata(node(machine.name, machine.provider_id))
+            assert found is not None
+            types[machine.id] = found.instance_type
+        assert types[first.id] == "site-1.h100x8"
+        assert types[second.id] == unreadable
+        assert world.cloud.journal.count("get-instance-type") == 2, "each type is asked for once"
+        legacy = instances_of(world.provider(NVIDIA_BMM_INSTANCE_TYPE_SOURCE="legacy"))
+        found = await legacy.metadata(node(first.name, first.provider_id))
+        assert found is not None and found.instance_type == "nvidia-bmm-instance"
+
+
+async def test_an_instance_without_a_type_has_the_originals_constant(tmp_path: Path) -> None:
+    # The document has no such instance; servers that place a given machine have.
+    async with simulated(tmp_path, machines=1, is_clean=False) as world:
+        machine = world.cloud.update(world.cloud.all()[0].id, instanceTypeId=None)
+        found = await instances_of(world.provider()).metadata(node(machine.name, machine.provider_id))
+        assert found is not None and found.instance_type == "nvidia-bmm-instance"
+
+
+async def test_a_type_that_cannot_be_read_now_is_waited_for(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=1) as world:
+        machine = world.cloud.all()[0]
+        instances = instances_of(world.provider())
+        outage = world.cloud.faults.add("503", operation="get-instance-type")
+        with pytest.raises(http_errors.Unavailable):
+            await instances.metadata(node(machine.name, machine.provider_id))
+        world.cloud.faults.remove(outage)
+        found = await instances.metadata(node(machine.name, machine.provider_id))
+        assert found is not None and found.instance_type == "site-1.h100x8"
+
+
+async def test_without_addresses_a_new_node_waits_and_an_old_one_keeps_its_own(tmp_path: Path) -> None:
+    async with simulated(tmp_path) as world:
+        machine = world.cloud.add("bare", interfaces=[{"ipAddresses": []}])
+        instances = instances_of(world.provider())
+        with pytest.raises(RetryError, match="no addresses yet"):
+            await instances.metadata(node("bare", machine.provider_id))
+        found = await instances.metadata(node("bare", machine.provider_id, is_uninitialised=False))
+        assert found is not None and found.addresses == ()
+        found = await instances.metadata(node("bare", machine.provider_id, annotation="10.1.2.3"))
+        assert found is not None
+        assert found.addresses == (Address("InternalIP", "10.1.2.3"), Address("Hostname", "bare"))
+
+
+async def test_labels_are_those_asked_for(tmp_path: Path) -> None:
+    async with simulated(tmp_path) as world:
+        machine = world.cloud.add("gpu", labels={"env": "staging"}, nvlink_domain=UNKNOWN)
+        plain = await instances_of(world.provider()).metadata(node("gpu", machine.provider_id))
+        assert plain is not None and plain.labels == {} and world.cloud.journal.count("get-machine") == 0
+        asked = "tenant-labels,vpc,machine-id,nvlink-domain,vendor,product-name"
+        found = await instances_of(
+            world.provider(NVIDIA_BMM_LABELS_INCLUDE=asked, NVIDIA_BMM_LABELS_PREFIX="gpu.example.com/")
+        ).metadata(node("gpu", machine.provider_id))
+        assert found is not None
+        assert {key.removeprefix("gpu.example.com/") for key in found.labels} == {
+            "env",
+            "vpc",
+            "machine-id",
+            "nvlink-domain",
+            "vendor",
+            "product-name",
+        }
+        assert found.labels["gpu.example.com/nvlink-domain"] == UNKNOWN
+        assert names.labels_problems(found.labels) == []
