@@ -7,12 +7,18 @@ once, at the start; the machines are read again whenever the file changes. There
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from bedplate.api import core
+from bedplate.cloud import examination
+from bedplate.cloud.diagnosis import Finding, fine, unknown
 from bedplate.cloud.interface import Instances, LegacyInstances, LoadBalancers, Routes
 from bedplate.cloud.providers.cloudlycke import config
 from bedplate.cloud.providers.cloudlycke.balancers import Balancers
 from bedplate.cloud.providers.cloudlycke.instances import LegacyMachines, Machines
 from bedplate.cloud.providers.cloudlycke.inventory import Inventory
 from bedplate.cloud.registry import Setting
+from bedplate.core import errors
 
 __all__ = ["Cloudlycke", "create"]
 
@@ -42,6 +48,17 @@ class Cloudlycke:
 
     def is_foreign(self, provider_id: str) -> str:
         return ""
+
+    async def diagnose(self, nodes: Sequence[core.Node]) -> list[Finding]:
+        """For the doctor: whether the inventory can be read and holds these nodes."""
+        try:
+            await self._inventory.refresh()
+        except errors.BedplateError as err:
+            return [unknown("cloud-api", self.name, err, "correct the file of --cloud-config")]
+        found = [fine("cloud-api", self.name, "the inventory can be read")]
+        if self.instances is None:
+            return found
+        return found + await examination.examine_nodes(self.instances, nodes, "in the inventory")
 
     async def check_ready(self) -> None:
         await self._inventory.refresh()

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from bedplate.api import meta
+from bedplate.api import core, meta
+from bedplate.cloud.diagnosis import Finding, problem
 from bedplate.cloud.errors import CloudError
 from bedplate.cloud.http import errors as http_errors
 from bedplate.cloud.http import tokens
@@ -21,7 +22,7 @@ from bedplate.cloud.http.transport import Reach
 from bedplate.cloud.instancecache import InstanceCache
 from bedplate.cloud.interface import Instances, LegacyInstances, LoadBalancers, Routes
 from bedplate.cloud.metrics import CloudApiMetrics, InstanceCacheMetrics
-from bedplate.cloud.providers.nvidia_bmm import providerid
+from bedplate.cloud.providers.nvidia_bmm import diagnosis, providerid
 from bedplate.cloud.providers.nvidia_bmm.api import Api
 from bedplate.cloud.providers.nvidia_bmm.config import Config, TokenFrom, load, oddities
 from bedplate.cloud.providers.nvidia_bmm.instances import BmmInstances
@@ -51,7 +52,7 @@ class NvidiaBmm:
     def __init__(self, setting: Setting, config: Config) -> None:
         self.config = config
         self._setting = setting
-        self._client = _client(setting, config)
+        self._client, self._tokens = _client(setting, config)
         self._api = Api(self._client, config)
         source = BmmSource(self._api, config, self._sites, setting.time)
         cache = InstanceCache(
@@ -91,6 +92,16 @@ class NvidiaBmm:
         return (
             f"its provider ID {provider_id!r} is of organisation {parsed.org}, this manager works for {self.config.org}"
         )
+
+    async def diagnose(self, nodes: Sequence[core.Node]) -> list[Finding]:
+        """For the doctor: what keeps this cloud from serving these nodes."""
+        assert self.instances is not None
+        try:
+            token = await self._tokens.current()
+        except tokens.TokenUnavailable as err:
+            return [problem("credentials", self.name, f"there is no token: {err}", "check where the token comes from")]
+        now = self._setting.time.now()
+        return await diagnosis.diagnose(self._api, self.instances, self.config, token, nodes, now)
 
     async def check_ready(self) -> None:
         """Raise until the credentials have been verified once; try again from time to time."""
@@ -151,7 +162,7 @@ def _explained(err: CloudError, config: Config) -> str:
     return str(err)
 
 
-def _client(setting: Setting, config: Config) -> Client:
+def _client(setting: Setting, config: Config) -> tuple[Client, tokens.TokenSource]:
     counted = metrics.shared(setting.registry, CloudApiMetrics)
     options = Options(
         provider=providerid.SCHEME,
@@ -164,7 +175,8 @@ def _client(setting: Setting, config: Config) -> Client:
         is_dry_run=setting.is_dry_run,
         guard=setting.guard,
     )
-    return Client(options, _token_source(config.token, options, setting, counted), metrics=counted, time=setting.time)
+    source = _token_source(config.token, options, setting, counted)
+    return Client(options, source, metrics=counted, time=setting.time), source
 
 
 def _token_source(

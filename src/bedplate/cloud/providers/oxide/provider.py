@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 
+from bedplate.api import core
+from bedplate.cloud.diagnosis import Finding
 from bedplate.cloud.errors import CloudError
 from bedplate.cloud.http.client import Client, Options
 from bedplate.cloud.http.transport import Reach
 from bedplate.cloud.interface import LegacyInstances, Routes
 from bedplate.cloud.metrics import CloudApiMetrics, InstanceCacheMetrics
-from bedplate.cloud.providers.oxide import config, providerid
+from bedplate.cloud.providers.oxide import config, diagnosis, providerid
 from bedplate.cloud.providers.oxide.api import Api
 from bedplate.cloud.providers.oxide.balancers import FloatingIpBalancers
 from bedplate.cloud.providers.oxide.carrying import Carrier
@@ -59,7 +62,8 @@ class Oxide:
             metrics=metrics,
             time=setting.time,
         )
-        api = Api(self._client, settings.project)
+        self._settings = settings
+        self._api = api = Api(self._client, settings.project)
         refusals = Refusals(setting.time)
         carrier = Carrier(api, setting.time, refusals, is_dry_run=setting.is_dry_run)
         self._credentials = Credentials(api, setting.time, settings.project)
@@ -97,6 +101,10 @@ class Oxide:
     def is_foreign(self, provider_id: str) -> str:
         """Every provider ID of the scheme is ours: there is one silo, and no more in the ID than the instance."""
         return ""
+
+    async def diagnose(self, nodes: Sequence[core.Node]) -> list[Finding]:
+        """For the doctor: what keeps this cloud from serving these nodes."""
+        return await diagnosis.diagnose(self._api, self.instances, self._settings, nodes)
 
     async def check_ready(self) -> None:
         await self._credentials.verify()
