@@ -141,10 +141,17 @@ def libraries(files: Iterable[Path]) -> dict[str, Path]:
 
 
 def programs() -> dict[str, str]:
-    """The programs of pyproject.toml (name -> "module:function"), and the manager of whichever cloud one names."""
+    """The text of each program: those of pyproject.toml, and the manager of any clouds that `--cloud-provider` names."""
     scripts: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    managers = sorted(name for name in scripts if name.endswith(GENERIC))
-    return scripts | ({GENERIC: scripts[managers[0]]} if managers else {})
+    head = f'{INTERPRETER}import sys\nsys.path.append("/{MODULES}")\n'
+    texts = {}
+    for name, target in scripts.items():
+        module, _, function = target.partition(":")
+        texts[name] = f"{head}from {module} import {function}\nsys.exit({function}())\n"
+    texts[GENERIC] = (
+        f'{head}sys.argv[1:1] = ["ccm", "run"]\nfrom bedplate.apps.bedplate import main\nsys.exit(main())\n'
+    )
+    return texts
 
 
 # Layers
@@ -185,13 +192,8 @@ def app_layer(sources: Mapping[str, Path], scratch: Path) -> Layer:
         folder, _, name = inside.rpartition("/")
         cached = f"{folder}/__pycache__/{name.removesuffix('.py')}.{sys.implementation.cache_tag}.pyc"
         layer[cached] = Entry(content=content)
-    for name, target in programs().items():
-        module, _, function = target.partition(":")
-        lines = (
-            *("import sys", f'sys.path.append("/{MODULES}")', f"from {module} import {function}"),
-            f"sys.exit({function}())",
-        )
-        layer[f"usr/bin/{name}"] = Entry(0o755, content=(INTERPRETER + "\n".join(lines) + "\n").encode())
+    for name, text in programs().items():
+        layer[f"usr/bin/{name}"] = Entry(0o755, content=text.encode())
         layer[name] = Entry(0o777, link=f"usr/bin/{name}")
     return layer
 

@@ -1,0 +1,194 @@
+"""A registry of one's own: charts are installed from it and images pushed to it, without docker or podman."""
+
+from __future__ import annotations
+
+import base64
+import http.server
+import json
+import os
+import threading
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests import servers
+from tests.deploy.conftest import CHARTS, Program, binary, chart_folder, documents, of_kind, run_tool, unique
+
+from bedplate.lab import binaries
+
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[str]:
+    """The address of a registry of the distribution project, empty at first."""
+    program = binaries.cached("registry")
+    if program is None:
+        pytest.skip("registry is not in the cache folder (make setup builds it)")
+    processes = servers.Processes("registry")
+    try:
+        address = f"127.0.0.1:{servers.free_port()}"
+        settings = {
+            "version": 0.1,
+            "log": {"accesslog": {"disabled": True}},
+            "storage": {"filesystem": {"rootdirectory": str(processes.folder / "data")}},
+            "http": {"addr": address},
+        }
+        config = processes.folder / "config.yml"
+        config.write_text(yaml.safe_dump(settings))
+        processes.start("registry", str(program), "serve", str(config), env={"OTEL_TRACES_EXPORTER": "none"})
+        processes.wait_until("registry", lambda: answers(f"http://{address}/v2/"))
+        yield address
+    finally:
+        processes.stop()
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def fetch(url: str) -> bytes:
+    request = urllib.request.Request(url, headers={"Accept": MANIFEST})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        content: bytes = answer.read()
+    return content
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_a_chart_is_installed_from_the_registry_and_removed_again(
+    server: servers.Server, kubectl: Program, namespace: str, registry: str, tmp_path: Path, chart: str
+) -> None:
+    helm = Program(binary("helm", "v3.22.0"), tmp_path, server)
+    helm("package", chart_folder(chart), "--destination", tmp_path)
+    (packaged,) = tmp_path.glob("*.tgz")
+    helm("push", packaged, f"oci://{registry}/helm-charts", "--plain-http")
+    name = chart_folder(chart).name
+    version = yaml.safe_load((chart_folder(chart) / "Chart.yaml").read_text())["version"]
+    release = unique("site")
+    # Nobody runs pods here; names that a cluster has once are made this test's own.
+    own = ["--set", "deployment.replicas=0,serviceAccount.name=own"]
+    if chart == "nvidia-bmm":
+        own += ["--set", "rbac.name="]
+    where = ("-n", namespace, "--create-namespace", "--plain-http")
+    said = helm("install", release, f"oci://{registry}/helm-charts/{name}", "--version", version, *where, *own)
+    try:
+        assert "STATUS: deployed" in said and f"{release}-{name} is installed" in said
+        found = json.loads(kubectl("get", "deployment", f"{release}-{name}", "-n", namespace, "-o", "json"))
+        assert found["spec"]["template"]["spec"]["containers"][0]["image"].endswith(f":{version}")
+        kubectl("get", "clusterrole", f"system:{release}-{name}")
+        upgraded = ("--reuse-values", "--set", "verbosity=6")
+        helm("upgrade", release, f"oci://{registry}/helm-charts/{name}", "--version", version, "--plain-http",
+             "-n", namespace, *upgraded)  # fmt: skip
+        deployed = documents(helm("get", "manifest", release, "-n", namespace))
+        assert "--v=6" in of_kind(deployed, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
+    finally:
+        helm("uninstall", release, "-n", namespace)
+    assert kubectl.attempt("get", "clusterrole", f"system:{release}-{name}").returncode == 1
+
+
+@pytest.fixture
+def without_containers(tmp_path: Path) -> dict[str, str]:
+    """An environment in which docker, podman and buildah are of no use."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("docker", "podman", "buildah"):
+        (folder / name).write_text("#!/bin/sh\nexit 1\n")
+        (folder / name).chmod(0o755)
+    path = f"{folder}:{os.environ['PATH']}"
+    return {"PATH": path, "HOME": str(tmp_path), "BEDPLATE_CACHE": str(binaries.cache_folder())}
+
+
+def test_an_image_is_pushed_without_a_container_program(registry: str, without_containers: dict[str, str]) -> None:
+    image = f"{registry}/managers:test"
+    for _ in range(2):
+        done = run_tool("image.py", "push", "--image", image, "--plain-http", env=without_containers)
+        assert done.returncode == 0, done.stderr
+    manifest = json.loads(fetch(f"http://{registry}/v2/managers/manifests/test"))
+    config = json.loads(fetch(f"http://{registry}/v2/managers/blobs/{manifest['config']['digest']}"))
+    assert config["config"]["Entrypoint"] == ["/usr/bin/cloud-controller-manager"]
+    for layer in manifest["layers"]:
+        assert len(fetch(f"http://{registry}/v2/managers/blobs/{layer['digest']}")) == layer["size"]
+
+
+def test_an_image_is_built_as_an_archive_without_a_container_program(
+    without_containers: dict[str, str],
+) -> None:
+    name = unique("managers")
+    done = run_tool("image.py", "build", "--image", f"registry.example/{name}:1", env=without_containers)
+    try:
+        assert done.returncode == 0, done.stderr
+        assert f"build/image/{name}-1.tar" in done.stdout
+    finally:
+        for path in (Path(__file__).parents[2] / "build" / "image").glob(f"{name}*"):
+            path.unlink()
+
+
+def test_a_registry_that_refuses_is_named_with_its_answer(without_containers: dict[str, str]) -> None:
+    image = f"127.0.0.1:{servers.free_port()}/managers:test"
+    done = run_tool("image.py", "push", "--image", image, "--plain-http", env=without_containers)
+    assert done.returncode != 0
+    assert "cannot be reached" in done.stderr and "Traceback" not in done.stderr
+
+
+class TokenRegistry(http.server.BaseHTTPRequestHandler):
+    """Takes pushes with a token, and gives the token to whoever knows the password."""
+
+    received: dict[str, bytes]
+
+    def do_GET(self) -> None:
+        known = self.headers.get("Authorization") == "Basic " + base64.b64encode(b"me:secret").decode()
+        body = json.dumps({"token": "good"}).encode() if known else b"{}"
+        self._answer(200 if known else 401, {}, body)
+
+    def do_HEAD(self) -> None:
+        self._if_known(lambda: self._answer(404, {}))
+
+    def do_POST(self) -> None:
+        self._if_known(lambda: self._answer(202, {"Location": "/v2/managers/blobs/uploads/1?state=x"}))
+
+    def do_PUT(self) -> None:
+        self.received[self.path] = self.rfile.read(int(self.headers["Content-Length"]))
+        self._if_known(lambda: self._answer(201, {}))
+
+    def _if_known(self, act: Any) -> None:
+        if self.headers.get("Authorization") == "Bearer good":
+            act()
+            return
+        host = self.headers["Host"]
+        self._answer(401, {"WWW-Authenticate": f'Bearer realm="http://{host}/token",service="here"'})
+
+    def _answer(self, status: int, headers: dict[str, str], body: bytes = b"") -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Tests print nothing."""
+
+
+def test_a_registry_that_wants_a_token_gets_one_with_the_password_of_the_login(
+    without_containers: dict[str, str], tmp_path: Path
+) -> None:
+    handler = type("Handler", (TokenRegistry,), {"received": {}})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as listening:
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        host = f"127.0.0.1:{listening.server_port}"
+        (tmp_path / ".docker").mkdir()
+        login = {"auths": {host: {"auth": base64.b64encode(b"me:secret").decode()}}}
+        (tmp_path / ".docker" / "config.json").write_text(json.dumps(login))
+        done = run_tool("image.py", "push", "--image", f"{host}/managers:1", "--plain-http", env=without_containers)
+        listening.shutdown()
+    assert done.returncode == 0, done.stderr
+    assert "secret" not in done.stdout + done.stderr
+    manifest = json.loads(handler.received["/v2/managers/manifests/1"])
+    uploads = [path for path in handler.received if "uploads" in path]
+    assert len(uploads) == len(manifest["layers"]) + 1
