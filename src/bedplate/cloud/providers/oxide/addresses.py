@@ -25,7 +25,8 @@ def node_addresses(
 ) -> tuple[Address, ...]:
     """All addresses of the instance, in the order a Node shows them, each once."""
     found = [Address("Hostname", instance.hostname)] if instance.hostname else []
-    for interface in sorted(interfaces, key=lambda one: not one.primary):
+    # By name, which is unique within an instance: lists come in different orders, and a Node must not change for that.
+    for interface in sorted(interfaces, key=lambda one: (not one.primary, one.name)):
         found += [Address("InternalIP", address) for address in interface.addresses]
     for one in external:
         if one.kind == "ephemeral" or (one.kind == "floating" and not ownership.is_managed_address(one.description)):

@@ -85,6 +85,7 @@ class NetworkInterface(Answered, frozen=True):
     """A network interface of an instance."""
 
     id: str
+    name: str
     instance_id: str
     ip_stack: IpStack
     primary: bool = False
