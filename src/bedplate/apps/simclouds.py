@@ -118,8 +118,8 @@ def _behaviour(given: Mapping[str, Any], prefix: str) -> Behaviour:
 
 
 def _epilog(examples: str) -> str:
-    # The paragraphs of the script's own description, unwrapped: it is a table.
-    text = (faults.__doc__ or "").partition("\n\n")[2].rstrip()
+    # The description of scripts where they are read, from the example on, and unwrapped: it is a table.
+    text = (faults.__doc__ or "").partition("reported together.\n\n")[2].rstrip()
     blocks = "\n\n".join(f"\b\n{block}" for block in text.split("\n\n"))
     return f"\b\nExamples:\n{examples}\n\n\b\nA fault script:\n\n{blocks}"
 

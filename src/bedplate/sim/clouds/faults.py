@@ -13,7 +13,7 @@ In: YAML (below), or rules added in process or over `/__sim/faults`. Out: for ea
         nth: [1, 3]                  # of the requests that match the above: the first and the third (or one number)
         every: 5                     # every fifth
         probability: 0.1
-        from: 10s                    # time window, since the cloud started
+        from: 10s                    # time window, since the script was loaded
         until: 5m
         times: 3                     # at most so often
       fault: 503                     # a kind, or a mapping with options
