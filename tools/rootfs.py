@@ -141,7 +141,7 @@ def libraries(files: Iterable[Path]) -> dict[str, Path]:
 
 
 def programs() -> dict[str, str]:
-    """The text of each program: those of pyproject.toml, and the manager of any clouds that `--cloud-provider` names."""
+    """The text of each program: those of pyproject.toml, and one for whichever clouds `--cloud-provider` names."""
     scripts: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     head = f'{INTERPRETER}import sys\nsys.path.append("/{MODULES}")\n'
     texts = {}
