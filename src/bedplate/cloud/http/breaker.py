@@ -27,12 +27,15 @@ class Breaker:
     def is_open(self) -> bool:
         return self._failures >= FAILURES
 
+    def rests_for(self) -> float:
+        """How long nobody may ask; 0 when the breaker is closed or may be probed. Changes nothing."""
+        return max(0.0, self._open_until - self._time.monotonic()) if self.is_open else 0.0
+
     def refuses_for(self) -> float | None:
         """None: go on. Otherwise: the attempt must not be made, and may be worth another try after so many seconds."""
         if not self.is_open:
             return None
-        left_s = self._open_until - self._time.monotonic()
-        if left_s > 0:
+        if (left_s := self.rests_for()) > 0:
             return left_s
         if self._has_probe:
             return 1.0

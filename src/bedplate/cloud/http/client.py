@@ -35,6 +35,8 @@ __all__ = ["Client", "Options", "endpoint_problem"]
 
 log = get_logger("cloud.http")
 LONGEST_MESSAGE = 300
+# Read for a message and cleaned before it is cut: half a token at the cut would not be recognised.
+LONGEST_TEXT = 1 << 16
 _REQUEST_IDS = ("x-request-id", "x-correlation-id", "request-id")
 
 
@@ -110,7 +112,7 @@ class Client:
                 provider=self.options.provider,
                 operation=call.operation,
                 request=f"{call.method} {call.path}",
-                query=dict(call.query),
+                query=list(call.query),
                 body=call.body,
             )
             return Answer(0, {}, None, is_dry_run=True)
@@ -121,6 +123,8 @@ class Client:
         left_s, attempt, is_renewed = self.options.timeout_s, 1, False
         error: errors.ApiError
         while True:
+            # Asked before waiting for the limits, so that calls fail fast, and again before sending.
+            self._break(call, self._breaker.rests_for() or None)
             await self._admit(call, left_s)
             token = await self._token(call)
             started = self._time.monotonic()
@@ -169,7 +173,11 @@ class Client:
         """Send once."""
         if call.is_mutating:
             self.options.guard()
-        refused_s = self._breaker.refuses_for()
+        self._break(call, self._breaker.refuses_for())
+        exchange = await self._exchange(call, body, token, timeout_s)
+        return self._judge(call, exchange)
+
+    def _break(self, call: Call, refused_s: float | None) -> None:
         if refused_s is not None:
             raise errors.Transport(
                 self._subject(call),
@@ -178,8 +186,6 @@ class Client:
                 is_fail_fast=True,
                 retry_after_s=refused_s,
             )
-        exchange = await self._exchange(call, body, token, timeout_s)
-        return self._judge(call, exchange)
 
     async def _exchange(self, call: Call, body: bytes | None, token: Secret, timeout_s: float) -> Exchange:
         options, url = self.options, URL(self._endpoint + call.path, encoded=True)
@@ -230,7 +236,7 @@ class Client:
     def _error(self, call: Call, exchange: Exchange) -> errors.ApiError:
         data, problem = _decode(exchange, None)
         data = None if problem else self._scrubber.clean_data(data)
-        text = _message(data) or (exchange.body[:LONGEST_MESSAGE].decode("utf-8", "replace") if problem else "")
+        text = _message(data) or (exchange.body[:LONGEST_TEXT].decode("utf-8", "replace") if problem else "")
         wait_s = retries.retry_after_s(exchange.headers.get("retry-after", ""), self._time.now())
         return errors.of_status(self._subject(call, exchange, text, data), wait_s)
 
@@ -246,7 +252,7 @@ class Client:
         """Slow down and pause as the endpoint asks."""
         if error.status == 429:
             self._limits.refused(is_mutating=call.is_mutating)
-        if error.status in (429, 503) and error.retry_after_s is not None:
+        if (error.status in (408, 429) or error.status >= 500) and error.retry_after_s is not None:
             self._limits.pause(error.retry_after_s)
 
     def _log_retry(self, call: Call, error: errors.ApiError, wait_s: float) -> None:

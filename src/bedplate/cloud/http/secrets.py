@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import quote
 
 __all__ = ["REDACTED", "Scrubber", "Secret"]
 
 REDACTED = "[redacted]"
 # A secret shorter than this would blank out ordinary words; it is no token in earnest.
-SHORTEST = 4
+SHORTEST = 6
 REMEMBERED = 16
 _AUTHORIZATION = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{4,}")
 _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
@@ -62,8 +63,10 @@ class Scrubber:
     def learn(self, secret: Secret) -> None:
         """Remember a secret that is about to be used."""
         text = secret.reveal()
-        if len(text) >= SHORTEST and text not in self._known:
-            self._known = [*self._known, text][-REMEMBERED:]
+        # A server that repeats a URL or a form shows it in its encoded form.
+        for form in (text, quote(text, safe="")):
+            if len(text) >= SHORTEST and form not in self._known:
+                self._known = [*self._known, form][-REMEMBERED:]
 
     def clean(self, text: str) -> str:
         """The text without any secret."""

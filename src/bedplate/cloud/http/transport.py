@@ -19,7 +19,7 @@ from bedplate.kube.config import TLSConfig
 
 __all__ = ["Broken", "Exchange", "Reach", "Transport"]
 
-CONNECTIONS = 64
+CONNECTIONS = 128
 # Below the idle timeout of common load balancers, so that a call rarely meets a closing connection.
 KEEPALIVE_S = 30.0
 CONNECT_S = 10.0
@@ -91,9 +91,7 @@ class Transport:
     async def _exchange(
         self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None, timeout_s: float
     ) -> Exchange:
-        timeout = aiohttp.ClientTimeout(
-            total=timeout_s, sock_connect=min(CONNECT_S, timeout_s / 3), sock_read=timeout_s / 2
-        )
+        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(CONNECT_S, timeout_s / 3))
         async with self._open().request(
             method,
             url,
@@ -120,7 +118,8 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes:
 
 def _is_before_sending(err: Exception) -> bool:
     """Whether the connection was never made."""
-    return isinstance(err, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | errors.Invalid)
+    never = aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.ClientHttpProxyError
+    return isinstance(err, never | errors.Invalid)
 
 
 def _reason(err: Exception) -> str:

@@ -47,6 +47,7 @@ class BmmInstances:
         self._api = api
         self._types = Shelf(self._read_type, keep_s=TYPE_S, time=time)
         self._regions = Shelf(self._read_region, keep_s=SITE_S, time=time)
+        self._told: set[str] = set()
         self._machines = Shelf(self._read_machine, keep_s=MACHINE_S, time=time)
 
     async def exists(self, node: core.Node, *, fresh: bool = False) -> bool:
@@ -68,7 +69,9 @@ class BmmInstances:
     async def metadata(self, node: core.Node) -> InstanceMetadata | None:
         """What BMM knows of the node's machine; None when names are not to be looked up and it has no provider ID."""
         if not node.spec.provider_id and self._config.node_name_match == "none":
-            log.warning("bmm.unnamed_node", node=node.name, reason="node has no provider ID and nodeNameMatch is none")
+            if node.name not in self._told:
+                self._told.add(node.name)
+                log.warning("bmm.unnamed_node", node=node.name, reason="node has no provider ID, nodeNameMatch is none")
             return None
         if node.spec.provider_id:
             instance = await self._by_id(node, fresh=False)

@@ -75,8 +75,15 @@ class BmmSource:
         own = self._config.site_id
         # The API refuses the whole list when one site is unknown to it, so each is asked for first.
         others = sorted({site.lower() for site in self._sites() if is_uuid(site)} - {own.lower()})
-        known = [own, *[site for site in others if await self._is_site.get(site)]]
+        known = [own, *[site for site in others if await self._is_known(site)]]
         return await self._api.instances(*(("siteId", site) for site in known))
+
+    async def _is_known(self, site_id: str) -> bool:
+        try:
+            return await self._is_site.get(site_id)
+        except CloudError:
+            # It cannot be told now: its instances are read one by one, and the others' list is not held up.
+            return False
 
     async def _can_read_site(self, site_id: str) -> bool:
         try:
