@@ -22,7 +22,7 @@ from bedplate.cloud.controllers.nodewrites import RECONCILE, NodeWriter
 from bedplate.cloud.controllers.parallel import in_parallel
 from bedplate.cloud.errors import InstanceNotFound
 from bedplate.cloud.interface import Instances, Provider
-from bedplate.cloud.routing import Clouds, Owned, Unplaced
+from bedplate.cloud.routing import Clouds, Foreign, Owned, Place, Unplaced
 from bedplate.core import clock, errors, logging
 from bedplate.core.metrics import shared
 from bedplate.kube import errors as kube_errors
@@ -103,8 +103,8 @@ class LifecycleController:
         self.options = options if options is not None else LifecycleOptions()
         self.time = time if time is not None else clock.SystemClock()
         self.metrics = shared(registry if registry is not None else CollectorRegistry(), LifecycleMetrics)
-        self.census: dict[str, Census] = {}
-        """The last counts of each monitor, for the brakes of the others."""
+        self.absent: dict[str, int] = {}
+        """How many nodes seemed absent in each monitor's last pass, for the brakes of the others."""
 
     def parts(self) -> list[Leading]:
         """What a manager runs while leading; nothing when no cloud has instances."""
@@ -160,29 +160,31 @@ class Monitor:
 
         await in_parallel(surveyed.questions, owner.options.concurrent_node_lifecycle_checks, put)
         # From here to the new count nothing is awaited: no other cloud's pass may judge by an old one.
-        elsewhere = sum((count for name, count in owner.census.items() if name != self.name), Census())
+        absent = sum(count for name, count in owner.absent.items() if name != self.name)
+        elsewhere = Census(lifecycle_plan.count_managed(self._others()), absent)
         judged = lifecycle_plan.judge(surveyed, answers, rules, self._moment(), elsewhere)
-        owner.census[self.name] = judged.census
+        owner.absent[self.name] = judged.census.absent
         self._report(answers)
         deleted = await self._carry_out(judged.verdicts)
         return lifecycle_plan.after_deletions(judged.memory, deleted)
 
     def _nodes(self) -> list[core.Node]:
         """The nodes of this monitor."""
-        mine: list[core.Node] = []
-        foreign = 0
-        for node in self._owner.nodes:
-            match self._owner.clouds.place(node):
-                case Owned(provider):
-                    if self._provider is not None and provider.name == self._provider.name:
-                        mine.append(node)
-                case Unplaced():
-                    if self._provider is self._owner.clouds.sole:
-                        mine.append(node)
-                case _:
-                    foreign += 1
-        self._owner.metrics.unmanaged.set(foreign)
-        return mine
+        return [node for node in self._owner.nodes if self._is_mine(self._owner.clouds.place(node))]
+
+    def _others(self) -> list[core.Node]:
+        """The nodes of the other monitors; what is left is foreign, and counted."""
+        places = [(node, self._owner.clouds.place(node)) for node in self._owner.nodes]
+        self._owner.metrics.unmanaged.set(sum(isinstance(place, Foreign) for _, place in places))
+        return [node for node, place in places if not isinstance(place, Foreign) and not self._is_mine(place)]
+
+    def _is_mine(self, place: Place) -> bool:
+        match place:
+            case Owned(provider):
+                return self._provider is not None and provider.name == self._provider.name
+            case Unplaced():
+                return self._provider is self._owner.clouds.sole
+        return False
 
     def _moment(self) -> Moment:
         return Moment(self._owner.time.monotonic(), self._owner.time.now())
@@ -202,7 +204,8 @@ class Monitor:
             if await self._carry_out_one(verdict):
                 deleted.append(verdict.node.metadata.uid)
 
-        await in_parallel(verdicts, self._owner.options.concurrent_node_lifecycle_checks, one)
+        todo = [verdict for verdict in verdicts if verdict.action is not Action.KEEP or verdict.withheld]
+        await in_parallel(todo, self._owner.options.concurrent_node_lifecycle_checks, one)
         return deleted
 
     async def _carry_out_one(self, verdict: Verdict) -> bool:

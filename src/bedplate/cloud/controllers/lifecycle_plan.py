@@ -36,6 +36,7 @@ __all__ = [
     "Verdict",
     "after_deletions",
     "allowed",
+    "count_managed",
     "judge",
     "may_still_delete",
     "survey",
@@ -118,6 +119,7 @@ class Census:
     absent: int = 0
 
     def __add__(self, other: Census) -> Census:
+        """Both together."""
         return Census(self.managed + other.managed, self.absent + other.absent)
 
 
@@ -178,11 +180,10 @@ def survey(nodes: Iterable[core.Node], memory: Memory, rules: Rules, now: Moment
     verdicts: list[Verdict] = []
     questions: list[Question] = []
     pasts: dict[str, Past] = {}
-    managed = 0
+    nodes = list(nodes)
     for node in nodes:
         past = _recall(node, memory, now)
         verdict = _without_asking(node, past, rules)
-        managed += not node.metadata.is_deleting and not is_excluded(node.metadata.labels)
         if verdict is None:
             questions.append(Question(node, _needs_fresh(past, rules)))
         else:
@@ -190,7 +191,12 @@ def survey(nodes: Iterable[core.Node], memory: Memory, rules: Rules, now: Moment
             if not past.is_deleted:
                 past = Past(past.provider_id, past.first_seen)
         pasts[node.metadata.uid] = past
-    return Survey(tuple(verdicts), tuple(questions), managed, Memory(pasts, is_first=False))
+    return Survey(tuple(verdicts), tuple(questions), count_managed(nodes), Memory(pasts, is_first=False))
+
+
+def count_managed(nodes: Iterable[core.Node]) -> int:
+    """How many of these nodes (of our clouds) the brake counts: those whose lifecycle is ours and not over."""
+    return sum(not node.metadata.is_deleting and not is_excluded(node.metadata.labels) for node in nodes)
 
 
 def _needs_fresh(past: Past, rules: Rules) -> bool:

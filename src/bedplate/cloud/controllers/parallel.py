@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 __all__ = ["in_parallel"]
@@ -11,8 +11,10 @@ __all__ = ["in_parallel"]
 T = TypeVar("T")
 
 
-async def in_parallel(work: Iterable[T], workers: int, do: Callable[[T], Awaitable[None]]) -> None:
+async def in_parallel(work: Sequence[T], workers: int, do: Callable[[T], Awaitable[None]]) -> None:
     """`do` for each, at most `workers` at a time; an exception of one ends all."""
+    if not work:
+        return
     left = iter(work)
 
     async def one() -> None:
@@ -20,5 +22,5 @@ async def in_parallel(work: Iterable[T], workers: int, do: Callable[[T], Awaitab
             await do(item)
 
     async with asyncio.TaskGroup() as tasks:
-        for _ in range(workers):
+        for _ in range(min(workers, len(work))):
             tasks.create_task(one())
