@@ -67,7 +67,8 @@ def test_a_binding_for_another_account_and_one_to_cluster_admin_are_told() -> No
 
 def test_what_could_not_be_read_is_unknown_and_gives_exit_code_2() -> None:
     refused = TimeoutError("no answer")
-    found = wrong(dataclasses.replace(WELL, version=refused, lease=refused, role=refused))
+    assert exit_code(wrong(dataclasses.replace(WELL, version=refused))) == 2
+    found = wrong(dataclasses.replace(WELL, account=refused, lease=refused, role=refused))
     assert {finding.level for finding in found} == {"unknown"}
     assert exit_code(found) == 2
     assert exit_code([*found, *wrong(dataclasses.replace(WELL, account=None))]) == 1

@@ -59,12 +59,16 @@ class ClusterFacts:
 
 
 async def gather(client: Client, acting: Client, called: Names, now: datetime) -> ClusterFacts:
-    """Read everything. `acting` asks about its own rights: it is the manager's account, or pretends to be."""
+    """Read everything, or nothing when the API server does not answer at all. `acting` asks about its own rights: it is the manager's account, or pretends to be."""
+    version = await _attempt(_version(client))
+    if isinstance(version, Exception):
+        # Whoever cannot be reached need not be asked for everything else, with a time limit each.
+        return ClusterFacts(called, now, version, version)
     account = await _find(client.get(resources.SERVICE_ACCOUNTS, called.account, called.namespace))
     role = await _find(client.get(_ROLES, called.role))
     binding = await _find(client.get(_BINDINGS, called.role))
     lease = await _find(client.get(resources.LEASES, called.lease, names.NAMESPACE_SYSTEM))
-    version, nodes = await _attempt(_version(client)), await _attempt(_nodes(client))
+    nodes = await _attempt(_nodes(client))
     return ClusterFacts(called, now, version, nodes, account, role, binding, lease, await _rights(acting))
 
 
