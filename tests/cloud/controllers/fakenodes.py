@@ -6,7 +6,6 @@ and the cache can be kept from hearing of changes (`is_stale`). Tests of what a 
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -63,8 +62,7 @@ class FakeNodes:
         self.cache.replace([self.node(name) for name in self.raw], str(next(self._versions)))
 
     def _store(self, name: str, raw: dict[str, Any]) -> core.Node:
-        raw["metadata"]["resourceVersion"] = str(next(self._versions))
-        self.raw[name] = raw
+        self.raw[name] = merge(raw, {"metadata": {"resourceVersion": str(next(self._versions))}})
         found = self.node(name)
         if not self.is_stale:
             self.cache.put(found, found.metadata.resource_version)
@@ -92,7 +90,7 @@ class FakeNodes:
         for key, value in body.get("metadata", {}).items():
             if key in ("uid", "resourceVersion") and found["metadata"][key] != value:
                 raise conflict(name)
-        self.writes.append((subresource, name, copy.deepcopy(body)))
+        self.writes.append((subresource, name, body))
         return self._store(name, merge(found, body))
 
     async def delete(self, ref: ResourceRef[Any], name: str, *, uid: str = "", resource_version: str = "") -> None:
@@ -122,15 +120,15 @@ def conflict(name: str) -> errors.Conflict:
 
 
 def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON merge patch."""
-    result = copy.deepcopy(dict(base))
+    """A JSON merge patch; neither of the two is changed."""
+    result = dict(base)
     for key, value in change.items():
         if value is None:
             result.pop(key, None)
         elif isinstance(value, Mapping):
             result[key] = merge(result.get(key) or {}, value)
         else:
-            result[key] = copy.deepcopy(value)
+            result[key] = value
     return result
 
 
