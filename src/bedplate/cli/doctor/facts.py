@@ -59,7 +59,8 @@ class ClusterFacts:
 
 
 async def gather(client: Client, acting: Client, called: Names, now: datetime) -> ClusterFacts:
-    """Read everything, or nothing when the API server does not answer at all. `acting` asks about its own rights: it is the manager's account, or pretends to be."""
+    """Read everything, or nothing when the API server does not answer at all. `acting` asks about its own rights: it is
+    the manager's account, or pretends to be."""
     version = await _attempt(_version(client))
     if isinstance(version, Exception):
         # Whoever cannot be reached need not be asked for everything else, with a time limit each.
