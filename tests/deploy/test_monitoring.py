@@ -1,0 +1,110 @@
+"""The dashboard and the alert rules: every query parses, and names metrics and labels that the manager has."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry, ProcessCollector
+from tests.deploy.conftest import ROOT
+
+import bedplate
+
+DASHBOARD = json.loads((ROOT / "deploy" / "dashboards" / "cloud-controller-manager.json").read_text())
+ALERTS = yaml.safe_load((ROOT / "deploy" / "alerts" / "cloud-controller-manager.yaml").read_text())["groups"][0][
+    "rules"
+]
+GRAFANA = {"$__rate_interval": "5m", "$job": ".*"}
+# What Prometheus itself knows of every target.
+OF_PROMETHEUS = {"up": set[str]()}
+OF_TARGETS = {"job", "instance", "le"}
+
+
+def metrics_of_the_code() -> dict[str, set[str]]:
+    """Each series that the programs can have, with its labels."""
+    found = dict(OF_PROMETHEUS)
+    for each in pkgutil.walk_packages(bedplate.__path__, "bedplate."):
+        if each.name.endswith("__main__"):
+            continue
+        module = importlib.import_module(each.name)
+        for name, kind in inspect.getmembers(module, inspect.isclass):
+            if name.endswith("Metrics") and kind.__module__ == module.__name__:
+                registry = CollectorRegistry()
+                kind(registry)
+                for collector in registry._collector_to_names:
+                    labels = set(getattr(collector, "_labelnames", ()))
+                    for family in collector.collect():
+                        suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
+                        for suffix in suffixes.get(family.type, ("",)):
+                            found[family.name + suffix] = labels
+    process = CollectorRegistry()
+    ProcessCollector(registry=process)
+    return found | {sample.name: set() for family in process.collect() for sample in family.samples}
+
+
+def queries() -> Iterator[tuple[str, str]]:
+    for panel in DASHBOARD["panels"]:
+        for target in panel.get("targets", []):
+            expression = target["expr"]
+            for name, value in GRAFANA.items():
+                expression = expression.replace(name, value)
+            yield f"panel {panel['title']}", expression
+    for rule in ALERTS:
+        yield f"alert {rule['alert']}", rule["expr"]
+
+
+def parts(node: Any) -> Iterator[Any]:
+    """An expression and all within it."""
+    yield node
+    below = [getattr(node, name, None) for name in ("expr", "lhs", "rhs", "vector_selector", "param")]
+    for each in (*below, *(getattr(node, "args", None) or ())):
+        if each is not None:
+            yield from parts(each)
+
+
+@pytest.mark.parametrize(("place", "expression"), list(queries()), ids=[place for place, _ in queries()])
+def test_every_query_names_what_the_manager_has(place: str, expression: str) -> None:
+    known = metrics_of_the_code()
+    tree = promql_parser.parse(expression)
+    selectors = [each for each in parts(tree) if isinstance(each, promql_parser.VectorSelector)]
+    assert selectors, expression
+    labels = set(OF_TARGETS)
+    for selector in selectors:
+        assert selector.name in known, f"{place}: no metric is called {selector.name}"
+        labels |= known[selector.name]
+        for matcher in selector.matchers.matchers:
+            assert matcher.name in known[selector.name] | OF_TARGETS, f"{selector.name} has no label {matcher.name}"
+    for aggregate in (each for each in parts(tree) if isinstance(each, promql_parser.AggregateExpr)):
+        grouped = set(aggregate.modifier.labels) if aggregate.modifier else set()
+        assert grouped <= labels, f"{place}: nothing in it has the labels {grouped - labels}"
+
+
+def test_a_metric_that_nobody_has_is_noticed() -> None:
+    with pytest.raises(AssertionError, match="ccm_nonsense_total"):
+        test_every_query_names_what_the_manager_has("here", "rate(ccm_nonsense_total[5m])")
+    with pytest.raises(ValueError):
+        promql_parser.parse("sum(rate(up[5m])")
+
+
+def test_every_alert_says_how_grave_it_is_and_what_to_do() -> None:
+    assert len({rule["alert"] for rule in ALERTS}) == len(ALERTS)
+    for rule in ALERTS:
+        assert rule["labels"]["severity"] in ("critical", "warning", "info")
+        assert set(rule["annotations"]) == {"summary", "description"}
+
+
+def test_panels_do_not_overlap() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not cells & taken, panel["title"]
+        taken |= cells
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
