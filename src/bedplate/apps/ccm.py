@@ -70,3 +70,53 @@ Examples:
 def run(flags: tuple[str, ...]) -> None:
     """Run the manager for one or several clouds; --help shows every flag."""
     _run("bedplate ccm run", "", list(flags))
+
+
+_EXPLAIN = {"ignore_unknown_options": True, "allow_extra_args": True}
+NODE_EXAMPLES = """
+\b
+Examples:
+  bedplate ccm explain node worker-1 --cloud-provider=nvidia-bmm --cloud-config=cloud-config.yaml
+  bedplate ccm explain node worker-1 --cloud-provider=oxide --kubeconfig=admin.conf -o json
+"""
+SERVICE_EXAMPLES = """
+\b
+Examples:
+  bedplate ccm explain service default/web --cloud-provider=oxide
+  bedplate ccm explain service default/web --cloud-provider=oxide --load-balancer-class=oxide.computer/lb -o json
+"""
+
+
+@ccm.group()
+def explain() -> None:
+    """Say, from the live cluster and clouds, why an object is as it is; nothing is changed.
+
+    Takes the manager's flags, so that it sees what that sees. Exit code: 0 all is as it should be, 1 something stands
+    out, 2 wrong flags or configuration, 3 something could not be asked, 4 no such object.
+    """
+
+
+@explain.command(epilog=NODE_EXAMPLES, context_settings=_EXPLAIN)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="NAME [FLAGS]...")
+def node(words: tuple[str, ...]) -> None:
+    """Why a node is or is not initialised, tainted, deleted, or a target of load balancers."""
+    _explain("node", list(words))
+
+
+@explain.command(epilog=SERVICE_EXAMPLES, context_settings=_EXPLAIN)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="NAMESPACE/NAME [FLAGS]...")
+def service(words: tuple[str, ...]) -> None:
+    """Whose a Service's load balancer is, what it has, what would be done next, and which nodes carry it."""
+    _explain("service", list(words))
+
+
+def _explain(kind: str, words: list[str]) -> NoReturn:
+    import asyncio
+
+    from bedplate.cloud.manager import explaining
+    from bedplate.core import logging
+
+    request = explaining.read(kind, words)
+    logging.configure(logging.LogOptions(request.options.globals.v, request.options.globals.logging_format))
+    found = asyncio.run(explaining.explain(request, dict(os.environ)))
+    sys.exit(explaining.show(found, request.output, sys.stdout))

@@ -7,7 +7,7 @@ In: the words of a command line. Out: `Options`, or `Invalid` with every problem
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,6 +90,10 @@ class Reading:
 
     options: Options
     problems: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    """Words that are no flags, where those are allowed."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Values of flags that only this command has."""
 
 
 def all_flags() -> list[Flag]:
@@ -97,16 +101,22 @@ def all_flags() -> list[Flag]:
     return [one for group in GROUPS for one in flags.flags_of(group.kind)]
 
 
-def read(words: Sequence[str], defaults: Options | None = None) -> Reading:
+def read(
+    words: Sequence[str], defaults: Options | None = None, *, extra: Sequence[Flag] = (), takes_arguments: bool = False
+) -> Reading:
     """Read a command line; `defaults` are what counts where it says nothing."""
     base = defaults if defaults is not None else Options()
-    parsed = flags.parse(all_flags(), words)
+    parsed = flags.parse([*all_flags(), *extra], words)
     chosen: dict[str, Any] = {}
     for group in GROUPS:
         values = {one.field: parsed.values[one.name] for one in flags.flags_of(group.kind) if one.name in parsed.values}
         chosen[group.field] = dataclasses.replace(getattr(base, group.field), **values)
-    problems = [*parsed.problems, *(f"unexpected argument {word!r}" for word in parsed.arguments)]
+    problems = list(parsed.problems)
+    if not takes_arguments:
+        problems += [f"unexpected argument {word!r}" for word in parsed.arguments]
     serving: SecureServing = chosen["secure_serving"]
     if serving.address and "bind-address" not in parsed.values:
         chosen["secure_serving"] = dataclasses.replace(serving, bind_address=serving.address)
-    return Reading(Options(**chosen, given=frozenset(parsed.values)), tuple(problems))
+    more = {one.name: parsed.values.get(one.name, one.default) for one in extra}
+    read = Options(**chosen, given=frozenset(parsed.values))
+    return Reading(read, tuple(problems), tuple(parsed.arguments), more)

@@ -1,0 +1,316 @@
+"""Why a node or a Service is as it is, from live state: the controllers' own plans, without carrying them out.
+
+In: objects as the API server has them now, the clouds, the manager's options. Out: `Explanation`, a list of findings
+that say what is, whether that is how it should be, and why. It asks clouds and writes nothing. A running manager
+remembers earlier passes (absences, targets told); what follows only from that is said as "would".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from bedplate.api import core, discovery
+from bedplate.cloud import taints
+from bedplate.cloud.controllers import lifecycle, lifecycle_plan, node_plan, service_plan, targets
+from bedplate.cloud.controllers.parallel import in_parallel
+from bedplate.cloud.errors import InstanceNotFound
+from bedplate.cloud.interface import InstanceMetadata, Provider
+from bedplate.cloud.routing import Claimed, Clouds, Contested, Foreign, Owned, Unclaimed, Unplaced, Waiting
+from bedplate.core import clock
+
+__all__ = ["Explanation", "Finding", "State", "explain_node", "explain_service"]
+
+ASK_S = 60.0
+CONCURRENT = 5
+
+
+class State:
+    """How a finding is to be read."""
+
+    GOOD = "ok"
+    NOTICE = "notice"
+    """As it should be, and worth knowing: a node that is not ours, a Service of another controller."""
+    BAD = "attention"
+    UNKNOWN = "unknown"
+    """It could not be found out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing about the object: the question (`topic`), the answer in a word, and the reason."""
+
+    topic: str
+    answer: str
+    why: str
+    state: str = State.GOOD
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All findings about one object."""
+
+    kind: str
+    name: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def state(self) -> str:
+        """The worst of all findings; what cannot be found out is worse than what is merely wrong."""
+        order = (State.GOOD, State.NOTICE, State.BAD, State.UNKNOWN)
+        return max((one.state for one in self.findings), key=order.index, default=State.GOOD)
+
+
+# Nodes
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What the clouds said of a node: who has it, what that one knows, or why there is no answer."""
+
+    provider: Provider | None = None
+    metadata: InstanceMetadata | None = None
+    failure: str = ""
+    is_absent: bool = False
+    finding: Finding = field(default_factory=lambda: Finding("cloud", "", ""))
+
+
+async def explain_node(
+    node: core.Node,
+    nodes: Iterable[core.Node],
+    clouds: Clouds,
+    *,
+    rules: lifecycle_plan.Rules,
+    reconciles_labels: bool,
+    time: clock.Clock,
+) -> Explanation:
+    """Everything about one node; `nodes` are all that the manager manages, this one among them."""
+    asked = await _ask(node, clouds)
+    findings = [asked.finding]
+    if not isinstance(clouds.place(node), Foreign):
+        findings.append(_initialisation(node, asked, clouds, reconciles_labels))
+        findings.append(await _lifecycle(node, list(nodes), clouds, rules, time))
+    findings += [_target(node, provider, clouds) for provider in clouds if provider.load_balancers is not None]
+    return Explanation("Node", node.name, tuple(findings))
+
+
+async def _ask(node: core.Node, clouds: Clouds) -> _Asked:
+    match clouds.place(node):
+        case Foreign(reason):
+            return _Asked(finding=Finding("cloud", "not ours", reason, State.NOTICE))
+        case Owned(provider):
+            return await _ask_owner(node, provider, clouds, f"its provider ID {node.spec.provider_id} says so")
+    sole = clouds.sole
+    if sole is not None:
+        return await _ask_owner(node, sole, clouds, "node has no provider ID, and there is no other cloud")
+    return await _claim(node, clouds)
+
+
+async def _ask_owner(node: core.Node, provider: Provider, clouds: Clouds, why: str) -> _Asked:
+    instances = clouds.instances(provider)
+    if instances is None:
+        return _Asked(provider, finding=Finding("cloud", provider.name, f"{why}; it has no machines to ask for"))
+    try:
+        async with asyncio.timeout(ASK_S):
+            metadata = await instances.metadata(node)
+    except InstanceNotFound as err:
+        text = f"{why}; it says that there is no such machine: {err}"
+        finding = Finding("cloud", provider.name, text, State.BAD)
+        return _Asked(provider, failure=str(err), is_absent=True, finding=finding)
+    except Exception as err:
+        # Whatever it is, it is no answer (S1).
+        failure = str(err) or type(err).__name__
+        finding = Finding("cloud", provider.name, f"{why}; it could not be asked: {failure}", State.UNKNOWN)
+        return _Asked(provider, failure=failure, finding=finding)
+    known = f" as {metadata.provider_id}" if metadata is not None and metadata.provider_id else ""
+    return _Asked(provider, metadata, finding=Finding("cloud", provider.name, f"{why}; it knows the machine{known}"))
+
+
+async def _claim(node: core.Node, clouds: Clouds) -> _Asked:
+    """Several clouds, no provider ID: all are asked for the name."""
+    match await clouds.claim(node):
+        case Claimed(provider, metadata):
+            finding = Finding("cloud", provider.name, "it has no provider ID, and this cloud alone has its name")
+            return _Asked(provider, metadata, finding=finding)
+        case Contested(reason):
+            return _Asked(failure=reason, finding=Finding("cloud", "ambiguous", reason, State.BAD))
+        case Waiting(reason):
+            return _Asked(failure=reason, finding=Finding("cloud", "not known yet", reason, State.UNKNOWN))
+        case Unclaimed(reason, is_unknown):
+            finding = Finding("cloud", "none", reason, State.BAD)
+            return _Asked(failure=reason, is_absent=is_unknown, finding=finding)
+
+
+def _initialisation(node: core.Node, asked: _Asked, clouds: Clouds, reconciles_labels: bool) -> Finding:
+    is_tainted = taints.is_uninitialized(node)
+    answer = "no" if is_tainted else "yes"
+    if asked.provider is None or asked.failure:
+        if is_tainted:
+            state = State.BAD if asked.is_absent else State.UNKNOWN
+            return Finding("initialised", answer, f"no cloud has answered for it: {asked.failure}", state)
+        return Finding("initialised", answer, "it does not carry the uninitialized taint")
+    name = asked.provider.name
+    if is_tainted:
+        verdict = node_plan.initialise(node, asked.metadata, clouds, name)
+        return Finding("initialised", answer, verdict.reason, State.BAD)
+    verdict = node_plan.refresh(node, asked.metadata, reconciles_labels=reconciles_labels)
+    state = State.NOTICE if verdict.kind is node_plan.Kind.CORRECT or verdict.warnings else State.GOOD
+    why = "; ".join((verdict.reason, *verdict.warnings))
+    return Finding("initialised", answer, why, state)
+
+
+async def _lifecycle(
+    node: core.Node, nodes: list[core.Node], clouds: Clouds, rules: lifecycle_plan.Rules, time: clock.Clock
+) -> Finding:
+    """One pass of the lifecycle controller over this node's cloud, with nothing carried out."""
+    own = _cloud_name(node, clouds)
+    mine = [one for one in nodes if _cloud_name(one, clouds) == own]
+    others = [one for one in nodes if _cloud_name(one, clouds) not in (own, None)]
+    moment = lifecycle_plan.Moment(time.monotonic(), time.now())
+    surveyed = lifecycle_plan.survey(mine, lifecycle_plan.Memory(), rules, moment)
+    asked = [provider for provider in clouds.with_instances() if own in ("", provider.name)]
+    instances = tuple(found for one in asked if (found := clouds.instances(one)) is not None)
+    answers: dict[str, lifecycle_plan.Answer] = {}
+
+    async def ask(question: lifecycle_plan.Question) -> None:
+        answers[question.node.metadata.uid] = await lifecycle.ask(instances, question, time)
+
+    is_settled = any(verdict.node.name == node.name for verdict in surveyed.verdicts)
+    if not is_settled:
+        await in_parallel(surveyed.questions, CONCURRENT, ask)
+    elsewhere = lifecycle_plan.Census(lifecycle_plan.count_managed(others), 0)
+    judged = lifecycle_plan.judge(surveyed, answers, rules, moment, elsewhere)
+    verdict = next(one for one in (*surveyed.verdicts, *judged.verdicts) if one.node.name == node.name)
+    answer = answers.get(node.metadata.uid)
+    return Finding("lifecycle", _action(verdict), verdict.reason, _lifecycle_state(verdict, answer))
+
+
+def _cloud_name(node: core.Node, clouds: Clouds) -> str | None:
+    """The cloud by whose monitor a node is watched; empty for those that all are asked about, None for foreign ones."""
+    match clouds.place(node):
+        case Owned(provider):
+            return provider.name
+        case Unplaced():
+            return clouds.sole.name if clouds.sole is not None else ""
+    return None
+
+
+def _action(verdict: lifecycle_plan.Verdict) -> str:
+    match verdict.action:
+        case lifecycle_plan.Action.KEEP if verdict.withheld:
+            return "would be deleted"
+        case lifecycle_plan.Action.BLOCK:
+            return "not deleted: brake"
+        case lifecycle_plan.Action.DELETE:
+            return "is deleted"
+        case lifecycle_plan.Action.TAINT:
+            return "is tainted"
+        case lifecycle_plan.Action.UNTAINT:
+            return "taint goes"
+    return "kept"
+
+
+def _lifecycle_state(verdict: lifecycle_plan.Verdict, answer: lifecycle_plan.Answer | None) -> str:
+    if answer is not None and answer.exists is None:
+        return State.UNKNOWN
+    if verdict.action is not lifecycle_plan.Action.KEEP or verdict.withheld:
+        return State.BAD
+    return State.GOOD if verdict.node.is_ready else State.NOTICE
+
+
+def _target(node: core.Node, provider: Provider, clouds: Clouds) -> Finding:
+    verdict = targets.verdict(node, provider.name, clouds.place)
+    topic = f"target of {provider.name}"
+    if not verdict.is_target:
+        return Finding(topic, "no", verdict.why, State.NOTICE)
+    if provider.load_balancers is not None and provider.load_balancers.needs_ready_nodes and not node.is_ready:
+        return Finding(topic, "yes, not ready", f"{verdict.why}; traffic goes elsewhere after --lb-failover-delay")
+    return Finding(topic, "yes", verdict.why)
+
+
+# Services
+
+
+async def explain_service(
+    service: core.Service,
+    nodes: Sequence[core.Node],
+    slices: Iterable[discovery.EndpointSlice],
+    clouds: Clouds,
+    *,
+    ownership: service_plan.Ownership,
+    cluster: str,
+) -> Explanation:
+    """Everything about one Service's load balancer."""
+    owner = ownership.owner(service)
+    step = service_plan.plan(service, None, ownership, None)[-1]
+    findings = [
+        Finding("load balancer of", owner.provider or "nobody here", owner.why, _owner_state(owner)),
+        _finalizer(service, owner),
+        Finding("next step", type(step).__name__.lower(), step.why, _step_state(step)),
+    ]
+    provider = next((one for one in clouds if one.name == owner.provider), None)
+    if provider is not None and provider.load_balancers is not None:
+        findings.append(await _published(service, provider, cluster))
+        ready = targets.nodes_with_endpoints(slices) if service_plan.is_local(service) else None
+        findings += _targets(nodes, provider, clouds, ready)
+    return Explanation("Service", f"{service.namespace}/{service.name}", tuple(findings))
+
+
+def _owner_state(owner: service_plan.Owner) -> str:
+    return State.GOOD if owner.provider else State.NOTICE
+
+
+def _step_state(step: service_plan.Step) -> str:
+    match step:
+        case service_plan.Delete() | service_plan.Release():
+            return State.BAD
+        case service_plan.Ensure(announces=True):
+            return State.BAD
+    return State.GOOD
+
+
+def _finalizer(service: core.Service, owner: service_plan.Owner) -> Finding:
+    if service_plan.has_finalizer(service):
+        return Finding("finalizer", "set", "its load balancer is removed before it goes")
+    if not owner.provider:
+        return Finding("finalizer", "none", "it has no load balancer of ours")
+    return Finding("finalizer", "none", "it is set before anything is made in the cloud", State.BAD)
+
+
+async def _published(service: core.Service, provider: Provider, cluster: str) -> Finding:
+    """What the cloud has, against what the Service says."""
+    assert provider.load_balancers is not None, "the caller has looked"
+    name = provider.load_balancers.name(cluster, service)
+    try:
+        async with asyncio.timeout(ASK_S):
+            found = await provider.load_balancers.get(cluster, service)
+    except Exception as err:
+        failure = str(err) or type(err).__name__
+        return Finding("in the cloud", "?", f"{name}: {provider.name} could not be asked: {failure}", State.UNKNOWN)
+    if found is None:
+        return Finding("in the cloud", "absent", f"{provider.name} has no load balancer {name}", State.BAD)
+    shown = ", ".join(one.ip or one.hostname for one in found.ingress) or "no address"
+    if service_plan.same_status(found, service.status.load_balancer):
+        return Finding("in the cloud", "present", f"{name} with {shown}, as its status says")
+    stated = ", ".join(one.ip or one.hostname for one in service.status.load_balancer.ingress) or "nothing"
+    return Finding("in the cloud", "differs", f"{name} has {shown}; its status says {stated}", State.BAD)
+
+
+def _targets(
+    nodes: Sequence[core.Node], provider: Provider, clouds: Clouds, ready: frozenset[str] | None
+) -> Iterable[Finding]:
+    found = [(node, targets.verdict(node, provider.name, clouds.place)) for node in nodes]
+    if not any(verdict.is_target for _, verdict in found):
+        yield Finding("targets", "none", "no node may carry its traffic", State.BAD)
+    for node, verdict in sorted(found, key=lambda pair: pair[0].name):
+        words = [verdict.why]
+        answer = "yes" if verdict.is_target else "no"
+        if verdict.is_target and not node.is_ready:
+            words.append("it is not ready")
+            answer = "not ready"
+        if verdict.is_target and ready is not None and node.name not in ready:
+            words.append("it has no ready endpoint, and traffic must stay local")
+            answer = "no endpoint"
+        state = State.GOOD if answer == "yes" else State.NOTICE
+        yield Finding(f"target {node.name}", answer, "; ".join(words), state)

@@ -1,0 +1,183 @@
+"""`bedplate ccm explain`: looks at the live cluster and the clouds, and shows why an object is as it is.
+
+In: a command line with the manager's own flags (which cloud, which file, which cluster). Out: a table for people, or
+JSON, and an exit code: 0 all is as it should be, 1 something stands out, 2 the command line or the configuration is
+wrong, 3 something could not be asked, 4 there is no such object. It reads, and writes nothing anywhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
+
+from bedplate.api import names
+from bedplate.api.resources import ENDPOINT_SLICES, NODES, SERVICES
+from bedplate.cloud import registry
+from bedplate.cloud.controllers import service_plan
+from bedplate.cloud.explanation import Explanation, State, explain_node, explain_service
+from bedplate.cloud.interface import Provider
+from bedplate.cloud.manager import leading, selection, validation, wiring
+from bedplate.cloud.manager import options as reading
+from bedplate.cloud.manager.assembly import create_clouds
+from bedplate.cloud.manager.flags import Flag
+from bedplate.cloud.manager.options import Options
+from bedplate.cloud.routing import Clouds
+from bedplate.core import clock, errors, logging
+from bedplate.kube import config
+from bedplate.kube.client import Client
+from bedplate.runtime.cache import Cache
+
+__all__ = ["Request", "explain", "read", "show"]
+
+log = logging.get_logger("cloud.explaining")
+OUTPUT = Flag("output", "output", "string", "table", "table or json.", short="o")
+EXIT_CODES = {State.GOOD: 0, State.NOTICE: 0, State.BAD: 1, State.UNKNOWN: 3}
+_WIDTH = 100
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Request:
+    """What to explain: `kind` is node or service, `name` its name (a Service's with its namespace)."""
+
+    kind: str
+    name: str
+    output: str
+    options: Options
+
+
+def read(kind: str, words: Sequence[str]) -> Request:
+    """The request on a command line; raises `Invalid` with every problem."""
+    found = reading.read(words, extra=(OUTPUT,), takes_arguments=True)
+    options, problems = found.options, list(found.problems)
+    if len(found.arguments) != 1:
+        problems.append(f"name one {kind}" if not found.arguments else f"name one {kind}, not {len(found.arguments)}")
+    if found.extra["output"] not in ("table", "json"):
+        problems.append(f"--output: {found.extra['output']!r} is neither table nor json")
+    name = found.arguments[0] if found.arguments else ""
+    if kind == "service" and name and name.count("/") != 1:
+        problems.append(f"{name!r} is not NAMESPACE/NAME")
+    problems += validation.problems(options, registry.names())
+    if problems:
+        raise errors.Invalid("this cannot be explained", problems=problems)
+    return Request(kind, name, found.extra["output"], options)
+
+
+async def explain(request: Request, environ: Mapping[str, str]) -> Explanation:
+    """Look at everything, and say why."""
+    options, time = request.options, clock.SystemClock()
+    settings = config.load(options.misc.kubeconfig or None, environ=environ).with_rate(-1, 1)
+    async with Client(settings.with_user_agent("bedplate-explain")) as client:
+        identity = leading.ClusterIdentity(client, time)
+        await identity.look()
+        caches = wiring.Caches()
+        clouds = create_clouds(
+            _reading_only(options),
+            environ,
+            nodes=caches.nodes,
+            services=caches.services,
+            guard=_refuse,
+            cluster_id=lambda: identity.uid,
+            time=time,
+        )
+        try:
+            await _fill(client, NODES, caches.nodes, options.generic.node_selector)
+            for provider in clouds:
+                await _check(provider)
+            if request.kind == "node":
+                return await _node(client, request, caches, clouds, time)
+            return await _service(client, request, caches, clouds)
+        finally:
+            for provider in clouds:
+                await provider.close()
+
+
+def _reading_only(options: Options) -> Options:
+    return dataclasses.replace(options, generic=dataclasses.replace(options.generic, dry_run=True))
+
+
+def _refuse() -> None:
+    raise errors.Denied("an explanation changes nothing in a cloud")
+
+
+async def _check(provider: Provider) -> None:
+    """Verify the credentials, as the manager does at its start: some answers count only after that."""
+    try:
+        await provider.check_ready()
+    except errors.BedplateError as err:
+        log.warning("provider.not_ready", provider=provider.name, reason=str(err))
+
+
+async def _fill(client: Client, ref: Any, cache: Cache[Any], selector: str = "") -> None:
+    found = await client.list(ref, label_selector=selector)
+    cache.replace(found.items, found.resource_version)
+
+
+async def _node(
+    client: Client, request: Request, caches: wiring.Caches, clouds: Clouds, time: clock.Clock
+) -> Explanation:
+    node = await client.get(NODES, request.name)
+    if node.name not in caches.nodes:
+        selector = request.options.generic.node_selector
+        raise errors.Invalid(f"node {node.name} is ignored: --node-selector={selector} does not match its labels")
+    return await explain_node(
+        node,
+        caches.nodes,
+        clouds,
+        rules=wiring.lifecycle_options(request.options).rules,
+        reconciles_labels=request.options.cloud_node.reconcile_node_labels,
+        time=time,
+    )
+
+
+async def _service(client: Client, request: Request, caches: wiring.Caches, clouds: Clouds) -> Explanation:
+    namespace, name = request.name.split("/")
+    service = await client.get(SERVICES, name, namespace)
+    await _fill(client, SERVICES, caches.services)
+    slices = await client.list(ENDPOINT_SLICES, namespace, label_selector=f"{names.LABEL_SERVICE_NAME}={name}")
+    flags = request.options.service_lb
+    enabled, _ = selection.enabled_controllers(request.options.generic.controllers)
+    with_balancers = tuple(one.name for one in clouds if one.load_balancers is not None)
+    ownership = service_plan.Ownership(
+        with_balancers if selection.SERVICE in enabled else (),
+        service_plan.parse_classes(flags.load_balancer_class),
+        flags.load_balancer_default_class,
+    )
+    return await explain_service(
+        service,
+        list(caches.nodes),
+        slices.items,
+        clouds,
+        ownership=ownership,
+        cluster=request.options.generic.cluster_name,
+    )
+
+
+def show(explanation: Explanation, output: str, out: TextIO) -> int:
+    """Print it; the exit code that goes with it."""
+    out.write(_json(explanation) if output == "json" else _table(explanation))
+    return EXIT_CODES[explanation.state]
+
+
+def _json(explanation: Explanation) -> str:
+    findings = [
+        {"topic": one.topic, "answer": one.answer, "state": one.state, "why": one.why} for one in explanation.findings
+    ]
+    found = {"kind": explanation.kind, "name": explanation.name, "state": explanation.state, "findings": findings}
+    return json.dumps(found, indent=2) + "\n"
+
+
+def _table(explanation: Explanation) -> str:
+    marks = {State.GOOD: " ", State.NOTICE: "·", State.BAD: "!", State.UNKNOWN: "?"}
+    topics = max(len(one.topic) for one in explanation.findings)
+    answers = max(len(one.answer) for one in explanation.findings)
+    lines = [f"{explanation.kind} {explanation.name}"]
+    for one in explanation.findings:
+        head = f"{marks[one.state]} {one.topic:<{topics}}  {one.answer:<{answers}}  "
+        width = max(_WIDTH, len(head) + 40)
+        lines += textwrap.wrap(one.why, width, initial_indent=head, subsequent_indent=" " * len(head)) or [
+            head.rstrip()
+        ]
+    return "\n".join(lines) + "\n"
