@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests import servers
@@ -66,7 +69,7 @@ def started(tmp_path: Path) -> Iterator[list[Up]]:
 def test_up_prints_a_kubeconfig_that_works_stops_on_ctrl_c_and_keeps_its_data(
     tmp_path: Path, kubectl: str, started: list[Up]
 ) -> None:
-    first = Up(tmp_path, "--nodes", "50")
+    first = Up(tmp_path, "--nodes", "50", "--calm")
     started.append(first)
     kubeconfig = first.wait_for(r"export KUBECONFIG=(\S+)")[1]
     first.wait_for("50 simulated nodes ready")
@@ -83,7 +86,7 @@ def test_up_prints_a_kubeconfig_that_works_stops_on_ctrl_c_and_keeps_its_data(
     assert first.interrupt() == 0
     assert "Traceback" not in first.text()
 
-    second = Up(tmp_path, "--nodes", "50")
+    second = Up(tmp_path, "--nodes", "50", "--calm")
     started.append(second)
     second.wait_for("50 simulated nodes ready")
     assert run("get", "configmap", "kept", "-o", "jsonpath={.data.a}") == "b"
@@ -92,7 +95,7 @@ def test_up_prints_a_kubeconfig_that_works_stops_on_ctrl_c_and_keeps_its_data(
 
 
 def test_a_deployment_rolls_out_on_the_simulated_nodes(tmp_path: Path, kubectl: str, started: list[Up]) -> None:
-    up = Up(tmp_path, "--nodes", "3")
+    up = Up(tmp_path, "--nodes", "3", "--calm")
     started.append(up)
     kubeconfig = up.wait_for(r"export KUBECONFIG=(\S+)")[1]
     up.wait_for("3 simulated nodes ready")
@@ -108,6 +111,65 @@ def test_a_deployment_rolls_out_on_the_simulated_nodes(tmp_path: Path, kubectl: 
     ):
         done = subprocess.run([kubectl, *command.split()], env=environ, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+
+
+SIX_LABELS = {
+    "node.kubernetes.io/instance-type",
+    "beta.kubernetes.io/instance-type",
+    "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/region",
+}
+
+
+def test_the_main_job_nodes_are_initialised_tainted_when_stopped_deleted_when_gone_and_initialised_again(
+    tmp_path: Path, kubectl: str, started: list[Up]
+) -> None:
+    up = Up(tmp_path, "--nodes", "5", "--calm")
+    started.append(up)
+    environ = os.environ | {"KUBECONFIG": up.wait_for(r"export KUBECONFIG=(\S+)")[1]}
+    up.wait_for("5 simulated nodes ready")
+    site = up.wait_for(r"NVIDIA BMM site at (\S+),")[1]
+
+    def node(name: str) -> dict[str, Any] | None:
+        command = [kubectl, "get", "node", name, "-o", "json", "--ignore-not-found"]
+        found = subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stdout
+        return json.loads(found) if found else None
+
+    def until(name: str, is_so: Callable[[dict[str, Any] | None], bool]) -> dict[str, Any] | None:
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            if is_so(found := node(name)):
+                return found
+            time.sleep(0.3)
+        raise AssertionError(f"{name} is {node(name)}")
+
+    def machine(name: str, action: str) -> None:
+        request = urllib.request.Request(f"{site}/__sim/machines/{name}/{action}", method="POST")
+        urllib.request.urlopen(request, timeout=30).close()
+
+    first = node("node002")
+    assert first is not None
+    assert first["spec"]["providerID"].startswith("nvidia-bmm://")
+    assert set(first["metadata"]["labels"]) >= SIX_LABELS
+    assert {one["type"] for one in first["status"]["addresses"]} == {"Hostname", "InternalIP"}
+    assert "taints" not in first["spec"]
+
+    machine("node002", "stop")
+    until("node002", lambda one: one is not None and "shutdown" in json.dumps(one["spec"].get("taints", [])))
+    machine("node002", "start")
+    until("node002", lambda one: one is not None and not one["spec"].get("taints"))
+
+    machine("node003", "remove")
+    until("node003", lambda one: one is None)
+    request = urllib.request.Request(f"{site}/__sim/machines", data=b'{"name": "node003"}', method="POST")
+    urllib.request.urlopen(request, timeout=30).close()
+    again = until("node003", lambda one: one is not None and bool(one["spec"].get("providerID")))
+    assert again is not None and again["spec"]["providerID"].startswith("nvidia-bmm://")
+    up.wait_for("node003: DeletingNode")
+    assert up.interrupt() == 0
+    assert "Traceback" not in up.text()
 
 
 def test_a_second_up_on_the_same_data_is_refused_with_the_reason(tmp_path: Path, started: list[Up]) -> None:

@@ -63,8 +63,8 @@ async def test_plain_lines_are_printed_when_something_changed_only(capsys: pytes
     with pytest.raises(asyncio.CancelledError):
         await task
     assert capsys.readouterr().out.splitlines() == [
-        "nodes 0 of 0 ready   pods 0 of 0 running",
-        "nodes 1 of 1 ready   pods 0 of 0 running",
+        "nodes 0 of 0 ready, 0 of 0 initialised   pods 0 of 0 running",
+        "nodes 1 of 1 ready, 1 of 1 initialised   pods 0 of 0 running",
     ]
 
 

@@ -1,7 +1,9 @@
-"""`bedplate up`: everything on this machine, without root: the embedded API server and simulated nodes.
+"""`bedplate up`: everything on this machine, without root: API server, a simulated site, nodes, the cloud manager.
 
 In: flags; data of an earlier run in the data folder. Out: a kubeconfig, a line to paste, and a live view (or plain
-lines) until Ctrl-C, which stops all of it. The data stays, and the next start takes the same port if it is free.
+lines) until Ctrl-C, which stops all of it. The data stays, and the next start takes the same port if it is free. The
+nodes join tainted; the cloud controller manager initialises them from the simulated site, and follows its machines when
+they stop, terminate and come back.
 """
 
 from __future__ import annotations
@@ -16,14 +18,20 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from bedplate.api import core, names, resources
 from bedplate.apps import fleet as fleets
 from bedplate.apps import stopping
 from bedplate.cli import display
-from bedplate.core import errors, logging
+from bedplate.core import clock, errors, logging
+
+if TYPE_CHECKING:
+    from bedplate.apps.site import Site
+    from bedplate.cli import clusterview
+    from bedplate.cloud.manager.assembly import Assembly
 
 __all__ = ["up"]
 
@@ -33,6 +41,7 @@ Examples:
   bedplate up                          50 nodes, live view
   bedplate up --nodes 1000 --plain     lines instead of a live view
   bedplate up --data ~/try             keep the data somewhere else
+  bedplate up --calm                   no machine stops or terminates by itself
 """
 
 
@@ -42,6 +51,7 @@ class Options:
     nodes: int
     port: int
     is_plain: bool
+    is_calm: bool
 
 
 @click.command(epilog=EXAMPLES)
@@ -58,10 +68,11 @@ class Options:
     help="API server port; 0 takes the last one used, or a free one.",
 )
 @click.option("--plain", "is_plain", is_flag=True, help="No live display: one line when something changed.")
+@click.option("--calm", "is_calm", is_flag=True, help="No machine of the site stops or terminates by itself.")
 @click.pass_context
-def up(ctx: click.Context, data: Path, nodes: int, port: int, is_plain: bool) -> None:
-    """Run an embedded API server with simulated nodes on this machine."""
-    options = Options(data, nodes, port, is_plain or not display.is_terminal())
+def up(ctx: click.Context, data: Path, nodes: int, port: int, is_plain: bool, is_calm: bool) -> None:
+    """Run an embedded API server, a simulated site, its nodes and the cloud controller manager on this machine."""
+    options = Options(data, nodes, port, is_plain or not display.is_terminal(), is_calm)
     with contextlib.ExitStack() as files:
         if logging.verbosity() == 0:
             # Log lines would write over the live view, and drown the few lines of the plain one.
@@ -111,27 +122,66 @@ def _port(options: Options) -> int:
 
 
 async def _simulate(options: Options, kubeconfig: Path, started: float, said: list[str]) -> None:
+    from bedplate.apps import site as sites
     from bedplate.cli import clusterview
     from bedplate.kube import Client, config
+    from bedplate.sim import machines
+    from bedplate.sim.clouds import BmmCloud
 
     settings = config.load(kubeconfig, environ=os.environ).with_rate(-1, 0).with_user_agent("bedplate-sim")
-    async with Client(settings) as client:
-        fleet = fleets.assemble(client, options.nodes)
+    async with Client(settings) as client, BmmCloud() as cloud:
+        fleet = fleets.assemble(client, options.nodes, shape=machines.Shape(is_uninitialized=True))
+        events = fleet.manager.cache(resources.EVENTS)
+        churn = None if options.is_calm else sites.CHURN
+        site = sites.Site(cloud, fleet.kubelets, fleet.nodes, churn=churn, time=clock.SystemClock())
+        await site.forget_strangers(client)
+        config_file = options.data / "nvidia-bmm.yaml"
+        sites.write_config(cloud, config_file)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(fleet.manager.run())
+            tasks.create_task(_assemble(kubeconfig, config_file).run())
             await fleet.kubelets.registered.wait()
             await _seen(fleet, options.nodes)
+            tasks.create_task(site.run())
             more = [f"{options.nodes} simulated nodes ready after {time.monotonic() - started:.1f} s; Ctrl-C stops all"]
-            more.append(_next_step())
+            more += [
+                f"the cloud: a simulated NVIDIA BMM site at {cloud.url}, configured in {config_file}",
+                _next_step(),
+            ]
             click.echo("\n".join(more))
 
             def look() -> clusterview.Picture:
-                return clusterview.Picture(tuple(fleet.nodes), tuple(fleet.pods))
+                return clusterview.Picture(tuple(fleet.nodes), tuple(fleet.pods), [_cloud(site)], tuple(events))
 
             if options.is_plain:
                 await clusterview.follow_plain(look)
             else:
                 await clusterview.follow_live(look, [*said, *more], started)
+
+
+def _assemble(kubeconfig: Path, config_file: Path) -> Assembly:
+    """The manager as a user starts it, but with the patience of a demonstration."""
+    from bedplate.cloud.manager import options
+    from bedplate.cloud.manager.assembly import Assembly
+
+    words = [
+        "--cloud-provider=nvidia-bmm",
+        f"--cloud-config={config_file}",
+        f"--kubeconfig={kubeconfig}",
+        "--secure-port=0",
+        "--node-startup-grace-period=10s",
+        "--cloud-cache-ttl=5s",
+        "--kube-api-qps=500",
+        "--kube-api-burst=500",
+        "--event-qps=500",
+    ]
+    return Assembly(options.read(words).options, {})
+
+
+def _cloud(site: Site) -> clusterview.Cloud:
+    from bedplate.cli import clusterview
+
+    return clusterview.Cloud(site.cloud.kind, site.running, len(site.cloud.all()), site.calls_per_minute)
 
 
 def _next_step() -> str:
@@ -146,8 +196,13 @@ def _next_step() -> str:
 
 
 async def _seen(fleet: fleets.Fleet, count: int) -> None:
+    """Until every node is Ready and free of the uninitialised taint."""
     deadline = time.monotonic() + 60
-    while sum(node.is_ready for node in fleet.nodes if node.metadata.name in fleet.kubelets.machines) < count:
+
+    def is_well(node: core.Node) -> bool:
+        return node.is_ready and all(taint.key != names.TAINT_UNINITIALIZED for taint in node.spec.taints)
+
+    while sum(is_well(node) for node in fleet.nodes if node.name in fleet.kubelets.machines) < count:
         if time.monotonic() > deadline:
             raise errors.Unavailable("the simulated nodes did not become ready", hint="see up.log in the data folder")
         await asyncio.sleep(0.05)

@@ -1,7 +1,7 @@
-"""The view of `bedplate up`: how many nodes and pods there are, redrawn on a terminal or as a line when they change.
+"""The view of `bedplate up`: nodes, pods, clouds and events, redrawn on a terminal or as lines when they change.
 
-In: the nodes and pods of a cache, asked for again at every look. Out: text on standard output until cancelled. What
-is worth a row is decided by `choose`: first what is not ready, then what is busiest.
+In: what there is, asked for again at every look. Out: text on standard output until cancelled. What is worth a row is
+decided by `choose`: first nodes that are not ready or not initialised, then the busiest; the latest events.
 """
 
 from __future__ import annotations
@@ -17,16 +17,34 @@ from rich.console import Console
 from rich.live import Live
 from rich.panel import Panel
 from rich.table import Column, Table
+from rich.text import Text
 
-from bedplate.api import core
+from bedplate.api import core, names
 from bedplate.cli import display
 
-__all__ = ["Picture", "choose", "follow_live", "follow_plain", "panel"]
+__all__ = ["Cloud", "Picture", "choose", "follow_live", "follow_plain", "panel", "state_of"]
 
 LOOK_EVERY_S = 0.5
 MOST_ROWS = 12
-# Lines of the panel that are not rows of nodes: its frame, the counts, the title of the table, what was left out.
-FRAME_LINES = 8
+MOST_EVENTS = 5
+MOST_ALIKE = 3
+# Lines of the panel that are not rows of nodes: its frame, counts, clouds, the titles of tables, what was left out, and
+# the events.
+FRAME_LINES = 13 + MOST_EVENTS
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """One cloud at one moment."""
+
+    name: str
+    running: int
+    machines: int
+    calls_per_minute: int
+
+    @property
+    def text(self) -> str:
+        return f"{self.running} of {self.machines} machines running, {self.calls_per_minute} calls in the last minute"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +53,12 @@ class Picture:
 
     nodes: Sequence[core.Node]
     pods: Sequence[core.Pod]
+    clouds: Sequence[Cloud] = ()
+    events: Sequence[core.Event] = ()
+
+    @property
+    def initialised_text(self) -> str:
+        return f"{sum(state_of(node) != WAITING for node in self.nodes)} of {len(self.nodes)} initialised"
 
     @property
     def node_text(self) -> str:
@@ -46,42 +70,95 @@ class Picture:
 
 
 Look = Callable[[], Picture]
+WAITING, STOPPED, WELL = "waiting for its cloud", "machine stopped", "initialised"
+
+
+def state_of(node: core.Node) -> str:
+    """What the cloud controller manager has made of a node."""
+    keys = {taint.key for taint in node.spec.taints}
+    if names.TAINT_UNINITIALIZED in keys:
+        return WAITING
+    return STOPPED if names.TAINT_SHUTDOWN in keys else WELL
+
+
+def latest(events: Iterable[core.Event], count: int) -> list[core.Event]:
+    """The newest events, the newest last."""
+    timed = [event for event in events if event.last_timestamp is not None]
+    return sorted(timed, key=lambda event: (event.last_timestamp, event.metadata.name))[-count:] if count else []
+
+
+def line_of(event: core.Event) -> str:
+    """An event in one line."""
+    stamp = f"{event.last_timestamp:%H:%M:%S} " if event.last_timestamp is not None else ""
+    times = f" (x{event.count})" if event.count > 1 else ""
+    return f"{stamp}{event.involved_object.kind} {event.involved_object.name}: {event.reason}: {event.message}{times}"
 
 
 def choose(picture: Picture, rows: int) -> list[tuple[core.Node, int]]:
     """The nodes to show, each with the number of its pods."""
     pods = Counter(pod.spec.node_name for pod in picture.pods)
-    ranked = sorted(picture.nodes, key=lambda node: (node.is_ready, -pods[node.metadata.name], node.metadata.name))
+
+    def rank(node: core.Node) -> tuple[bool, bool, int, str]:
+        return node.is_ready, state_of(node) == WELL, -pods[node.name], node.name
+
+    ranked = sorted(picture.nodes, key=rank)
     return [(node, pods[node.metadata.name]) for node in ranked[:rows]]
 
 
 def panel(picture: Picture, up_for_s: float, rows: int = MOST_ROWS) -> Panel:
     """The live view."""
     counts = Table.grid(*(Column(no_wrap=True) for _ in range(6)), padding=(0, 3))
-    counts.add_row("nodes", picture.node_text, "pods", picture.pod_text, "up for", display.age(up_for_s))
+    nodes = f"{picture.node_text}, {picture.initialised_text}"
+    counts.add_row("nodes", nodes, "pods", picture.pod_text, "up for", display.age(up_for_s))
     shown = choose(picture, rows)
-    table = Table("node", "ready", "taints", "pods", box=None, padding=(0, 2, 0, 0))
+    table = Table("node", "ready", "state", "type", "zone", "pods", box=None, padding=(0, 2, 0, 0))
     for node, pods in shown:
         state = "[green]yes[/]" if node.is_ready else "[red]no[/]"
-        table.add_row(node.metadata.name, state, str(len(node.spec.taints)), str(pods))
+        labels = node.metadata.labels
+        kind, zone = labels.get(names.LABEL_INSTANCE_TYPE, ""), labels.get(names.LABEL_ZONE, "")
+        table.add_row(node.name, state, state_of(node), kind, zone, str(pods))
     parts = Table.grid(padding=(1, 0))
     parts.add_row(counts)
+    if picture.clouds:
+        parts.add_row("\n".join(f"{cloud.name}   {cloud.text}" for cloud in picture.clouds))
     if shown:
         parts.add_row(table)
     if len(shown) < len(picture.nodes):
         parts.add_row(f"[dim]and {len(picture.nodes) - len(shown)} more nodes[/]")
+    if recent := latest(picture.events, MOST_EVENTS):
+        parts.add_row(
+            Text("\n".join(line_of(event) for event in recent), style="dim", no_wrap=True, overflow="ellipsis")
+        )
     return Panel(parts, title="bedplate up", subtitle="Ctrl-C stops all", expand=False)
 
 
+def digest(events: Sequence[core.Event]) -> list[str]:
+    """A line for each event; many that say the same of many objects become one."""
+    alike = Counter((event.reason, event.message) for event in events)
+    lines = [line_of(event) for event in events if alike[event.reason, event.message] <= MOST_ALIKE]
+    many = [(count, *what) for what, count in alike.items() if count > MOST_ALIKE]
+    return lines + [f"{count} objects: {reason}: {message}" for count, reason, message in many]
+
+
+def _key(event: core.Event) -> tuple[str, int]:
+    return event.metadata.uid, event.count
+
+
 async def follow_plain(look: Look) -> None:
-    """A line whenever a count changed."""
+    """A line whenever a count changed, and one for every event. The rate of calls alone is no news."""
     last = ""
+    told: set[tuple[str, int]] = set()
     while True:
         picture = look()
-        text = f"nodes {picture.node_text}   pods {picture.pod_text}"
-        if text != last:
-            click.echo(text)
-            last = text
+        news = [event for event in latest(picture.events, len(picture.events)) if _key(event) not in told]
+        told.update(_key(event) for event in news)
+        for line in digest(news):
+            click.echo(line)
+        counts = f"nodes {picture.node_text}, {picture.initialised_text}   pods {picture.pod_text}"
+        counts += "".join(f"   {cloud.name} {cloud.running} of {cloud.machines} running" for cloud in picture.clouds)
+        if counts != last:
+            click.echo(counts + "".join(f", {cloud.calls_per_minute} calls a minute" for cloud in picture.clouds))
+            last = counts
         await asyncio.sleep(LOOK_EVERY_S)
 
 
