@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -119,12 +120,20 @@ class Lab:
     def start(self, *words: str) -> subprocess.Popen[str]:
         """`lab up` in the background, its progress readable line by line."""
         line = self.command("up", "--name", self.name, *words)
-        return subprocess.Popen(line, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        pipe = subprocess.PIPE
+        # Whoever runs the tests in the background has SIGINT ignored, and the child would inherit that.
+        return subprocess.Popen(
+            line, env=self.environ, stdout=pipe, stderr=pipe, text=True, preexec_fn=_heed_interrupts
+        )
 
     def logs_of(self, pod: str, deadline_s: float = 60) -> str:
         """What a pod printed, once it has succeeded."""
         self.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", f"pod/{pod}", f"--timeout={deadline_s}s")
         return self.kubectl("logs", pod)
+
+
+def _heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="module")
