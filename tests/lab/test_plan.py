@@ -108,3 +108,16 @@ def test_a_node_has_no_route_to_its_own_pods_over_the_wire() -> None:
         "route replace 10.150.1.0/24 via 10.77.0.12 dev eth0\n"
     )
     assert network.route_batch(ranges, plan, device="bp-lab").count("dev bp-lab") == 2
+
+
+def test_a_kubelet_argument_is_for_all_or_for_one() -> None:
+    given = ("--v=4", "b=--provider-id=acme://7", "--max-pods=20")
+    plan = make_plan(Options(named=("a=10.77.0.20", "b=10.77.0.21"), kubelet_args=given), [])
+    assert plan.kubelet_args_of("a") == ["--v=4", "--max-pods=20"]
+    assert plan.kubelet_args_of("b") == ["--v=4", "--provider-id=acme://7", "--max-pods=20"]
+
+
+@pytest.mark.parametrize("argument", ["v=4", "c=--v=4", "a=v", "", "a"])
+def test_a_kubelet_argument_of_nobody_is_refused(argument: str) -> None:
+    with pytest.raises(errors.Invalid, match="--kubelet-arg"):
+        make_plan(Options(named=("a=10.77.0.20",), kubelet_args=(argument,)), [])

@@ -95,11 +95,12 @@ class Tree:
     def exists(self) -> bool:
         return any((mount / self.name).exists() for mount in self._mounts)
 
-    def kill(self, deadline_s: float = 30.0) -> None:
-        """SIGKILL everything in the tree, again and again until nothing is left: what forks meanwhile dies too."""
+    def kill(self, deadline_s: float = 30.0, *, below: str = "") -> None:
+        """SIGKILL everything in the tree (or in a part of it), again and again until nothing is left: what forks
+        meanwhile dies too."""
         end = time.monotonic() + deadline_s
         killed: set[int] = set()
-        while members := self.members():
+        while members := self.members(below):
             for pid in members:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

@@ -20,7 +20,7 @@ import msgspec
 
 from bedplate.core import errors
 from bedplate.lab import binaries as found_binaries
-from bedplate.lab import cgroups, cluster, inspection, loading, state, versions
+from bedplate.lab import cgroups, cluster, inspection, loading, power, state, versions
 from bedplate.lab.nodes import Node
 from bedplate.lab.plan import CONTROL_PLANES, Options
 
@@ -70,7 +70,7 @@ def lab() -> None:
 Examples:
   bedplate lab up --nodes 3 --link fabric0
   bedplate lab up --node edge=10.90.0.20 --subnet 10.90.0.0/24
-  bedplate lab up --cloud-provider external --kubelet-arg --v=4
+  bedplate lab up --cloud-provider external --kubelet-arg --v=4 --kubelet-arg node-1=--provider-id=acme://7
 """
 )
 @_NAME
@@ -79,7 +79,7 @@ Examples:
 @click.option("--control-plane", type=click.Choice(CONTROL_PLANES), default="process", show_default=True)
 @click.option("--node", "named", multiple=True, metavar="NAME=IP", help="A node with this name and address.")
 @click.option("--subnet", default="", metavar="CIDR", help="Network of the nodes.  [default: a free 10.77.x.0/24]")
-@click.option("--kubelet-arg", "kubelet_args", multiple=True, metavar="ARG", help="A further flag for every kubelet.")
+@click.option("--kubelet-arg", "kubelet_args", multiple=True, metavar="[NODE=]ARG", help="A further kubelet flag.")
 @click.option("--cloud-provider", type=click.Choice(["external"]), help="Nodes wait for a cloud controller manager.")
 @click.option(
     "--link", "links", multiple=True, metavar="NAME", help="A second network; NAME is its interface in nodes."
@@ -178,6 +178,23 @@ def load_image(name: str, archive: Path) -> None:
     """Bring an image archive (docker save, OCI) to every node and to the lab's registry."""
     for image in _run(loading.load_image(name, archive, state.Shelf(), _reporter())):
         click.echo(image)
+
+
+@lab.command("stop-node", epilog="Example: bedplate lab stop-node node-2")
+@_NAME
+@click.argument("node")
+def stop_node(name: str, node: str) -> None:
+    """Switch a node off, without a word to anybody. The first one carries the control plane and stays."""
+    power.stop_node(name, node, state.Shelf())
+
+
+@lab.command("start-node", epilog="Example: bedplate lab start-node node-2")
+@_NAME
+@click.argument("node")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(1), default=120.0, show_default=True, metavar="SECONDS")
+def start_node(name: str, node: str, timeout_s: float) -> None:
+    """Switch a node on again; its disk is as it was."""
+    _run(power.start_node(name, node, state.Shelf(), _reporter(), timeout_s))
 
 
 @lab.command()

@@ -17,7 +17,7 @@ from typing import Any
 
 from bedplate.lab import catalog, cgroups, commands, images, kubernetes_node, network
 from bedplate.lab.nodes import INSIDE, SWITCH, Node
-from bedplate.lab.plan import Plan
+from bedplate.lab.plan import NodePlan, Plan
 from bedplate.lab.waiting import Waiter
 
 __all__ = ["PRELOADED", "Ground"]
@@ -88,11 +88,15 @@ class Ground:
         await self.switch.ip(network.switch_batch(plan, pids), "make the lab's switch")
         # Without this module the kernel does not know the setting for bridges; where it is built in, nothing happens.
         await commands.run(["sh", "-c", "modprobe -q br_netfilter 2>/dev/null || true"], "load br_netfilter")
-        settings = [f"{key}={value}" for key, value in network.NODE_SYSCTLS.items()]
         for this in plan.nodes:
-            node = self.nodes[this.name]
-            await node.ip(network.node_batch(plan, this), f"connect node {this.name}")
-            await node.run(["sysctl", "-q", "-e", "-w", *settings], f"set kernel parameters of node {this.name}")
+            await self.connect(this)
+
+    async def connect(self, this: NodePlan) -> None:
+        """The node's end of its cables, once the switch has them."""
+        settings = [f"{key}={value}" for key, value in network.NODE_SYSCTLS.items()]
+        node = self.nodes[this.name]
+        await node.ip(network.node_batch(self.plan, this), f"connect node {this.name}")
+        await node.run(["sysctl", "-q", "-e", "-w", *settings], f"set kernel parameters of node {this.name}")
 
     async def _start_registry(self) -> None:
         own = self.folder / "images"
@@ -118,9 +122,11 @@ class Ground:
         async with asyncio.TaskGroup() as group:
             for node in self.nodes.values():
                 self.waiter.daemons.append(kubernetes_node.start_containerd(node))
-                group.create_task(self._preload(node, preload))
+                group.create_task(self.preload(node, preload))
 
-    async def _preload(self, node: Node, names: list[str]) -> None:
+    async def preload(self, node: Node, names: list[str]) -> None:
+        """Wait for a node's containerd and bring it these images."""
+
         async def answers() -> str:
             await node.run(["ctr", "version"], "reach containerd", timeout_s=10)
             return ""
@@ -162,12 +168,17 @@ class Ground:
             return f"no pod range for {', '.join(missing)}" if missing else ""
 
         await self.waiter.until("every node has registered", have_ranges, self.first.logs / "kubelet.log")
-        for name, node in self.nodes.items():
-            node.write("/etc/cni/net.d/10-lab.conflist", kubernetes_node.network_config(ranges[name]))
-            routes = network.route_batch(ranges, self.plan, seen_from=name)
-            await node.ip(routes, f"route to the pods of other nodes from {name}")
+        for name in self.nodes:
+            await self.connect_pods_of(name, ranges)
         routes = network.route_batch(ranges, self.plan, device=self.plan.interface)
         await commands.run(["ip", "-batch", "-"], "route to the pods from this machine", stdin=routes)
+
+    async def connect_pods_of(self, name: str, ranges: Mapping[str, str]) -> None:
+        """One node's pod network, and its routes to those of the others."""
+        node = self.nodes[name]
+        node.write("/etc/cni/net.d/10-lab.conflist", kubernetes_node.network_config(ranges[name]))
+        routes = network.route_batch(ranges, self.plan, seen_from=name)
+        await node.ip(routes, f"route to the pods of other nodes from {name}")
 
     async def until_nodes_ready(self) -> None:
         async def ready() -> str:

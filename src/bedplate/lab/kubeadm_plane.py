@@ -25,7 +25,7 @@ from bedplate.lab.nodes import INSIDE, Node
 from bedplate.lab.plan import NodePlan, Plan
 from bedplate.lab.processes import tail
 
-__all__ = ["NEEDS", "image_names", "init_config", "join_config", "start", "systemctl"]
+__all__ = ["NEEDS", "image_names", "init_config", "join_config", "start", "start_node", "systemctl"]
 
 NEEDS = (
     "etcd",
@@ -182,6 +182,13 @@ def _prepare(ground: Ground, node: Node, this: NodePlan) -> None:
     script.chmod(0o755)
     flags = [f"--cgroup-root={ground.tree.root_of(this.name)}", *kubernetes_node.kubelet_args(ground.plan, this)]
     node.write(_FLAGS, f'KUBELET_EXTRA_ARGS="{" ".join(flags)}"\n')
+
+
+async def start_node(ground: Ground, this: NodePlan) -> None:
+    """A node's kubelet after the node was switched off; the rest of its programs are pods."""
+    node = ground.nodes[this.name]
+    path = f"{INSIDE}/nodes/{this.name}/bin:{node.environ()['PATH']}"
+    await node.run(["systemctl", "start", "kubelet"], f"start the kubelet of {this.name}", environ={"PATH": path})
 
 
 async def _kubeadm(ground: Ground, node: Node, *args: str) -> None:

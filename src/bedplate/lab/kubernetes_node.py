@@ -150,7 +150,7 @@ def kubelet_args(plan: Plan, this: NodePlan) -> list[str]:
     """Flags every kubelet gets; those of the user come last and win."""
     provider = [f"--cloud-provider={plan.cloud_provider}"] if plan.cloud_provider else []
     fixed = ["--config=/var/lib/kubelet/config.yaml", f"--node-ip={this.address}", f"--hostname-override={this.name}"]
-    return [*fixed, *provider, *plan.kubelet_args]
+    return [*fixed, *provider, *plan.kubelet_args_of(this.name)]
 
 
 def start_proxy(node: Node, plan: Plan, this: NodePlan) -> Daemon:

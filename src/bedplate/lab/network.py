@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from bedplate.lab import commands
 from bedplate.lab.plan import NodePlan, Plan
 
-__all__ = ["NODE_SYSCTLS", "in_use", "machine_batch", "node_batch", "route_batch", "switch_batch"]
+__all__ = ["NODE_SYSCTLS", "cable_batch", "in_use", "machine_batch", "node_batch", "route_batch", "switch_batch"]
 
 NODE_SYSCTLS = {
     "net.ipv4.ip_forward": "1",
@@ -59,14 +59,16 @@ def switch_batch(plan: Plan, node_pids: Mapping[str, int]) -> str:
     ]
     for number, _ in enumerate(plan.links):
         lines += [f"link add br{number + 1} type bridge", f"link set br{number + 1} up"]
-    for index, node in enumerate(plan.nodes):
-        pid = node_pids[node.name]
-        for number, inner in enumerate(("eth0", *plan.links)):
-            cable = f"n{index}-{number}"
-            lines += [
-                f"link add {cable} type veth peer name {inner} netns {pid}",
-                f"link set {cable} master br{number} up",
-            ]
+    return _lines(*lines) + "".join(cable_batch(plan, node, node_pids[node.name]) for node in plan.nodes)
+
+
+def cable_batch(plan: Plan, node: NodePlan, pid: int) -> str:
+    """Inside the switch: the cables to one node."""
+    index = plan.nodes.index(node)
+    lines = []
+    for number, inner in enumerate(("eth0", *plan.links)):
+        cable = f"n{index}-{number}"
+        lines += [f"link add {cable} type veth peer name {inner} netns {pid}", f"link set {cable} master br{number} up"]
     return _lines(*lines)
 
 

@@ -31,7 +31,10 @@ Network = ipaddress.IPv4Network
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What `lab up` was asked for. `nodes` counts all nodes; those in `named` have a given name and address."""
+    """What `lab up` was asked for. `nodes` counts all nodes; those in `named` have a given name and address.
+
+    A kubelet argument is for every kubelet (`--v=4`) or for one (`node-1=--v=4`).
+    """
 
     name: str = "lab"
     nodes: int | None = None
@@ -73,6 +76,10 @@ class Plan:
     def interface(self) -> str:
         return interface_name(self.name)
 
+    def kubelet_args_of(self, node: str) -> list[str]:
+        """The further flags of one kubelet: those for all and its own."""
+        return [text for owner, text in map(_split_argument, self.kubelet_args) if owner in ("", node)]
+
     @property
     def prefix_length(self) -> int:
         return Network(self.subnet).prefixlen
@@ -110,6 +117,12 @@ def make_plan(options: Options, in_use: Iterable[Network]) -> Plan:
     ]
     subnet, pods = _networks(options, taken, problems)
     nodes = _nodes(options, subnet, problems)
+    known = {node.name for node in nodes}
+    problems += [
+        f"--kubelet-arg {text}: must begin with - or with NODE=- and the name of a node"
+        for text in options.kubelet_args
+        if not _split_argument(text)[1].startswith("-") or (nodes and _split_argument(text)[0] not in {"", *known})
+    ]
     if problems:
         raise errors.Invalid("this lab cannot be made", problems=problems)
     return Plan(
@@ -125,6 +138,14 @@ def make_plan(options: Options, in_use: Iterable[Network]) -> Plan:
         cloud_provider=options.cloud_provider,
         links=options.links,
     )
+
+
+def _split_argument(text: str) -> tuple[str, str]:
+    """Whose argument it is (empty: everybody's), and the argument."""
+    if text.startswith("-"):
+        return "", text
+    node, _, argument = text.partition("=")
+    return node, argument
 
 
 def _networks(options: Options, taken: Sequence[Network], problems: list[str]) -> tuple[Network, Network]:

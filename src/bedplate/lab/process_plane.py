@@ -9,12 +9,13 @@ import asyncio
 import dataclasses
 from pathlib import Path
 
+from bedplate.api.names import LABEL_CONTROL_PLANE
 from bedplate.lab import addons, components, credentials, kubernetes_node
 from bedplate.lab.ground import PRELOADED, Ground
 from bedplate.lab.nodes import INSIDE
-from bedplate.lab.plan import Plan
+from bedplate.lab.plan import NodePlan, Plan
 
-__all__ = ["NEEDS", "start"]
+__all__ = ["NEEDS", "start", "start_node"]
 
 NEEDS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl")
 
@@ -29,12 +30,19 @@ async def start(ground: Ground) -> None:
         group.create_task(_start_control_plane(ground))
     ground.report("starting kubelets")
     for this in ground.plan.nodes:
-        node = ground.nodes[this.name]
-        root = ground.tree.root_of(this.name)
-        ground.waiter.daemons.append(kubernetes_node.start_kubelet(node, ground.plan, this, root))
-        ground.waiter.daemons.append(kubernetes_node.start_proxy(node, ground.plan, this))
+        start_node(ground, this)
     await ground.apply(addons.coredns(ground.plan))
     await ground.connect_pods()
+    # As kubeadm does it, but without its taint: a lab's first node runs pods like the others.
+    await ground.kubectl("label", "--overwrite", "node", ground.first.name, f"{LABEL_CONTROL_PLANE}=")
+
+
+def start_node(ground: Ground, this: NodePlan) -> None:
+    """The programs of one node, apart from its containerd."""
+    node = ground.nodes[this.name]
+    root = ground.tree.root_of(this.name)
+    ground.waiter.daemons.append(kubernetes_node.start_kubelet(node, ground.plan, this, root))
+    ground.waiter.daemons.append(kubernetes_node.start_proxy(node, ground.plan, this))
 
 
 def _site(plan: Plan, folder: Path) -> components.Site:
