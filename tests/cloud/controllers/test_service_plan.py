@@ -175,9 +175,11 @@ def test_a_new_service_is_ensured_with_finalizer_and_announcement() -> None:
 
 
 def test_after_a_restart_a_served_service_is_confirmed_silently() -> None:
-    step = only(service(finalizer=True, ingress="192.0.2.1"))
+    step, sweep = plans.plan(service(finalizer=True, ingress="192.0.2.1"), None, OURS, NOW)
     assert isinstance(step, plans.Ensure)
     assert (step.adds_finalizer, step.announces) == (False, False)
+    assert isinstance(sweep, plans.Sweep)
+    assert sweep.providers == ("second",), "who made it is not known: the other must have nothing"
 
 
 def test_a_retry_is_not_announced_but_a_new_wish_is() -> None:
@@ -241,13 +243,18 @@ def test_a_foreign_class_is_left_alone_even_with_our_finalizer_until_it_is_delet
     assert isinstance(only(service(finalizer=True, deleting=True, load_balancer_class="else.example/lb")), plans.Delete)
 
 
-def test_a_service_that_moves_to_another_provider_is_released_by_the_first() -> None:
-    steps = plans.plan(
-        service(finalizer=True, load_balancer_class="two.example/lb"), remembered(service(finalizer=True)), OURS, NOW
-    )
-    assert [type(step) for step in steps] == [plans.Release, plans.Ensure]
-    assert isinstance(steps[1], plans.Ensure)
-    assert steps[1].provider == "second"
+def test_a_service_that_moves_to_another_provider_is_served_there_then_removed_from_the_first() -> None:
+    moved = service(finalizer=True, load_balancer_class="two.example/lb")
+    steps = plans.plan(moved, remembered(service(finalizer=True)), OURS, NOW)
+    assert [type(step) for step in steps] == [plans.Ensure, plans.Sweep]
+    assert isinstance(steps[0], plans.Ensure)
+    assert (steps[0].provider, steps[0].others) == ("second", ("scripted",))
+    # As long as that has not succeeded, it is tried again, and a deletion asks both.
+    memory = remembered(moved, provider="second", unswept=("scripted",))
+    assert [type(step) for step in plans.plan(moved, memory, OURS, NOW)] == [plans.Nothing, plans.Sweep]
+    deleted = only(service(finalizer=True, deleting=True, load_balancer_class="two.example/lb"), memory)
+    assert isinstance(deleted, plans.Delete)
+    assert deleted.providers == ("second", "scripted")
 
 
 def test_a_service_that_somebody_elses_class_took_over_loses_ours() -> None:

@@ -6,7 +6,8 @@ targets now. Out: steps, each with a sentence for people; a Service that needs n
 Whose a Service is: with `spec.loadBalancerClass` unset it belongs to the first provider of `--cloud-provider` that has
 load balancers, unless `--load-balancer-default-class=false`. With a class set it belongs to us only if
 `--load-balancer-class` lists exactly that class, as `CLASS` (the same first provider) or as `CLASS=PROVIDER`.
-To remove a load balancer that this process has not made itself, every provider with load balancers is asked.
+A load balancer that another process has made may be any provider's: to remove it, all are asked; and a Service that has
+our finalizer already when this process first sees it is removed from all but its own.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ __all__ = [
     "Ownership",
     "Release",
     "Step",
+    "Sweep",
     "Update",
     "add_finalizer_patch",
     "health_check",
@@ -220,6 +222,8 @@ class Memory:
     """What the cloud was last told of the targets."""
     published: core.LoadBalancerStatus | None = None
     """The status last written; the cache may not show it yet."""
+    unswept: tuple[str, ...] = ()
+    """Other providers that may still have one: it was theirs earlier, or may have been."""
 
     def failed(self) -> Memory:
         """After a failure: everything is to be made so again, and success is worth telling."""
@@ -254,6 +258,8 @@ class Ensure:
     adds_finalizer: bool
     announces: bool
     why: str
+    others: tuple[str, ...] = ()
+    """Providers from which it is to be removed afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +268,15 @@ class Update:
 
     service: core.Service
     provider: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Remove from providers that do not serve it what they may have from earlier."""
+
+    service: core.Service
+    providers: tuple[str, ...]
     why: str
 
 
@@ -279,7 +294,7 @@ class Nothing:
     why: str
 
 
-Step = Release | Delete | Ensure | Update | Forget | Nothing
+Step = Release | Delete | Ensure | Update | Sweep | Forget | Nothing
 
 
 def plan(
@@ -301,10 +316,23 @@ def plan(
     if not owner.provider:
         kept = "; our finalizer stays until it is deleted, and then its load balancer is removed"
         return (Forget(owner.why + (kept if has_finalizer(service) else "")),)
-    if memory is not None and memory.may_exist and memory.provider != owner.provider:
-        moved = Release(memory, f"it moves from {memory.provider} to {owner.provider}")
-        return (moved, _ensure(service, owner, f"{owner.why}: first time"))
-    return (_keep(service, memory, ownership, owner, now),)
+    others = _others(service, memory, ownership, owner)
+    step = _keep(service, memory, ownership, owner, now)
+    if isinstance(step, Ensure):
+        step = replace(step, others=others)
+    if not others:
+        return (step,)
+    return (step, Sweep(service, others, f"it is served by {owner.provider}; elsewhere nothing of it may be left"))
+
+
+def _others(service: core.Service, memory: Memory | None, ownership: Ownership, owner: Owner) -> tuple[str, ...]:
+    """The providers that may have a load balancer of this Service though it is not theirs."""
+    if memory is not None:
+        former = (memory.provider,) if memory.may_exist else ()
+        found = (*memory.unswept, *former)
+    else:
+        found = ownership.providers if has_finalizer(service) else ()
+    return tuple(sorted({one for one in found if one != owner.provider}))
 
 
 def _gone(memory: Memory | None) -> Step:
@@ -322,7 +350,9 @@ def _let_go(memory: Memory | None) -> Step:
 
 
 def _delete(service: core.Service, memory: Memory | None, ownership: Ownership, owner: Owner) -> Step:
-    providers = (memory.provider,) if memory is not None and memory.may_exist else ownership.providers
+    providers = ownership.providers
+    if memory is not None and memory.may_exist:
+        providers = (memory.provider, *memory.unswept)
     why = "it is being deleted" if service.metadata.is_deleting else owner.why
     lives_on = not service.metadata.is_deleting and service.spec.type != LOAD_BALANCER
     clears_status = lives_on and bool(service.status.load_balancer.ingress)
@@ -340,6 +370,8 @@ def _keep(
         is_served = has_finalizer(service) and bool(service.status.load_balancer.ingress)
         why = "this process has just begun: it makes sure" if is_served else "it has no load balancer yet"
         return _ensure(service, owner, f"{owner.why}; {why}", is_news=not is_served)
+    if memory.provider != owner.provider:
+        return _ensure(service, owner, f"it moves from {memory.provider} to {owner.provider}")
     if memory.ensured is None:
         changed = update_reason(memory.announced, service, ownership)
         return _ensure(service, owner, changed or "the last attempt failed", is_news=bool(changed))

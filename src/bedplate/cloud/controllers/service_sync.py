@@ -115,6 +115,8 @@ class ServiceSync:
                 await self._reporting(key, step.service, self._ensure(key, step))
             case plans.Update():
                 return await self._update(key, step)
+            case plans.Sweep():
+                await self._sweep(key, step)
             case plans.Forget():
                 self.memories.pop(key, None)
             case plans.Nothing():
@@ -135,7 +137,8 @@ class ServiceSync:
         service = step.memory.service
         self._tell(service, NORMAL, "DeletingLoadBalancer", "Deleting load balancer")
         try:
-            await self._remove(step.memory.provider, service)
+            for provider in (step.memory.provider, *step.memory.unswept):
+                await self._remove(provider, service)
         except Exception as err:
             self._tell(service, WARNING, "DeleteLoadBalancerFailed", f"Error deleting load balancer: {err}")
             raise
@@ -169,6 +172,13 @@ class ServiceSync:
         except ImplementedElsewhere as err:
             log.v(4).info("service.elsewhere", service=f"{service.namespace}/{service.name}", error=str(err))
 
+    async def _sweep(self, key: str, step: plans.Sweep) -> None:
+        """A failure is another cloud's trouble: it is tried again, and not told on a Service that is served."""
+        for provider in step.providers:
+            await self._remove(provider, step.service)
+        if key in self.memories:
+            self.memories[key] = replace(self.memories[key], unswept=())
+
     async def _ensure(self, key: str, step: plans.Ensure) -> None:
         service = step.service
         if step.announces:
@@ -178,7 +188,13 @@ class ServiceSync:
             memory = plans.Memory(service, step.provider)
         owes_news = memory.owes_news or step.announces
         memory = replace(
-            memory, service=service, provider=step.provider, announced=service, ensured=None, owes_news=owes_news
+            memory,
+            service=service,
+            provider=step.provider,
+            announced=service,
+            ensured=None,
+            owes_news=owes_news,
+            unswept=step.others,
         )
         self.memories[key] = memory
         if step.adds_finalizer:
