@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests import servers
+from tests.cloud.controllers.nodecluster import CountingClient, NodeCluster
 
 from bedplate.api.resources import NAMESPACES
 from bedplate.kube import Client, config
@@ -33,3 +34,15 @@ async def namespace(client: Client) -> AsyncIterator[str]:
     await client.create(NAMESPACES, {"metadata": {"name": name}})
     yield name
     await client.delete(NAMESPACES, name)
+
+
+@pytest.fixture
+async def cluster(server: servers.Server, client: Client) -> AsyncIterator[NodeCluster]:
+    """Nodes of this test alone, a scripted cloud, and the node controllers to run."""
+    async with CountingClient(config.load(server.kubeconfig, environ={}).with_rate(-1, 1)) as own:
+        own.writes = []
+        made = NodeCluster(client, own)
+        try:
+            yield made
+        finally:
+            await made.clean()

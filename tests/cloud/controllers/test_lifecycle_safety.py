@@ -40,9 +40,9 @@ PASSED, PASSED_FULL = 500, 20_000
 NODES_EACH, LONGEST = 5, 9
 ANSWERS = ("gone", "gone", "gone", "gone", "there", "off", "cached-gone", "cached-there", *FAULTS)
 EVENTS = (
-    "none", "none", "none", "none", "none", "none", "ready", "not-ready", "unknown", "exclude", "include", "rejoin",
+    "none", "none", "none", "ready", "not-ready", "unknown", "exclude", "include", "rejoin",
     "foreign", "deleting", "other-id", "stale", "fresh-cache", "restart", "clock-ahead", "clock-back", "conflict",
-    "join",
+    "join", "rejoin-ahead", "stale-ready",
 )  # fmt: skip
 CLOUDS = ("one", "two")
 PLAYED = ("one-0", "one-1", "two-0", "two-1")
@@ -242,6 +242,12 @@ class World:
                 nodes.put(name, metadata={"deletionTimestamp": clock.rfc3339(time.wall)})
             case "rejoin":
                 self.join(cloud, name)
+            case "rejoin-ahead":
+                self.join(cloud, name)
+                time.wall += timedelta(days=1)
+            case "stale-ready" if name in nodes.raw:
+                nodes.is_stale = True
+                nodes.put(name, status=condition("True"))
             case "join":
                 self.numbers += 1
                 self.join(cloud, f"{cloud}-x{self.numbers}")
@@ -326,11 +332,11 @@ def is_of(node: core.Node, cloud: str) -> bool:
     return node.spec.provider_id.startswith(f"{cloud}://")
 
 
-CHOICES = (*(ANSWERS for _ in PLAYED), EVENTS, CLOUDS, range(NODES_EACH), GAPS)
+CHOICES = (*(ANSWERS for _ in PLAYED), EVENTS, PLAYED, GAPS)
 """What is chosen for one pass: an answer about each of four nodes, one event, and the time since the last pass."""
 SEQUENCE = st.tuples(
     st.sampled_from((20, 20, 40, 0)),
-    st.sampled_from((0.0, 0.0, 12.0, 120.0)),
+    st.sampled_from((0.0, 12.0, 20.0)),
     # All choices of a pass in one number: a tenth of the drawing, and it shrinks just as well.
     st.lists(st.integers(0, math.prod(map(len, CHOICES)) - 1), min_size=3, max_size=LONGEST),
 )
@@ -349,8 +355,8 @@ async def play(sequence: Any, *, is_whole: bool) -> None:
     percent, grace_s, passes = sequence
     world = World(LifecycleOptions(max_node_deletions_percent=percent, node_startup_grace_period_s=grace_s))
     for one in passes:
-        *answers, event, cloud, number, gap_s = chosen(one)
-        world.happen(event, cloud, f"{cloud}-{number}")
+        *answers, event, name, gap_s = chosen(one)
+        world.happen(event, name.partition("-")[0], name)
         world.kinds.update(zip(PLAYED, answers, strict=True))
         world.advance(gap_s)
         if is_whole:

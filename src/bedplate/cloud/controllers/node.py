@@ -98,8 +98,8 @@ class NodeController:
         self._writer = NodeWriter(client, COMPONENT, self._time)
         self._owing: dict[str, str] = {}
         """Nodes (by name, with uid) that were initialised and still lack their addresses: the second write failed."""
-        self._told: set[str] = set()
-        """UIDs of foreign nodes that the log has mentioned."""
+        self._told: set[tuple[str, str]] = set()
+        """What the log has mentioned already, by uid: the same sentence at every refresh helps nobody."""
 
     def parts(self) -> list[Leading]:
         """What a manager runs while leading; nothing when no cloud has instances."""
@@ -143,14 +143,18 @@ class NodeController:
             case Owned(owner):
                 return provider is not None and owner.name == provider.name
             case Foreign(reason):
-                self._tell_foreign(node, reason)
+                if self._is_new(node, reason):
+                    log.info("node.foreign", node=node.name, reason=reason)
                 return False
         return self._clouds.sole is provider
 
-    def _tell_foreign(self, node: core.Node, reason: str) -> None:
-        if node.metadata.uid not in self._told:
-            self._told.add(node.metadata.uid)
-            log.info("node.foreign", node=node.name, reason=reason)
+    def _is_new(self, node: core.Node, sentence: str) -> bool:
+        """Whether this was not said of this node before."""
+        key = (node.metadata.uid, sentence)
+        if key in self._told:
+            return False
+        self._told.add(key)
+        return True
 
     # One node of a queue
 
@@ -261,7 +265,8 @@ class NodeController:
     async def _refresh_all(self, provider: Provider | None, queue: Controller) -> None:
         """Compare every node with its cloud. Tainted ones join the queue: after a long outage their backoff is long."""
         await self._nodes.synced.wait()
-        self._told.intersection_update(node.metadata.uid for node in self._nodes)
+        known = {node.metadata.uid for node in self._nodes}
+        self._told = {told for told in self._told if told[0] in known}
         work: list[str] = []
         for node in self._nodes:
             if node.metadata.is_deleting or not self._is_of(node, provider):
@@ -304,7 +309,8 @@ class NodeController:
 
     def _warn(self, node: core.Node, verdict: Verdict) -> None:
         for warning in verdict.warnings:
-            log.warning("node.warning", node=node.name, reason=warning)
+            if self._is_new(node, warning):
+                log.warning("node.warning", node=node.name, reason=warning)
 
     def _event(self, node: core.Node, type_: str, reason: str, message: str) -> None:
         self._recorder.event(events.reference(NODES, node), type_, reason, message)
