@@ -525,6 +525,70 @@ async def test_a_retained_address_outlives_its_service_and_is_found_again() -> N
         assert addresses(again)[0] == addresses(status)[0] and len(w.ips()) == 1
 
 
+async def test_a_retained_address_survives_every_change_of_the_annotations() -> None:
+    async with world() as w:
+        pools = [w.cloud.add_pool(f"p{n}", f"203.0.{n}.0/24") for n in range(5)]
+        targets, one = [w.node("n1")], w.provider()
+        for n in range(5):
+            service = w.service("web", annotations={wants.RETAIN: "true", wants.POOL: f"p{n}"})
+            service = w.publish(service, await one.load_balancers.ensure(CLUSTER, service, targets))
+            assert [found["name"] for found in w.ips_of(service)] == ["prod-shop-web"]
+        assert sorted(found["ip_pool_id"] for found in w.ips()) == sorted(pools)
+        back = w.service("web", annotations={wants.RETAIN: "true", wants.POOL: "p1"})
+        status = await one.load_balancers.ensure(CLUSTER, back, targets)
+        assert addresses(status)[0].startswith("203.0.1.") and len(w.ips()) == 5
+
+
+async def test_a_service_that_gets_nothing_keeps_nobody_off_a_node() -> None:
+    async with world() as w:
+        one, targets = w.provider(), [w.node("n1")]
+        wrong = w.service("wrong", annotations={wants.ADDRESS: "10.255.255.1"})
+        with pytest.raises(CloudError):
+            await one.load_balancers.ensure(CLUSTER, wrong, targets)
+        await one.load_balancers.ensure(CLUSTER, w.service("right"), targets)
+
+
+async def test_what_the_original_uses_for_another_service_cannot_be_borrowed() -> None:
+    async with world() as w:
+        targets, one = [w.node("n1")], w.provider()
+        w.cloud.create_floating_ip("prod-shop-web", description=LEGACY, attach_to="n1")
+        before = [dict(found) for found in w.ips()]
+        thief = w.service("thief", annotations={wants.NAME: "prod-shop-web"})
+        with pytest.raises(plan.FloatingIpNotOwned):
+            await one.load_balancers.ensure(CLUSTER, thief, targets)
+        assert [dict(found) for found in w.ips()] == before
+
+
+async def test_naming_ones_own_address_makes_it_last() -> None:
+    async with world() as w:
+        targets, one = [w.node("n1")], w.provider()
+        status = await one.load_balancers.ensure(CLUSTER, w.service("web"), targets)
+        named = w.service("web", annotations={wants.NAME: "prod-shop-web"})
+        assert addresses(await one.load_balancers.ensure(CLUSTER, named, targets)) == addresses(status)
+        await one.load_balancers.delete(CLUSTER, named)
+        assert [found["ip"] for found in w.ips()] == addresses(status)[:1]
+
+
+async def test_a_token_that_sees_nothing_any_more_takes_nothing_for_gone() -> None:
+    async with world() as w:
+        one, service = w.provider(), w.service("web")
+        await one.load_balancers.ensure(CLUSTER, service, [w.node("n1")])
+        blind = w.provider({"OXIDE_TOKEN": w.cloud.new_token(roles=[])})
+        with pytest.raises(CloudError):
+            await blind.load_balancers.delete(CLUSTER, service)
+        assert len(w.ips()) == 1
+
+
+async def test_an_address_that_no_node_can_have_does_not_stop_the_other_family() -> None:
+    async with world(has_v6_pool=True) as w:
+        unknown = w.node("n1")
+        blank = core.Node(metadata=unknown.node.metadata, spec=unknown.node.spec)
+        service = w.service("web", ip_families=("IPv4", "IPv6"), ip_family_policy="PreferDualStack")
+        status = await w.provider().load_balancers.ensure(CLUSTER, service, [Target(blank)])
+        assert [":" in ip for ip in addresses(status)][:1] == [False]
+        assert [bool(found["instance_id"]) for found in w.ips_of(service) if "." in found["ip"]] == [True]
+
+
 async def test_a_named_address_is_borrowed_and_given_back_as_it_was() -> None:
     async with world() as w:
         w.cloud.create_floating_ip("front-door", description="our public face", ip="198.18.4.4")

@@ -142,14 +142,16 @@ class Api:
         call = Call("POST", path_of("v1", "floating-ips", id_, "detach"), "floating_ip_detach")
         return _read(models.FloatingIp, await self._caller.call(call), call)
 
-    async def floating_ip_delete(self, id_: str) -> None:
-        """Delete it; it is no error that it is gone."""
+    async def floating_ip_delete(self, id_: str) -> bool:
+        """Delete it; False when the API says that there is none."""
         call = Call("DELETE", path_of("v1", "floating-ips", id_), "floating_ip_delete", expects="nothing")
         try:
             await self._caller.call(call)
         except errors.ApiError as err:
             if not is_absence(err):
                 raise
+            return False
+        return True
 
     async def ip_pool_view(self, name_or_id: str) -> models.Pool | None:
         return await self._view(models.Pool, "ip_pool_view", ("v1", "ip-pools", name_or_id), ())

@@ -73,15 +73,20 @@ class FloatingIpBalancers:
                 nodes=self._nodes(targets),
                 legacy_name=names.legacy_name(cluster, service.namespace, service.name),
                 is_retained=ask.is_retained,
+                published=frozenset(one.ip for one in service.status.load_balancer.ingress),
             )
             try:
-                await self._carrier.claim(want, seen)
+                await self._carrier.claim(lambda: plan.next_claim(want, seen.ips), seen)
                 want = self._place(want, service, targets, seen, cluster)
                 self._tell_of_collision(want, service, seen)
                 want = await self._carrier.settle(want, seen)
             except plan.FloatingIpNotOwned as err:
                 self._event(service, NOT_OWNED, str(err))
                 raise
+            finally:
+                if not plan.owned(owner, seen.ips):
+                    # It has nothing that could be attached: it must not keep others off a node.
+                    self._seats.leave(owner.service)
             return self._settled_status(want, service, targets, seen)
 
     async def update(
@@ -105,13 +110,12 @@ class FloatingIpBalancers:
         owner = self._owner(service)
         async with self._alone(owner):
             seen = await self._look(cluster, owner, service, is_thorough=True)
-            for one in self._left_by_original(cluster, service, seen, self._nodes(())):
-                await self._carrier.carry_out(
-                    plan.Update(one, description=ownership.write(ownership.Record(owner, "managed"))), seen
-                )
+            await self._carrier.claim(lambda: self._next_legacy(cluster, owner, service, seen), seen)
             is_retained = wants.must_retain(service)
+            lasting = {names.names_of(cluster, owner, suffix).main for suffix in ("", "v6")}
             for one in plan.owned(owner, seen.ips):
-                await self._carrier.remove(owner, one, seen, is_retained=is_retained)
+                is_renamed = one.name not in lasting
+                await self._carrier.remove(owner, one, seen, is_retained=is_retained, is_renamed=is_renamed)
             if self._carrier.may_have_made(owner):
                 raise RetryError(
                     f"a request to make a floating IP for {service.namespace}/{service.name} has no answer yet",
@@ -147,6 +151,9 @@ class FloatingIpBalancers:
                 found = await self._api.floating_ip_view(name, is_name=not providerid.is_uuid(name))
                 if found is not None:
                     seen.put(found)
+        if is_thorough:
+            # Oxide hides what one may not see: what is missing is gone only while the project is there.
+            await self._api.project_view()
         return seen
 
     async def _named(self, name: str, seen: Seen) -> models.FloatingIp:
@@ -183,6 +190,13 @@ class FloatingIpBalancers:
             if plan.is_legacy(one, name)
             and (providerid.fold(one.instance_id) in nodes if one.instance_id else one.ip in published)
         ]
+
+    def _next_legacy(
+        self, cluster: str, owner: ownership.Owner, service: core.Service, seen: Seen
+    ) -> plan.Update | None:
+        left = self._left_by_original(cluster, service, seen, self._nodes(()))
+        record = ownership.Record(owner, "managed")
+        return plan.Update(left[0], description=ownership.write(record)) if left else None
 
     def _kept_slots(
         self, cluster: str, owner: ownership.Owner, service: core.Service, seen: Seen

@@ -11,13 +11,13 @@ to be certain (S6).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from bedplate.cloud.errors import CloudError, RetryError
 from bedplate.cloud.http import errors as http_errors
-from bedplate.cloud.providers.oxide import models, ownership, plan, providerid
+from bedplate.cloud.providers.oxide import models, ownership, plan, providerid, wants
 from bedplate.cloud.providers.oxide.api import Api, NameTaken, is_absence
 from bedplate.cloud.providers.oxide.refusals import Refusals
 from bedplate.core import clock
@@ -80,18 +80,21 @@ class Carrier:
             asked_at = None
         return asked_at is not None
 
-    async def claim(self, want: plan.Want, seen: Seen) -> None:
-        """Write our record into everything that the Service may take over."""
+    async def claim(self, next_claim: Callable[[], plan.Update | None], seen: Seen) -> None:
+        """Write records as long as there is one to write, see `plan.next_claim`."""
+        refused = 0
         for _ in range(MAX_STEPS):
-            step = plan.next_claim(want, seen.ips)
+            step = next_claim()
             if step is None:
                 return
             if self._is_dry_run:
                 self._show(step)
                 seen.put(plan.predict(step, (step.ip,))[0])
-            else:
-                await self.carry_out(step, seen)
-        raise RetryError("the floating IPs of the Service change faster than they can be taken over", RETRY_S)
+                continue
+            refused += await self.carry_out(step, seen)
+            if refused >= TRIES:
+                break
+        raise RetryError("the floating IPs of the Service cannot be taken over yet", RETRY_S)
 
     async def settle(self, want: plan.Want, seen: Seen) -> plan.Want:
         """Bring the Service's floating IPs to what is wanted; the `Want` returned says what was given up on the way."""
@@ -112,18 +115,28 @@ class Carrier:
                 log.warning("oxide.family_missing", family=step.slot.family, floating_ip=step.name, error=str(err))
                 want = replace(want, failed=want.failed | {step.slot})
             if refused >= TRIES:
-                raise RetryError(f"the cloud is not ready for this: {_text(step)}", RETRY_S)
+                slot = _slot_of(step, want, seen)
+                if slot is None or slot.is_required:
+                    raise RetryError(f"the cloud is not ready for this: {_text(step)}", RETRY_S)
+                log.warning("oxide.family_missing", family=slot.family, step=_text(step))
+                want, refused = replace(want, failed=want.failed | {slot}), 0
         raise RetryError("the floating IPs of the Service do not come to rest", RETRY_S)
 
     async def remove(
-        self, owner: ownership.Owner, one: models.FloatingIp, seen: Seen, *, is_retained: bool = False
+        self,
+        owner: ownership.Owner,
+        one: models.FloatingIp,
+        seen: Seen,
+        *,
+        is_retained: bool = False,
+        is_renamed: bool = True,
     ) -> None:
         """Detach a floating IP of this Service and delete it, give it back, or keep it."""
         refused = 0
         for _ in range(MAX_STEPS):
             # Looked up anew each time: what the cloud answered may no longer be this Service's.
             current = next((found for found in plan.owned(owner, seen.ips) if found.id == one.id), None)
-            step = None if current is None else plan.removal(current, is_retained=is_retained)
+            step = None if current is None else plan.removal(current, is_retained=is_retained, is_renamed=is_renamed)
             if step is None:
                 return
             if self._is_dry_run:
@@ -143,7 +156,8 @@ class Carrier:
             if isinstance(step, plan.Create):
                 await self._create(step, seen)
             elif isinstance(step, plan.Delete):
-                await self._api.floating_ip_delete(step.ip.id)
+                if not await self._api.floating_ip_delete(step.ip.id):
+                    await self._api.project_view()
                 seen.drop(step.ip.id)
             elif isinstance(step, plan.Update):
                 await self._update(step, seen)
@@ -205,11 +219,8 @@ class Carrier:
         wait_s = FIRST_WAIT_S
         current: models.FloatingIp | None = answer
         for _ in range(TRIES + 1):
-            if current is None:
-                seen.drop(answer.id)
-                return
-            seen.put(current)
-            if (instance is None and not current.instance_id) or providerid.same(current.instance_id, instance):
+            await self._take_in(answer.id, current, seen)
+            if current is None or _is_at(current, instance):
                 return
             await self._time.sleep(wait_s)
             wait_s *= 2
@@ -226,25 +237,38 @@ class Carrier:
             raise err
         log.v(2).info("oxide.refused", **plan.describe(step), error=str(err))
         await self._time.sleep(err.retry_after_s if err.retry_after_s is not None else FIRST_WAIT_S * 4)
-        found = await self._api.floating_ip_view(step.ip.id)
-        if found is None:
-            seen.drop(step.ip.id)
-        else:
-            seen.put(found)
+        await self._take_in(step.ip.id, await self._api.floating_ip_view(step.ip.id), seen)
 
     async def _is_certain(self, one: models.FloatingIp, seen: Seen) -> bool:
         """Whether it is as we believe; what is known from a list only is read first."""
         if seen.is_fresh(one):
             return True
         found = await self._api.floating_ip_view(one.id)
-        if found is None:
-            seen.drop(one.id)
-        else:
-            seen.put(found)
+        await self._take_in(one.id, found, seen)
         return found == one
+
+    async def _take_in(self, id_: str, found: models.FloatingIp | None, seen: Seen) -> None:
+        """What the cloud says of one. It is gone only while the project is there: Oxide hides what one may not see."""
+        if found is not None:
+            seen.put(found)
+            return
+        await self._api.project_view()
+        seen.drop(id_)
 
     def _show(self, step: plan.Step) -> None:
         log.info("oxide.dry_run", **plan.describe(step))
+
+
+def _is_at(one: models.FloatingIp, instance: str | None) -> bool:
+    return providerid.same(one.instance_id, instance) if instance is not None else not one.instance_id
+
+
+def _slot_of(step: plan.Step, want: plan.Want, seen: Seen) -> wants.Slot | None:
+    """The slot that a step is for; None when it is for none."""
+    if isinstance(step, plan.Create):
+        return step.slot
+    assigned = plan.assign(want, plan.owned(want.owner, seen.ips))
+    return next((slot for slot, one in assigned.items() if one.id == step.ip.id), None)
 
 
 def _text(step: plan.Step) -> str:

@@ -1,9 +1,9 @@
 """Instances of Oxide as nodes see them (§10.4).
 
 In: Nodes. Out: existence, shutdown, metadata. A node is found by its provider ID, else by its name in the project.
-Absence is what the API says of this very instance, and only while the same credentials are known to work: by id the
-token must have been accepted by this process, by name the project must be readable at that moment, because Oxide
-shows what one may not see as if it were not there.
+Absence is what the API says of this very instance, and only while the same credentials are known to work: the token
+must have been accepted by this process, and the project must be readable at that moment, because Oxide shows what one
+may not see as if it were not there.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class _Source:
         found = await self._api.instance_view(key)
         if found is None:
             await self._credentials.verify()
+            await self._api.project_view()
             raise InstanceNotFound(f"there is no instance {key}")
         if not providerid.same(found.id, key):
             raise CloudError(f"asked for the instance {key}, the cloud answered with {found.id}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from bedplate.cloud.providers.oxide import ownership, providerid
 
-__all__ = ["LIMIT", "Names", "all_names", "is_legal", "legacy_name", "main_name", "names_of"]
+__all__ = ["LIMIT", "Names", "all_names", "is_legal", "kept_name", "legacy_name", "main_name", "names_of"]
 
 LIMIT = 63
 _LEGAL = re.compile(r"[a-z]([a-zA-Z0-9-]*[a-zA-Z0-9])?")
@@ -25,12 +25,17 @@ _REPLACEMENT = "new"
 class Names:
     """The names one floating IP of a Service may have.
 
-    `spare` is used when somebody else has `main`; `replacement` while it is to take the place of another one.
+    `spare` is used while another one has `main`: somebody else's, or the one that is to be replaced; `replacement`
+    when that is taken as well.
     """
 
     main: str
     spare: str
     replacement: str
+
+    @property
+    def in_turn(self) -> tuple[str, str, str]:
+        return (self.main, self.spare, self.replacement)
 
 
 def is_legal(name: str) -> bool:
@@ -63,6 +68,11 @@ def names_of(cluster_name: str, owner: ownership.Owner, suffix: str = "") -> Nam
         _with_hash(full, source, suffix),
         _with_hash(full, source, tail),
     )
+
+
+def kept_name(name: str, identifier: str) -> str:
+    """A name for a floating IP that is kept while its own name is needed for another one."""
+    return _with_hash(name, (identifier,), "")
 
 
 def all_names(cluster_name: str, owner: ownership.Owner) -> tuple[str, ...]:

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from prometheus_client import CollectorRegistry, Gauge
 
 from bedplate.api import core
-from bedplate.cloud.errors import CloudError, RetryError
 from bedplate.cloud.providers.oxide import models, ownership
 from bedplate.cloud.providers.oxide.api import Api
 from bedplate.cloud.providers.oxide.carrying import Carrier, Seen
 from bedplate.cloud.registry import Setting
+from bedplate.core import errors
 from bedplate.core.logging import get_logger
 from bedplate.core.metrics import shared
 
@@ -67,7 +67,7 @@ class Orphans:
         while True:
             try:
                 await self.scan()
-            except (CloudError, RetryError) as err:
+            except errors.BedplateError as err:
                 log.warning("oxide.orphans.unknown", reason=str(err))
             await self._setting.time.sleep(PERIOD_S)
 

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from bedplate.cloud.errors import CloudError
-from bedplate.cloud.providers.oxide import models, ownership, providerid
+from bedplate.cloud.providers.oxide import models, names, ownership, providerid
 from bedplate.cloud.providers.oxide.wants import Slot, is_named
 
 __all__ = [
@@ -101,8 +101,8 @@ class Want:
 
     `instance` is where its floating IPs belong (None: leave them where they are). `nodes` are the instances of our
     nodes. `legacy_name` is the original's name for the floating IP. `is_settled`: do not make, delete or rename
-    anything, only move. `is_retained`: what is no longer wanted is kept. `full`: instances that have no room for one
-    more. `failed`: slots that need not be filled and could not be.
+    anything, only move. `is_retained`: what is no longer wanted, but was `published`, is kept. `full`: instances that
+    have no room for one more. `failed`: slots that need not be filled and could not be.
     """
 
     owner: ownership.Owner
@@ -112,6 +112,7 @@ class Want:
     legacy_name: str = ""
     is_settled: bool = False
     is_retained: bool = False
+    published: frozenset[str] = frozenset()
     full: frozenset[str] = frozenset()
     failed: frozenset[Slot] = field(default_factory=frozenset)
 
@@ -148,8 +149,7 @@ def next_step(want: Want, ips: Sequence[models.FloatingIp]) -> Step | None:
     irreplaceable = {slot.family for slot in want.failed}
     for one in spare:
         if one.family not in irreplaceable:
-            is_kept = want.is_retained and all(one.name != slot.names.replacement for slot in want.slots)
-            return removal(one, is_retained=is_kept)
+            return removal(one, is_retained=want.is_retained and one.ip in want.published)
     return _rename(assigned, ips)
 
 
@@ -189,8 +189,11 @@ def predict(step: Step, ips: Sequence[models.FloatingIp]) -> tuple[models.Floati
     return rest if changed is None else (*rest, changed)
 
 
-def removal(one: models.FloatingIp, *, is_retained: bool) -> Step | None:
-    """The next step of getting rid of a floating IP of ours: detach; then delete it, or give it back or keep it."""
+def removal(one: models.FloatingIp, *, is_retained: bool, is_renamed: bool = True) -> Step | None:
+    """The next step of getting rid of a floating IP of ours: detach; then delete it, or give it back or keep it.
+
+    `is_renamed`: one that is kept must not keep the name as well.
+    """
     if one.instance_id:
         return Detach(one)
     record = ownership.parse(one.description)
@@ -199,7 +202,8 @@ def removal(one: models.FloatingIp, *, is_retained: bool) -> Step | None:
     if record.role == "adopted":
         return Update(one, description=record.words)
     if is_retained:
-        return Update(one, description=ownership.write(replace(record, role="retained")))
+        name = names.kept_name(one.name, one.id) if is_renamed else None
+        return Update(one, name, ownership.write(replace(record, role="retained")))
     return Delete(one)
 
 
@@ -216,7 +220,7 @@ def assign(want: Want, own: Sequence[models.FloatingIp]) -> dict[Slot, models.Fl
 def _rank(want: Want, slot: Slot, one: models.FloatingIp) -> tuple[bool, bool, bool, bool, str]:
     return (
         one.family != slot.preferred,
-        one.name == slot.names.replacement,
+        one.name != slot.names.main,
         not providerid.same(one.instance_id, want.instance),
         not one.instance_id,
         one.id,
@@ -230,6 +234,9 @@ def may_borrow(one: models.FloatingIp, want: Want) -> bool:
     """Whether a floating IP that the Service names may be used by it: nobody else's, and not in use elsewhere."""
     record = ownership.parse(one.description)
     if record is not None and record.role != "retained" and not record.owner.is_same_service(want.owner):
+        return False
+    if one.instance_id and is_legacy(one, one.name) and one.name != want.legacy_name:
+        # The original manager has attached it for another Service, which has not taken it over yet.
         return False
     return _is_free(one, want.nodes)
 
@@ -263,10 +270,10 @@ def _claim_named(want: Want, slot: Slot, ips: Sequence[models.FloatingIp]) -> Up
     if one is None:
         raise FloatingIpMissing(f"there is no floating IP {slot.adopt!r} in the project")
     record = ownership.parse(one.description)
-    if record is not None and record.role != "retained" and record.owner.is_same_service(want.owner):
+    if record is not None and record.role == "adopted" and record.owner.is_same_service(want.owner):
         return None
     if not may_borrow(one, want):
-        whose = f"it serves {_whose(record)}" if record is not None else "it is attached to an instance of others"
+        whose = f"it serves {_whose(record)}" if record is not None else "it is in use for something else"
         raise FloatingIpNotOwned(f"the floating IP {one.name} ({one.ip}) cannot be used: {whose}")
     words = one.description if record is None else ""
     return Update(one, description=ownership.write(ownership.Record(want.owner, "adopted", words)))
@@ -329,9 +336,15 @@ def _fill(
 
 def _keep_alive(want: Want, slot: Slot, spare: Sequence[models.FloatingIp]) -> Step | None:
     """While the new one cannot be had, the old one goes on serving, on a node that lives."""
-    family = slot.family or slot.preferred
-    old = next((one for one in spare if one.family == family and one.name != slot.names.replacement), None)
+    old = _keeper(slot, spare)
     return None if old is None else _move(old, want.instance)
+
+
+def _keeper(slot: Slot, spare: Sequence[models.FloatingIp]) -> models.FloatingIp | None:
+    """The one of the old ones that goes on serving: attached, or of the main name."""
+    family = slot.family or slot.preferred
+    able = [one for one in spare if one.family == family]
+    return min(able, key=lambda one: (not one.instance_id, one.name != slot.names.main, one.id), default=None)
 
 
 def _move(one: models.FloatingIp, instance: str | None) -> Attach | Detach | None:
@@ -341,38 +354,32 @@ def _move(one: models.FloatingIp, instance: str | None) -> Attach | Detach | Non
 
 
 def _create(want: Want, slot: Slot, spare: Sequence[models.FloatingIp], ips: Sequence[models.FloatingIp]) -> Step:
-    """Make one, under the first name that is free; a foreign one that has the main name is passed over or refused."""
+    """Make one, under the first name that is free; a stranger's that has the main name is passed over or refused."""
+    own = owned(want.owner, ips)
     holders = {one.name: one for one in ips}
-    record = ownership.Record(want.owner, "managed")
-    name, passed_over = slot.names.main, None
-    holder = holders.get(name)
-    if holder is not None and holder not in owned(want.owner, ips):
-        theirs = ownership.parse(holder.description)
-        if theirs is None:
-            raise FloatingIpNotOwned(
-                f"the floating IP {name} ({holder.ip}) is not ours: its description carries no record of this Service"
-            )
-        name, passed_over = slot.names.spare, holder
-        holder = holders.get(name)
-    if holder is not None:
-        name = slot.names.replacement
-        stale = holders.get(name)
-        if stale is not None:
-            # An earlier replacement that is no longer wanted either.
-            step = removal(stale, is_retained=False) if stale in spare else None
-            if step is None:
-                raise FloatingIpNotOwned(f"the floating IP {name} ({stale.ip}) is not ours")
-            return step
-    return Create(slot, name, ownership.write(record), passed_over)
+    holder = holders.get(slot.names.main)
+    theirs = holder if holder is not None and holder not in own else None
+    if theirs is not None and ownership.parse(theirs.description) is None:
+        raise FloatingIpNotOwned(
+            f"the floating IP {theirs.name} ({theirs.ip}) is not ours: its description has no record of this Service"
+        )
+    name = next((candidate for candidate in slot.names.in_turn if candidate not in holders), None)
+    if name is not None:
+        return Create(slot, name, _managed(want), theirs)
+    # An earlier replacement that is no longer wanted either; never the one that serves meanwhile.
+    keeper = _keeper(slot, spare)
+    stale = next((one for one in spare if one is not keeper and one.name in slot.names.in_turn), None)
+    step = removal(stale, is_retained=False) if stale is not None else None
+    if step is None:
+        raise FloatingIpNotOwned(f"all names of the floating IP are taken: {', '.join(slot.names.in_turn)}")
+    return step
 
 
 def _rename(assigned: Mapping[Slot, models.FloatingIp], ips: Sequence[models.FloatingIp]) -> Update | None:
     taken = {one.name for one in ips}
     for slot, one in assigned.items():
-        if one.name == slot.names.replacement:
-            free = next((name for name in (slot.names.main, slot.names.spare) if name not in taken), None)
-            if free is not None:
-                return Update(one, name=free)
+        if one.name in (slot.names.spare, slot.names.replacement) and slot.names.main not in taken:
+            return Update(one, name=slot.names.main)
     return None
 
 

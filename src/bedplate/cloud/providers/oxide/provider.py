@@ -14,7 +14,7 @@ from bedplate.cloud.diagnosis import Finding
 from bedplate.cloud.errors import CloudError
 from bedplate.cloud.http.client import Client, Options
 from bedplate.cloud.http.transport import Reach
-from bedplate.cloud.interface import LegacyInstances, Routes
+from bedplate.cloud.interface import Instances, LegacyInstances, LoadBalancers, Routes
 from bedplate.cloud.metrics import CloudApiMetrics, InstanceCacheMetrics
 from bedplate.cloud.providers.oxide import config, diagnosis, providerid
 from bedplate.cloud.providers.oxide.api import Api
@@ -39,6 +39,8 @@ class Oxide:
 
     name = "oxide"
     schemes: tuple[str, ...] = (providerid.SCHEME,)
+    instances: Instances | None
+    load_balancers: LoadBalancers | None
     has_cluster_id = False
     legacy: LegacyInstances | None = None
     routes: Routes | None = None
@@ -67,7 +69,7 @@ class Oxide:
         refusals = Refusals(setting.time)
         carrier = Carrier(api, setting.time, refusals, is_dry_run=setting.is_dry_run)
         self._credentials = Credentials(api, setting.time, settings.project)
-        self.instances = OxideInstances(
+        instances = OxideInstances(
             api,
             settings,
             self._credentials,
@@ -76,7 +78,8 @@ class Oxide:
             metrics=shared(setting.registry, InstanceCacheMetrics),
             expected=lambda: len(setting.nodes),
         )
-        seats = Seats(lambda: setting.services, self.instances.ephemeral_ips, refusals)
+        seats = Seats(lambda: setting.services, instances.ephemeral_ips, refusals)
+        self.instances = self._instances = instances
         self.load_balancers = FloatingIpBalancers(api, setting, carrier, seats)
         self._orphans = Orphans(api, setting, carrier, deletes=settings.deletes_orphans)
         self._scan: asyncio.Task[None] | None = None
@@ -104,7 +107,7 @@ class Oxide:
 
     async def diagnose(self, nodes: Sequence[core.Node]) -> list[Finding]:
         """For the doctor: what keeps this cloud from serving these nodes."""
-        return await diagnosis.diagnose(self._api, self.instances, self._settings, nodes)
+        return await diagnosis.diagnose(self._api, self._instances, self._settings, nodes)
 
     async def check_ready(self) -> None:
         await self._credentials.verify()
