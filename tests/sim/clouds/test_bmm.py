@@ -64,10 +64,11 @@ async def test_a_page_that_cannot_be_is_refused(cloud: BmmCloud, call: Any, quer
 async def test_lists_are_filtered_by_every_documented_field(cloud: BmmCloud, call: Any) -> None:
     other = cloud.add_site("site-2")
     machine = cloud.add("Node-X", addresses=["10.7.7.7"], site_id=other, labels={"rack": "R42"}, status="Error")
-    data = cloud.instances.get(machine.id).data
+    row = cloud.instances.get(machine.id)
+    assert row is not None
     for query in (
         f"siteId={other}",
-        f"instanceTypeId={data['instanceTypeId']}",
+        f"instanceTypeId={row.data['instanceTypeId']}",
         f"machineId={machine.machine_id}",
         "name=Node-X",
         "status=Error",

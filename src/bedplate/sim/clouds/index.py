@@ -84,6 +84,11 @@ class Index:
                 self._selections.popitem(last=False)
         return found
 
+    def pick(self, keys: Iterable[str], lag_s: float) -> list[Row]:
+        """The rows of these keys as they were `lag_s` ago, those that were there."""
+        rows = self._before(self._younger_than(lag_s))
+        return [rows[key] for key in keys if key in rows]
+
     def _note(self, key: str) -> None:
         self._history.append(_Change(self._time.monotonic(), key, self._rows.get(key)))
         self._version += 1

@@ -154,7 +154,8 @@ class SimulatedCloud:
 
     async def __aenter__(self) -> Self:
         # The hang of a fault must end when its client goes away: hence the cancellation.
-        self._runner = web.ServerRunner(web.Server(self._serve, handler_cancellation=True), shutdown_timeout=1.0)
+        server = web.Server(self._serve, handler_cancellation=True, access_log=None)
+        self._runner = web.ServerRunner(server, shutdown_timeout=1.0)
         await self._runner.setup()
         await web.TCPSite(self._runner, self._host, self._port).start()
         self._port = self._runner.addresses[0][1]

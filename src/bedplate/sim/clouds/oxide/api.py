@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -107,7 +107,8 @@ class OxideApi:
         if ref is None and "page_token" not in request.query:
             raise _invalid("unable to parse query string: missing field `instance`")
         owner = self._find_instance(ref or "", request.query.get("project"))
-        return self._interface_page(request, ("instance", owner.key), lambda row: row.data["instance_id"] == owner.key)
+        rows = self._cloud.interfaces_of(owner.key, max(self._lag(), request.stale_s))
+        return paging.page_of(request, rows, lambda _: str(owner.data["name"]))
 
     def _subnet_interfaces(self, request: Request) -> Reply:
         cloud, ref = self._cloud, request.params["subnet"]
@@ -118,14 +119,15 @@ class OxideApi:
             raise _invalid("subnet should either be UUID or vpc should be specified")
         if ref.lower() not in (cloud.subnet_id, "default"):
             raise _not_found("vpc-subnet", ref)
-        return self._interface_page(request, ("subnet",), lambda row: row.data["subnet_id"] == cloud.subnet_id)
 
-    def _interface_page(self, request: Request, scope: tuple[str, ...], is_wanted: Callable[[Row], bool]) -> Reply:
         def owner(row: Row) -> str:
-            instance = self._cloud.instances.get(row.data["instance_id"])
+            instance = cloud.instances.get(row.data["instance_id"])
             return str(instance.data["name"]) if instance else ""
 
-        return paging.page(request, self._cloud.interfaces, self._lag(), scope, is_wanted, owner)
+        def is_wanted(row: Row) -> bool:
+            return bool(row.data["subnet_id"] == cloud.subnet_id)
+
+        return paging.page(request, cloud.interfaces, self._lag(), ("subnet",), is_wanted, owner)
 
     def _vpcs(self, request: Request) -> Reply:
         self._scope(request)

@@ -243,9 +243,8 @@ class OxideCloud(SimulatedCloud):
         found = (row for row in self.floating_ips if row.data["name"] == name)
         return next((row for row in found if row.data["project_id"] == project_id), None)
 
-    def interfaces_of(self, instance_id: str) -> list[Row]:
-        found = (self.interfaces.get(identifier) for identifier in self._interfaces_of.get(instance_id, ()))
-        return [row for row in found if row is not None]
+    def interfaces_of(self, instance_id: str, lag_s: float = 0.0) -> list[Row]:
+        return self.interfaces.pick(self._interfaces_of.get(instance_id, ()), lag_s)
 
     def private_ips_of(self, instance_id: str) -> list[str]:
         found: list[str] = []

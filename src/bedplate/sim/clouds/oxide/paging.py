@@ -18,7 +18,7 @@ import msgspec
 from bedplate.sim.clouds.exchange import Refused, Reply, Request, encode
 from bedplate.sim.clouds.index import Index, Row
 
-__all__ = ["DEFAULT_LIMIT", "MAX_LIMIT", "page"]
+__all__ = ["DEFAULT_LIMIT", "MAX_LIMIT", "page", "page_of"]
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 3000
 _SORTS = ("name_ascending", "name_descending", "id_ascending")
@@ -33,20 +33,35 @@ def page(
     owner: Callable[[Row], str] | None = None,
 ) -> Reply:
     """One page; `scope` names what `is_wanted` lets through, `owner` the machine by which a fault may hide a row."""
+    sort = _sort(request)
+    choose = partial(_choose, is_wanted=is_wanted, sort=sort)
+    return _reply(request, index.select((scope, sort), max(lag_s, request.stale_s), choose), sort, owner)
+
+
+def page_of(request: Request, rows: Iterable[Row], owner: Callable[[Row], str]) -> Reply:
+    """One page of a few rows that are at hand."""
+    sort = _sort(request)
+    return _reply(request, _choose(rows, is_wanted=lambda _: True, sort=sort), sort, owner)
+
+
+def _reply(request: Request, rows: Sequence[Row], sort: str, owner: Callable[[Row], str] | None) -> Reply:
     token = _token(request)
-    sort = token[0] if token else request.query.get("sort_by", "name_ascending")
-    if sort not in _SORTS:
-        raise Refused(400, f"unable to parse query string: unknown variant `{sort}`")
-    rows = index.select((scope, sort), max(lag_s, request.stale_s), partial(_choose, is_wanted=is_wanted, sort=sort))
     if request.dropped:
         name = owner or (lambda row: str(row.data["name"]))
         rows = [row for row in rows if not request.is_dropped(name(row))]
     start = _start(rows, sort, token[1]) if token else 0
     shown = rows[start : start + _limit(request)]
     next_page = _write_token(sort, _key(sort, shown[-1])) if shown else None
-    return Reply(
-        200, b'{"items":[' + b",".join([row.encoded for row in shown]) + b'],"next_page":' + encode(next_page) + b"}"
-    )
+    items = b",".join([row.encoded for row in shown])
+    return Reply(200, b'{"items":[' + items + b'],"next_page":' + encode(next_page) + b"}")
+
+
+def _sort(request: Request) -> str:
+    token = _token(request)
+    sort = token[0] if token else request.query.get("sort_by", "name_ascending")
+    if sort not in _SORTS:
+        raise Refused(400, f"unable to parse query string: unknown variant `{sort}`")
+    return sort
 
 
 def _key(sort: str, row: Row) -> str:
