@@ -99,6 +99,8 @@ async def test_a_body_is_sent_as_json_and_the_connection_is_kept() -> None:
         (503, errors.Unavailable),
         (507, errors.Unavailable),
         (302, errors.Protocol),
+        (203, errors.Protocol),
+        (206, errors.Protocol),
     ],
 )
 async def test_a_status_becomes_its_error_with_the_servers_words(status: int, kind: type[errors.ApiError]) -> None:

@@ -221,7 +221,8 @@ class Client:
 
     def _judge(self, call: Call, exchange: Exchange) -> Answer:
         """An answer, or the error that it is."""
-        if not 200 <= exchange.status < 300:
+        # A read that is answered with another success (206: a part; 203: a proxy's words) is not answered.
+        if not (200 <= exchange.status < 300 if call.is_mutating else exchange.status == 200):
             raise self._error(call, exchange)
         if call.expects == "nothing":
             data = None

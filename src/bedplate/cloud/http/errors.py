@@ -10,7 +10,7 @@
         ├── Invalid            any other 4xx: the request will not get better
         ├── Unavailable        408 and 5xx
         ├── Transport          no answer, or one that broke off; also while the breaker is open (`is_fail_fast`)
-        └── Protocol           an answer that is none: wrong content type, no JSON, wrong JSON type, a redirect
+        └── Protocol           an answer that is none: wrong content type, no JSON, wrong JSON type, a redirect, part of a body
 
 No token ever stands in one of these: texts from outside pass `secrets.Scrubber` before they get here.
 """
@@ -139,5 +139,5 @@ def of_status(subject: Subject, retry_after_s: float | None = None) -> ApiError:
     if status >= 500:
         return Unavailable(subject, reason, retry_after_s=retry_after_s)
     if status < 400:
-        return Protocol(subject, reason, hint="a redirect is not followed: correct the endpoint")
+        return Protocol(subject, reason, hint="this is no answer to such a request: check the endpoint and the proxy")
     return _BY_STATUS.get(status, Invalid)(subject, reason, retry_after_s=retry_after_s)
