@@ -10,7 +10,7 @@
         ├── Invalid            any other 4xx: the request will not get better
         ├── Unavailable        408 and 5xx
         ├── Transport          no answer, or one that broke off; also while the breaker is open (`is_fail_fast`)
-        └── Protocol           an answer that is none: wrong content type, no JSON, wrong JSON type, a redirect, part of a body
+        └── Protocol           no answer to this: wrong content type or JSON type, no JSON, a redirect, a part
 
 No token ever stands in one of these: texts from outside pass `secrets.Scrubber` before they get here.
 """
