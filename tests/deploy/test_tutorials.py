@@ -1,0 +1,82 @@
+"""The tutorials of the providers work as written: their commands, in their order, in one shell."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests import servers
+from tests.deploy.conftest import ROOT, binary
+
+DEADLINE_S = 1200
+PORTS = ("8900", "8901", "6443")
+
+
+def console_lines(page: Path) -> list[str]:
+    """The commands of a page."""
+    blocks = re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL)
+    return [line.strip()[2:] for block in blocks for line in block.splitlines() if line.strip().startswith("$ ")]
+
+
+def run_page(name: str, folder: Path) -> str:
+    """Run a page's commands on free ports; a command that fails ends it, and the test with what was printed."""
+    text = "\n".join(console_lines(ROOT / "docs" / "tutorials" / name))
+    for port in PORTS:
+        text = re.sub(rf"\b{port}\b", str(servers.free_port()), text)
+    programs = f"{Path(sys.executable).parent}:{binary('kubectl').parent}"
+    environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(folder)}
+    out = folder / "out"
+    with out.open("wb") as target:
+        shell = subprocess.Popen(
+            ["bash", "-c", f"set -x -o pipefail -e\n{text}\n"],
+            cwd=folder,
+            stdout=target,
+            stderr=subprocess.STDOUT,
+            env=environ,
+            start_new_session=True,
+            preexec_fn=servers._die_with_parent,
+        )
+    try:
+        code = shell.wait(DEADLINE_S)
+    finally:
+        # What the page started and did not stop: the shell's own session, nobody else's.
+        try:
+            os.killpg(shell.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        shell.wait()
+    log = folder / "manager.log"
+    printed = out.read_text()
+    assert code == 0, f"{printed[-4000:]}\n--- manager\n{log.read_text()[-2000:] if log.exists() else ''}"
+    return printed
+
+
+def test_the_tutorial_of_nvidia_bmm(tmp_path: Path) -> None:
+    printed = run_page("nvidia-bmm.md", tmp_path)
+    assert "nvidia-bmm://acme/" in printed
+    assert "nvidia-bmm-zone-" in printed
+    assert re.search(r"node/bmm-004.*(deleted|condition met)", printed)
+    assert 'deployment "web" successfully rolled out' in printed
+
+
+def test_the_tutorial_of_oxide(tmp_path: Path) -> None:
+    printed = run_page("oxide.md", tmp_path)
+    assert "oxide://" in printed
+    assert re.search(r'"ip":"\d+\.\d+\.\d+\.\d+"', printed)
+    assert "DeletedLoadBalancer" in printed
+
+
+@pytest.mark.parametrize("page", ["nvidia-bmm.md", "oxide.md"])
+def test_a_tutorial_uses_only_flags_that_its_manager_has(page: str) -> None:
+    manager = page.removesuffix(".md") + "-cloud-controller-manager"
+    known = subprocess.run(
+        [str(Path(sys.executable).with_name(manager)), "--help"], capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+    (line,) = [each for each in console_lines(ROOT / "docs" / "tutorials" / page) if each.startswith(manager)]
+    for flag in re.findall(r"--([a-z-]+)", line):
+        assert f"--{flag}" in known, flag
