@@ -51,6 +51,7 @@ class World:
         self.told = Told()
         self.options = ServiceOptions(**options)
         self.caches = Caches()
+        self.registry = CollectorRegistry()
         self.controller: ServiceController | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -61,7 +62,7 @@ class World:
         return found
 
     async def start(self) -> None:
-        self.caches = Caches()
+        self.caches, self.registry = Caches(), CollectorRegistry()
         self.api.list_into(self.caches)
         self.controller = ServiceController(
             self.api,  # type: ignore[arg-type]
@@ -72,10 +73,14 @@ class World:
             self.told,
             self.options,
             self.time,
-            CollectorRegistry(),
+            self.registry,
         )
         self._task = asyncio.ensure_future(self.controller.run())
         await self.time.advance(0)
+
+    def passes(self) -> float:
+        """How often a change of nodes was a reason to look at every Service."""
+        return self.registry.get_sample_value("workqueue_adds_total", {"name": "node"}) or 0.0
 
     async def kill(self) -> None:
         if self._task is not None:
@@ -197,17 +202,34 @@ async def test_readiness_is_told_after_the_delay_also_of_a_second_node_that_fail
         assert ready() == [True, False, True]
 
 
-async def test_what_is_to_be_cleaned_up_is_found_by_the_resync_of_thirty_seconds() -> None:
+@pytest.mark.parametrize("clears_status", [True, False])
+async def test_what_somebody_undid_is_found_by_the_resync_of_thirty_seconds(clears_status: bool) -> None:
     async with world() as one:
         one.api.put_service("web", type="LoadBalancer")
         await one.after(1)
-        # Somebody takes the finalizer off a living Service.
-        found = one.api.services["n/web"]
-        await one.api.patch(None, "web", plans.release_patch(found, clears_status=False), "n", subresource="status")
+        before = one.api.services["n/web"]
+        patch = plans.release_patch(before, clears_status=clears_status)
+        await one.api.patch(None, "web", patch, "n", subresource="status")
         await one.after(1)
         assert FINALIZER not in one.api.services["n/web"].metadata.finalizers
         await one.after(30)
-        assert FINALIZER in one.api.services["n/web"].metadata.finalizers
+        after = one.api.services["n/web"]
+        assert (after.metadata.finalizers, after.status) == (before.metadata.finalizers, before.status)
+        assert one.balancers.count("ensure") == 2
+
+
+async def test_heartbeats_cost_no_pass_and_no_call() -> None:
+    async with world(needs_ready=True) as one:
+        for number in range(200):
+            one.api.put_node(f"node-{number}")
+        for number in range(20):
+            one.api.put_service(f"web-{number}", type="LoadBalancer")
+        await one.after(2)
+        calls, passes = len(one.balancers.calls), one.passes()
+        for number in range(200):
+            one.api.put_node(f"node-{number}", labels={"beat": "1"})
+        await one.after(20)
+        assert (len(one.balancers.calls), one.passes()) == (calls, passes)
 
 
 async def test_hung_services_hold_up_others_for_no_more_than_a_moment_and_other_clouds_not_at_all() -> None:

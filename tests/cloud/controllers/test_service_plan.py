@@ -220,6 +220,17 @@ def test_a_stripped_finalizer_is_put_back_once_the_cache_has_moved() -> None:
     assert step.adds_finalizer
 
 
+def test_a_status_that_somebody_changed_is_written_again() -> None:
+    published = core.LoadBalancerStatus((core.LoadBalancerIngress(ip="192.0.2.1"),))
+    one = service(finalizer=True)
+    memory = remembered(one, published=published)
+    assert isinstance(only(one, memory), plans.Nothing), "the cache cannot show our own patch yet"
+    assert isinstance(only(service(finalizer=True, version="2", ingress="192.0.2.1"), memory), plans.Nothing)
+    step = only(service(finalizer=True, version="2"), memory)
+    assert isinstance(step, plans.Ensure)
+    assert not step.announces
+
+
 def test_deletion_cleans_up_with_the_provider_that_made_it_or_else_with_all() -> None:
     one = service(finalizer=True, deleting=True, ingress="192.0.2.1")
     known = only(one, remembered(service(finalizer=True)))

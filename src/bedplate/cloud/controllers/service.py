@@ -7,7 +7,7 @@ Service onto it:
     Nodes           a change of the target set, or of readiness where the provider cares, makes a pass over all
                     Services we know; those whose load balancer knows other targets are queued
     EndpointSlices  other nodes have endpoints of a Service whose traffic must stay local
-    every 30 s      what should be cleaned up and is not waiting for a retry; every 100 s a pass over the targets
+    every 30 s      whatever is not as it should be and does not wait for a retry; every 100 s a pass over the nodes
 
 With several providers, see `service_plan` for whose a Service is.
 """
@@ -142,7 +142,7 @@ class ServiceController:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._dispatcher.run())
                 tasks.create_task(self._work_on_nodes())
-                tasks.create_task(self._every(SERVICE_RESYNC_S, self._sweep))
+                tasks.create_task(self._every(SERVICE_RESYNC_S, self._resync))
                 tasks.create_task(self._every(NODE_RESYNC_S, lambda: self._node_queue.add(_ALL_NODES)))
         finally:
             await self._node_queue.shut_down()
@@ -169,13 +169,13 @@ class ServiceController:
             return bool(self.ownership.owner(new).provider)
         return bool(plans.update_reason(old, new, self.ownership))
 
-    def _sweep(self) -> None:
+    def _resync(self) -> None:
+        """Queue whatever is not as it should be, except what failed and waits for its time."""
         for service in self._services:
             key = objects.key_of(service)
             if self._dispatcher.is_waiting(key):
                 continue
-            is_wanted = bool(self.ownership.owner(service).provider) and not plans.has_finalizer(service)
-            if plans.needs_cleanup(service) or (is_wanted and not service.metadata.is_deleting):
+            if any(not isinstance(step, plans.Nothing | plans.Forget) for step in self.sync.plan(key)):
                 self._dispatcher.queue.add(key)
 
     def _lane(self, key: str) -> str:

@@ -268,7 +268,14 @@ class Update:
 
     service: core.Service
     provider: str
-    why: str
+    before: Fingerprint | None
+    now: Fingerprint
+
+    @property
+    def why(self) -> str:
+        """Found out when asked for: with thousands of nodes that takes longer than the decision."""
+        difference = self.before.difference(self.now) if self.before is not None else "it was never told of any"
+        return f"its targets changed ({difference})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,11 +384,20 @@ def _keep(
         return _ensure(service, owner, changed or "the last attempt failed", is_news=bool(changed))
     if changed := update_reason(memory.ensured, service, ownership):
         return _ensure(service, owner, changed)
-    # A cache that has not moved since our own patch cannot show the finalizer yet.
-    has_moved = service.metadata.resource_version != memory.service.metadata.resource_version
-    if not has_finalizer(service) and has_moved:
-        return _ensure(service, owner, "somebody took our finalizer off it", is_news=False)
+    if drift := _drift(service, memory):
+        return _ensure(service, owner, drift, is_news=False)
     if now is not None and (memory.targets is None or not memory.targets.is_same(now)):
-        difference = memory.targets.difference(now) if memory.targets is not None else "never told"
-        return Update(service, owner.provider, f"its targets changed ({difference})")
+        return Update(service, owner.provider, memory.targets, now)
     return Nothing("its load balancer is as it should be")
+
+
+def _drift(service: core.Service, memory: Memory) -> str:
+    """What somebody else undid of our writes; empty when nothing. A change of type and back clears the status."""
+    if service.metadata.resource_version == memory.service.metadata.resource_version:
+        # The cache has not moved since we wrote: it cannot show it.
+        return ""
+    if not has_finalizer(service):
+        return "somebody took our finalizer off it"
+    if memory.published is not None and not same_status(memory.published, service.status.load_balancer):
+        return "somebody changed its status"
+    return ""

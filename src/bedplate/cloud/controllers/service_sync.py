@@ -99,7 +99,8 @@ class ServiceSync:
     async def sync(self, key: str) -> float | None:
         """Make it so; the seconds after which to look again, if that is wanted. Raises when it did not succeed."""
         for step in self.plan(key):
-            log.v(2).info("service.step", service=key, step=type(step).__name__, why=step.why)
+            if logging.verbosity() >= 2:
+                log.info("service.step", service=key, step=type(step).__name__, why=step.why)
             again_s = await self._perform(key, step)
             if again_s is not None:
                 return again_s
