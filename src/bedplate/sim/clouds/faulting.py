@@ -76,6 +76,9 @@ def spoil(fault: Fault, reply: Reply) -> Reply:
         return Reply(reply.status, encode(wrong), reply.content_type, reply.headers)
     if fault.kind == "wrong-content-type":
         return Reply(reply.status, reply.body, "text/html", reply.headers)
+    if fault.kind == "drop-header":
+        kept = {name: value for name, value in reply.headers.items() if name.lower() != fault.header.lower()}
+        return Reply(reply.status, reply.body, reply.content_type, kept)
     return reply
 
 

@@ -19,19 +19,21 @@ In: YAML (below), or rules added in process or over `/__sim/faults`. Out: for ea
       fault: 503                     # a kind, or a mapping with options
 
     kind                 what the client sees                                    options (default)
-    timeout              nothing: the connection stays open                      after (for ever): then it is cut
-    reset                the connection is reset (TCP RST)
-    401 403 408 409 429  that status with the API's own error body               message, retry_after (429: 1s)
-    500 502 503 504      likewise; retry_after only if given                     message, retry_after
+    timeout              nothing: the connection stays open                      after (for ever): then it is cut; done
+    reset                the connection is reset (TCP RST)                       done
+    401 403 408 409 429  that status with the API's own error body               message, retry_after (429: 1s), done
+    500 502 503 504      likewise; retry_after only if given                     message, retry_after, done
     generic-404          a 404 that is about no object                           style (route), or unnamed, html, plain
     slow-body            the right answer, byte by byte                          over (10s)
     truncated-json       half of the right body, with status 200
     wrong-json           valid JSON of another type (a number, a list for an object)
     wrong-content-type   the right body called text/html
+    drop-header          the right answer without a header                       header (X-Pagination)
     stale-list           lists as they were                                      age (1m)
     drop-from-list       lists lack some machines                                names (a pattern) or share (0.5)
     latency              the right answer, late                                  by (1s), jitter (0s)
 
+With `done: true` the cloud does what it was asked to, and only the answer is lost.
 Of the rules that match, latency, stale-list and drop-from-list all apply; of the others the first one does.
 """
 
@@ -52,14 +54,15 @@ __all__ = ["KINDS", "STATUS_KINDS", "Fault", "Faults", "Match", "Rule", "Script"
 
 STATUS_KINDS = ("401", "403", "408", "409", "429", "500", "502", "503", "504")
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "timeout": ("after",),
-    "reset": (),
-    **dict.fromkeys(STATUS_KINDS, ("message", "retry_after")),
+    "timeout": ("after", "done"),
+    "reset": ("done",),
+    **dict.fromkeys(STATUS_KINDS, ("message", "retry_after", "done")),
     "generic-404": ("style",),
     "slow-body": ("over",),
     "truncated-json": (),
     "wrong-json": (),
     "wrong-content-type": (),
+    "drop-header": ("header",),
     "stale-list": ("age",),
     "drop-from-list": ("names", "share"),
     "latency": ("by", "jitter"),
@@ -84,6 +87,8 @@ class Fault:
     share: float = 0.5
     by_s: float = 1.0
     jitter_s: float = 0.0
+    header: str = "X-Pagination"
+    is_done: bool = False
 
     @property
     def is_additive(self) -> bool:
@@ -312,6 +317,8 @@ class _Reader:
             share=share,
             by_s=self._span(tree, "by", where, 1.0) or 0.0,
             jitter_s=self._span(tree, "jitter", where) or 0.0,
+            header=str(tree.get("header", "X-Pagination")),
+            is_done=self._truth(tree, "done", where),
         )
 
     def _only(self, tree: Mapping[Any, Any], known: tuple[str, ...], where: str) -> None:
@@ -325,6 +332,12 @@ class _Reader:
             self.problems.append(f"{where}.{key}: {value!r} is not a {'whole ' if whole else ''}number")
             return default
         return value
+
+    def _truth(self, tree: Mapping[Any, Any], key: str, where: str) -> bool:
+        value = tree.get(key, False)
+        if not isinstance(value, bool):
+            self.problems.append(f"{where}.{key}: {value!r} is neither true nor false")
+        return value is True
 
     def _span(self, tree: Mapping[Any, Any], key: str, where: str, default: float | None = None) -> float | None:
         value = tree.get(key)

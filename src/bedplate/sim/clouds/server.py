@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from bedplate.core.logging import get_logger
 from bedplate.sim.clouds import admin, faulting
 from bedplate.sim.clouds.agenda import Agenda
 from bedplate.sim.clouds.exchange import Refused, Reply, Request, Route, Routes
-from bedplate.sim.clouds.faults import Faults, Script
+from bedplate.sim.clouds.faults import Fault, Faults, Script
 from bedplate.sim.clouds.journal import Entry, Journal
 from bedplate.sim.clouds.limits import RateLimit
 from bedplate.sim.clouds.tokens import Grant, Problem, Tokens
@@ -84,6 +85,7 @@ class SimulatedCloud:
         *,
         host: str = "127.0.0.1",
         port: int = 0,
+        tls: ssl.SSLContext | None = None,
         seed: int = 0,
         time: clock.Clock | None = None,
         conditions: Conditions | None = None,
@@ -103,7 +105,7 @@ class SimulatedCloud:
         self.listeners: list[Callable[[Change], None]] = []
         """Called at once when a machine changes, whoever changed it: a test, a schedule, the admin API, the API."""
         self.url = ""
-        self._host, self._port = host, port
+        self._host, self._port, self._tls = host, port, tls
         self._closing = asyncio.Event()
         self._runner: web.ServerRunner | None = None
         self._limit: RateLimit | None = None
@@ -157,10 +159,10 @@ class SimulatedCloud:
         server = web.Server(self._serve, handler_cancellation=True, access_log=None)
         self._runner = web.ServerRunner(server, shutdown_timeout=1.0)
         await self._runner.setup()
-        await web.TCPSite(self._runner, self._host, self._port).start()
+        await web.TCPSite(self._runner, self._host, self._port, ssl_context=self._tls).start()
         self._port = self._runner.addresses[0][1]
         host = f"[{self._host}]" if ":" in self._host else self._host
-        self.url = f"http://{host}:{self._port}"
+        self.url = f"{'https' if self._tls else 'http'}://{host}:{self._port}"
         return self
 
     async def __aexit__(
@@ -212,11 +214,7 @@ class SimulatedCloud:
             if self.conditions.latency_s or self.conditions.jitter_s:
                 await asyncio.sleep(self.conditions.latency_s + self.rng.random() * self.conditions.jitter_s)
             await faulting.prepare(request, faults, self.rng)
-            if last is not None and last.kind == "reset":
-                faulting.reset(http)
-            if last is not None and last.kind == "timeout":
-                await faulting.hang(http, last, self._closing)
-            reply = faulting.replace(last, self.refuse, request) if last is not None else None
+            reply = await self._befall(http, request, route, last) if last is not None else None
             if reply is None:
                 reply = self._answer(request, route)
             status = reply.status
@@ -226,6 +224,16 @@ class SimulatedCloud:
         finally:
             at = self.time.monotonic()
             self.journal.add(Entry(at, request.operation or "?", request.method, request.path, status, name))
+
+    async def _befall(self, http: web.BaseRequest, request: Request, route: Route | None, fault: Fault) -> Reply | None:
+        """Cut the connection, or give the fault's answer; None: the cloud's own is wanted."""
+        if fault.is_done:
+            self._answer(request, route)
+        if fault.kind == "reset":
+            faulting.reset(http)
+        if fault.kind == "timeout":
+            await faulting.hang(http, fault, self._closing)
+        return faulting.replace(fault, self.refuse, request)
 
     def _answer(self, request: Request, route: Route | None) -> Reply:
         self.agenda.run()

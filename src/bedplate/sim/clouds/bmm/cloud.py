@@ -8,6 +8,7 @@ terminated is Terminating for `conditions.transition_s`, then gone.
 from __future__ import annotations
 
 import ipaddress
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -76,6 +77,7 @@ class BmmCloud(SimulatedCloud):
         has_tenant: bool = True,
         host: str = "127.0.0.1",
         port: int = 0,
+        tls: ssl.SSLContext | None = None,
         seed: int = 0,
         time: clock.Clock | None = None,
         conditions: Conditions | None = None,
@@ -83,7 +85,14 @@ class BmmCloud(SimulatedCloud):
     ) -> None:
         self.org, self.api_name, self.has_tenant = org, api_name, has_tenant
         super().__init__(
-            host=host, port=port, seed=seed, time=time, conditions=conditions, faults=faults, roles=[TENANT_ADMIN]
+            host=host,
+            port=port,
+            tls=tls,
+            seed=seed,
+            time=time,
+            conditions=conditions,
+            faults=faults,
+            roles=[TENANT_ADMIN],
         )
         self.prefix = prefix
         self.tenant_id, self.provider_id = self.new_id(), self.new_id()

@@ -7,6 +7,7 @@ the run states of the document; each step takes `conditions.transition_s`.
 from __future__ import annotations
 
 import ipaddress
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -64,6 +65,7 @@ class OxideCloud(SimulatedCloud):
         has_v6_pool: bool = False,
         host: str = "127.0.0.1",
         port: int = 0,
+        tls: ssl.SSLContext | None = None,
         seed: int = 0,
         time: clock.Clock | None = None,
         conditions: Conditions | None = None,
@@ -72,6 +74,7 @@ class OxideCloud(SimulatedCloud):
         super().__init__(
             host=host,
             port=port,
+            tls=tls,
             seed=seed,
             time=time,
             conditions=conditions,
