@@ -1,0 +1,213 @@
+"""Explanations say what the controllers would do and why, in the words of their own plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from tests.cloud import scripted
+from tests.cloud.controllers.balancers import ScriptedBalancers
+from tests.cloud.scripted import ScriptedProvider, node
+
+from bedplate.api import core, discovery, names
+from bedplate.cloud import taints
+from bedplate.cloud.controllers import lifecycle_plan, service_plan
+from bedplate.cloud.explanation import Explanation, Finding, State, explain_node, explain_service
+from bedplate.cloud.interface import Target
+from bedplate.cloud.routing import Clouds
+from bedplate.core.clock import ManualClock
+
+TAINT = core.Taint(key=names.TAINT_UNINITIALIZED, value="true", effect="NoSchedule")
+SIX = {
+    names.LABEL_INSTANCE_TYPE: "small",
+    names.LABEL_INSTANCE_TYPE_BETA: "small",
+    names.LABEL_ZONE: "zone-a",
+    names.LABEL_ZONE_BETA: "zone-a",
+    names.LABEL_REGION: "region-1",
+    names.LABEL_REGION_BETA: "region-1",
+}
+
+
+async def explained(
+    one: core.Node, *clouds: ScriptedProvider, others: tuple[core.Node, ...] = (), **rules: Any
+) -> Explanation:
+    return await explain_node(
+        one,
+        (one, *others),
+        Clouds(clouds),
+        rules=lifecycle_plan.Rules(**rules),
+        reconciles_labels=True,
+        time=ManualClock(),
+    )
+
+
+def finding(explanation: Explanation, topic: str) -> Finding:
+    return next(one for one in explanation.findings if one.topic == topic)
+
+
+@pytest.fixture
+def cloud() -> ScriptedProvider:
+    made = ScriptedProvider("fake")
+    made.add("m1", "n1")
+    return made
+
+
+async def test_a_good_node_is_all_well(cloud: ScriptedProvider) -> None:
+    addresses = (("InternalIP", "10.0.0.1"),)
+    found = await explained(node(provider_id="fake://m1", ready="True", labels=SIX, addresses=addresses), cloud)
+    assert found.state == State.GOOD
+    assert finding(found, "cloud").answer == "fake"
+    assert finding(found, "initialised").answer == "yes"
+    assert finding(found, "lifecycle").why == "it is ready: its cloud is not asked"
+
+
+async def test_a_tainted_node_is_told_what_initialises_it(cloud: ScriptedProvider) -> None:
+    found = finding(await explained(node(ready="True", taints=(TAINT,)), cloud), "initialised")
+    assert (found.answer, found.state) == ("no", State.BAD)
+    assert "fake knows it as fake://m1" in found.why
+
+
+async def test_a_node_ip_that_the_cloud_does_not_have_is_named(cloud: ScriptedProvider) -> None:
+    annotations = {names.ANNOTATION_PROVIDED_NODE_IP: "10.9.9.9"}
+    found = await explained(node(ready="True", taints=(TAINT,), annotations=annotations), cloud)
+    assert "10.9.9.9" in finding(found, "initialised").why
+
+
+@pytest.mark.parametrize("fault", sorted(scripted.FAULTS))
+async def test_a_cloud_that_cannot_be_asked_leaves_everything_unknown(cloud: ScriptedProvider, fault: str) -> None:
+    make: Callable[[], Exception] = scripted.FAULTS[fault]
+    cloud.fault = lambda operation, node: make()
+    found = await explained(node(provider_id="fake://m1", taints=(TAINT,)), cloud)
+    assert found.state == State.UNKNOWN
+    assert finding(found, "lifecycle").answer == "kept"
+
+
+async def test_an_absent_machine_would_be_deleted_and_what_is_missing_is_said(cloud: ScriptedProvider) -> None:
+    found = finding(await explained(node(provider_id="fake://gone"), cloud), "lifecycle")
+    assert (found.answer, found.state) == ("would be deleted", State.BAD)
+    assert "confirmations" in found.why
+
+
+async def test_the_brake_is_seen_when_too_many_are_absent(cloud: ScriptedProvider) -> None:
+    others = tuple(node(f"other-{number}", provider_id=f"fake://gone-{number}") for number in range(3))
+    found = finding(await explained(node(provider_id="fake://gone"), cloud, others=others), "lifecycle")
+    assert found.answer == "not deleted: brake"
+    assert "4 of the 4 managed nodes" in found.why
+
+
+async def test_a_young_node_is_given_time(cloud: ScriptedProvider) -> None:
+    young = node(provider_id="fake://gone", created=ManualClock().now() - timedelta(seconds=5))
+    assert "it joined 5 s ago" in finding(await explained(young, cloud), "lifecycle").why
+
+
+async def test_a_machine_that_is_off_is_tainted(cloud: ScriptedProvider) -> None:
+    cloud.machines["m1"].is_off = True
+    found = finding(await explained(node(provider_id="fake://m1"), cloud), "lifecycle")
+    assert found.answer == "is tainted"
+    tainted = node(provider_id="fake://m1", taints=(taints.SHUTDOWN,))
+    assert finding(await explained(tainted, cloud), "lifecycle").answer == "kept"
+
+
+async def test_a_foreign_node_is_nobodys_here(cloud: ScriptedProvider) -> None:
+    cloud.load_balancers = ScriptedBalancers()
+    found = await explained(node(provider_id="aws://i-1"), cloud)
+    assert [one.topic for one in found.findings] == ["cloud", "target of fake"]
+    assert finding(found, "target of fake").answer == "no"
+    assert found.state == State.NOTICE
+    assert cloud.calls == []
+
+
+async def test_a_name_in_two_clouds_is_ambiguous(cloud: ScriptedProvider) -> None:
+    other = ScriptedProvider("other")
+    other.add("m9", "n1")
+    found = await explained(node(taints=(TAINT,)), cloud, other)
+    assert finding(found, "cloud").answer == "ambiguous"
+    assert finding(found, "initialised").state == State.UNKNOWN
+
+
+async def test_a_node_is_a_target_unless_something_excludes_it(cloud: ScriptedProvider) -> None:
+    cloud.load_balancers = ScriptedBalancers(needs_ready_nodes=True)
+    good = await explained(node(provider_id="fake://m1", ready="True"), cloud)
+    assert finding(good, "target of fake").answer == "yes"
+    unready = await explained(node(provider_id="fake://m1"), cloud)
+    assert finding(unready, "target of fake").answer == "yes, not ready"
+    labels = {names.LABEL_EXCLUDE_FROM_LOAD_BALANCERS: ""}
+    excluded = await explained(node(provider_id="fake://m1", labels=labels), cloud)
+    assert finding(excluded, "target of fake").answer == "no"
+
+
+# Services
+
+
+def service(
+    type_: str = "LoadBalancer", *, finalizers: tuple[str, ...] = (), ip: str = "", **spec: Any
+) -> core.Service:
+    ingress = [{"ip": ip}] if ip else []
+    return msgspec.convert(
+        {
+            "metadata": {"name": "web", "namespace": "shop", "uid": "u1", "finalizers": list(finalizers)},
+            "spec": {"type": type_, **spec},
+            "status": {"loadBalancer": {"ingress": ingress}},
+        },
+        core.Service,
+    )
+
+
+async def service_explained(
+    cloud: ScriptedProvider, one: core.Service, *nodes: core.Node, slices: tuple[discovery.EndpointSlice, ...] = ()
+) -> Explanation:
+    ownership = service_plan.Ownership(("fake",) if cloud.load_balancers is not None else ())
+    return await explain_service(one, nodes, slices, Clouds([cloud]), ownership=ownership, cluster="k")
+
+
+async def test_a_service_that_is_served_is_all_well(cloud: ScriptedProvider) -> None:
+    balancers = cloud.load_balancers = ScriptedBalancers()
+    good = node(provider_id="fake://m1", ready="True")
+    status = await balancers.ensure("k", service(), [Target(good)])
+    assert status is not None
+    served = service(finalizers=(service_plan.FINALIZER,), ip=status.ingress[0].ip)
+    found = await service_explained(cloud, served, good)
+    assert found.state == State.GOOD
+    assert finding(found, "load balancer of").answer == "fake"
+    assert finding(found, "in the cloud").answer == "present"
+    assert finding(found, "target n1").answer == "yes"
+
+
+async def test_a_service_without_its_load_balancer_says_what_is_missing(cloud: ScriptedProvider) -> None:
+    cloud.load_balancers = ScriptedBalancers()
+    found = await service_explained(cloud, service())
+    assert found.state == State.BAD
+    assert finding(found, "finalizer").answer == "none"
+    assert finding(found, "in the cloud").answer == "absent"
+    assert finding(found, "next step").answer == "ensure"
+    assert finding(found, "targets").answer == "none"
+
+
+async def test_a_service_of_another_class_or_type_is_not_ours(cloud: ScriptedProvider) -> None:
+    cloud.load_balancers = ScriptedBalancers()
+    found = await service_explained(cloud, service(loadBalancerClass="example.com/other"))
+    assert (finding(found, "load balancer of").answer, found.state) == ("nobody here", State.NOTICE)
+    found = await service_explained(cloud, service("ClusterIP"))
+    assert "its type is ClusterIP" in finding(found, "load balancer of").why
+
+
+async def test_a_service_left_over_is_to_be_deleted(cloud: ScriptedProvider) -> None:
+    cloud.load_balancers = ScriptedBalancers()
+    found = await service_explained(cloud, service("ClusterIP", finalizers=(service_plan.FINALIZER,)))
+    assert finding(found, "next step").answer == "delete"
+    assert found.state == State.BAD
+
+
+async def test_local_traffic_names_the_nodes_without_endpoints(cloud: ScriptedProvider) -> None:
+    cloud.load_balancers = ScriptedBalancers()
+    slices = msgspec.convert(
+        {"metadata": {"name": "s"}, "endpoints": [{"addresses": ["10.0.0.1"], "nodeName": "n1"}]},
+        discovery.EndpointSlice,
+    )
+    nodes = (node("n1", provider_id="fake://m1", ready="True"), node("n2", provider_id="fake://m2", ready="True"))
+    found = await service_explained(cloud, service(externalTrafficPolicy="Local"), *nodes, slices=(slices,))
+    assert finding(found, "target n1").answer == "yes"
+    assert finding(found, "target n2").answer == "no endpoint"
