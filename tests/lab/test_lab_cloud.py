@@ -1,0 +1,451 @@
+"""The Cloudlycke walk-through on real clusters: cluster 1 without a manager, cluster 2 with ours from its manifest.
+
+One lab each for all tests, which build on each other through fixtures: nodes wait for their cloud, the manager comes
+as the shipped DaemonSet with the shipped roles, nodes are initialised, pods run, zones schedule, a load balancer
+carries traffic and survives the stop of the machine that carried it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
+
+ROOT = Path(__file__).parent.parent.parent
+MANIFEST = ROOT / "manifests" / "cloudlycke-ccm.yaml"
+MANAGER = "cloudlycke-cloud-controller-manager"
+IMAGE = f"mikejoh/{MANAGER}:latest"
+UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
+SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
+EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"
+POOL = ipaddress.IPv4Network("192.168.20.200/29")
+DEADLINE_S = 180.0
+SIX = {
+    "beta.kubernetes.io/instance-type": "vbox.vm.1g.2cpu",
+    "node.kubernetes.io/instance-type": "vbox.vm.1g.2cpu",
+    "failure-domain.beta.kubernetes.io/region": "virtualbox",
+    "failure-domain.beta.kubernetes.io/zone": "virtualbox",
+    "topology.kubernetes.io/region": "virtualbox",
+    "topology.kubernetes.io/zone": "virtualbox",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """A lab, and kubectl without the detour over the command line."""
+
+    lab: Any
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.lab.state) / "bedplate" / "labs" / str(self.lab.name)
+
+    def kubectl(self, *words: str, stdin: str = "") -> str:
+        line = [str(self.folder / "bin" / "kubectl"), f"--kubeconfig={self.folder / 'admin.kubeconfig'}", *words]
+        done = subprocess.run(line, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}{done.stdout}"
+        return done.stdout
+
+    def get(self, *words: str) -> Any:
+        return json.loads(self.kubectl("get", *words, "-o", "json"))
+
+    def apply(self, *objects: dict[str, Any]) -> None:
+        self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
+
+    def node(self, name: str) -> Any:
+        return self.get("node", name)
+
+    def taints(self, name: str) -> set[str]:
+        return {taint["key"] for taint in self.node(name)["spec"].get("taints", [])}
+
+    def pods(self, *selection: str) -> list[Any]:
+        found: list[Any] = self.get("pods", *selection)["items"]
+        return found
+
+    def until(self, what: str, question: Callable[[], object], deadline_s: float = DEADLINE_S) -> None:
+        """Ask until the answer is true; the last false one is in the message."""
+        end = time.monotonic() + deadline_s
+        while not (answer := question()):
+            if time.monotonic() > end:
+                logs = self.kubectl("logs", "-n", "kube-system", "-l", f"k8s-app={MANAGER}", "--tail=40")
+                raise AssertionError(f"not in {deadline_s:.0f} s: {what} ({answer!r}); the manager's log:\n{logs}")
+            time.sleep(0.3)
+
+
+def _up(lab: Any, octet: int, *, count: int, flags: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    names = [f"master-c{octet}-1", *(f"node-c{octet}-{number}" for number in range(1, count))]
+    words = ["--subnet", f"192.168.{octet}0.0/24"]
+    for number, name in enumerate(names):
+        words += ["--node", f"{name}=192.168.{octet}0.{10 + number}"]
+    started: subprocess.Popen[str] = lab.start(*words, *flags)
+    return started
+
+
+def _until_up(lab: Any, start: Callable[[], subprocess.Popen[str]]) -> None:
+    """The networks are the document's, so there can be one such lab on a machine: wait for another run of this test."""
+    end = time.monotonic() + 900
+    running = start()
+    while True:
+        _, told = running.communicate(timeout=400)
+        if running.returncode == 0:
+            return
+        assert "which is in use" in told and time.monotonic() < end, told
+        time.sleep(5)
+        running = start()
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Our image, as `make docker-build` makes it where there is no container program."""
+    target = tmp_path_factory.mktemp("image") / "manager.tar"
+    command = [sys.executable, str(ROOT / "tools" / "image.py"), "archive", "--image", IMAGE, "--output", str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+@pytest.fixture(scope="module")
+def clusters(new_lab: Callable[..., Any], request: pytest.FixtureRequest) -> Iterator[tuple[Cluster, Cluster]]:
+    """Cluster 1 as it is; cluster 2 as the document wants it: kubelets that wait for an external cloud."""
+    one, two = new_lab("c1"), new_lab("c2")
+    ids = {"master-c2-1": "m-c2-1", "node-c2-1": "n-c2-1", "node-c2-2": "n-c2-2"}
+    flags = ["--cloud-provider", "external"]
+    for name, identity in ids.items():
+        flags += ["--kubelet-arg", f"{name}=--provider-id=cloudlycke://{identity}"]
+
+    def start_two() -> subprocess.Popen[str]:
+        return _up(two, 2, count=3, flags=tuple(flags))
+
+    second = start_two()
+    first = _up(one, 1, count=2)
+    try:
+        request.getfixturevalue("archive")
+        _until_up(two, lambda: second if second.poll() is None or second.returncode == 0 else start_two())
+        _until_up(one, lambda: first if first.poll() is None or first.returncode == 0 else _up(one, 1, count=2))
+        yield Cluster(one), Cluster(two)
+    finally:
+        for process in (first, second):
+            if process.poll() is None:
+                process.terminate()
+                process.wait(120)
+        two.run("down")
+        one.run("down")
+
+
+@pytest.fixture(scope="module")
+def waiting(clusters: tuple[Cluster, Cluster]) -> tuple[Cluster, Cluster]:
+    """Both clusters with the document's Deployment."""
+    for cluster in clusters:
+        cluster.kubectl("create", "deployment", "nginx-demo", "--image=bedplate/tool", "--replicas=3")
+    return clusters
+
+
+@dataclasses.dataclass(frozen=True)
+class Managed:
+    """Cluster 2 with its manager, and how its nodes and pods were before."""
+
+    cluster: Cluster
+    before: dict[str, Any]
+    refusals: list[str]
+    """What the scheduler said of each pod of the Deployment."""
+    phases: list[str]
+
+
+@pytest.fixture(scope="module")
+def managed(waiting: tuple[Cluster, Cluster], archive: Path) -> Managed:
+    cluster = waiting[1]
+    before = {item["metadata"]["name"]: item for item in cluster.get("nodes")["items"]}
+    cluster.until("the scheduler has refused all pods", lambda: len(_refusals(cluster)) >= 3)
+    refusals = _refusals(cluster)
+    cluster.lab.ok("load-image", str(archive))
+    phases = [pod["status"]["phase"] for pod in cluster.pods("-l", "app=nginx-demo")]
+    cluster.kubectl("apply", "-f", str(MANIFEST))
+    cluster.until("the worker is initialised", lambda: UNINITIALIZED not in cluster.taints("node-c2-1"))
+    return Managed(cluster, before, refusals, phases)
+
+
+def _refusals(cluster: Cluster) -> list[str]:
+    events = cluster.get("events", "--field-selector", "reason=FailedScheduling")["items"]
+    return [event["message"] for event in events if event["involvedObject"]["name"].startswith("nginx-demo")]
+
+
+@pytest.fixture(scope="module")
+def zoned(managed: Managed) -> Cluster:
+    """The cloud gets a third machine, in another zone, by an edit of its inventory."""
+    cluster = managed.cluster
+    _edit(cluster, lambda cloud: cloud["instances"].append(
+        {"id": "n-c2-2", "name": "node-c2-2", "internalIPs": ["192.168.20.12"], "zone": "laptop"}
+    ))  # fmt: skip
+    # What a kubelet does within a minute or so it does at once for a pod that has changed; so does a queue for a node.
+    cluster.until("the third machine is initialised", lambda: _nudge(cluster, "node-c2-2"))
+    return cluster
+
+
+def _edit(cluster: Cluster, change: Callable[[Any], None]) -> None:
+    found = cluster.get("configmap", "cloudlycke-cloud-config", "-n", "kube-system")
+    cloud = yaml.safe_load(found["data"]["cloud-config.yaml"])
+    change(cloud)
+    patch = {"data": {"cloud-config.yaml": yaml.safe_dump(cloud)}}
+    cluster.kubectl("patch", "configmap", "cloudlycke-cloud-config", "-n", "kube-system", "-p", json.dumps(patch))
+    _touch(cluster)
+
+
+def _touch(cluster: Cluster) -> None:
+    mark = f"bedplate.test/mark={time.monotonic_ns()}"
+    cluster.kubectl("annotate", "--overwrite", "pod", "-n", "kube-system", "-l", f"k8s-app={MANAGER}", mark)
+
+
+def _nudge(cluster: Cluster, node: str) -> bool:
+    if UNINITIALIZED not in cluster.taints(node):
+        return True
+    _touch(cluster)
+    cluster.kubectl("annotate", "--overwrite", "node", node, f"bedplate.test/mark={time.monotonic_ns()}")
+    return False
+
+
+def test_cluster_one_needs_no_manager_and_learns_nothing_of_a_cloud(waiting: tuple[Cluster, Cluster]) -> None:
+    one = waiting[0]
+    one.kubectl("rollout", "status", "deployment/nginx-demo", f"--timeout={DEADLINE_S:.0f}s")
+    for item in one.get("nodes")["items"]:
+        assert UNINITIALIZED not in {taint["key"] for taint in item["spec"].get("taints", [])}
+        assert "providerID" not in item["spec"]
+        assert not SIX.keys() & item["metadata"]["labels"].keys()
+
+
+def test_cluster_two_waits_for_its_cloud(managed: Managed) -> None:
+    addresses = {
+        name: [each["address"] for each in item["status"]["addresses"] if each["type"] == "InternalIP"]
+        for name, item in managed.before.items()
+    }
+    assert addresses == {
+        "master-c2-1": ["192.168.20.10"],
+        "node-c2-1": ["192.168.20.11"],
+        "node-c2-2": ["192.168.20.12"],
+    }
+    for item in managed.before.values():
+        taints = {taint["key"]: taint for taint in item["spec"]["taints"]}
+        assert taints[UNINITIALIZED] == {"key": UNINITIALIZED, "value": "true", "effect": "NoSchedule"}
+        assert not SIX.keys() & item["metadata"]["labels"].keys()
+    assert managed.phases == ["Pending"] * 3
+    assert all("0/3 nodes are available: 3 node(s) had untolerated taint" in told for told in managed.refusals)
+
+
+def test_the_taint_is_gone_and_exactly_the_six_labels_have_come(managed: Managed) -> None:
+    after = managed.cluster.node("node-c2-1")
+    before = managed.before["node-c2-1"]
+    assert UNINITIALIZED not in {taint["key"] for taint in after["spec"].get("taints", [])}
+    old, new = before["metadata"]["labels"], after["metadata"]["labels"]
+    assert {key: value for key, value in new.items() if old.get(key) != value} == SIX
+    assert old.items() <= new.items()
+    assert after["spec"]["providerID"] == "cloudlycke://n-c2-1"
+    managed.cluster.until(
+        "the addresses are the cloud's",
+        lambda: (
+            [(each["type"], each["address"]) for each in managed.cluster.node("node-c2-1")["status"]["addresses"]]
+            == [("InternalIP", "192.168.20.11"), ("ExternalIP", "192.168.20.11"), ("Hostname", "node-c2-1")]
+        ),
+    )
+    managed.cluster.until("the master is initialised", lambda: not managed.cluster.taints("master-c2-1"))
+
+
+def test_the_pods_that_were_pending_run(managed: Managed) -> None:
+    managed.cluster.kubectl("rollout", "status", "deployment/nginx-demo", f"--timeout={DEADLINE_S:.0f}s")
+    pods = managed.cluster.pods("-l", "app=nginx-demo")
+    assert [pod["status"]["phase"] for pod in pods] == ["Running"] * 3
+    assert {pod["spec"]["nodeName"] for pod in pods} <= {"master-c2-1", "node-c2-1", "node-c2-2"}
+
+
+def test_the_log_shows_what_was_done(managed: Managed) -> None:
+    log = managed.cluster.kubectl("logs", "-n", "kube-system", "-l", f"k8s-app={MANAGER}", "--tail=-1")
+    lines = log.splitlines()
+    assert any("method=instance_metadata" in line and "argument=node-c2-1" in line for line in lines)
+    assert any("node.initialised" in line and "cloudlycke://n-c2-1" in line for line in lines)
+
+
+def test_a_machine_the_cloud_does_not_know_stays_as_it_is_until_the_cloud_knows_it(managed: Managed) -> None:
+    pods = managed.cluster.pods("-n", "kube-system", "-l", f"k8s-app={MANAGER}")
+    assert [pod["spec"]["nodeName"] for pod in pods] == ["master-c2-1"]
+    # Either untouched still, or (when the tests of zones ran before) initialised with what the inventory says now.
+    labels = managed.cluster.node("node-c2-2")["metadata"]["labels"]
+    is_known = UNINITIALIZED not in managed.cluster.taints("node-c2-2")
+    assert labels.get("topology.kubernetes.io/zone") == ("laptop" if is_known else None)
+
+
+def test_the_manager_works_with_the_rights_of_the_manifest_and_no_others(managed: Managed) -> None:
+    cluster = managed.cluster
+    bound = [
+        (kind, item["metadata"]["name"], item["roleRef"]["name"])
+        for kind in ("clusterrolebindings", "rolebindings")
+        for item in cluster.get(kind, "-A")["items"]
+        if any(subject["name"] == MANAGER for subject in item.get("subjects", []))
+    ]
+    assert sorted(bound) == [
+        ("clusterrolebindings", "system:cloud-controller-manager", f"system:{MANAGER}"),
+        ("clusterrolebindings", f"system:{MANAGER}:auth-delegator", "system:auth-delegator"),
+        ("rolebindings", f"system:{MANAGER}", f"system:{MANAGER}"),
+        ("rolebindings", f"system:{MANAGER}:authentication-reader", "extension-apiserver-authentication-reader"),
+    ]
+    account = f"--as=system:serviceaccount:kube-system:{MANAGER}"
+    for refused in (("get", "secrets"), ("create", "pods"), ("patch", "services"), ("create", "clusterrolebindings")):
+        answer = cluster.lab.run("kubectl", "--", "auth", "can-i", *refused, account, "-n", "kube-system")
+        assert answer.stdout.strip() == "no", refused
+    log = cluster.kubectl("logs", "-n", "kube-system", "-l", f"k8s-app={MANAGER}", "--tail=-1")
+    assert "forbidden" not in log.lower()
+    for item in cluster.pods("-n", "kube-system", "-l", f"k8s-app={MANAGER}"):
+        assert item["spec"]["securityContext"]["runAsUser"] == 65532
+        assert [status["restartCount"] for status in item["status"]["containerStatuses"]] == [0]
+
+
+def _tool_pod(name: str, labels: dict[str, str], **spec: Any) -> dict[str, Any]:
+    container = {"name": "tool", "image": "bedplate/tool", **spec.pop("container", {})}
+    meta = {"name": name, "labels": labels}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"containers": [container], **spec}}
+
+
+def _nodes_of(cluster: Cluster, *selection: str) -> list[str]:
+    return [pod["spec"].get("nodeName", "") for pod in cluster.pods(*selection)]
+
+
+def test_pods_are_spread_over_the_zones_that_the_cloud_told(zoned: Cluster) -> None:
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "topology.kubernetes.io/zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "my-app"}},
+    }
+    for number in range(4):
+        zoned.apply(_tool_pod(f"my-app-{number}", {"app": "my-app"}, topologySpreadConstraints=[spread]))
+    zoned.until("all four are scheduled", lambda: all(_nodes_of(zoned, "-l", "app=my-app")))
+    zones = {
+        item["metadata"]["name"]: item["metadata"]["labels"]["topology.kubernetes.io/zone"]
+        for item in zoned.get("nodes")["items"]
+    }
+    assert zones == {"master-c2-1": "virtualbox", "node-c2-1": "virtualbox", "node-c2-2": "laptop"}
+    used = [zones[node] for node in _nodes_of(zoned, "-l", "app=my-app")]
+    assert sorted(used) == ["laptop", "laptop", "virtualbox", "virtualbox"]
+    zoned.kubectl("delete", "pods", "-l", "app=my-app", "--wait=false")
+
+
+def test_a_volume_of_a_zone_brings_its_pod_there(zoned: Cluster) -> None:
+    zone = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["laptop"]}
+    storage = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "local-storage"},
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "allowedTopologies": [{"matchLabelExpressions": [{"key": zone["key"], "values": zone["values"]}]}],
+    }
+    common = {"storageClassName": "local-storage", "accessModes": ["ReadWriteOnce"]}
+    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}}
+    volume = {"capacity": {"storage": "1Gi"}, "local": {"path": "/opt"}, "nodeAffinity": affinity, **common}
+    claim = {"resources": {"requests": {"storage": "1Gi"}}, **common}
+    mounted = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+    mount = {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+    zoned.apply(
+        storage,
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "laptop-1"}, "spec": volume},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": claim},
+        _tool_pod("keeper", {"app": "keeper"}, container=mount, **mounted),
+    )
+    zoned.kubectl("wait", "--for=condition=Ready", "pod/keeper", f"--timeout={DEADLINE_S:.0f}s")
+    assert _nodes_of(zoned, "-l", "app=keeper") == ["node-c2-2"]
+
+
+# The load balancer
+
+
+def _ask(address: str) -> str:
+    """The pod that answers at an address, asked from this machine, which is outside of every node; else nothing."""
+    try:
+        with urllib.request.urlopen(f"http://{address}/from-outside", timeout=3) as answer:
+            return str(json.load(answer)["hostname"])
+    except (OSError, urllib.error.URLError, ValueError):
+        return ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Balanced:
+    """A Service of type LoadBalancer in front of one pod on every node."""
+
+    cluster: Cluster
+    address: str
+
+    @property
+    def carrier(self) -> str:
+        name = f"cloudlycke-lb-{self.address.replace('.', '-')}"
+        found = self.cluster.get("leases", "-n", "cloudlycke-lb")["items"]
+        lease = next((item for item in found if item["metadata"]["name"] == name), None)
+        return str(lease["spec"].get("holderIdentity") or "") if lease else ""
+
+    def is_on(self, node: str) -> bool:
+        addresses = json.loads(self.cluster.lab.ok("exec", node, "--", "ip", "-json", "-4", "address", "show", "eth0"))
+        return any(each["local"] == self.address for each in addresses[0]["addr_info"])
+
+
+@pytest.fixture(scope="module")
+def balanced(zoned: Cluster) -> Balanced:
+    labels = {"app": "shop"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "web", "image": "bedplate/tool"}]}}
+    zoned.apply(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "metadata": {"name": "shop"},
+            "spec": {"selector": {"matchLabels": labels}, "template": template},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "shop"},
+            "spec": {"type": "LoadBalancer", "selector": labels, "ports": [{"port": 80, "targetPort": 8080}]},
+        },
+    )
+    zoned.kubectl("rollout", "status", "daemonset/shop", f"--timeout={DEADLINE_S:.0f}s")
+    path = "jsonpath={.status.loadBalancer.ingress[0].ip}"
+    zoned.until("the Service has an address", lambda: zoned.kubectl("get", "service", "shop", "-o", path))
+    return Balanced(zoned, zoned.kubectl("get", "service", "shop", "-o", path))
+
+
+def test_a_load_balancer_gets_an_address_of_the_pool_that_answers_from_outside(balanced: Balanced) -> None:
+    assert ipaddress.IPv4Address(balanced.address) in POOL
+    balanced.cluster.until("it answers from outside the nodes", lambda: _ask(balanced.address).startswith("shop-"))
+    balanced.cluster.until("it is on its carrier", lambda: balanced.is_on(balanced.carrier))
+    others = {"master-c2-1", "node-c2-1", "node-c2-2"} - {balanced.carrier}
+    assert not any(balanced.is_on(node) for node in others)
+    events = balanced.cluster.get("events", "--field-selector", "involvedObject.name=shop")["items"]
+    assert {"EnsuringLoadBalancer", "EnsuredLoadBalancer"} <= {event["reason"] for event in events}
+
+
+def test_it_still_answers_when_the_machine_that_carried_it_is_stopped(balanced: Balanced) -> None:
+    cluster, lab = balanced.cluster, balanced.cluster.lab
+    # A control plane is usually kept out of load balancing; here it also is the one node that cannot be stopped.
+    cluster.kubectl("label", "--overwrite", "node", "master-c2-1", f"{EXCLUDE}=")
+    cluster.until("a worker carries it", lambda: balanced.carrier.startswith("node-"))
+    first = balanced.carrier
+    (other,) = {"node-c2-1", "node-c2-2"} - {first}
+    cluster.until("it answers there", lambda: _ask(balanced.address))
+    lab.ok("stop-node", first)
+    cluster.until("the other worker carries it", lambda: balanced.carrier == other)
+    cluster.until("it answers again", lambda: _ask(balanced.address))
+    assert balanced.is_on(other)
+
+
+def test_a_deleted_service_gives_its_address_back(balanced: Balanced) -> None:
+    balanced.cluster.kubectl("delete", "service", "shop", f"--timeout={DEADLINE_S:.0f}s")
+    balanced.cluster.until("nobody carries it", lambda: not balanced.carrier)
+    assert not balanced.is_on("master-c2-1")
+    assert _ask(balanced.address) == ""
