@@ -132,3 +132,13 @@ async def test_a_server_that_repeats_the_token_does_not_get_it_into_errors(statu
     shown = [repr(error), str(error), repr(vars(error)), repr(error.subject), repr(error.body), repr(vars(client))]
     # Not even its beginning, where a message was cut.
     assert not any(TOKEN[:6] in text for text in shown)
+
+
+async def test_after_the_end_nothing_is_sent() -> None:
+    async with serving([Answer(200, {})]) as server:
+        client = client_of(server.url, Reach())
+        await client.call(GET)
+        await client.close()
+        with pytest.raises(errors.Transport, match="closed"):
+            await client.call(POST)
+        assert len(server.asked) == 1

@@ -60,6 +60,7 @@ class Transport:
         self._reach = reach
         self._tls = tls.TLSContexts(TLSConfig(ca_file=reach.ca_file, verify=not reach.is_insecure), time)
         self._session: aiohttp.ClientSession | None = None
+        self._is_closed = False
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -72,7 +73,8 @@ class Transport:
         return self._session
 
     async def close(self) -> None:
-        """End all connections."""
+        """End all connections, for good: what is asked later is `Broken`."""
+        self._is_closed = True
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -81,6 +83,8 @@ class Transport:
         self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None, timeout_s: float
     ) -> Exchange:
         """Send once and read the answer to its end. Raises `Broken`."""
+        if self._is_closed:
+            raise Broken("the client is closed", is_sent=False)
         try:
             return await self._exchange(method, url, headers, body, timeout_s)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError, errors.Invalid) as err:

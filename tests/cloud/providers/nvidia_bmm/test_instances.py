@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cloud.http.leaping import LeapingClock
 from tests.cloud.providers.nvidia_bmm.world import World, node, simulated
 
 from bedplate.api import names
@@ -449,6 +450,61 @@ async def test_b08_an_id_of_another_organisation_is_foreign_and_asked_of_nobody(
         with pytest.raises(errors.Invalid):
             await instances_of(provider).exists(node("broken", "nvidia-bmm://nonsense"))
         assert world.cloud.journal.count() == 0
+
+
+# S1 with lists that lie, and outages that last
+
+
+async def test_machines_that_a_list_drops_or_has_not_yet_are_there_all_the_same(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=20) as world:
+        world.cloud.faults.add("drop-from-list", fault={"share": 0.5})
+        time = LeapingClock()
+        instances = instances_of(world.provider(time=time))
+        for _ in range(2):
+            for machine in world.cloud.all():
+                assert await instances.exists(node(machine.name, machine.provider_id))
+            time.leap(40)
+        assert world.cloud.journal.count("get-all-instance") == 2
+
+
+async def test_a_list_that_still_holds_a_gone_machine_does_not_keep_it_alive_when_asked_afresh(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=20) as world:
+        instances = instances_of(world.provider())
+        first = world.cloud.all()[0]
+        world.cloud.faults.add("stale-list", fault={"age": "1h"})
+        for machine in world.cloud.all()[1:]:
+            await instances.exists(node(machine.name, machine.provider_id))
+        world.cloud.remove(first.id)
+        with pytest.raises(InstanceNotFound):
+            await instances.exists(node(first.name, first.provider_id), fresh=True)
+
+
+@pytest.mark.parametrize("kind", ["503", "429", "401", "reset", "generic-404", "wrong-json"])
+async def test_an_outage_of_an_hour_makes_nothing_absent_and_is_over_when_it_is_over(tmp_path: Path, kind: str) -> None:
+    async with simulated(tmp_path, machines=6) as world:
+        time = LeapingClock()
+        instances = instances_of(world.provider(time=time))
+        nodes = [node(machine.name, machine.provider_id) for machine in world.cloud.all()]
+        world.cloud.faults.add(kind)
+        until = time.monotonic() + 3600
+        while time.monotonic() < until:
+            for each in nodes:
+                with pytest.raises(CloudError) as caught:
+                    await instances.exists(each, fresh=bool(len(time.slept) % 2))
+                assert not isinstance(caught.value, InstanceNotFound)
+            time.leap(120)
+        world.cloud.faults.clear()
+        time.leap(60)
+        for each in nodes:
+            assert await instances.exists(each)
+
+
+async def test_a_site_that_is_no_uuid_is_no_filter(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=20) as world:
+        instances = instances_of(world.provider(NVIDIA_BMM_SITE_ID="site-123"))
+        for machine in world.cloud.all():
+            assert await instances.exists(node(machine.name, machine.provider_id))
+        assert world.cloud.journal.count() == 5
 
 
 # Metadata

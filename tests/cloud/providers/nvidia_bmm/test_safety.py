@@ -230,7 +230,7 @@ _asks = st.lists(
 )
 
 
-@hypothesis.settings(max_examples=1500, deadline=None)
+@hypothesis.settings(max_examples=800, deadline=None)
 @given(st.lists(answers(), min_size=1, max_size=10), _asks)
 def test_b08_no_sequence_of_answers_but_the_specific_ones_makes_a_machine_absent(
     script: list[Exchange | Broken], asks: list[tuple[str, bool]]

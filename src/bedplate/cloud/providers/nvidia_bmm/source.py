@@ -73,6 +73,9 @@ class BmmSource:
     async def list(self) -> Sequence[Instance]:
         """All instances of the configured site and of those other sites that nodes name and the API knows."""
         own = self._config.site_id
+        if not is_uuid(own):
+            # The API refuses such a filter; an ID of this kind can only be a slip, and all sites hold ours too.
+            return await self._api.instances()
         # The API refuses the whole list when one site is unknown to it, so each is asked for first.
         others = sorted({site.lower() for site in self._sites() if is_uuid(site)} - {own.lower()})
         known = [own, *[site for site in others if await self._is_known(site)]]
