@@ -176,8 +176,12 @@ def _table(explanation: Explanation) -> str:
     lines = [f"{explanation.kind} {explanation.name}"]
     for one in explanation.findings:
         head = f"{marks[one.state]} {one.topic:<{topics}}  {one.answer:<{answers}}  "
-        width = max(_WIDTH, len(head) + 40)
-        lines += textwrap.wrap(one.why, width, initial_indent=head, subsequent_indent=" " * len(head)) or [
-            head.rstrip()
-        ]
+        lines += textwrap.wrap(
+            one.why,
+            max(_WIDTH, len(head) + 40),
+            initial_indent=head,
+            subsequent_indent=" " * len(head),
+            break_on_hyphens=False,
+            break_long_words=False,
+        ) or [head.rstrip()]
     return "\n".join(lines) + "\n"
