@@ -243,7 +243,7 @@ async def explain_service(
 ) -> Explanation:
     """Everything about one Service's load balancer."""
     owner = ownership.owner(service)
-    step = service_plan.plan(service, None, ownership, None)[-1]
+    step = service_plan.plan(service, None, ownership, None)[0]
     findings = [
         Finding("load balancer of", owner.provider or "nobody here", owner.why, _owner_state(owner)),
         _finalizer(service, owner),

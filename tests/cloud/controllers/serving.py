@@ -24,7 +24,7 @@ LABEL = "tests.bedplate.dev/rig"
 DEADLINE_S = 120
 
 
-async def until(condition: Callable[[], object], what: str = "") -> None:
+async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while True:
             try:

@@ -69,7 +69,7 @@ async def test_a13_deletion_removes_the_balancer_before_the_finalizer(client: Cl
         await world.vanishes("web")
         assert FINALIZER_LOAD_BALANCER in (await held[0]).metadata.finalizers
         assert not world.balancers.held
-        assert world.told.reasons("web")[-2:] == ["DeletingLoadBalancer", "DeletedLoadBalancer"]
+        await until(lambda: world.told.reasons("web")[-2:] == ["DeletingLoadBalancer", "DeletedLoadBalancer"])
 
 
 async def test_a13_a_failed_deletion_keeps_the_finalizer(client: Client, namespace: str) -> None:
@@ -98,8 +98,8 @@ async def test_a13_something_half_made_is_removed_though_the_cloud_knows_no_bala
         await world.delete("web")
         await world.vanishes("web")
         assert world.balancers.count("delete") == 1
+        await until(lambda: world.told.reasons("web")[-1] == "DeletedLoadBalancer")
         assert "DeletingLoadBalancer" not in world.told.reasons("web")
-        assert world.told.reasons("web")[-1] == "DeletedLoadBalancer"
 
 
 async def test_a14_a_change_of_type_removes_balancer_finalizer_and_status(client: Client, namespace: str) -> None:
@@ -168,7 +168,8 @@ async def test_a16_a_change_of_the_node_set_updates_each_service_once(client: Cl
         assert counts == [3, 3]
         assert world.balancers.count("ensure") == 2
         assert world.registry.get_sample_value("service_controller_loadbalancer_sync_total") == 8
-        assert world.registry.get_sample_value("service_controller_nodesync_latency_seconds_count") == 3
+        passes = "service_controller_nodesync_latency_seconds_count"
+        await until(lambda: world.registry.get_sample_value(passes) == 3)
 
 
 async def test_a16_a_failed_update_is_told_and_mended_by_a_whole_sync(client: Client, namespace: str) -> None:
