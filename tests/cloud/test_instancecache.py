@@ -89,9 +89,9 @@ class Setup:
         return self.registry.get_sample_value(name, {"provider": "test"}) or 0.0
 
 
-def make(count: int) -> Setup:
+def make(count: int, ttl_s: float = TTL_S) -> Setup:
     cloud, time, registry = Cloud(count), clock.ManualClock(), CollectorRegistry()
-    cache = InstanceCache(cloud, provider="test", ttl_s=TTL_S, time=time, metrics=InstanceCacheMetrics(registry))
+    cache = InstanceCache(cloud, provider="test", ttl_s=ttl_s, time=time, metrics=InstanceCacheMetrics(registry))
     return Setup(cloud, cache, time, registry)
 
 
@@ -273,20 +273,16 @@ async def test_a_single_answer_asked_after_a_list_was_begun_is_newer() -> None:
     assert (await s.cache.get("id-7")).state == "off"
 
 
-async def test_a_listing_is_never_older_than_asked_for() -> None:
-    s = make(3)
-    first = await s.cache.listing(not_before=s.time.monotonic())
-    assert await s.cache.listing(not_before=s.time.monotonic() - 5) is first
-    await s.time.advance(1)
-    second = await s.cache.listing(not_before=s.time.monotonic())
-    assert second is not first and second.begun_at == s.time.monotonic()
-    assert await s.cache.listing(not_before=s.time.monotonic() + 100) is second, "the future cannot be waited for"
+async def ask_for_all(s: Setup) -> None:
+    """Enough for a list."""
+    for key in list(s.cloud.machines):
+        await s.cache.get(key)
 
 
 async def test_was_absent_needs_a_complete_list_or_search_that_is_young_enough() -> None:
-    s = make(3)
+    s = make(6)
     assert not s.cache.was_absent("node-9", 600)
-    await s.cache.listing(not_before=s.time.monotonic())
+    await ask_for_all(s)
     assert s.cache.was_absent("node-9", 600) and not s.cache.was_absent("node-1", 600)
     await s.time.advance(601)
     assert not s.cache.was_absent("node-9", 600)
@@ -298,9 +294,8 @@ async def test_was_absent_needs_a_complete_list_or_search_that_is_young_enough()
     assert not s.cache.was_absent("node-9", 600), "the latest word counts"
     s.cloud.list_error = fault(http_errors.Protocol)
     await s.time.advance(1000)
-    with pytest.raises(http_errors.Protocol):
-        await s.cache.listing(not_before=s.time.monotonic())
-    assert not s.cache.was_absent("node-8", 600), "a list that failed says nothing"
+    await ask_for_all(s)
+    assert s.cloud.lists == 2 and not s.cache.was_absent("node-8", 600), "a list that failed says nothing"
 
 
 async def test_several_of_one_name_are_all_found() -> None:
@@ -338,5 +333,24 @@ async def test_an_incomplete_list_spares_calls_but_is_no_evidence() -> None:
     assert not s.cache.was_absent("node-99", 600)
     assert [machine.id for machine in await s.cache.find("node-49")] == ["id-49"]
     assert s.cloud.searches == ["node-49"], "a namesake may have been missed: the name is searched for"
-    with pytest.raises(IncompleteList):
-        await s.cache.listing(not_before=s.time.monotonic())
+
+
+async def test_a_ttl_of_zero_asks_the_cloud_every_time() -> None:
+    s = make(10, ttl_s=0)
+    for _ in range(2):
+        for n in range(10):
+            await s.cache.get(f"id-{n}")
+            await s.cache.find(f"node-{n}")
+    assert len(s.cloud.gets) == len(s.cloud.searches) == 20 and s.cloud.lists == 0
+
+
+async def test_an_instance_that_a_list_holds_twice_is_one() -> None:
+    s = make(10)
+    machines = list(s.cloud.machines.values())
+
+    async def doubled() -> Sequence[Machine]:
+        return machines + machines
+
+    s.cloud.list = doubled  # type: ignore[method-assign]
+    await ask_for_all(s)
+    assert await s.cache.find("node-7") == (machines[7],)

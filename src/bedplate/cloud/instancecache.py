@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from bedplate.cloud import errors
@@ -28,7 +28,7 @@ from bedplate.cloud.metrics import InstanceCacheMetrics
 from bedplate.core import clock
 from bedplate.core.logging import get_logger
 
-__all__ = ["IncompleteList", "InstanceCache", "Listing", "SingleFlight", "Source"]
+__all__ = ["IncompleteList", "InstanceCache", "SingleFlight", "Source"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -72,15 +72,6 @@ class Source(Protocol[T]):
     def key(self, instance: T) -> str: ...
 
     def name(self, instance: T) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Listing(Generic[T]):
-    """A complete list. `begun_at` (monotonic) is when its first page was asked for: what it says is not older."""
-
-    begun_at: float
-    by_key: Mapping[str, T] = field(default_factory=dict)
-    by_name: Mapping[str, tuple[T, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -149,7 +140,7 @@ class InstanceCache(Generic[T]):
         self._named: dict[str, _Kept[tuple[T, ...]]] = {}
         self._unfound_names: dict[str, float] = {}
         self._asked: dict[str, float] = {}
-        self._listing: Listing[T] | None = None
+        self._listed_at, self._listed_names = float("-inf"), frozenset[str]()
         self._no_list_before = self._list_good_until = float("-inf")
         self._flights = SingleFlight()
 
@@ -178,32 +169,14 @@ class InstanceCache(Generic[T]):
             return kept.value
         return await self._flights.run(("find", name), lambda: self._search(name))
 
-    async def listing(self, *, not_before: float) -> Listing[T]:
-        """A complete list that was begun at that monotonic moment or later; read now if there is none."""
-        not_before = min(not_before, self._time.monotonic())
-        while True:
-            listing = self._listing
-            if listing is not None and listing.begun_at >= not_before:
-                return listing
-            await self._read_list()
-
     def was_absent(self, name: str, within_s: float) -> bool:
         """Whether a complete list or search, at most that old, held no instance of this name. Asks nobody."""
         absences, presences = [self._unfound_names.get(name, float("-inf"))], [float("-inf")]
         if name in self._named:
             presences.append(self._named[name].at)
-        if self._listing is not None:
-            (presences if name in self._listing.by_name else absences).append(self._listing.begun_at)
+        (presences if name in self._listed_names else absences).append(self._listed_at)
         # The latest word counts.
         return max(absences) >= self._time.monotonic() - within_s and max(absences) > max(presences)
-
-    def keep(self, instance: T) -> None:
-        """Remember an instance that was read by other means just now."""
-        self._instances[self._source.key(instance)] = self._kept(instance, self._time.monotonic())
-
-    def forget(self, key: str) -> None:
-        """The next question about it goes to the cloud."""
-        self._instances.pop(key, None)
 
     def _good(self, among: Mapping[str, _Kept[R]], key: str) -> _Kept[R] | None:
         kept = among.get(key)
@@ -218,7 +191,7 @@ class InstanceCache(Generic[T]):
         try:
             instance = await self._source.get(key)
         except errors.InstanceNotFound:
-            self.forget(key)
+            self._instances.pop(key, None)
             raise
         self._instances[key] = self._kept(instance, begun_at)
         return instance
@@ -243,10 +216,11 @@ class InstanceCache(Generic[T]):
         now = self._time.monotonic()
         if self._count_asked(asked) < LIST_FROM or now < self._no_list_before:
             return
-        if now < self._list_good_until:
+        # With a TTL of zero nothing is kept, and a list would help nobody.
+        if now < self._list_good_until or self._ttl_s <= 0:
             return
         try:
-            await self._read_list()
+            await self._flights.run("list", self._list)
         except IncompleteList:
             return
         except _COMMON_FATE:
@@ -261,13 +235,9 @@ class InstanceCache(Generic[T]):
         self._asked.pop(asked, None)
         self._asked[asked] = self._time.monotonic()
         oldest = self._time.monotonic() - self._ttl_s
-        while self._asked[first := next(iter(self._asked))] <= oldest:
+        while self._asked[first := next(iter(self._asked))] <= oldest and first != asked:
             del self._asked[first]
         return len(self._asked)
-
-    async def _read_list(self) -> None:
-        """Read all instances, or wait for whoever does."""
-        await self._flights.run("list", self._list)
 
     async def _list(self) -> None:
         begun_at = self._time.monotonic()
@@ -277,9 +247,10 @@ class InstanceCache(Generic[T]):
             self._take(err.found, begun_at)
             raise
         self._take(found, begun_at)
-        by_key = {self._source.key(instance): instance for instance in found}
-        by_name = _grouped((self._source.name(instance), instance) for instance in by_key.values())
-        self._listing = Listing(begun_at, by_key, by_name)
+        # An instance that two pages hold is one, not two of one name.
+        unique = {self._source.key(instance): instance for instance in found}.values()
+        by_name = _grouped((self._source.name(instance), instance) for instance in unique)
+        self._listed_at, self._listed_names = begun_at, frozenset(by_name)
         searched = {name: kept for name, kept in self._named.items() if kept.at > begun_at}
         self._named = {name: self._kept(namesakes, begun_at) for name, namesakes in by_name.items()} | searched
 
