@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import pytest
-from tests import servers
 
 from bedplate.api import core, discovery, meta, names, resources
 from bedplate.cloud.providers.cloudlycke import agent as agents
@@ -124,21 +123,6 @@ class Machine:
 
     def held(self) -> set[ipaddress.IPv4Address]:
         return {held for machine, held in self._network._until if machine == self._name}
-
-
-@pytest.fixture(params=[pytest.param("real", marks=pytest.mark.real), "embedded"])
-def settings(request: pytest.FixtureRequest) -> config.ClientConfig:
-    try:
-        server = servers.shared.get(request.param)
-    except servers.Missing as err:
-        pytest.skip(f"{request.param}: {err}")
-    return config.load(server.kubeconfig, environ={}).with_rate(-1, 1)
-
-
-@pytest.fixture
-async def client(settings: config.ClientConfig) -> AsyncIterator[Client]:
-    async with Client(settings) as opened:
-        yield opened
 
 
 class Severable(Client):
