@@ -710,3 +710,40 @@ async def test_refusals_during_transitions_are_tried_again(operation: str, fault
         del targets[w.holder(service)]
         await one.load_balancers.update(CLUSTER, service, list(targets.values()))
         assert w.holder(service) in targets
+
+
+async def test_an_old_list_is_no_proof_of_ownership() -> None:
+    async with world() as w:
+        one, targets = w.provider(), [w.node("n1"), w.node("n2")]
+        service = w.service("web")
+        await one.load_balancers.ensure(CLUSTER, service, targets)
+        [made] = w.ips_of(service)
+        w.time.pass_by(10)
+        row = w.cloud.floating_ips.get(made["id"])
+        assert row is not None
+        theirs = record(service, cluster="another-cluster", uid="other")
+        w.cloud.floating.update(row, "theirs-now", theirs)
+        before = [dict(found) for found in w.ips()]
+        w.cloud.conditions.list_lag_s = 5.0
+        for act in (w.provider().load_balancers.delete, w.provider().load_balancers.delete):
+            await act(CLUSTER, service)
+        with pytest.raises(CloudError):
+            left = [target for target in targets if w.cloud.get(target.node.name).id != made["instance_id"]]
+            await w.provider().load_balancers.update(CLUSTER, service, left)
+        assert [dict(found) for found in w.ips()] == before
+
+
+async def test_calls_for_one_service_run_one_after_the_other() -> None:
+    async with world(conditions=Conditions(transition_s=0.3)) as w:
+        one = w.provider().load_balancers
+        targets = [w.node("n1"), w.node("n2")]
+        service = w.service("web")
+        await asyncio.gather(
+            one.ensure(CLUSTER, service, targets),
+            one.update(CLUSTER, service, targets[:1]),
+            one.update(CLUSTER, service, targets[1:]),
+            one.delete(CLUSTER, service),
+        )
+        assert w.ips() == []
+        # 503 is what an address on its way says; anything else would be two of our own calls in each other's way.
+        assert {entry.status for entry in w.cloud.journal.entries if entry.method != "GET"} <= {200, 201, 202, 204, 503}

@@ -103,6 +103,8 @@ class FloatingIpBalancers:
             )
             want = self._place(want, service, targets, seen, cluster)
             want = await self._carrier.settle(want, seen)
+            if not plan.owned(owner, seen.ips):
+                raise CloudError(f"the floating IP of {service.namespace}/{service.name} is gone")
             return self._settled_status(want, service, targets, seen)
 
     async def delete(self, cluster: str, service: core.Service) -> None:
