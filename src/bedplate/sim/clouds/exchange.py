@@ -16,9 +16,11 @@ from urllib.parse import unquote
 import msgspec
 from multidict import MultiMapping
 
-__all__ = ["JSON", "Handler", "Refused", "Reply", "Request", "Route", "Routes", "encode", "json_reply"]
+__all__ = ["JSON", "NO_CODE", "Handler", "Refused", "Reply", "Request", "Route", "Routes", "encode", "json_reply"]
 
 JSON = "application/json"
+NO_CODE = "-"
+"""As the `code` of a refusal: this error has none, not even the usual one of its status."""
 encode = msgspec.json.Encoder().encode
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bedplate.sim.clouds.exchange import Refused, Reply, Request, Route, json_reply
+from bedplate.sim.clouds.exchange import NO_CODE, Refused, Reply, Request, Route, json_reply
 from bedplate.sim.clouds.index import Index, Row
 from bedplate.sim.clouds.oxide import objects, paging
 
@@ -74,9 +74,12 @@ class OxideApi:
             return
         match = _VERSION.fullmatch(text)
         if match is None:
-            raise _invalid(f'bad value for header "api-version": {text}')
-        if not OLDEST_VERSION <= tuple(int(part) for part in match.groups()) <= NEWEST_VERSION:
-            raise _invalid(f"server does not support this API version: {text}")
+            raise _malformed(f'bad value for header "api-version": {text}')
+        version = tuple(int(part) for part in match.groups())
+        if version > NEWEST_VERSION:
+            raise _malformed(f"server does not support this API version: {text}")
+        if version < OLDEST_VERSION:
+            raise Refused(404, "", code="route")
 
     # Reading
 
@@ -105,7 +108,7 @@ class OxideApi:
     def _interfaces(self, request: Request) -> Reply:
         ref = request.query.get("instance")
         if ref is None and "page_token" not in request.query:
-            raise _invalid("unable to parse query string: missing field `instance`")
+            raise _malformed("unable to parse query string: missing field `instance`")
         owner = self._find_instance(ref or "", request.query.get("project"))
         rows = self._cloud.interfaces_of(owner.key, max(self._lag(), request.stale_s))
         return paging.page_of(request, rows, lambda _: str(owner.data["name"]))
@@ -144,7 +147,7 @@ class OxideApi:
     def _subnets(self, request: Request) -> Reply:
         cloud, vpc = self._cloud, request.query.get("vpc")
         if vpc is None:
-            raise _invalid("unable to parse query string: missing field `vpc`")
+            raise _malformed("unable to parse query string: missing field `vpc`")
         if vpc.lower() not in (cloud.vpc_id, "default"):
             raise _not_found("vpc", vpc)
         subnet = objects.project(cloud.subnet_id, "default", next(iter(cloud.projects)).data["time_created"])
@@ -193,7 +196,7 @@ class OxideApi:
         project, body = self._scope(request), _body(request)
         for field in ("name", "description"):
             if not isinstance(body.get(field), str):
-                raise _invalid(f"unable to parse JSON body: missing field `{field}`")
+                raise _malformed(f"unable to parse JSON body: missing field `{field}`")
         _check_name(body["name"])
         allocator = body.get("address_allocator") or {"type": "auto"}
         _check_allocator(allocator)
@@ -203,7 +206,7 @@ class OxideApi:
         row, body = self._floating_ip(request), _body(request)
         for field in ("name", "description"):
             if not isinstance(body.get(field), str | None):
-                raise _invalid(f"unable to parse JSON body: {field}: invalid type, expected a string")
+                raise _malformed(f"unable to parse JSON body: {field}: invalid type, expected a string")
         if body.get("name") is not None:
             _check_name(body["name"])
         return Reply(200, self._cloud.floating.update(row, body.get("name"), body.get("description")).encoded)
@@ -211,9 +214,9 @@ class OxideApi:
     def _attach(self, request: Request) -> Reply:
         row, body = self._floating_ip(request), _body(request)
         if body.get("kind") != "instance":
-            raise _invalid("unable to parse JSON body: kind: unknown variant, expected `instance`")
+            raise _malformed("unable to parse JSON body: kind: unknown variant, expected `instance`")
         if not isinstance(body.get("parent"), str):
-            raise _invalid("unable to parse JSON body: missing field `parent`")
+            raise _malformed("unable to parse JSON body: missing field `parent`")
         instance = self._find_instance(body["parent"], request.query.get("project"), is_parent=True)
         return Reply(202, self._cloud.floating.attach(row, instance).encoded)
 
@@ -238,7 +241,7 @@ class OxideApi:
     def _scope(self, request: Request) -> str:
         ref = request.query.get("project")
         if ref is None:
-            raise _invalid("unable to parse query string: missing field `project`")
+            raise _malformed("unable to parse query string: missing field `project`")
         return self._named(self._cloud.projects, ref, "project").key
 
     def _instance(self, request: Request) -> Row:
@@ -276,6 +279,11 @@ def _invalid(message: str) -> Refused:
     return Refused(400, message, code="InvalidRequest")
 
 
+def _malformed(message: str) -> Refused:
+    """What the HTTP layer refuses before the API sees it has no code."""
+    return Refused(400, message, code=NO_CODE)
+
+
 def _not_found(kind: str, ref: str) -> Refused:
     word = "id" if objects.UUID.fullmatch(ref) else "name"
     return Refused(404, f'not found: {kind} with {word} "{ref}"', code="ObjectNotFound")
@@ -285,15 +293,15 @@ def _body(request: Request) -> dict[str, Any]:
     try:
         tree = msgspec.json.decode(request.body)
     except msgspec.DecodeError as err:
-        raise _invalid(f"unable to parse JSON body: {err}") from err
+        raise _malformed(f"unable to parse JSON body: {err}") from err
     if not isinstance(tree, dict):
-        raise _invalid("unable to parse JSON body: invalid type, expected a map")
+        raise _malformed("unable to parse JSON body: invalid type, expected a map")
     return tree
 
 
 def _check_name(name: str) -> None:
     if len(name) > 63 or not objects.NAME.fullmatch(name) or objects.UUID.fullmatch(name):
-        raise _invalid(
+        raise _malformed(
             "unable to parse JSON body: name: names begin with a lower-case letter, hold letters, digits and dashes, "
             "do not end with a dash, have at most 63 characters and are no UUIDs"
         )
@@ -303,17 +311,17 @@ def _check_allocator(allocator: object) -> None:
     """The shape of an AddressAllocator; what it asks for is the pools' business."""
     problem = "unable to parse JSON body: address_allocator: "
     if not isinstance(allocator, Mapping) or allocator.get("type") not in ("explicit", "auto"):
-        raise _invalid(problem + "unknown variant, expected `explicit` or `auto`")
+        raise _malformed(problem + "unknown variant, expected `explicit` or `auto`")
     if allocator["type"] == "explicit":
         try:
             ipaddress.ip_address(allocator.get("ip", ""))
         except ValueError:
-            raise _invalid(problem + "ip: invalid IP address syntax") from None
+            raise _malformed(problem + "ip: invalid IP address syntax") from None
         return
     selector = allocator.get("pool_selector") or {"type": "auto"}
     if not isinstance(selector, Mapping) or selector.get("type") not in ("explicit", "auto"):
-        raise _invalid(problem + "pool_selector: unknown variant, expected `explicit` or `auto`")
+        raise _malformed(problem + "pool_selector: unknown variant, expected `explicit` or `auto`")
     if selector["type"] == "explicit" and not isinstance(selector.get("pool"), str):
-        raise _invalid(problem + "pool_selector: missing field `pool`")
+        raise _malformed(problem + "pool_selector: missing field `pool`")
     if selector["type"] == "auto" and selector.get("ip_version") not in (None, "v4", "v6"):
-        raise _invalid(problem + "pool_selector.ip_version: unknown variant, expected `v4` or `v6`")
+        raise _malformed(problem + "pool_selector.ip_version: unknown variant, expected `v4` or `v6`")

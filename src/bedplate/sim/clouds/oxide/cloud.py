@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bedplate.core import clock, errors
-from bedplate.sim.clouds.exchange import Refused, Reply, Request, Route, json_reply
+from bedplate.sim.clouds.exchange import NO_CODE, Refused, Reply, Request, Route, json_reply
 from bedplate.sim.clouds.faults import Script
 from bedplate.sim.clouds.index import Index, Row
 from bedplate.sim.clouds.oxide import objects
@@ -275,7 +275,7 @@ class OxideCloud(SimulatedCloud):
             body["message"] = "Not Found"
         elif refused.code == "unnamed":
             body |= {"message": "Not Found", "error_code": "Not Found"}
-        elif code := refused.code or _CODES.get(refused.status, ""):
+        elif (code := refused.code or _CODES.get(refused.status, NO_CODE)) != NO_CODE:
             body["error_code"] = code
         return json_reply(refused.status, body, {"x-request-id": request.request_id})
 

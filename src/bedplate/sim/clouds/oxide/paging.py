@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from bedplate.sim.clouds.exchange import Refused, Reply, Request, encode
+from bedplate.sim.clouds.exchange import NO_CODE, Refused, Reply, Request, encode
 from bedplate.sim.clouds.index import Index, Row
 
 __all__ = ["DEFAULT_LIMIT", "MAX_LIMIT", "page", "page_of"]
@@ -60,7 +60,7 @@ def _sort(request: Request) -> str:
     token = _token(request)
     sort = token[0] if token else request.query.get("sort_by", "name_ascending")
     if sort not in _SORTS:
-        raise Refused(400, f"unable to parse query string: unknown variant `{sort}`")
+        raise Refused(400, f"unable to parse query string: unknown variant `{sort}`", code=NO_CODE)
     return sort
 
 
@@ -83,7 +83,9 @@ def _limit(request: Request) -> int:
     if not text:
         return DEFAULT_LIMIT
     if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise Refused(400, "unable to parse query string: invalid value for limit: expected a nonzero u32")
+        raise Refused(
+            400, "unable to parse query string: invalid value for limit: expected a nonzero u32", code=NO_CODE
+        )
     return min(int(text), MAX_LIMIT)
 
 
@@ -99,4 +101,4 @@ def _token(request: Request) -> tuple[str, str] | None:
         tree: Any = msgspec.json.decode(base64.b64decode(text, altchars=b"-_", validate=True))
         return str(tree["page_start"]["sort_by"]), str(tree["page_start"]["last_seen"])
     except (binascii.Error, msgspec.DecodeError, KeyError, TypeError, ValueError):
-        raise Refused(400, "unable to parse query string: failed to parse pagination token") from None
+        raise Refused(400, "unable to parse query string: failed to parse pagination token", code=NO_CODE) from None
