@@ -186,3 +186,9 @@ def test_more_machines_than_addresses_are_refused() -> None:
         Fleet(Server(), 16_385, cache, cache)  # type: ignore[arg-type]
     last = machines.Machine("last", 16_383, machines.Shape())
     assert not last.pod_range.overlaps(machines.MACHINES)
+
+
+async def test_a_fleet_without_machines_leaves_the_event_loop_to_others() -> None:
+    async with running(World(0)) as world:
+        await world.clock.advance(60)
+        assert world.server.patched == []

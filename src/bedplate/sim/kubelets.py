@@ -184,7 +184,8 @@ class Fleet:
         while True:
             started = self._time.monotonic()
             everyone = list(self.machines.values())
-            for position in range(0, len(everyone), AT_ONCE):
+            # A fleet of nobody has one round as well, so that it waits like the others.
+            for position in range(0, max(len(everyone), 1), AT_ONCE):
                 alive = [one for one in everyone[position : position + AT_ONCE] if one.name not in self._silent]
                 await self._each(alive, self._once(self._renew))
                 due = started + self._heartbeat_s * (position + AT_ONCE) / max(len(everyone), 1)
