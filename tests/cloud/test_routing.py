@@ -39,6 +39,18 @@ async def test_a_provider_may_call_its_own_scheme_foreign(pair: tuple[ScriptedPr
     assert Clouds(pair).place(node(provider_id="one://theirs")) == Foreign("another organisation")
 
 
+async def test_an_id_its_own_provider_cannot_read_is_nobodys(
+    pair: tuple[ScriptedProvider, ScriptedProvider], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumble(provider_id: str) -> str:
+        raise ValueError("no UUID")
+
+    monkeypatch.setattr(pair[0], "is_foreign", stumble)
+    place = Clouds(pair).place(node(provider_id="one://nonsense"))
+    assert isinstance(place, Foreign)
+    assert "no UUID" in place.reason
+
+
 async def test_two_providers_of_one_scheme_are_refused() -> None:
     with pytest.raises(errors.Invalid, match="both answer for"):
         Clouds([ScriptedProvider("a", ("same",)), ScriptedProvider("b", ("same",))])

@@ -170,7 +170,11 @@ class Clouds:
         if provider is None:
             ours = ", ".join(f"{name}://" for name in self._by_scheme)
             return Foreign(f"its provider ID {provider_id!r} is of none of this manager's clouds ({ours})")
-        reason = provider.is_foreign(provider_id)
+        try:
+            reason = provider.is_foreign(provider_id)
+        except Exception as err:
+            # It cannot say whose this is, so nobody here may touch it.
+            reason = f"{provider.name} cannot read its provider ID {provider_id!r}: {str(err) or type(err).__name__}"
         return Foreign(reason) if reason else Owned(provider)
 
     def foreign(self, nodes: Iterable[core.Node]) -> Mapping[str, str]:

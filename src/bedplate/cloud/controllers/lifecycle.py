@@ -38,6 +38,7 @@ COMPONENT = "cloud-node-lifecycle-controller"
 ASK_TIMEOUT_S = 120.0
 """No answer of a cloud takes longer than this, whatever its provider does."""
 DELETE_TRIES = 3
+REPORT_S = 60.0
 REASON_DELETING, REASON_FAILED, REASON_BLOCKED = "DeletingNode", "DeletingNodeFailed", "NodeDeletionBlocked"
 log = logging.get_logger("cloud.lifecycle")
 
@@ -131,6 +132,7 @@ class Monitor:
         self._rules = owner.options.rules
         self._writer = NodeWriter(owner.client, COMPONENT, owner.time)
         self._log = log.bind(cloud=provider.name if provider is not None else "any")
+        self._unanswered_at: float | None = None
         clouds = owner.clouds
         asked = (provider,) if provider is not None else clouds.with_instances()
         self._instances = tuple(found for one in asked if (found := clouds.instances(one)) is not None)
@@ -151,7 +153,8 @@ class Monitor:
     async def look(self, memory: Memory) -> Memory:
         """One pass; takes the memory of the last one and gives that for the next."""
         owner, rules = self._owner, self._rules
-        surveyed = lifecycle_plan.survey(self._nodes(), memory, rules, self._moment())
+        mine, others = self._sort()
+        surveyed = lifecycle_plan.survey(mine, memory, rules, self._moment())
         await self._carry_out(surveyed.verdicts)
         answers: dict[str, Answer] = {}
 
@@ -161,22 +164,26 @@ class Monitor:
         await in_parallel(surveyed.questions, owner.options.concurrent_node_lifecycle_checks, put)
         # From here to the new count nothing is awaited: no other cloud's pass may judge by an old one.
         absent = sum(count for name, count in owner.absent.items() if name != self.name)
-        elsewhere = Census(lifecycle_plan.count_managed(self._others()), absent)
+        elsewhere = Census(lifecycle_plan.count_managed(others), absent)
         judged = lifecycle_plan.judge(surveyed, answers, rules, self._moment(), elsewhere)
         owner.absent[self.name] = judged.census.absent
         self._report(answers)
         deleted = await self._carry_out(judged.verdicts)
         return lifecycle_plan.after_deletions(judged.memory, deleted)
 
-    def _nodes(self) -> list[core.Node]:
-        """The nodes of this monitor."""
-        return [node for node in self._owner.nodes if self._is_mine(self._owner.clouds.place(node))]
-
-    def _others(self) -> list[core.Node]:
-        """The nodes of the other monitors; what is left is foreign, and counted."""
-        places = [(node, self._owner.clouds.place(node)) for node in self._owner.nodes]
-        self._owner.metrics.unmanaged.set(sum(isinstance(place, Foreign) for _, place in places))
-        return [node for node, place in places if not isinstance(place, Foreign) and not self._is_mine(place)]
+    def _sort(self) -> tuple[list[core.Node], list[core.Node]]:
+        """The nodes of this monitor, and those of the others; what is left is foreign, and counted."""
+        mine: list[core.Node] = []
+        others: list[core.Node] = []
+        foreign = 0
+        for node in self._owner.nodes:
+            place = self._owner.clouds.place(node)
+            if isinstance(place, Foreign):
+                foreign += 1
+            else:
+                (mine if self._is_mine(place) else others).append(node)
+        self._owner.metrics.unmanaged.set(foreign)
+        return mine, others
 
     def _is_mine(self, place: Place) -> bool:
         match place:
@@ -190,8 +197,13 @@ class Monitor:
         return Moment(self._owner.time.monotonic(), self._owner.time.now())
 
     def _report(self, answers: dict[str, Answer]) -> None:
+        """Log questions that stayed open: when that begins, and once a minute while it lasts."""
         failed = [answer.error for answer in answers.values() if answer.exists is None]
-        if failed:
+        now = self._owner.time.monotonic()
+        if not failed:
+            self._unanswered_at = None
+        elif self._unanswered_at is None or now - self._unanswered_at >= REPORT_S:
+            self._unanswered_at = now
             self._log.warning("lifecycle.unanswered", nodes=len(failed), error=failed[0])
 
     # Carrying out

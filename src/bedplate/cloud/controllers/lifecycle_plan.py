@@ -188,7 +188,7 @@ def survey(nodes: Iterable[core.Node], memory: Memory, rules: Rules, now: Moment
             questions.append(Question(node, _needs_fresh(past, rules)))
         else:
             verdicts.append(verdict)
-            if not past.is_deleted:
+            if (past.is_suspect or past.shutdowns) and not past.is_deleted:
                 past = Past(past.provider_id, past.first_seen)
         pasts[node.metadata.uid] = past
     return Survey(tuple(verdicts), tuple(questions), count_managed(nodes), Memory(pasts, is_first=False))

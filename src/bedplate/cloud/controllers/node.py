@@ -277,22 +277,33 @@ class NodeController:
                 work.append(node.name)
         if provider is None:
             return
-        owner = provider
-        await in_parallel(work, self._options.refreshers, lambda name: self._refresh(name, owner))
+        failures: list[str] = []
 
-    async def _refresh(self, name: str, provider: Provider) -> None:
+        async def one(name: str) -> None:
+            if error := await self._refresh(name, provider):
+                failures.append(error)
+
+        await in_parallel(work, self._options.refreshers, one)
+        if failures:
+            log.warning("nodes.refresh_failed", provider=provider.name, nodes=len(failures), error=failures[0])
+
+    async def _refresh(self, name: str, provider: Provider) -> str:
+        """Compare one node with its cloud; why that failed, or nothing."""
         node = self._nodes.get(name)
         if node is None or not self._is_of(node, provider) or is_uninitialized(node):
-            return
+            return ""
         try:
             metadata = await self._ask(node, provider)
             await self._correct(node, metadata)
         except InstanceNotFound as err:
             log.v(2).info("node.refresh_absent", node=name, error=str(err))
         except errors.BedplateError as err:
-            log.warning("node.refresh_failed", node=name, error=errors.describe(err))
-        except Exception:
+            log.v(2).info("node.refresh_failed", node=name, error=errors.describe(err))
+            return errors.describe(err)
+        except Exception as err:
             log.exception("node.refresh_bug", node=name)
+            return repr(err)
+        return ""
 
     async def _correct(self, node: core.Node, metadata: InstanceMetadata | None) -> None:
         reconciles = self._options.reconcile_node_labels
