@@ -30,7 +30,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 import bedplate
-from bedplate.api import core
+from bedplate.api import core, names
 from bedplate.apps.bedplate import root
 from bedplate.cli import clusterview
 from bedplate.cloud.manager import features as manager_features
@@ -307,19 +307,48 @@ def shown(places: list[str]) -> list[str]:
 
 def picture() -> str:
     """The live view of `bedplate up`, drawn by the code that draws it, with a cluster made up."""
-    nodes = tuple(made_up(core.Node, f"node{number:03}", ready=str(number != 17)) for number in range(1, 51))
-    pods = tuple(made_up(core.Pod, "", on=f"node{number:03}") for number in (3, 3, 3, 8, 8, 21))
-    console = Console(file=io.StringIO(), record=True, width=72)
-    console.print(clusterview.panel(clusterview.Picture(nodes, pods), 754, rows=6))
+    nodes = tuple(made_up_node(number) for number in range(1, 51))
+    pods = tuple(made_up(core.Pod, {"spec": {"nodeName": f"node{number:03}"}}) for number in (3, 3, 3, 8, 8, 21))
+    cloud = clusterview.Cloud("nvidia-bmm", running=49, machines=50, calls_per_minute=14)
+    console = Console(file=io.StringIO(), record=True, width=100)
+    console.print(clusterview.panel(clusterview.Picture(nodes, pods, [cloud], made_up_events()), 754, rows=6))
     svg = console.export_svg(title="make up", unique_id="up")
     # A picture in a repository asks no other host for its letters, and has no blanks at the ends of lines.
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
     return "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
 
 
-def made_up(kind: type[T], name: str, ready: str = "", on: str = "") -> T:
-    status = {"conditions": [{"type": "Ready", "status": ready}], "phase": "Running"}
-    return msgspec.convert({"metadata": {"name": name}, "spec": {"nodeName": on}, "status": status}, kind)
+def made_up_node(number: int) -> core.Node:
+    is_stopped = number == 17
+    taint = {"key": names.TAINT_SHUTDOWN, "effect": "NoSchedule"}
+    labels = {names.LABEL_INSTANCE_TYPE: "gb200-nvl72", names.LABEL_ZONE: "nvidia-bmm-zone-80dd7412"}
+    status = {"conditions": [{"type": "Ready", "status": str(not is_stopped)}]}
+    body = {"metadata": {"name": f"node{number:03}", "labels": labels}, "status": status}
+    return made_up(core.Node, {**body, "spec": {"taints": [taint] if is_stopped else []}})
+
+
+def made_up_events() -> tuple[core.Event, ...]:
+    rows = (
+        ("node041", "DeletingNode", "Deleting node node041 because it does not exist in the cloud provider"),
+        ("node041", "Synced", "Node synced successfully"),
+    )
+    return tuple(
+        made_up(
+            core.Event,
+            {
+                "metadata": {"name": f"event-{number}"},
+                "involvedObject": {"kind": "Node", "name": node},
+                "reason": reason,
+                "message": message,
+                "lastTimestamp": f"2026-01-01T03:0{number}:00Z",
+            },
+        )
+        for number, (node, reason, message) in enumerate(rows)
+    )
+
+
+def made_up(kind: type[T], body: dict[str, Any]) -> T:
+    return msgspec.convert({"status": {"phase": "Running"}, **body}, kind, strict=False)
 
 
 PAGES = {
