@@ -69,14 +69,13 @@ async def test_a_certificate_of_another_name_is_refused(tmp_path: Path) -> None:
 async def test_the_environments_proxy_is_used_unless_no_proxy_covers_the_endpoint() -> None:
     async with serving([Answer(200, {"id": "1"})]) as proxy:
         environ = {"HTTP_PROXY": proxy.url.replace("://", "://user:pass@")}
-        client = client_of("http://cloud.invalid/base", Reach(environ=environ))
+        # An address of this machine that is not called loopback, and where nobody listens.
+        client = client_of("http://0.0.0.0:1/base", Reach(environ=environ))
         assert (await client.call(GET)).data == {"id": "1"}
         await client.close()
-        assert proxy.asked[0].target == "http://cloud.invalid/base/things/1"
+        assert proxy.asked[0].target == "http://0.0.0.0:1/base/things/1"
         assert proxy.asked[0].headers["proxy-authorization"].startswith("Basic ")
-        client = client_of(
-            "http://cloud.invalid/base", Reach(environ=environ | {"NO_PROXY": ".example.com,cloud.invalid"})
-        )
+        client = client_of("http://0.0.0.0:1/base", Reach(environ=environ | {"NO_PROXY": ".example.com,0.0.0.0"}))
         with pytest.raises(errors.Transport):
             await client.call(GET)
         await client.close()

@@ -168,6 +168,14 @@ def test_ids_that_are_no_uuids_are_told_and_accepted() -> None:
     assert any("siteId" in line for line in told) and any("tenantId" in line for line in told)
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "is_told"), [("http://bmm.example.com", True), ("http://127.0.0.1:80", False), ("https://x", False)]
+)
+def test_a_token_that_would_travel_in_clear_is_told(endpoint: str, is_told: bool) -> None:
+    told = oddities(load(None, ENVIRON | {"NVIDIA_BMM_ENDPOINT": endpoint}))
+    assert any("https" in line for line in told) is is_told
+
+
 def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
     text = (
         SEED.replace("https://api.carbide.nvidia.com", "ftp://x")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -21,6 +22,7 @@ from bedplate.cloud.http.secrets import Secret
 from bedplate.cloud.providers.nvidia_bmm.providerid import is_uuid
 from bedplate.cloud.providers.nvidia_bmm.settings import Reader
 from bedplate.core import errors, yamls
+from bedplate.kube.proxies import is_bypassed
 
 __all__ = ["LABELS", "Config", "Network", "Oidc", "TokenFrom", "load", "oddities"]
 
@@ -209,6 +211,6 @@ def oddities(config: Config) -> list[str]:
             found.append(f"{key} is not a UUID, as the IDs of BMM are")
     if config.is_insecure:
         found.append("insecure is set: the server's certificate is not verified")
-    if config.endpoint.startswith("http://"):
+    if config.endpoint.startswith("http://") and not is_bypassed(urlsplit(config.endpoint).hostname or "", 80, ""):
         found.append("the endpoint is not https: the token travels in clear")
     return found
