@@ -747,3 +747,18 @@ async def test_calls_for_one_service_run_one_after_the_other() -> None:
         assert w.ips() == []
         # 503 is what an address on its way says; anything else would be two of our own calls in each other's way.
         assert {entry.status for entry in w.cloud.journal.entries if entry.method != "GET"} <= {200, 201, 202, 204, 503}
+
+
+@pytest.mark.parametrize("annotations", [{wants.NAME: "front-door"}, {}])
+async def test_what_a_predecessor_borrowed_is_inherited_or_given_back(annotations: dict[str, str]) -> None:
+    async with world() as w:
+        w.cloud.create_floating_ip("front-door", description="our public face")
+        targets = [w.node("n1")]
+        first = w.service("web", annotations={wants.NAME: "front-door"})
+        await w.provider().load_balancers.ensure(CLUSTER, first, targets)
+        second = w.service("web", uid="the-next-one", annotations=annotations)
+        await w.provider().load_balancers.ensure(CLUSTER, second, targets)
+        [made] = w.ips_of(second)
+        assert (made["name"] == "front-door") is bool(annotations)
+        await w.provider().load_balancers.delete(CLUSTER, second)
+        assert [(found["name"], found["description"]) for found in w.ips()] == [("front-door", "our public face")]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import weakref
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from bedplate.api import core
@@ -31,6 +31,12 @@ log = get_logger("cloud.oxide")
 CONFLICT_RETRY_S = 30.0
 UNANSWERED_RETRY_S = 15.0
 NOT_OWNED, PORT_CONFLICT, RANGES = "FloatingIPNotOwned", "PortConflict", "SourceRangesNotEnforced"
+_BY_INSTANCE = "oxide instance"
+
+
+def _instances_of(node: core.Node) -> list[str]:
+    """The index of nodes by their instance."""
+    return [one.instance for one in placement.candidates([Target(node)])]
 
 
 class FloatingIpBalancers:
@@ -43,6 +49,7 @@ class FloatingIpBalancers:
         self._setting = setting
         self._carrier = carrier
         self._seats = seating
+        setting.nodes.add_indexes({_BY_INSTANCE: _instances_of})
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._ranges_told: dict[str, tuple[str, ...]] = {}
 
@@ -54,7 +61,7 @@ class FloatingIpBalancers:
         seen = await self._look(cluster, owner, service)
         found = self._published(cluster, owner, service, seen)
         if not found:
-            found = self._left_by_original(cluster, service, seen, self._nodes(()))
+            found = self._left_by_original(cluster, service, seen)
         return self._status(found, service, ()) if found else None
 
     async def ensure(
@@ -70,7 +77,7 @@ class FloatingIpBalancers:
             want = plan.Want(
                 owner,
                 wants.slots(ask, service, cluster, owner, pool, adopted),
-                nodes=self._nodes(targets),
+                nodes=self._nodes(seen),
                 legacy_name=names.legacy_name(cluster, service.namespace, service.name),
                 is_retained=ask.is_retained,
                 published=frozenset(one.ip for one in service.status.load_balancer.ingress),
@@ -99,7 +106,7 @@ class FloatingIpBalancers:
             if not plan.owned(owner, seen.ips):
                 raise CloudError(f"{service.namespace}/{service.name} has no floating IP yet")
             want = plan.Want(
-                owner, self._kept_slots(cluster, owner, service, seen), nodes=self._nodes(targets), is_settled=True
+                owner, self._kept_slots(cluster, owner, service, seen), nodes=self._nodes(seen), is_settled=True
             )
             want = self._place(want, service, targets, seen, cluster)
             want = await self._carrier.settle(want, seen)
@@ -175,14 +182,16 @@ class FloatingIpBalancers:
             raise errors.Invalid(f"there is no IP pool {name!r}", hint=f"correct the annotation {wants.POOL}")
         return found
 
-    def _nodes(self, targets: Iterable[Target]) -> frozenset[str]:
-        """The instances of this cluster's nodes."""
-        nodes = [*self._setting.nodes, *(target.node for target in targets)]
-        return frozenset(one.instance for one in placement.candidates(Target(node) for node in nodes))
+    def _nodes(self, seen: Seen) -> frozenset[str]:
+        """The instances of this cluster's nodes, those of them that have a floating IP."""
+        attached = {providerid.fold(one.instance_id) for one in seen.ips if one.instance_id}
+        return frozenset(instance for instance in attached if self._node(instance) is not None)
 
-    def _left_by_original(
-        self, cluster: str, service: core.Service, seen: Seen, nodes: frozenset[str]
-    ) -> list[models.FloatingIp]:
+    def _node(self, instance: str | None) -> core.Node | None:
+        found = self._setting.nodes.by_index(_BY_INSTANCE, providerid.fold(instance or ""))
+        return found[0] if found else None
+
+    def _left_by_original(self, cluster: str, service: core.Service, seen: Seen) -> list[models.FloatingIp]:
         """What the original manager made for this very Service: it is on a node of ours, or the status shows it."""
         name = names.legacy_name(cluster, service.namespace, service.name)
         published = {one.ip for one in service.status.load_balancer.ingress}
@@ -190,13 +199,13 @@ class FloatingIpBalancers:
             one
             for one in seen.ips
             if plan.is_legacy(one, name)
-            and (providerid.fold(one.instance_id) in nodes if one.instance_id else one.ip in published)
+            and (self._node(one.instance_id) is not None if one.instance_id else one.ip in published)
         ]
 
     def _next_legacy(
         self, cluster: str, owner: ownership.Owner, service: core.Service, seen: Seen
     ) -> plan.Update | None:
-        left = self._left_by_original(cluster, service, seen, self._nodes(()))
+        left = self._left_by_original(cluster, service, seen)
         record = ownership.Record(owner, "managed")
         return plan.Update(left[0], description=ownership.write(record)) if left else None
 
@@ -281,11 +290,10 @@ class FloatingIpBalancers:
     def _status(
         self, found: Sequence[models.FloatingIp], service: core.Service, targets: Sequence[Target]
     ) -> core.LoadBalancerStatus:
-        where = {
-            one.instance: one.node
-            for one in placement.candidates([*(Target(node) for node in self._setting.nodes), *targets])
-        }
-        node = where.get(providerid.fold(found[0].instance_id or ""))
+        instance = found[0].instance_id
+        # The target first: it is what the controller has seen last.
+        target = next((one for one in placement.candidates(targets) if providerid.same(one.instance, instance)), None)
+        node = target.node if target is not None else self._node(instance)
         is_hidden = service.metadata.annotation(wants.HIDE_INTERNAL) in wants.TRUE
         wanted = statuses.status_of(found, node, hides_internal=is_hidden)
         return statuses.unless_same(wanted, service.status.load_balancer)

@@ -26,9 +26,9 @@ from bedplate.core.logging import get_logger
 __all__ = ["Carrier", "Seen"]
 
 log = get_logger("cloud.oxide")
-MAX_STEPS = 60
 TRIES = 4
 FIRST_WAIT_S = 0.25
+REFUSED_WAIT_S = 1.0
 RETRY_S = 5.0
 UNANSWERED_S = 60.0
 _IN_TRANSITION = (http_errors.Invalid, http_errors.Conflict, http_errors.Unavailable, http_errors.NotFound)
@@ -83,7 +83,7 @@ class Carrier:
     async def claim(self, next_claim: Callable[[], plan.Update | None], seen: Seen) -> None:
         """Write records as long as there is one to write, see `plan.next_claim`."""
         refused = 0
-        for _ in range(MAX_STEPS):
+        for _ in range(plan.MAX_STEPS):
             step = next_claim()
             if step is None:
                 return
@@ -103,7 +103,7 @@ class Carrier:
                 self._show(planned)
             return want
         refused = 0
-        for _ in range(MAX_STEPS):
+        for _ in range(plan.MAX_STEPS):
             step = plan.next_step(want, seen.ips)
             if step is None:
                 return want
@@ -133,7 +133,7 @@ class Carrier:
     ) -> None:
         """Detach a floating IP of this Service and delete it, give it back, or keep it."""
         refused = 0
-        for _ in range(MAX_STEPS):
+        for _ in range(plan.MAX_STEPS):
             # Looked up anew each time: what the cloud answered may no longer be this Service's.
             current = next((found for found in plan.owned(owner, seen.ips) if found.id == one.id), None)
             step = None if current is None else plan.removal(current, is_retained=is_retained, is_renamed=is_renamed)
@@ -151,7 +151,7 @@ class Carrier:
         """Do one step and take in the answer. Returns how many refusals it met (0 or 1): look again, decide again."""
         if not isinstance(step, plan.Create) and not await self._is_certain(step.ip, seen):
             return 0
-        log.v(2).info("oxide.step", **plan.describe(step))
+        log.info("oxide.step", **plan.describe(step))
         try:
             if isinstance(step, plan.Create):
                 await self._create(step, seen)
@@ -227,16 +227,16 @@ class Carrier:
             current = await self._api.floating_ip_view(answer.id)
         raise RetryError(f"the floating IP {answer.name} ({answer.ip}) is on its way", RETRY_S)
 
-    async def _look_again(
-        self, step: plan.Attach | plan.Detach | plan.Delete | plan.Update, err: http_errors.ApiError, seen: Seen
-    ) -> None:
+    async def _look_again(self, step: plan.Change, err: http_errors.ApiError, seen: Seen) -> None:
         """After a refusal: what is true now? An instance that refuses is not the first to be tried next time."""
-        if isinstance(step, plan.Attach) and isinstance(err, http_errors.Invalid | http_errors.NotFound):
-            self._refusals.add(step.instance)
         if isinstance(err, http_errors.NotFound) and not is_absence(err):
             raise err
+        if isinstance(step, plan.Attach) and isinstance(err, http_errors.Invalid | http_errors.NotFound):
+            self._refusals.add(step.instance)
         log.v(2).info("oxide.refused", **plan.describe(step), error=str(err))
-        await self._time.sleep(err.retry_after_s if err.retry_after_s is not None else FIRST_WAIT_S * 4)
+        if err.retry_after_s is not None and err.retry_after_s > RETRY_S:
+            raise RetryError(str(err), err.retry_after_s) from err
+        await self._time.sleep(REFUSED_WAIT_S)
         await self._take_in(step.ip.id, await self._api.floating_ip_view(step.ip.id), seen)
 
     async def _is_certain(self, one: models.FloatingIp, seen: Seen) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from bedplate.core import errors
@@ -55,6 +56,7 @@ class Record:
     words: str = ""
 
 
+@lru_cache(maxsize=8192)
 def parse(description: str) -> Record | None:
     """The record in a description; None when there is none."""
     found = _RECORD.fullmatch(description)

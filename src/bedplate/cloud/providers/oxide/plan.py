@@ -15,7 +15,7 @@ Whatever carries no record of this Service is neither changed nor deleted (S6).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -25,6 +25,7 @@ from bedplate.cloud.providers.oxide import models, names, ownership, providerid
 from bedplate.cloud.providers.oxide.wants import Slot, is_named
 
 __all__ = [
+    "MAX_STEPS",
     "Attach",
     "Change",
     "Create",
@@ -46,6 +47,10 @@ __all__ = [
     "predict",
     "removal",
 ]
+
+
+MAX_STEPS = 60
+"""More than any Service needs; a bound for whoever repeats `next_step`."""
 
 
 class FloatingIpNotOwned(CloudError):
@@ -114,7 +119,7 @@ class Want:
     is_retained: bool = False
     published: frozenset[str] = frozenset()
     full: frozenset[str] = frozenset()
-    failed: frozenset[Slot] = field(default_factory=frozenset)
+    failed: frozenset[Slot] = frozenset()
 
 
 def owned(owner: ownership.Owner, ips: Iterable[models.FloatingIp]) -> list[models.FloatingIp]:
@@ -156,7 +161,10 @@ def next_step(want: Want, ips: Sequence[models.FloatingIp]) -> Step | None:
 def plan(want: Want, ips: Sequence[models.FloatingIp]) -> tuple[Step, ...]:
     """All steps from here to what is wanted, if each of them succeeds."""
     steps: list[Step] = []
-    while (step := next_step(want, ips)) is not None:
+    for _ in range(MAX_STEPS):
+        step = next_step(want, ips)
+        if step is None:
+            break
         steps.append(step)
         ips = predict(step, ips)
     return tuple(steps)
@@ -233,7 +241,7 @@ def _rank(want: Want, slot: Slot, one: models.FloatingIp) -> tuple[bool, bool, b
 def may_borrow(one: models.FloatingIp, want: Want) -> bool:
     """Whether a floating IP that the Service names may be used by it: nobody else's, and not in use elsewhere."""
     record = ownership.parse(one.description)
-    if record is not None and record.role != "retained" and not record.owner.is_same_service(want.owner):
+    if record is not None and record.role != "retained" and not record.owner.is_same_place(want.owner):
         return False
     if one.instance_id and is_legacy(one, one.name) and one.name != want.legacy_name:
         # The original manager has attached it for another Service, which has not taken it over yet.
@@ -255,7 +263,8 @@ def next_claim(want: Want, ips: Sequence[models.FloatingIp]) -> Update | None:
                 return step
     for one in ips:
         if one not in own and _is_left_behind(one, want):
-            return Update(one, description=_managed(want))
+            left = ownership.parse(one.description) or ownership.Record(want.owner, "managed")
+            return Update(one, description=ownership.write(replace(left, owner=want.owner)))
     filled = assign(want, own)
     for slot in want.slots:
         if slot not in filled and not slot.adopt:
@@ -275,7 +284,7 @@ def _claim_named(want: Want, slot: Slot, ips: Sequence[models.FloatingIp]) -> Up
     if not may_borrow(one, want):
         whose = f"it serves {_whose(record)}" if record is not None else "it is in use for something else"
         raise FloatingIpNotOwned(f"the floating IP {one.name} ({one.ip}) cannot be used: {whose}")
-    words = one.description if record is None else ""
+    words = one.description if record is None else record.words
     return Update(one, description=ownership.write(ownership.Record(want.owner, "adopted", words)))
 
 
@@ -284,7 +293,7 @@ def _is_left_behind(one: models.FloatingIp, want: Want) -> bool:
     if record is not None:
         # Namespace and name are unique in a cluster, so a Service of another UID there is no more.
         is_earlier = record.owner.is_same_place(want.owner) and record.owner.service != want.owner.service
-        return is_earlier and record.role == "managed"
+        return is_earlier and record.role != "retained"
     if not is_legacy(one, want.legacy_name) or not _is_free(one, want.nodes):
         return False
     # In use on a node of ours it is ours. Unused it may be, and is taken for use, but never just to be deleted.

@@ -7,6 +7,7 @@ given; ids are compared without it (`same`, `fold`).
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from bedplate.core import errors
 
@@ -22,6 +23,7 @@ def is_uuid(text: str) -> bool:
     return _UUID.fullmatch(text) is not None
 
 
+@lru_cache(maxsize=16384)
 def instance_id(provider_id: str) -> str:
     """The instance a provider ID names; raises `Invalid` with what is wrong with it."""
     if not provider_id:
