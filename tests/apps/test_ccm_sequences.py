@@ -1,0 +1,276 @@
+"""Random sequences of faults and states through the whole manager: no node is deleted that must stay.
+
+Everything is real but the clock: an API server, both simulated clouds over HTTP with every kind of fault, and the whole
+manager. What is allowed is judged by what the test itself did to the clouds and nodes, and by the clouds' own record of
+what they answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import re
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests import servers
+from tests.apps import managers
+
+from bedplate.api.resources import NODES
+from bedplate.cloud.manager import options as reading
+from bedplate.cloud.manager.assembly import Assembly
+from bedplate.core import clock, logging
+from bedplate.kube import Client
+from bedplate.kube import errors as kube_errors
+from bedplate.sim.clouds import BmmCloud, OxideCloud, SimulatedCloud
+from bedplate.sim.clouds.faults import KINDS
+
+PERIOD_S = 7.0
+PER_CLOUD = 6
+MONITOR = "cloud-node-lifecycle-controller"
+VIEWS = {"nvidia-bmm": "get-instance", "oxide": "instance_view"}
+STEPS = ("fault", "clear", "remove", "unready", "ready", "stop", "start", "tokens")
+
+
+class PassClock(clock.ManualClock):
+    """Counts the passes of each lifecycle monitor: one ends where it begins to sleep for its period."""
+
+    def __init__(self) -> None:
+        # The API server stamps nodes with its own, real time.
+        super().__init__(datetime.now(UTC))
+        self.passes: Counter[str] = Counter()
+
+    async def sleep(self, seconds: float) -> None:
+        task = asyncio.current_task()
+        if seconds == PERIOD_S and task is not None and MONITOR in task.get_name():
+            self.passes[task.get_name()] += 1
+        await super().sleep(seconds)
+
+
+@dataclass
+class Member:
+    """A node and its machine, as the test has made them."""
+
+    name: str
+    cloud: SimulatedCloud
+    provider_id: str
+    machine_id: str
+    uid: str = ""
+    is_ready: bool = True
+    removed_at: float | None = None
+
+
+@dataclass
+class World:
+    """The clouds, the nodes, and the manager between them."""
+
+    client: Client
+    time: PassClock
+    clouds: dict[str, SimulatedCloud]
+    label: str
+    rng: random.Random
+    assembly: Assembly | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    deleted: int = 0
+    kept_although_absent: int = 0
+
+    async def join(self, cloud: SimulatedCloud, number: int) -> None:
+        """A machine and its node, initialised and ready."""
+        name = f"{self.label}-{cloud.kind[:3]}-{number}"
+        machine = cloud.add(f"{name}-{uuid.uuid4().hex[:6]}")
+        member = Member(name, cloud, machine.provider_id, machine.id)
+        body = {
+            "metadata": {"name": name, "labels": {"ccm-test": self.label}},
+            "spec": {"providerID": machine.provider_id},
+        }
+        made = await self.client.create(NODES.raw(), body)
+        member.uid = made["metadata"]["uid"]
+        self.members[name] = member
+        await self.set_ready(member, True)
+
+    async def set_ready(self, member: Member, ready: bool) -> None:
+        """Change the condition, and wait until the manager has heard of it."""
+        await managers.set_ready(self.client, member.name, ready)
+        member.is_ready = ready
+        assert self.assembly is not None
+        nodes = self.assembly.caches.nodes
+        async with asyncio.timeout(managers.DEADLINE_S):
+            while (
+                (known := nodes.get(member.name)) is None or known.metadata.uid != member.uid or known.is_ready != ready
+            ):
+                await asyncio.sleep(0.002)
+
+    async def look(self) -> None:
+        """Let every monitor end the pass it is in, and then a whole one."""
+        before = self.time.passes.copy()
+        async with asyncio.timeout(managers.DEADLINE_S):
+            while any(self.time.passes[name] < before[name] + 2 for name in before):
+                await self.time.advance(0.5)
+                await asyncio.sleep(0.002)
+
+    async def step(self) -> None:
+        """One random change of the world."""
+        cloud = self.rng.choice(list(self.clouds.values()))
+        own = [one for one in self.members.values() if one.cloud is cloud]
+        member = self.rng.choice(own)
+        match self.rng.choice(STEPS):
+            case "fault":
+                self.plant(cloud)
+            case "clear":
+                cloud.faults.clear()
+            case "remove" if member.removed_at is None:
+                cloud.remove(member.machine_id)
+                member.removed_at = self.time.monotonic()
+                if self.rng.random() < 0.7:
+                    await self.set_ready(member, False)
+            case "unready":
+                for one in self.rng.sample(own, self.rng.randint(1, len(own))):
+                    await self.set_ready(one, False)
+            case "ready":
+                await self.set_ready(member, True)
+            case "stop" if member.removed_at is None:
+                cloud.stop(member.machine_id)
+            case "start" if member.removed_at is None:
+                cloud.start(member.machine_id)
+            case "tokens":
+                cloud.faults.add("401", times=self.rng.randint(1, 20))
+
+    def plant(self, cloud: SimulatedCloud) -> None:
+        kind = self.rng.choice(KINDS)
+        match: dict[str, Any] = {}
+        if self.rng.random() < 0.5:
+            match["probability"] = self.rng.choice((0.2, 0.5, 0.9))
+        if self.rng.random() < 0.3:
+            match["times"] = self.rng.randint(1, 5)
+        fault: dict[str, Any] = {}
+        if kind == "generic-404":
+            fault["style"] = self.rng.choice(("route", "unnamed", "html", "plain"))
+        cloud.faults.add(kind, fault=fault, **match)
+
+    async def judge(self) -> None:
+        """Every node that is gone had to go; those that had to stay are there."""
+        found = await self.client.list(NODES.raw(), label_selector=f"ccm-test={self.label}")
+        present = {item["metadata"]["uid"] for item in found.items}
+        gone = [one for one in self.members.values() if one.uid not in present]
+        for one in gone:
+            assert not one.is_ready, f"{one.name} was deleted although it is ready"
+            assert one.removed_at is not None, f"{one.name} was deleted although its machine exists"
+            assert self.absences(one) >= 2, f"{one.name} was deleted after {self.absences(one)} specific answers"
+            del self.members[one.name]
+        self.deleted += len(gone)
+        self.kept_although_absent += sum(one.removed_at is not None for one in self.members.values())
+        per_cloud = Counter(one.cloud.kind for one in gone)
+        # Two passes lie between two looks, each of which may delete one of these few nodes.
+        assert all(count <= 2 for count in per_cloud.values()), per_cloud
+
+    def absences(self, member: Member) -> int:
+        """How often the cloud has said, of this very machine and without a fault, that it does not exist."""
+        return sum(
+            entry.status == 404
+            and not entry.fault
+            and re.search(re.escape(member.machine_id), entry.path, re.IGNORECASE) is not None
+            for entry in member.cloud.journal.of(VIEWS[member.cloud.kind])
+        )
+
+    async def calm(self) -> None:
+        """Good weather for a few passes: what is gone for certain goes."""
+        for cloud in self.clouds.values():
+            cloud.faults.clear()
+        for _ in range(3):
+            await self.look()
+            await self.judge()
+
+    async def restore(self) -> None:
+        """Good weather, and every node and machine as at the beginning."""
+        for cloud in self.clouds.values():
+            cloud.faults.clear()
+        for one in list(self.members.values()):
+            if one.removed_at is not None:
+                with contextlib.suppress(kube_errors.NotFound):
+                    await self.client.delete(NODES, one.name)
+                del self.members[one.name]
+            else:
+                one.cloud.start(one.machine_id)
+                await self.set_ready(one, True)
+        for cloud in self.clouds.values():
+            for number in range(PER_CLOUD):
+                if f"{self.label}-{cloud.kind[:3]}-{number}" not in self.members:
+                    await self.join(cloud, number)
+
+
+@contextlib.asynccontextmanager
+async def world(server: servers.Server, client: Client, folder: Path, seed: int) -> AsyncIterator[World]:
+    label = f"seq-{uuid.uuid4().hex[:6]}"
+    time = PassClock()
+    async with BmmCloud(time=time) as bmm, OxideCloud(time=time) as oxide:
+        found = World(client, time, {"nvidia-bmm": bmm, "oxide": oxide}, label, random.Random(seed))
+        words = [
+            "--cloud-provider=nvidia-bmm,oxide",
+            f"--cloud-config=nvidia-bmm={managers.bmm_config(bmm, folder)}",
+            f"--kubeconfig={server.kubeconfig}",
+            f"--node-selector=ccm-test={label}",
+            "--leader-elect=false",
+            "--secure-port=0",
+            "--controllers=*,-service",
+            f"--node-monitor-period={PERIOD_S:g}s",
+            "--node-startup-grace-period=0s",
+            "--cloud-api-timeout=300ms",
+            "--kube-api-qps=-1",
+            "--event-qps=-1",
+        ]
+        read = reading.read(words)
+        assert not read.problems
+        found.assembly = Assembly(read.options, managers.oxide_environment(oxide), time=time)
+        running = asyncio.create_task(found.assembly.run())
+        try:
+            await found.restore()
+            async with asyncio.timeout(managers.DEADLINE_S):
+                while len(time.passes) < 3:
+                    assert not running.done(), running.exception()
+                    await time.advance(0.5)
+                    await asyncio.sleep(0.01)
+            yield found
+            assert not running.done(), running.exception()
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            for name in found.members:
+                with contextlib.suppress(kube_errors.NotFound):
+                    await client.delete(NODES, name)
+
+
+async def play(server: servers.Server, client: Client, folder: Path, sequences: int) -> World:
+    logging.configure(logging.LogOptions(), (folder / "log").open("w"))
+    async with world(server, client, folder, seed=sequences) as found:
+        for _ in range(sequences):
+            for _ in range(found.rng.randint(2, 4)):
+                for _ in range(found.rng.randint(1, 3)):
+                    await found.step()
+                await found.look()
+                await found.judge()
+            if found.rng.random() < 0.5:
+                await found.calm()
+            await found.restore()
+    return found
+
+
+async def test_no_sequence_deletes_what_must_stay(server: servers.Server, client: Client, tmp_path: Path) -> None:
+    played = await play(server, client, tmp_path, 25)
+    # It can fail both ways: nodes do go when their machines are gone for certain, and stay while they are not.
+    assert played.deleted > 0
+    assert played.kept_although_absent > 0
+
+
+@pytest.mark.soak
+async def test_no_sequence_deletes_what_must_stay_in_full(
+    server: servers.Server, client: Client, tmp_path: Path
+) -> None:
+    played = await play(server, client, tmp_path, 300)
+    assert played.deleted > 10
