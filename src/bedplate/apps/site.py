@@ -26,7 +26,8 @@ __all__ = ["CHURN", "LEASE", "Site", "write_config"]
 
 log = logging.get_logger("up.site")
 CHURN = Churn(stop_every_s=45.0, stopped_for_s=25.0, terminate_every_s=90.0, replaced_after_s=30.0)
-LEASE = "cloud-controller-manager"
+# As in the manifest of the manager for this cloud.
+LEASE = "nvidia-bmm-cloud-controller-manager"
 RUNNING = "Ready"
 LOOK_EVERY_S = 0.5
 MINUTE_S = 60.0

@@ -161,6 +161,7 @@ async def _simulate(options: Options, kubeconfig: Path, started: float, said: li
 
 def _assemble(kubeconfig: Path, config_file: Path) -> Assembly:
     """The manager as a user starts it, but with the patience of a demonstration."""
+    from bedplate.apps.site import LEASE
     from bedplate.cloud.manager import options
     from bedplate.cloud.manager.assembly import Assembly
 
@@ -168,6 +169,7 @@ def _assemble(kubeconfig: Path, config_file: Path) -> Assembly:
         "--cloud-provider=nvidia-bmm",
         f"--cloud-config={config_file}",
         f"--kubeconfig={kubeconfig}",
+        f"--leader-elect-resource-name={LEASE}",
         "--secure-port=0",
         "--node-startup-grace-period=10s",
         "--cloud-cache-ttl=5s",

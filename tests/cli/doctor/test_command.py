@@ -71,7 +71,8 @@ async def test_a_reachable_cloud_with_good_credentials_and_missing_rbac_is_told_
     (missing,) = of(found, "rbac", f"ClusterRole {role}")
     assert missing["level"] == "problem" and "kubectl" in missing["fix"]
     rights = [one for one in found if one["check"] == "rbac" and one["message"].startswith("may not")]
-    assert {"may not delete nodes", "may not patch services/status"} <= {one["message"] for one in rights}
+    told = {one["message"] for one in rights}
+    assert {"may not get, list, watch, patch, delete nodes", "may not patch services/status"} <= told
 
 
 async def test_nodes_whose_instance_is_gone_stopped_or_of_another_organisation_are_named(

@@ -5,12 +5,13 @@ In: `ClusterFacts`. Out: findings, a good one too, so that people see what was l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
 from bedplate.api import names
 from bedplate.cli.doctor.facts import ClusterFacts
+from bedplate.cli.doctor.permissions import Permission
 from bedplate.cloud.diagnosis import Finding, fine, note, problem, unknown
 
 __all__ = ["check_cluster"]
@@ -83,19 +84,30 @@ def _is_everything(role: Mapping[str, Any]) -> bool:
 
 
 def _rights(facts: ClusterFacts) -> Iterator[Finding]:
-    missing = sorted(row for row, allowed in facts.rights.items() if allowed is False)
+    missing = [row for row, allowed in facts.rights.items() if allowed is False]
     failed = next((answer for answer in facts.rights.values() if isinstance(answer, Exception)), None)
-    for row in missing:
-        resource = f"{row.resource}.{row.group}" if row.group else row.resource
-        subresource = f" --subresource={row.subresource}" if row.subresource else ""
-        place = f" -n {row.namespace}" if row.namespace else ""
-        seen = f"kubectl auth can-i {row.verb} {resource}{subresource}{place} --as={facts.names.user}"
-        yield problem("rbac", facts.names.user, f"may not {row}", f"kubectl apply -f deploy/rbac   (then: {seen})")
+    for things in _by_resource(missing):
+        first = things[0]
+        verbs = ", ".join(row.verb for row in things)
+        resource = f"{first.resource}.{first.group}" if first.group else first.resource
+        subresource = f" --subresource={first.subresource}" if first.subresource else ""
+        place = f" -n {first.namespace}" if first.namespace else ""
+        seen = f"kubectl auth can-i {first.verb} {resource}{subresource}{place} --as={facts.names.user}"
+        text = f"may not {verbs} {first.target}"
+        yield problem("rbac", facts.names.user, text, f"kubectl apply -f deploy/rbac   (then: {seen})")
     if failed is not None:
         fix = "run the doctor with credentials that may impersonate service accounts, or inside the manager's pod"
         yield unknown("rbac", facts.names.user, failed, fix)
     elif not missing and facts.rights:
         yield fine("rbac", facts.names.user, f"may do all {len(facts.rights)} things the manager needs")
+
+
+def _by_resource(rows: Iterable[Permission]) -> list[list[Permission]]:
+    """Verbs on the same thing together."""
+    found: dict[str, list[Permission]] = {}
+    for row in rows:
+        found.setdefault(row.target, []).append(row)
+    return list(found.values())
 
 
 def _lease(facts: ClusterFacts) -> Iterator[Finding]:

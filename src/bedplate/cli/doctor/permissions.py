@@ -22,10 +22,12 @@ class Permission:
     subresource: str = ""
     namespace: str = ""
 
-    def __str__(self) -> str:
+    @property
+    def target(self) -> str:
+        """What the verb acts on."""
         what = f"{self.resource}.{self.group}" if self.group else self.resource
         what += f"/{self.subresource}" if self.subresource else ""
-        return f"{self.verb} {what}" + (f" in {self.namespace}" if self.namespace else "")
+        return what + (f" in {self.namespace}" if self.namespace else "")
 
     def attributes(self) -> dict[str, str]:
         """The resourceAttributes of an access review."""
