@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import sys
@@ -14,8 +15,9 @@ from typing import Any
 
 from tests import servers
 
-from bedplate.api.resources import NODES
+from bedplate.api.resources import NODES, SERVICE_ACCOUNTS
 from bedplate.kube import Client
+from bedplate.kube.subresources import request_token
 from bedplate.sim.clouds import BmmCloud, OxideCloud
 
 PROGRAM = Path(sys.executable).with_name("bedplate")
@@ -73,6 +75,34 @@ async def test_a_reachable_cloud_with_good_credentials_and_missing_rbac_is_told_
     rights = [one for one in found if one["check"] == "rbac" and one["message"].startswith("may not")]
     told = {one["message"] for one in rights}
     assert {"may not get, list, watch, patch, delete nodes", "may not patch services/status"} <= told
+
+
+async def test_the_managers_own_account_asks_about_its_rights_without_impersonating(
+    server: servers.Server, client: Client, tmp_path: Path
+) -> None:
+    account = f"doctor-{uuid.uuid4().hex[:8]}"
+    await client.create(SERVICE_ACCOUNTS.raw(), {"metadata": {"name": account}}, "kube-system")
+    token = (await request_token(client, account, "kube-system")).token
+    cluster = {"server": server.url, "certificate-authority": str(server.ca_file)}
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "c",
+                "clusters": [{"name": "c", "cluster": cluster}],
+                "users": [{"name": "c", "user": {"token": token}}],
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+            }
+        )
+    )
+    own = dataclasses.replace(server, kubeconfig=kubeconfig)
+    found = await findings(own, {}, "--cloud-provider", "cloudlycke", "--service-account", f"kube-system/{account}")
+    await client.delete(SERVICE_ACCOUNTS, account, "kube-system")
+    rights = of(found, "rbac", f"system:serviceaccount:kube-system:{account}")
+    assert "may not patch nodes/status" in [one["message"] for one in rights]
+    assert all(one["level"] == "problem" for one in rights)
 
 
 async def test_nodes_whose_instance_is_gone_stopped_or_of_another_organisation_are_named(

@@ -25,6 +25,7 @@ __all__ = ["ClusterFacts", "Names", "gather"]
 T = TypeVar("T")
 _ROLES = resources.custom("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", False)
 _BINDINGS = resources.custom("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", False)
+_SELF_REVIEWS = resources.custom("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", False)
 _AT_ONCE = 8
 
 
@@ -70,12 +71,21 @@ async def gather(client: Client, acting: Client, called: Names, now: datetime) -
     binding = await _find(client.get(_BINDINGS, called.role))
     lease = await _find(client.get(resources.LEASES, called.lease, names.NAMESPACE_SYSTEM))
     nodes = await _attempt(_nodes(client))
+    if await _whoami(client) == called.user:
+        # We run as the manager itself, which may not impersonate anybody and need not.
+        acting = client
     return ClusterFacts(called, now, version, nodes, account, role, binding, lease, await _rights(acting))
 
 
 async def _version(client: Client) -> str:
     answer = await client.request("GET", "/version")
     return str(msgspec.json.decode(answer.body, type=dict[str, Any]).get("gitVersion", ""))
+
+
+async def _whoami(client: Client) -> str:
+    """Our own user name; empty when the server does not tell."""
+    answer = await _attempt(client.create(_SELF_REVIEWS, {}))
+    return "" if isinstance(answer, Exception) else str(answer["status"]["userInfo"]["username"])
 
 
 async def _nodes(client: Client) -> tuple[core.Node, ...]:
