@@ -56,3 +56,27 @@ async def test_5000_instances_are_walked_in_pages_of_one_list(call: Any) -> None
             token = page["next_page"]
         assert (len(seen), token) == (5000, None)
         assert len(cloud.instances._selections) == 1, "the list was sorted once, not for every page"
+
+
+async def test_a_closed_cloud_refuses_connections_and_comes_back_as_it_was(call: Any) -> None:
+    async with BmmCloud(machines=1) as cloud:
+        url, machine = cloud.url, cloud.all()[0]
+        await call(cloud, f"/instance/{machine.id}")
+        await cloud.close()
+        # The first may find its kept connection cut instead.
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await call(cloud, f"/instance/{machine.id}")
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await call(cloud, f"/instance/{machine.id}")
+        await cloud.open()
+        assert cloud.url == url
+        assert (await call(cloud, f"/instance/{machine.id}")).status == 200
+
+
+async def test_a_machine_may_have_no_address_yet(call: Any) -> None:
+    async with BmmCloud() as bmm, OxideCloud() as oxide:
+        machine = bmm.add("new", addresses=[])
+        data = (await call(bmm, f"/instance/{machine.id}")).data
+        assert [each["ipAddresses"] for each in data["interfaces"]] == [[]]
+        machine = oxide.add("new", addresses=[])
+        assert (await call(oxide, f"/v1/network-interfaces?instance={machine.id}")).data["items"] == []

@@ -12,6 +12,7 @@ In a test:
         cloud.conditions.list_lag_s = 30                   # and latency_s, rate_limit, token_life_s, transition_s
         cloud.faults.add("503", operation="get-instance", times=2)
         cloud.faults.use(faults.parse(text)); cloud.faults.clear()
+        await cloud.close(); await cloud.open()            # an outage: connections are refused; the port stays
         cloud.expire_tokens(); cloud.new_token()           # 401 from now on; a new one, also in `cloud.token`
         cloud.journal.count("get-instance")                # calls by operationId; .entries, .by_status, .reset()
         cloud.listeners.append(lambda change: ...)         # change.what: added, changed, removed; change.machine

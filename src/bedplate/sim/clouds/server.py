@@ -155,6 +155,17 @@ class SimulatedCloud:
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Listen; after a `close` on the same port as before."""
+        self._closing.clear()
         # The hang of a fault must end when its client goes away: hence the cancellation.
         server = web.Server(self._serve, handler_cancellation=True, access_log=None)
         self._runner = web.ServerRunner(server, shutdown_timeout=1.0)
@@ -163,14 +174,13 @@ class SimulatedCloud:
         self._port = self._runner.addresses[0][1]
         host = f"[{self._host}]" if ":" in self._host else self._host
         self.url = f"{'https' if self._tls else 'http'}://{host}:{self._port}"
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self) -> None:
+        """Stop listening and cut every connection; nothing is forgotten. Clients are refused until `open`."""
         self._closing.set()
         if self._runner is not None:
             await self._runner.cleanup()
+            self._runner = None
 
     def new_id(self) -> str:
         """A UUID; the same ones in the same order for the same seed."""

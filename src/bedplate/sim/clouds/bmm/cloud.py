@@ -157,7 +157,11 @@ class BmmCloud(SimulatedCloud):
         identifier, now = identifier or self.new_id(), self.now()
         name = name or f"{self.prefix}{self._added:03d}"
         site_id = site_id or self.site_id
-        given = [{"ipAddresses": list(addresses or [self._address(self._added)])}] if interfaces is None else interfaces
+        given = (
+            [{"ipAddresses": [self._address(self._added)] if addresses is None else list(addresses)}]
+            if interfaces is None
+            else interfaces
+        )
         built = [objects.interface(self.new_id(), identifier, self.subnet_id, (), now, **dict(each)) for each in given]
         owner = {
             "tenantId": tenant_id or self.tenant_id,

@@ -156,9 +156,11 @@ class OxideCloud(SimulatedCloud):
         )
         self.instances.put(identifier, {**data, **fields})
         self._by_name[project_id, name] = identifier
-        given = interfaces if interfaces is not None else [{"addresses": addresses or [self._private(self._added)]}]
+        if interfaces is None:
+            own = [self._private(self._added)] if addresses is None else addresses
+            interfaces = [{"addresses": own}] if own else []
         self._interfaces_of[identifier] = []
-        for number, each in enumerate(given):
+        for number, each in enumerate(interfaces):
             self._add_interface(identifier, number, each, now)
         self._ephemeral[identifier] = self._take_ephemeral(ephemeral, snat)
         machine = self.get(identifier)
