@@ -36,7 +36,7 @@ PERIOD_S = 7.0
 PER_CLOUD = 6
 MONITOR = "cloud-node-lifecycle-controller"
 VIEWS = {"nvidia-bmm": "get-instance", "oxide": "instance_view"}
-STEPS = ("fault", "clear", "remove", "unready", "ready", "stop", "start", "tokens")
+STEPS = ("fault", "clear", "remove", "lose", "unready", "ready", "stop", "start", "tokens")
 
 
 class PassClock(clock.ManualClock):
@@ -125,11 +125,11 @@ class World:
                 self.plant(cloud)
             case "clear":
                 cloud.faults.clear()
-            case "remove" if member.removed_at is None:
-                cloud.remove(member.machine_id)
-                member.removed_at = self.time.monotonic()
-                if self.rng.random() < 0.7:
-                    await self.set_ready(member, False)
+            case "remove":
+                await self.lose(member)
+            case "lose":
+                for one in self.rng.sample(own, 3):
+                    await self.lose(one)
             case "unready":
                 for one in self.rng.sample(own, self.rng.randint(1, len(own))):
                     await self.set_ready(one, False)
@@ -141,6 +141,14 @@ class World:
                 cloud.start(member.machine_id)
             case "tokens":
                 cloud.faults.add("401", times=self.rng.randint(1, 20))
+
+    async def lose(self, member: Member) -> None:
+        """Its machine is gone for good; its kubelet mostly, too."""
+        if member.removed_at is None:
+            member.cloud.remove(member.machine_id)
+            member.removed_at = self.time.monotonic()
+        if self.rng.random() < 0.7:
+            await self.set_ready(member, False)
 
     def plant(self, cloud: SimulatedCloud) -> None:
         kind = self.rng.choice(KINDS)
@@ -154,8 +162,8 @@ class World:
             fault["style"] = self.rng.choice(("route", "unnamed", "html", "plain"))
         cloud.faults.add(kind, fault=fault, **match)
 
-    async def judge(self) -> None:
-        """Every node that is gone had to go; those that had to stay are there."""
+    async def judge(self) -> Counter[str]:
+        """Every node that is gone had to go; how many went, by cloud."""
         found = await self.client.list(NODES.raw(), label_selector=f"ccm-test={self.label}")
         present = {item["metadata"]["uid"] for item in found.items}
         gone = [one for one in self.members.values() if one.uid not in present]
@@ -169,6 +177,7 @@ class World:
         per_cloud = Counter(one.cloud.kind for one in gone)
         # Two passes lie between two looks, each of which may delete one of these few nodes.
         assert all(count <= 2 for count in per_cloud.values()), per_cloud
+        return per_cloud
 
     def absences(self, member: Member) -> int:
         """How often the cloud has said, of this very machine and without a fault, that it does not exist."""
@@ -184,8 +193,11 @@ class World:
         for cloud in self.clouds.values():
             cloud.faults.clear()
         for _ in range(3):
+            absent = Counter(one.cloud.kind for one in self.members.values() if one.removed_at and not one.is_ready)
             await self.look()
-            await self.judge()
+            gone = await self.judge()
+            for kind in gone:
+                assert absent[kind] <= 1, f"{gone[kind]} of {absent[kind]} absent nodes were deleted: no brake"
 
     async def restore(self) -> None:
         """Good weather, and every node and machine as at the beginning."""
