@@ -194,3 +194,13 @@ async def world(*, is_checked: bool = True, **cloud: Any) -> AsyncIterator[World
             await made.close()
         if is_checked:
             proxy.assert_clean()
+
+
+def record(service: core.Service, *, cluster: str = CLUSTER_ID, role: ownership.Role = "managed", uid: str = "") -> str:
+    """The description of a floating IP that belongs to a Service."""
+    owner = ownership.Owner(cluster, uid or service.metadata.uid, service.namespace, service.name)
+    return ownership.write(ownership.Record(owner, role))
+
+
+def addresses(status: core.LoadBalancerStatus | None) -> list[str]:
+    return [one.ip for one in status.ingress] if status is not None else []

@@ -69,6 +69,9 @@ class Orphans:
                 await self.scan()
             except errors.BedplateError as err:
                 log.warning("oxide.orphans.unknown", reason=str(err))
+            except Exception:
+                # A look for what was left behind is not worth the work of the provider that looks.
+                log.exception("oxide.orphans.bug")
             await self._setting.time.sleep(PERIOD_S)
 
     async def scan(self) -> list[models.FloatingIp]:
