@@ -36,6 +36,7 @@ PERIOD_S = 7.0
 PER_CLOUD = 6
 MONITOR = "cloud-node-lifecycle-controller"
 VIEWS = {"nvidia-bmm": "get-instance", "oxide": "instance_view"}
+LYING_LISTS = ("stale-list", "drop-from-list")
 STEPS = ("fault", "clear", "remove", "lose", "unready", "ready", "stop", "start", "tokens")
 
 
@@ -158,8 +159,15 @@ class World:
         if self.rng.random() < 0.3:
             match["times"] = self.rng.randint(1, 5)
         fault: dict[str, Any] = {}
+        planted = {(rule.fault.kind, rule.fault.style) for rule in cloud.faults.rules}
         if kind == "generic-404":
-            fault["style"] = self.rng.choice(("route", "unnamed", "html", "plain"))
+            # BMM's unnamed 404 counts as absence when a complete list agrees (§9.3): both must not lie together.
+            lies = {one for one, _ in planted} & set(LYING_LISTS)
+            fault["style"] = self.rng.choice(
+                ("route", "html", "plain") if lies else ("route", "unnamed", "html", "plain")
+            )
+        if kind in LYING_LISTS and ("generic-404", "unnamed") in planted:
+            return
         cloud.faults.add(kind, fault=fault, **match)
 
     async def judge(self) -> Counter[str]:
@@ -180,10 +188,11 @@ class World:
         return per_cloud
 
     def absences(self, member: Member) -> int:
-        """How often the cloud has said, of this very machine and without a fault, that it does not exist."""
+        """How often the cloud has said, of this very machine, that there is none. (Of BMM's generic ones, the unnamed
+        may count, see `plant`; that the machine is really gone is judged apart.)"""
         return sum(
             entry.status == 404
-            and not entry.fault
+            and (entry.fault != "generic-404" or member.cloud.kind == "nvidia-bmm")
             and re.search(re.escape(member.machine_id), entry.path, re.IGNORECASE) is not None
             for entry in member.cloud.journal.of(VIEWS[member.cloud.kind])
         )

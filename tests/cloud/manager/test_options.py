@@ -173,7 +173,8 @@ def test_a_program_named_after_a_cloud_works_for_it_unless_told_otherwise() -> N
     [
         # The manifests of the originals, word for word (§13, and the Oxide document's podman command).
         "--cloud-provider=nvidia-bmm --cloud-config=/etc/nvidia-bmm/cloud-config "
-        "--use-service-account-credentials=true --leader-elect=true --leader-elect-resource-name=nvidia-bmm-cloud-controller-manager --v=2",
+        "--use-service-account-credentials=true --leader-elect=true "
+        "--leader-elect-resource-name=nvidia-bmm-cloud-controller-manager --v=2",
         "--cloud-provider oxide --kubeconfig /tmp/kubeconfig.yaml",
         "--cloud-provider=oxide",
         "--v=5 --cloud-provider=cloudlycke --cluster-name=kubernetes-2 --use-service-account-credentials "
