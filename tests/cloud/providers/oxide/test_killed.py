@@ -9,7 +9,7 @@ import pathlib
 import random
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -81,31 +81,40 @@ def of_services(cloud: OxideCloud) -> list[tuple[str, bool]]:
     return sorted(found)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-async def test_a_manager_killed_again_and_again_leaks_nothing(seed: int, tmp_path: pathlib.Path) -> None:
+@pytest.fixture(params=[pytest.param("real", marks=pytest.mark.real), "embedded"])
+def server(request: pytest.FixtureRequest) -> Iterator[servers.Server]:
+    """A server of the test's own: the manager under test serves every Service it finds."""
+    try:
+        with {"real": servers.real, "embedded": servers.embedded}[request.param]() as started:
+            yield started
+    except servers.Missing as err:
+        pytest.skip(f"{request.param}: {err}")
+
+
+async def test_a_manager_killed_again_and_again_leaks_nothing(server: servers.Server, tmp_path: pathlib.Path) -> None:
+    seed = len(server.name)
     rng = random.Random(seed)
     conditions = Conditions(transition_s=0.2, latency_s=0.02)
-    with servers.embedded() as server:
-        loaded = config.load(server.kubeconfig, environ={}).with_rate(-1, 1)
-        async with OxideCloud(conditions=conditions, seed=seed) as cloud, Client(loaded) as client:
-            cloud.add_pool("other", "203.0.113.0/24")
-            cloud.create_floating_ip("theirs", description="theirs")
-            manager = Manager(cloud, server.kubeconfig, tmp_path / "manager.log")
-            async with nodes(client, cloud):
-                try:
-                    alive = await _live_and_die(client, cloud, manager, rng)
-                    await manager.start()
-                    expected = [(name, True) for name in sorted(alive)]
+    loaded = config.load(server.kubeconfig, environ={}).with_rate(-1, 1)
+    async with OxideCloud(conditions=conditions, seed=seed) as cloud, Client(loaded) as client:
+        cloud.add_pool("other", "203.0.113.0/24")
+        cloud.create_floating_ip("theirs", description="theirs")
+        manager = Manager(cloud, server.kubeconfig, tmp_path / "manager.log")
+        async with nodes(client, cloud):
+            try:
+                alive = await _live_and_die(client, cloud, manager, rng)
+                await manager.start()
+                expected = [(name, True) for name in sorted(alive)]
 
-                    async def has_settled() -> bool:
-                        names = {one.name for one in (await client.list(SERVICES, "default")).items} - {"kubernetes"}
-                        return of_services(cloud) == expected and names == alive
+                async def has_settled() -> bool:
+                    names = {one.name for one in (await client.list(SERVICES, "default")).items} - {"kubernetes"}
+                    return of_services(cloud) == expected and names == alive
 
-                    await until(has_settled, f"every Service has its address and no other is left: {expected}")
-                finally:
-                    await manager.kill()
-            theirs: Any = cloud.floating_ip("theirs")
-            assert (theirs["description"], theirs["instance_id"]) == ("theirs", None)
+                await until(has_settled, f"every Service has its address and no other is left: {expected}")
+            finally:
+                await manager.kill()
+        theirs: Any = cloud.floating_ip("theirs")
+        assert (theirs["description"], theirs["instance_id"]) == ("theirs", None)
 
 
 async def _live_and_die(client: Client, cloud: OxideCloud, manager: Manager, rng: random.Random) -> set[str]:

@@ -108,13 +108,15 @@ async def test_o09_deleting_twice_is_deleting_once() -> None:
         assert w.calls("floating_ip_delete") == 1
 
 
-async def test_o09_deleting_finds_replacements_and_what_an_old_list_hides() -> None:
+@pytest.mark.parametrize("lag_s", [500.0, 5000.0], ids=["one of two", "everything"])
+async def test_o09_deleting_finds_replacements_and_what_an_old_list_hides(lag_s: float) -> None:
     async with world() as w:
         w.cloud.add_pool("other", "203.0.113.0/24")
-        w.cloud.conditions.list_lag_s = 3600.0
         one, targets = w.provider(), [w.node("n1")]
         service = w.service("web")
         await one.load_balancers.ensure(CLUSTER, service, targets)
+        w.time.pass_by(1000)
+        w.cloud.conditions.list_lag_s = lag_s
         w.cloud.faults.add("500", operation="floating_ip_attach")
         with pytest.raises(RetryError):
             await one.load_balancers.ensure(CLUSTER, w.service("web", annotations={wants.POOL: "other"}), targets)
