@@ -24,12 +24,12 @@ PROGRAM = """
             {cleanup}
             print("clean", flush=True)
 
-    stopping.run_until_stopped(main())
+    stopping.run_until_stopped(main(){options})
 """
 
 
-def start(cleanup: str) -> subprocess.Popen[str]:
-    code = textwrap.dedent(PROGRAM).format(cleanup=cleanup)
+def start(cleanup: str, options: str = "") -> subprocess.Popen[str]:
+    code = textwrap.dedent(PROGRAM).format(cleanup=cleanup, options=options)
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
@@ -42,6 +42,18 @@ def test_a_signal_lets_the_program_clean_up_and_is_no_failure(number: signal.Sig
         process.send_signal(number)
         output, _ = process.communicate(timeout=60)
         assert (process.returncode, output) == (0, "cleaning\nclean\n")
+
+
+@pytest.mark.parametrize(
+    "cleanup", ["await asyncio.sleep(3600)", "await asyncio.to_thread(__import__('time').sleep, 3600)"]
+)
+def test_a_clean_up_that_hangs_ends_when_its_time_is_over(cleanup: str) -> None:
+    with start(cleanup, ", stops_within_s=0.5") as process:
+        try:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=60) == 0
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

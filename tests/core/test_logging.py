@@ -35,6 +35,33 @@ def test_detail_is_written_only_at_its_verbosity() -> None:
     assert [json.loads(line)["event"] for line in out.getvalue().splitlines()] == ["shown"]
 
 
+def test_single_loggers_have_levels_of_their_own() -> None:
+    out = io.StringIO()
+    levels = (("runtime.*", 4), ("kube", 6))
+    logging.configure(logging.LogOptions(verbosity=1, format="json", vmodule=levels), out)
+    for name, level in (
+        ("runtime.cache", 4),
+        ("runtime.cache", 5),
+        ("kube", 6),
+        ("x.kube", 6),
+        ("store", 1),
+        ("store", 2),
+    ):
+        logging.get_logger(name).v(level).info(f"{name} {level}")
+    shown = [json.loads(line)["event"] for line in out.getvalue().splitlines()]
+    assert shown == ["runtime.cache 4", "kube 6", "x.kube 6", "store 1"]
+
+
+def test_the_level_can_be_changed_while_the_program_runs() -> None:
+    out = io.StringIO()
+    logging.configure(logging.LogOptions(format="json"), out)
+    log = logging.get_logger("test")
+    log.v(3).info("hidden")
+    logging.set_verbosity(3)
+    log.v(3).info("shown")
+    assert [json.loads(line)["event"] for line in out.getvalue().splitlines()] == ["shown"]
+
+
 def test_text_has_no_colour_codes_unless_it_is_a_terminal() -> None:
     out = io.StringIO()
     logging.configure(logging.LogOptions(), out)

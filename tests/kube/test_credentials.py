@@ -16,7 +16,7 @@ from bedplate.api.resources import NODES
 from bedplate.core import clock
 from bedplate.kube import Client, ClientConfig, errors, execplugin
 from bedplate.kube.config import AuthConfig, ExecConfig, TLSConfig
-from bedplate.kube.credentials import TOKEN_FILE_PERIOD_S, Identity, TokenFile
+from bedplate.kube.credentials import TOKEN_FILE_PERIOD_S, Identity, TokenFile, make
 
 V1 = "client.authentication.k8s.io/v1"
 
@@ -230,3 +230,20 @@ async def test_giving_up_ends_the_plugin_and_the_next_request_runs_it_again(tmp_
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
     flag.unlink()
     assert (await source.current()).authorization == "Bearer one"
+
+
+async def test_tokens_from_code_are_asked_for_each_time_and_replaced_when_refused() -> None:
+    given = ["one"]
+
+    async def source(refused: str) -> str:
+        if refused == given[-1] and len(given) < 2:
+            given.append("two")
+        return given[-1]
+
+    made = make(ClientConfig("https://x", auth=AuthConfig(token_source=source, token="unused")), clock.ManualClock())
+    first = await made.current()
+    assert first.authorization == "Bearer one"
+    assert await made.renew(first)
+    second = await made.current()
+    assert second.authorization == "Bearer two"
+    assert not await made.renew(second)

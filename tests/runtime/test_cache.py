@@ -103,3 +103,13 @@ def test_an_index_added_later_finds_what_is_there_and_what_comes() -> None:
     cache.add_indexes({"color": color})
     with pytest.raises(ValueError, match="color"):
         cache.add_indexes({"color": lambda item: []})
+
+
+def test_a_resync_tells_every_object_again_as_unchanged() -> None:
+    cache: Cache[dict[str, Any]] = Cache()
+    cache.replace([obj("a"), obj("b")], "1")
+    heard: list[tuple[str, bool]] = []
+    cache.on_change(lambda change: heard.append((change.key, change.old is change.new)))
+    heard.clear()
+    cache.resync()
+    assert heard == [("a", True), ("b", True)]

@@ -93,7 +93,7 @@ class Assembly:
         clients = connection.Clients(config, self.options, self.guard, self.time, self.registry)
         async with clients, contextlib.AsyncExitStack() as stack:
             reader = await clients.plain()
-            identity = leading.ClusterIdentity(reader, self.time)
+            identity = leading.ClusterIdentity(reader, self.time, self.caches.services)
             recorders = Recorders(await clients.events(), self.time)
             self._create_clouds(identity, recorders)
             for provider in self.clouds:

@@ -70,9 +70,9 @@ async def explain(request: Request, environ: Mapping[str, str]) -> Explanation:
     options, time = request.options, clock.SystemClock()
     settings = config.load(options.misc.kubeconfig or None, environ=environ).with_rate(-1, 1)
     async with Client(settings.with_user_agent("bedplate-explain")) as client:
-        identity = leading.ClusterIdentity(client, time)
-        await identity.look()
         caches = wiring.Caches()
+        identity = leading.ClusterIdentity(client, time, caches.services)
+        await identity.look()
         clouds = create_clouds(
             _reading_only(options),
             environ,

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from bedplate.api import core
 from bedplate.api.names import NAMESPACE_SYSTEM
 from bedplate.api.resources import NAMESPACES
 from bedplate.cloud.interface import Provider
@@ -27,7 +28,7 @@ __all__ = ["ClusterIdentity", "Recording", "Resync", "Started", "Work", "wait_fo
 log = logging.get_logger("cloud.leading")
 API_PATIENCE_S = 10.0
 API_PERIOD_S = 1.0
-PROVIDER_PATIENCE_S = 5.0
+PROVIDER_PATIENCE_S = 2.0
 IDENTITY_RETRY_S = 30.0
 
 
@@ -47,26 +48,43 @@ async def wait_for_api_server(client: Client, time: clock.Clock) -> None:
 
 @dataclass(slots=True)
 class ClusterIdentity:
-    """The UID of the namespace kube-system: what marks a cloud resource as this cluster's."""
+    """The UID of the namespace kube-system: what marks a cloud resource as this cluster's.
+
+    The originals' roles do not allow to read it. There the UID of the Service default/kubernetes takes its place, which
+    whoever may list Services knows; an error other than that refusal is waited out, so that the two never mix.
+    """
 
     client: Client
     time: clock.Clock
-    uid: str = ""
-
+    services: Cache[core.Service]
     name: str = "cluster identity"
+    _uid: str = ""
+    _is_refused: bool = False
+
+    @property
+    def uid(self) -> str:
+        """Empty while it is not known."""
+        if self._uid or not self._is_refused:
+            return self._uid
+        service = self.services.get("default/kubernetes")
+        return service.metadata.uid if service is not None else ""
 
     async def look(self) -> None:
         """Read it; where that fails, providers see that it is not known."""
         try:
-            self.uid = (await self.client.get(NAMESPACES, NAMESPACE_SYSTEM)).metadata.uid
+            self._uid = (await self.client.get(NAMESPACES, NAMESPACE_SYSTEM)).metadata.uid
+        except errors.Denied as err:
+            self._is_refused = True
+            instead = "the UID of the Service default/kubernetes"
+            log.info("cluster.identity_refused", error=str(err), instead=instead)
         except errors.BedplateError as err:
-            log.warning("cluster.identity_unknown", error=str(err), hint="allow get of the namespace kube-system")
+            log.warning("cluster.identity_unknown", error=str(err), hint="tried again")
 
     async def run(self) -> None:
         """Try again until it is known, then wait to be cancelled."""
         while True:
             await self.time.sleep(IDENTITY_RETRY_S)
-            if not self.uid:
+            if not self._uid and not self._is_refused:
                 await self.look()
 
 
@@ -146,13 +164,13 @@ class Work:
 
     async def _patiently(self, starts: Sequence[asyncio.Task[None]]) -> None:
         """Wait for the starts, but not for those that take long."""
-        waiting = asyncio.ensure_future(self.time.sleep(PROVIDER_PATIENCE_S))
+        patience = asyncio.ensure_future(self.time.sleep(PROVIDER_PATIENCE_S))
+        everything = asyncio.ensure_future(asyncio.wait(starts))
         try:
-            everything = asyncio.ensure_future(asyncio.wait(starts))
-            await asyncio.wait((everything, waiting), return_when=asyncio.FIRST_COMPLETED)
-            everything.cancel()
+            await asyncio.wait((everything, patience), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            waiting.cancel()
+            everything.cancel()
+            patience.cancel()
         for task in starts:
             if not task.done():
                 log.warning("provider.slow_start", task=task.get_name(), effect="controllers start without waiting")
