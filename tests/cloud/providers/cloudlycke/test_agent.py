@@ -180,7 +180,7 @@ class Ground:
                 nodes=manager.cache(resources.NODES, field_selector=f"metadata.name={node}"),
                 slices=manager.cache(resources.ENDPOINT_SLICES, namespace=self.namespace),
                 namespace=self.namespace,
-                timing=Timing(lease_s=4.0, renew_s=2.0, retry_s=0.3),
+                timing=Timing(lease_s=7.0, renew_s=3.0, retry_s=0.3),
             )
         )
         return manager

@@ -140,8 +140,8 @@ class Agent:
     async def _carry(self, address: pools.Address, service: str, elector: Elector) -> None:
         log.info("agent.carries", address=str(address), service=service, node=self._node_name)
         # The kernel is told while the lease is certain, that is until `renew_s` after the last renewal at the latest;
-        # so it has dropped the address before anybody else may take the lease.
-        life_s = max(1, int(self._timing.lease_s - self._timing.renew_s))
+        # so it has dropped the address before anybody else may take the lease. One second is for its own rounding.
+        life_s = max(1, int(self._timing.lease_s - self._timing.renew_s) - 1)
         rounds = 0
         try:
             while True:
