@@ -270,19 +270,22 @@ async def test_o12_a_full_instance_can_still_change_its_address() -> None:
 
 
 async def test_o12_an_instance_that_refuses_is_not_tried_first_again() -> None:
-    async with world(conditions=Conditions()) as w:
-        one = w.provider()
+    async with world() as w:
         targets = [w.node("n1"), w.node("n2")]
-        service = w.service("web")
         w.cloud.set_state("n1", "failed")
-        w.cloud.set_state("n2", "failed")
-        with pytest.raises(RetryError):
-            await one.load_balancers.ensure(CLUSTER, service, targets)
-        [refused] = {entry.path for entry in w.cloud.journal.of("floating_ip_attach")}
-        for name in ("n1", "n2"):
-            w.cloud.set_state(name, "running")
-        await one.load_balancers.ensure(CLUSTER, service, targets)
-        assert refused and w.holder(service) in ("n1", "n2")
+        refused = 0
+        for number in range(8):
+            # Of eight, some are put on n1 first: a new process knows nothing of its refusal.
+            one, service = w.provider(), w.service(f"s{number}", ports=((8000 + number, "TCP"),), uid=f"uid-{number}")
+            try:
+                await one.load_balancers.ensure(CLUSTER, service, targets)
+            except RetryError as err:
+                assert "in failed state" in str(err)
+                refused += 1
+                await one.load_balancers.ensure(CLUSTER, service, targets)
+            assert w.holder(service) == "n2"
+            await one.load_balancers.delete(CLUSTER, service)
+        assert 0 < refused < 8
 
 
 @pytest.mark.parametrize("provider_id", ["", "aws:///zone/i-1", "oxide://no-uuid"])

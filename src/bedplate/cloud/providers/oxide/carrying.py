@@ -82,7 +82,7 @@ class Carrier:
 
     async def claim(self, next_claim: Callable[[], plan.Update | None], seen: Seen) -> None:
         """Write records as long as there is one to write, see `plan.next_claim`."""
-        refused = 0
+        refusals = _Refused()
         for _ in range(plan.MAX_STEPS):
             step = next_claim()
             if step is None:
@@ -91,10 +91,10 @@ class Carrier:
                 self._show(step)
                 seen.put(plan.predict(step, (step.ip,))[0])
                 continue
-            refused += await self.carry_out(step, seen)
-            if refused >= TRIES:
+            refusals.note(await self.carry_out(step, seen))
+            if refusals.are_enough:
                 break
-        raise RetryError("the floating IPs of the Service cannot be taken over yet", RETRY_S)
+        raise RetryError(f"the floating IPs of the Service cannot be taken over yet{refusals}", RETRY_S)
 
     async def settle(self, want: plan.Want, seen: Seen) -> plan.Want:
         """Bring the Service's floating IPs to what is wanted; the `Want` returned says what was given up on the way."""
@@ -102,25 +102,25 @@ class Carrier:
             for planned in plan.plan(want, seen.ips):
                 self._show(planned)
             return want
-        refused = 0
+        refusals = _Refused()
         for _ in range(plan.MAX_STEPS):
             step = plan.next_step(want, seen.ips)
             if step is None:
                 return want
             try:
-                refused += await self.carry_out(step, seen)
+                refusals.note(await self.carry_out(step, seen))
             except CloudError as err:
                 if not isinstance(step, plan.Create) or step.slot.is_required:
                     raise
                 log.warning("oxide.family_missing", family=step.slot.family, floating_ip=step.name, error=str(err))
                 want = replace(want, failed=want.failed | {step.slot})
-            if refused >= TRIES:
+            if refusals.are_enough:
                 slot = _slot_of(step, want, seen)
                 if slot is None or slot.is_required:
-                    raise RetryError(f"the cloud is not ready for this: {_text(step)}", RETRY_S)
-                log.warning("oxide.family_missing", family=slot.family, step=_text(step))
-                want, refused = replace(want, failed=want.failed | {slot}), 0
-        raise RetryError("the floating IPs of the Service do not come to rest", RETRY_S)
+                    raise RetryError(f"the cloud is not ready for this: {_text(step)}{refusals}", RETRY_S)
+                log.warning("oxide.family_missing", family=slot.family, error=f"{_text(step)}{refusals}")
+                want, refusals = replace(want, failed=want.failed | {slot}), _Refused()
+        raise RetryError(f"the floating IPs of the Service do not come to rest{refusals}", RETRY_S)
 
     async def remove(
         self,
@@ -132,7 +132,7 @@ class Carrier:
         is_renamed: bool = True,
     ) -> None:
         """Detach a floating IP of this Service and delete it, give it back, or keep it."""
-        refused = 0
+        refusals = _Refused()
         for _ in range(plan.MAX_STEPS):
             # Looked up anew each time: what the cloud answered may no longer be this Service's.
             current = next((found for found in plan.owned(owner, seen.ips) if found.id == one.id), None)
@@ -142,15 +142,15 @@ class Carrier:
             if self._is_dry_run:
                 self._show(step)
                 return
-            refused += await self.carry_out(step, seen)
-            if refused >= TRIES:
+            refusals.note(await self.carry_out(step, seen))
+            if refusals.are_enough:
                 break
-        raise RetryError(f"the floating IP {one.name} ({one.ip}) cannot be let go yet", RETRY_S)
+        raise RetryError(f"the floating IP {one.name} ({one.ip}) cannot be let go yet{refusals}", RETRY_S)
 
-    async def carry_out(self, step: plan.Step, seen: Seen) -> int:
-        """Do one step and take in the answer. Returns how many refusals it met (0 or 1): look again, decide again."""
+    async def carry_out(self, step: plan.Step, seen: Seen) -> http_errors.ApiError | None:
+        """Do one step and take in the answer, or the refusal it met, which is returned: decide again."""
         if not isinstance(step, plan.Create) and not await self._is_certain(step.ip, seen):
-            return 0
+            return None
         log.info("oxide.step", **plan.describe(step))
         try:
             if isinstance(step, plan.Create):
@@ -170,8 +170,8 @@ class Carrier:
             if isinstance(step, plan.Create):
                 raise
             await self._look_again(step, err, seen)
-            return 1
-        return 0
+            return err
+        return None
 
     async def _create(self, step: plan.Create, seen: Seen) -> None:
         allocators = list(step.slot.allocators)
@@ -257,6 +257,24 @@ class Carrier:
 
     def _show(self, step: plan.Step) -> None:
         log.info("oxide.dry_run", **plan.describe(step))
+
+
+class _Refused:
+    """The refusals that the steps for one Service have met; as text, what the last one said."""
+
+    def __init__(self) -> None:
+        self._errors: list[http_errors.ApiError] = []
+
+    def note(self, error: http_errors.ApiError | None) -> None:
+        if error is not None:
+            self._errors.append(error)
+
+    @property
+    def are_enough(self) -> bool:
+        return len(self._errors) >= TRIES
+
+    def __str__(self) -> str:
+        return f": {self._errors[-1]}" if self._errors else ""
 
 
 def _is_at(one: models.FloatingIp, instance: str | None) -> bool:

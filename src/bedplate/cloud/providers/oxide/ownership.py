@@ -32,7 +32,8 @@ _RECORD = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A Service of a cluster. `cluster` is the UID of its namespace kube-system, `service` the Service's UID."""
+    """A Service of a cluster. `cluster` is what the cluster calls itself (the UID of its namespace kube-system),
+    `service` the Service's UID."""
 
     cluster: str
     service: str
@@ -40,7 +41,9 @@ class Owner:
     name: str
 
     def is_same_service(self, other: Owner) -> bool:
-        return self.cluster == other.cluster and self.service == other.service
+        """By the Service's UID alone, which no other Service of any cluster has: how this cluster calls itself may
+        change when the manager is given, or loses, the right to read the namespace kube-system."""
+        return self.service == other.service
 
     def is_same_place(self, other: Owner) -> bool:
         """The same namespace and name in the same cluster: perhaps an earlier Service of that name."""

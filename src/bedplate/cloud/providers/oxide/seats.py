@@ -92,8 +92,10 @@ class Seats:
     def _current(self, owner: ownership.Owner, own: Sequence[models.FloatingIp]) -> tuple[str, ...]:
         attached = [providerid.fold(one.instance_id) for one in own if one.instance_id]
         seat = self._seats.get(owner.service)
-        # While it is on its way, it is nowhere; then where it was going to.
-        return tuple(attached) or ((seat.instance,) if seat is not None else ())
+        if attached or seat is None or seat.instance in self._refusals.current():
+            return tuple(attached)
+        # On its way it is nowhere; then it is where it was going to.
+        return (seat.instance,)
 
     def _occupants(self, request: Request, cluster_name: str) -> list[placement.Occupant]:
         services = {one.metadata.uid: one for one in self._services()}
