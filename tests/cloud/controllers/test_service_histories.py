@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry
 from tests.cloud.controllers.balancers import ScriptedBalancers, ScriptedCloud, Told, clouds
 from tests.cloud.controllers.fakeapi import Caches, FakeApi
 
-from bedplate.api import names
+from bedplate.api import discovery, meta, names
 from bedplate.cloud.controllers import service_plan as plans
 from bedplate.cloud.controllers.service import ServiceController, ServiceOptions
 from bedplate.cloud.errors import CloudError, RetryError
@@ -200,6 +200,27 @@ async def test_readiness_is_told_after_the_delay_also_of_a_second_node_that_fail
         one.api.put_node("a", ready=True)
         await one.after(1)
         assert ready() == [True, False, True]
+
+
+async def test_other_local_endpoints_are_told_at_once_and_only_where_traffic_is_local() -> None:
+    def endpoints(name: str, *nodes: str) -> discovery.EndpointSlice:
+        return discovery.EndpointSlice(
+            metadata=meta.ObjectMeta(name=f"{name}-1", namespace="n", labels={names.LABEL_SERVICE_NAME: name}),
+            endpoints=tuple(discovery.Endpoint(node_name=node) for node in nodes),
+        )
+
+    async with world(needs_ready=True) as one:
+        for name in ("a", "b"):
+            one.api.put_node(name)
+        one.api.put_service("local", type="LoadBalancer", external_traffic_policy="Local")
+        one.api.put_service("wide", type="LoadBalancer", external_traffic_policy="Cluster")
+        await one.after(1)
+        for nodes, local in ((("a",), [True, False]), (("a", "b"), [True, True]), ((), [False, False])):
+            for name in ("local", "wide"):
+                one.caches.slices.put(endpoints(name, *nodes), "2")
+            await one.after(1)
+            assert [target.has_endpoints for target in one.balancers.of("n/local").targets] == local
+        assert (one.balancers.count("update", "n/local"), one.balancers.count("update", "n/wide")) == (3, 0)
 
 
 @pytest.mark.parametrize("clears_status", [True, False])
