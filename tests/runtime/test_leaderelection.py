@@ -49,7 +49,7 @@ class Leases:
             raise refused(409, "AlreadyExists")
         return await self._answer(self._store(body["spec"]))
 
-    async def patch(self, ref: Any, name: str, body: dict[str, Any], namespace: str) -> dict[str, Any]:
+    async def update(self, ref: Any, body: dict[str, Any], namespace: str) -> dict[str, Any]:
         await self._check()
         if self.lease is None or body["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
             raise refused(409, "Conflict")

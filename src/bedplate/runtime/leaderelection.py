@@ -229,8 +229,10 @@ class Elector:
         return won
 
     async def _attempt(self) -> bool:
+        lease: dict[str, Any] = {}
         try:
-            self._observe(_record(await self._client.get(LEASES.raw(), self.name, self.namespace)))
+            lease = await self._client.get(LEASES.raw(), self.name, self.namespace)
+            self._observe(_record(lease))
         except kube_errors.NotFound:
             self._record = None
         now = self._time.monotonic()
@@ -243,11 +245,15 @@ class Elector:
         if old is None:
             found = await self._client.create(LEASES.raw(), body, self.namespace)
         else:
-            # A patch keeps what others put on the lease; the version makes it fail when somebody was quicker.
-            change = {"metadata": {"resourceVersion": old.version}, "spec": wanted}
-            found = await self._client.patch(LEASES.raw(), self.name, change, self.namespace)
+            found = await self._write(lease, wanted)
         self._observe(_record(found))
         return True
+
+    async def _write(self, lease: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
+        """Replace the lease as it was read: what others put on it stays, its version makes this fail when somebody was
+        quicker, and it needs the right to update, which every role for leader election has, unlike that to patch."""
+        changed = {**lease, "spec": {**(lease.get("spec") or {}), **spec}}
+        return await self._client.update(LEASES.raw(), changed, self.namespace)
 
     def _observe(self, record: Record) -> None:
         if record != self._record:
@@ -263,13 +269,13 @@ class Elector:
         self._may_hold = False
         try:
             async with asyncio.timeout(self._timing.retry_s):
-                self._observe(_record(await self._client.get(LEASES.raw(), self.name, self.namespace)))
+                lease = await self._client.get(LEASES.raw(), self.name, self.namespace)
+                self._observe(_record(lease))
                 if self._record is None or self._record.holder != self.identity:
                     return
                 moment = clock.rfc3339_micro(self._time.now())
                 spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": moment, "acquireTime": moment}
-                change = {"metadata": {"resourceVersion": self._record.version}, "spec": spec}
-                self._observe(_record(await self._client.patch(LEASES.raw(), self.name, change, self.namespace)))
+                self._observe(_record(await self._write(lease, spec)))
             self._log.info("leaderelection.released")
         except (errors.BedplateError, TimeoutError) as err:
             # Not serious: the lease runs out by itself.

@@ -132,7 +132,9 @@ class ServiceController:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        for cache in (self._services, self._nodes, self._slices):
+        # Not for the EndpointSlices: only Services with a Local policy need them, and the originals' roles do not allow
+        # to read them, with which everything else must work.
+        for cache in (self._services, self._nodes):
             await cache.synced.wait()
         # Nodes first: the first Service must find its targets.
         self._nodes.on_change(self._node_changed)

@@ -35,6 +35,7 @@ T = TypeVar("T")
 log = logging.get_logger("cloud.service")
 NO_NODES = "There are no available nodes for LoadBalancer"
 SHOWN_NODES = 20
+SLICES_RETRY_S = 10.0
 
 
 class ServiceSync:
@@ -95,6 +96,15 @@ class ServiceSync:
         return nodes_with_endpoints(self._slices.by_index(BY_SERVICE, f"{service.namespace}/{service.name}"))
 
     # Doing
+
+    def _check_endpoints(self, service: core.Service) -> None:
+        """Raise while nothing is known of the endpoints that this Service's targets depend on."""
+        if plans.is_local(service) and not self._slices.synced.is_set():
+            raise RetryError(
+                "externalTrafficPolicy Local needs EndpointSlices, which could not be read yet: does the manager's "
+                "role allow list and watch of endpointslices.discovery.k8s.io?",
+                SLICES_RETRY_S,
+            )
 
     async def sync(self, key: str) -> float | None:
         """Make it so; the seconds after which to look again, if that is wanted. Raises when it did not succeed."""
@@ -203,6 +213,7 @@ class ServiceSync:
             is_there = await self._patch("failed to add load balancer cleanup finalizer", service, patch)
             if not is_there:
                 return
+        self._check_endpoints(service)
         fingerprint, targets = self._targets(service, step.provider)
         if not targets:
             self._tell(service, WARNING, "UnAvailableLoadBalancer", NO_NODES)
@@ -239,6 +250,7 @@ class ServiceSync:
 
     async def _update(self, key: str, step: plans.Update) -> float | None:
         service = step.service
+        self._check_endpoints(service)
         fingerprint, targets = self._targets(service, step.provider)
         memory = replace(self.memories[key], service=service, targets=fingerprint)
         self.memories[key] = memory

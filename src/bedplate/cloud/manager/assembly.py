@@ -168,7 +168,8 @@ class Assembly:
             manager.serve(task)
 
     def _check_caches(self) -> None:
-        if not all(cache.synced.is_set() for cache in self._filled):
+        # Without EndpointSlices, which the originals' roles do not allow to read, only Local Services wait.
+        if not all(cache.synced.is_set() for cache in self._filled if cache is not self.caches.slices):
             raise errors.Unavailable("the caches are not filled yet")
 
     def _credentials_check(self, provider: Provider) -> Callable[[], Awaitable[None]]:
