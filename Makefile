@@ -18,7 +18,9 @@ IMG_cloudlycke = mikejoh/cloudlycke-cloud-controller-manager:latest
 IMG ?= $(IMG_$(PROVIDER))
 MANAGER = $(PROVIDER)-cloud-controller-manager
 KUBECTL ?= $(or $(shell command -v kubectl),$(BIN)/bedplate kubectl --)
-WORKLOAD = $(if $(filter cloudlycke,$(PROVIDER)),daemonset,deployment)/$(MANAGER)
+WORKLOAD_nvidia-bmm = deployment/nvidia-bmm-cloud-controller-manager
+WORKLOAD_oxide = deployment/oxide-cloud-controller-manager
+WORKLOAD_cloudlycke = daemonset/cloudlycke-cloud-controller-manager daemonset/cloudlycke-lb-agent
 MANIFESTS_nvidia-bmm = -f deploy/rbac/ -f deploy/manifests/
 MANIFESTS_oxide = -f manifests/oxide-cloud-controller-manager.yaml
 MANIFESTS_cloudlycke = -f manifests/cloudlycke-ccm.yaml
@@ -103,7 +105,7 @@ docker-push: ## push the image IMG to its registry
 
 deploy: ## apply the manifests of PROVIDER (nvidia-bmm, oxide or cloudlycke) to kubectl's cluster, with the image IMG if one is named
 	$(KUBECTL) apply $(MANIFESTS_$(PROVIDER))
-	$(if $(filter file,$(origin IMG)),,$(KUBECTL) --namespace kube-system set image $(WORKLOAD) '*=$(IMG)')
+	$(if $(filter file,$(origin IMG)),,$(KUBECTL) --namespace kube-system set image $(WORKLOAD_$(PROVIDER)) '*=$(IMG)')
 
 undeploy: ## remove from the cluster what `make deploy` applied
 	$(KUBECTL) delete --ignore-not-found $(MANIFESTS_$(PROVIDER))
