@@ -112,4 +112,4 @@ def test_a_resync_tells_every_object_again_as_unchanged() -> None:
     cache.on_change(lambda change: heard.append((change.key, change.old is change.new)))
     heard.clear()
     cache.resync()
-    assert heard == [("a", True), ("b", True)]
+    assert heard == [("ns/a", True), ("ns/b", True)]

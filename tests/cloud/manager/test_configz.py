@@ -1,0 +1,23 @@
+"""What a manager shows of its configuration, and what it never does."""
+
+from __future__ import annotations
+
+import json
+
+from bedplate.cloud.manager import configz, options
+
+
+def test_every_flag_is_shown_by_group_in_camel_case() -> None:
+    read = options.read(["--cloud-provider=oxide,nvidia-bmm", "--node-monitor-period=1m30s", "--v=3"])
+    found = json.loads(json.dumps(configz.configz(read.options)))[configz.KEY]
+    assert found["generic"]["cloudProvider"] == ["oxide", "nvidia-bmm"]
+    assert found["generic"]["nodeMonitorPeriod"] == "1m30s"
+    assert found["secureServing"]["securePort"] == 10258
+    assert found["globals"]["v"] == 3
+    assert sum(len(group) for group in found.values()) == len(options.all_flags()) - 2
+
+
+def test_what_stands_before_an_at_sign_in_an_address_is_not_shown() -> None:
+    read = options.read(["--master=https://user:planted-secret@10.0.0.1:6443"])
+    assert "planted-secret" not in json.dumps(configz.configz(read.options))
+    assert dict(configz.shown_flags(read.options))["master"] == "https://…@10.0.0.1:6443"

@@ -1,0 +1,80 @@
+"""Which cluster a manager works for, and which client each of its parts gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+from tests import servers
+
+from bedplate.cloud.manager import connection, options
+from bedplate.core import errors
+from bedplate.core.clock import ManualClock
+from bedplate.kube.config import ClientConfig
+from bedplate.kube.recording import Mode, RecordingClient
+from bedplate.runtime.leaderelection import FencedClient
+
+
+def read(*words: str) -> options.Options:
+    found = options.read(["--cloud-provider=oxide", *words])
+    assert not found.problems
+    return found.options
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Path:
+    (tmp_path / "ca").touch()
+    return servers.write_kubeconfig(tmp_path / "config", "https://10.0.0.1:6443", tmp_path / "ca", {"token": "t"})
+
+
+def test_the_kubeconfig_is_used_and_the_master_wins(kubeconfig: Path) -> None:
+    found = connection.find(read(f"--kubeconfig={kubeconfig}", "--kube-api-qps=7", "--kube-api-burst=9"), {})
+    assert (found.server, found.qps, found.burst) == ("https://10.0.0.1:6443", 7.0, 9)
+    assert found.user_agent.startswith("cloud-controller-manager/")
+    found = connection.find(read(f"--kubeconfig={kubeconfig}", "--master=https://10.0.0.2:6443/"), {})
+    assert (found.server, found.auth.token) == ("https://10.0.0.2:6443", "t")
+    assert connection.find(read("--master=http://10.0.0.3:8080"), {}).server == "http://10.0.0.3:8080"
+
+
+def test_no_cluster_is_found_by_chance(kubeconfig: Path, tmp_path: Path) -> None:
+    home = tmp_path / ".kube"
+    home.mkdir()
+    (home / "config").write_text(kubeconfig.read_text())
+    with pytest.raises(errors.Invalid, match="no cluster to manage"):
+        connection.find(read(), {"KUBECONFIG": str(kubeconfig), "HOME": str(tmp_path)})
+
+
+def clients(*words: str) -> connection.Clients:
+    return connection.Clients(
+        ClientConfig("https://10.0.0.1:6443"), read(*words), lambda: None, ManualClock(), CollectorRegistry()
+    )
+
+
+async def test_what_controllers_write_with_is_fenced_and_events_have_their_own_rate() -> None:
+    async with clients("--event-qps=5") as made:
+        writing = await made.controller("node-controller")
+        assert isinstance(writing, FencedClient)
+        events = await made.events()
+        assert isinstance(events, FencedClient)
+        assert (events.config.qps, events.config.burst) == (5.0, 5)
+        assert not isinstance(await made.plain(), FencedClient)
+
+
+async def test_renewing_the_lease_waits_no_longer_than_the_leader_may() -> None:
+    async with clients("--leader-elect-renew-deadline=8s") as made:
+        assert (await made.election()).config.timeout_s == 8.0
+
+
+async def test_a_dry_run_sends_no_write_and_needs_no_account() -> None:
+    async with clients("--dry-run", "--use-service-account-credentials") as made:
+        for client in (await made.controller("node-controller"), await made.events()):
+            assert isinstance(client, RecordingClient)
+            assert client.mode is Mode.LOCAL
+            assert client.config.auth.token_source is None
+
+
+async def test_controllers_write_as_their_service_account_when_told_so() -> None:
+    async with clients("--use-service-account-credentials") as made:
+        assert (await made.controller("node-controller")).config.auth.token_source is not None
+        assert (await made.events()).config.auth.token_source is None
