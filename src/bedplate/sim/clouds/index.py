@@ -17,7 +17,7 @@ from bedplate.sim.clouds.exchange import encode
 
 __all__ = ["Index", "Row"]
 
-REMEMBERED_CHANGES = 50_000
+REMEMBERED_CHANGES = 10_000
 REMEMBERED_SELECTIONS = 64
 
 
