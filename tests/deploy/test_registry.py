@@ -130,6 +130,28 @@ def test_an_image_is_built_as_an_archive_without_a_container_program(
             path.unlink()
 
 
+@pytest.mark.parametrize(
+    ("working", "line"),
+    [
+        (("docker", "podman"), "docker build --tag a/b:1 "),
+        (("podman", "buildah"), "podman build --tag a/b:1 "),
+        (("buildah",), "buildah bud --tag a/b:1 "),
+    ],
+)
+def test_the_first_container_program_that_works_builds_the_dockerfile(
+    without_containers: dict[str, str], tmp_path: Path, working: tuple[str, ...], line: str
+) -> None:
+    said = tmp_path / "said"
+    for name in working:
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\necho {name} $* >> {said}\n")
+    done = run_tool("image.py", "build", "--image", "a/b:1", env=without_containers)
+    assert done.returncode == 0, done.stderr
+    asked, built = said.read_text().splitlines()
+    assert asked.endswith(" info")
+    assert built.startswith(line) and (Path(built.split()[-1]) / "Dockerfile").exists()
+    assert (Path(built.split()[-1]) / "build/rootfs/base.tar").exists()
+
+
 def test_a_registry_that_refuses_is_named_with_its_answer(without_containers: dict[str, str]) -> None:
     image = f"127.0.0.1:{servers.free_port()}/managers:test"
     done = run_tool("image.py", "push", "--image", image, "--plain-http", env=without_containers)
