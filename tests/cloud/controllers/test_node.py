@@ -305,6 +305,19 @@ async def test_two_clouds_that_claim_a_name_are_told_and_nothing_is_written(clus
         assert (await cluster.initialised("a")).spec.provider_id == "fake://i-1"
 
 
+async def test_two_machines_of_a_name_in_one_cloud_are_told_and_nothing_is_written(cluster: NodeCluster) -> None:
+    cluster.cloud.add("i-1", cluster.name("a"))
+    cluster.cloud.fault = lambda operation, node: FAULTS["ambiguous"]()
+    async with cluster.node_controller():
+        await cluster.join("a")
+        (event,) = await cluster.until(lambda: cluster.events("a", "AmbiguousInstance"))
+        assert "two instances of that name" in event.message
+        assert is_tainted(await cluster.get("a"))
+        assert not cluster.writes("a")
+        cluster.cloud.fault = lambda operation, node: None
+        await cluster.initialised("a")
+
+
 async def test_a_hanging_cloud_does_not_delay_another_clouds_nodes(cluster: NodeCluster) -> None:
     hung = ScriptedProvider("hung")
     hung.hold.clear()

@@ -20,7 +20,7 @@ from bedplate.cloud.controllers import node_plan
 from bedplate.cloud.controllers.node_plan import Kind, Verdict
 from bedplate.cloud.controllers.nodewrites import INITIALISE, RECONCILE, NodeWriter
 from bedplate.cloud.controllers.parallel import in_parallel
-from bedplate.cloud.errors import CloudError, InstanceNotFound
+from bedplate.cloud.errors import AmbiguousInstance, CloudError, InstanceNotFound
 from bedplate.cloud.interface import InstanceMetadata, Provider
 from bedplate.cloud.routing import Claimed, Clouds, Contested, Foreign, Owned, Unclaimed, Waiting
 from bedplate.cloud.taints import is_uninitialized
@@ -233,6 +233,10 @@ class NodeController:
                 return await instances.metadata(node)
         except InstanceNotFound as err:
             raise InstanceNotFound(f"node {node.name}: {provider.name} has no such instance: {err}") from err
+        except AmbiguousInstance as err:
+            reason = f"node {node.name}: {provider.name} has several machines of that name: {err}"
+            self._event(node, events.WARNING, node_plan.REASON_AMBIGUOUS, reason)
+            raise CloudError(reason, hint="set the node's provider ID") from err
         except Exception as err:
             reason = f"node {node.name}: {provider.name} could not be asked: {str(err) or type(err).__name__}"
             raise CloudError(reason, retry_after_s=getattr(err, "retry_after_s", None)) from err
