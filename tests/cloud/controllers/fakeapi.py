@@ -148,4 +148,3 @@ class Caches:
         self.services: Cache[core.Service] = Cache()
         self.nodes: Cache[core.Node] = Cache()
         self.slices: Cache[Any] = Cache()
-        self.slices.replace([], "1")

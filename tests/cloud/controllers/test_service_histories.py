@@ -52,6 +52,7 @@ class World:
         self.options = ServiceOptions(**options)
         self.caches = Caches()
         self.registry = CollectorRegistry()
+        self.slices_are_readable = True
         self.controller: ServiceController | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -64,6 +65,8 @@ class World:
     async def start(self) -> None:
         self.caches, self.registry = Caches(), CollectorRegistry()
         self.api.list_into(self.caches)
+        if self.slices_are_readable:
+            self.caches.slices.replace([], "1")
         self.controller = ServiceController(
             self.api,  # type: ignore[arg-type]
             clouds(*self.clouds),
@@ -200,6 +203,34 @@ async def test_readiness_is_told_after_the_delay_also_of_a_second_node_that_fail
         one.api.put_node("a", ready=True)
         await one.after(1)
         assert ready() == [True, False, True]
+        assert "UpdatedLoadBalancer" not in one.told.reasons(), "nothing but readiness changed, and no status"
+        one.balancers.updates_status = True
+        one.api.put_node("b", ready=True)
+        await one.after(1)
+        assert one.told.reasons()[-1] == "UpdatedLoadBalancer"
+
+
+@pytest.mark.parametrize("needs_ready", [True, False])
+async def test_without_endpointslices_only_local_services_of_careful_clouds_wait(needs_ready: bool) -> None:
+    one = World(needs_ready=needs_ready)
+    one.slices_are_readable = False
+    one.api.put_node("a")
+    one.api.put_service("local", type="LoadBalancer", external_traffic_policy="Local")
+    one.api.put_service("wide", type="LoadBalancer", external_traffic_policy="Cluster")
+    await one.start()
+    try:
+        await one.time.advance(9)
+        assert not one.balancers.calls, "they may be on their way"
+        await one.time.advance(2)
+        assert sorted(one.balancers.held) == (["n/wide"] if needs_ready else ["n/local", "n/wide"])
+        told = one.told.messages("SyncLoadBalancerFailed")
+        assert ("endpointslices" in told[0]) if needs_ready else not told
+        one.caches.slices.replace([], "1")
+        await one.after(31)
+        assert sorted(one.balancers.held) == ["n/local", "n/wide"]
+        assert [target.has_endpoints for target in one.balancers.of("n/wide").targets] == [True]
+    finally:
+        await one.kill()
 
 
 async def test_other_local_endpoints_are_told_at_once_and_only_where_traffic_is_local() -> None:

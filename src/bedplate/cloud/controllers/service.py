@@ -42,6 +42,7 @@ SERVICE_RESYNC_S = 30.0
 NODE_RESYNC_S = 100.0
 NODE_BATCH_S = 0.25
 """Changes of nodes that come together make one pass."""
+SLICES_WAIT_S = 10.0
 CALLS_PER_OPERATION = 4
 """How many cloud calls' time one operation on a load balancer may take."""
 _ALL_NODES = "nodes"
@@ -132,10 +133,9 @@ class ServiceController:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        # Not for the EndpointSlices: only Services with a Local policy need them, and the originals' roles do not allow
-        # to read them, with which everything else must work.
         for cache in (self._services, self._nodes):
             await cache.synced.wait()
+        await self._await_slices()
         # Nodes first: the first Service must find its targets.
         self._nodes.on_change(self._node_changed)
         self._slices.on_change(self._slice_changed)
@@ -148,6 +148,22 @@ class ServiceController:
                 tasks.create_task(self._every(NODE_RESYNC_S, lambda: self._node_queue.add(_ALL_NODES)))
         finally:
             await self._node_queue.shut_down()
+
+    async def _await_slices(self) -> None:
+        """Give EndpointSlices a moment to arrive. Only Services with a Local policy need them, and the originals' roles
+        do not allow to read them, with which everything else must work."""
+        waits = [
+            asyncio.ensure_future(self._slices.synced.wait()),
+            asyncio.ensure_future(self._time.sleep(SLICES_WAIT_S)),
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+        if not self._slices.synced.is_set():
+            log.warning("service.no_endpointslices", hint="Services with externalTrafficPolicy Local wait for them")
 
     async def _every(self, period_s: float, action: Callable[[], None]) -> None:
         while True:

@@ -277,6 +277,11 @@ class Update:
         difference = self.before.difference(self.now) if self.before is not None else "it was never told of any"
         return f"its targets changed ({difference})"
 
+    @property
+    def has_other_hosts(self) -> bool:
+        """Whether nodes came or went, which people are told; readiness and endpoints come and go too often for that."""
+        return self.before is None or self.before.hosts != self.now.hosts
+
 
 @dataclass(frozen=True, slots=True)
 class Sweep:

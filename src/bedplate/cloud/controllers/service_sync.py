@@ -91,20 +91,11 @@ class ServiceSync:
         return book.fingerprint(self._endpoints(service) if book.needs_ready else None)
 
     def _endpoints(self, service: core.Service) -> frozenset[str] | None:
-        if not plans.is_local(service):
+        if not plans.is_local(service) or not self._slices.synced.is_set():
             return None
         return nodes_with_endpoints(self._slices.by_index(BY_SERVICE, f"{service.namespace}/{service.name}"))
 
     # Doing
-
-    def _check_endpoints(self, service: core.Service) -> None:
-        """Raise while nothing is known of the endpoints that this Service's targets depend on."""
-        if plans.is_local(service) and not self._slices.synced.is_set():
-            raise RetryError(
-                "externalTrafficPolicy Local needs EndpointSlices, which could not be read yet: does the manager's "
-                "role allow list and watch of endpointslices.discovery.k8s.io?",
-                SLICES_RETRY_S,
-            )
 
     async def sync(self, key: str) -> float | None:
         """Make it so; the seconds after which to look again, if that is wanted. Raises when it did not succeed."""
@@ -213,7 +204,6 @@ class ServiceSync:
             is_there = await self._patch("failed to add load balancer cleanup finalizer", service, patch)
             if not is_there:
                 return
-        self._check_endpoints(service)
         fingerprint, targets = self._targets(service, step.provider)
         if not targets:
             self._tell(service, WARNING, "UnAvailableLoadBalancer", NO_NODES)
@@ -250,7 +240,6 @@ class ServiceSync:
 
     async def _update(self, key: str, step: plans.Update) -> float | None:
         service = step.service
-        self._check_endpoints(service)
         fingerprint, targets = self._targets(service, step.provider)
         memory = replace(self.memories[key], service=service, targets=fingerprint)
         self.memories[key] = memory
@@ -266,11 +255,12 @@ class ServiceSync:
             return await self._update_failed(key, step, targets, err)
         finally:
             self._metrics.host_updates.observe(self._time.monotonic() - started)
-        if targets:
-            self._tell(service, NORMAL, "UpdatedLoadBalancer", "Updated load balancer with new hosts")
-        else:
+        changes = status is not None and self._is_news(memory, status)
+        if not targets:
             self._tell(service, WARNING, "UnAvailableLoadBalancer", NO_NODES)
-        if status is not None and self._is_news(memory, status):
+        elif changes or step.has_other_hosts:
+            self._tell(service, NORMAL, "UpdatedLoadBalancer", "Updated load balancer with new hosts")
+        if status is not None and changes:
             patch = plans.status_patch(service, status)
             await self._reporting(key, service, self._publish("failed to update load balancer status", service, patch))
             self.memories[key] = replace(memory, published=status)
@@ -299,7 +289,18 @@ class ServiceSync:
 
     def _targets(self, service: core.Service, provider: str) -> tuple[Fingerprint, tuple[Target, ...]]:
         book, endpoints = self._books[provider], self._endpoints(service)
+        if book.needs_ready:
+            self._check_endpoints(service)
         return book.fingerprint(endpoints), book.targets(endpoints)
+
+    def _check_endpoints(self, service: core.Service) -> None:
+        """Raise while nothing is known of the endpoints that this Service's targets depend on."""
+        if plans.is_local(service) and not self._slices.synced.is_set():
+            raise RetryError(
+                "externalTrafficPolicy Local needs EndpointSlices, which could not be read yet: does the manager's "
+                "role allow list and watch of endpointslices.discovery.k8s.io?",
+                SLICES_RETRY_S,
+            )
 
     # The two remote sides
 

@@ -140,6 +140,8 @@ class Fingerprint:
     identities: Mapping[str, Identity]
     endpoints: frozenset[str] | None = None
     """Nodes with local endpoints, where they matter."""
+    hosts: int = 0
+    """Another version: of names and provider IDs alone."""
 
     def is_same(self, other: Fingerprint) -> bool:
         if self.endpoints != other.endpoints:
@@ -176,6 +178,7 @@ class TargetBook:
         self._targets: dict[str, Target] = {}
         self._identities: dict[str, Identity] = {}
         self._version = 0
+        self._hosts = 0
         self._frozen: Mapping[str, Identity] | None = None
         """The identities of this version, shared by all fingerprints; None until somebody asks."""
         self._sorted: tuple[Target, ...] | None = None
@@ -202,7 +205,7 @@ class TargetBook:
         """What a load balancer with these targets would know; `endpoints` counts only where readiness does."""
         if self._frozen is None:
             self._frozen = dict(self._identities)
-        return Fingerprint(self._version, self._frozen, endpoints if self.needs_ready else None)
+        return Fingerprint(self._version, self._frozen, endpoints if self.needs_ready else None, self._hosts)
 
     def targets(self, endpoints: frozenset[str] | None = None) -> tuple[Target, ...]:
         """All targets by name; with `endpoints`, those on other nodes are marked as having none."""
@@ -215,11 +218,11 @@ class TargetBook:
     def _put(self, name: str, target: Target) -> bool:
         self._targets[name] = target
         self._sorted = None
-        identity = self._identity(target)
-        if self._identities.get(name) == identity:
+        before, identity = self._identities.get(name), self._identity(target)
+        if before == identity:
             return False
         self._identities[name] = identity
-        self._advance()
+        self._advance(is_other_host=before is None or before[0] != identity[0])
         return True
 
     def _drop(self, name: str) -> bool:
@@ -228,11 +231,12 @@ class TargetBook:
             return False
         del self._identities[name]
         self._sorted = None
-        self._advance()
+        self._advance(is_other_host=True)
         return True
 
-    def _advance(self) -> None:
+    def _advance(self, *, is_other_host: bool) -> None:
         self._version += 1
+        self._hosts += is_other_host
         self._frozen = None
 
     def _identity(self, target: Target) -> Identity:
