@@ -263,6 +263,33 @@ async def test_five_transport_failures_open_the_breaker_for_fifteen_seconds() ->
         await s.client.call(POST)
 
 
+async def test_a_429_slows_the_client_down() -> None:
+    async with opened([Answer(429, {}), Answer(200, {})], time=FrozenFastClock()) as s:
+        await s.client.call(GET)
+        assert (s.client._limits.reads.factor(), s.client._limits.mutations.factor()) == (0.5, 1.0)
+    async with opened([Answer(429, {}), Answer(200, {})], time=FrozenFastClock()) as s:
+        await s.client.call(POST)
+        assert (s.client._limits.reads.factor(), s.client._limits.mutations.factor()) == (0.5, 0.5)
+
+
+async def test_an_attempt_that_is_given_up_does_not_keep_the_breaker_from_another() -> None:
+    time = FrozenFastClock()
+    answers = [Answer(drop=True)] * 5 + [Answer(200, {}, hang=True), Answer(200, {})]
+    async with opened(answers, time=time) as s:
+        for _ in range(5):
+            with pytest.raises(errors.Transport):
+                await s.client.call(POST)
+        time.pass_(15.1)
+        probe = asyncio.ensure_future(s.client.call(GET))
+        await eventually(lambda: len(s.server.asked) == 6)
+        with pytest.raises(errors.Transport) as caught:
+            await s.client.call(GET)
+        assert caught.value.is_fail_fast, "only one may try"
+        probe.cancel()
+        await asyncio.wait([probe])
+        assert (await s.client.call(GET)).status == 200
+
+
 async def test_the_guard_is_asked_before_every_mutating_attempt_and_never_for_reads() -> None:
     asked = 0
 
@@ -312,6 +339,29 @@ def test_a_path_segment_cannot_lead_elsewhere() -> None:
     for bad in ("", ".", ".."):
         with pytest.raises(ValueError):
             path_of("v1", bad)
+
+
+async def test_a_401_is_answered_with_one_other_token_and_not_with_a_third() -> None:
+    class Endless:
+        """Always has another token."""
+
+        def __init__(self) -> None:
+            self.number = 0
+
+        async def current(self) -> Secret:
+            return Secret(f"token-number-{self.number}")
+
+        async def renew(self, refused: Secret) -> bool:
+            self.number += 1
+            return True
+
+        async def close(self) -> None:
+            return None
+
+    async with opened([Answer(401, {})], tokens=Endless()) as s:
+        with pytest.raises(errors.Unauthorized):
+            await s.client.call(POST)
+        assert [asked.headers["authorization"][-1] for asked in s.server.asked] == ["0", "1"]
 
 
 class FrozenFastClock(FastClock):
