@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -46,10 +46,12 @@ class Site:
         self.cloud.fault = lambda operation, node: None
 
     @contextlib.asynccontextmanager
-    async def managed(self, options: LifecycleOptions | None = None) -> AsyncIterator[None]:
+    async def managed(
+        self, options: LifecycleOptions | None = None, clouds: Sequence[ScriptedProvider] = ()
+    ) -> AsyncIterator[None]:
         """A manager's node controllers, from start to stop."""
-        clouds, registry = Clouds([self.cloud], time=self.time), CollectorRegistry()
-        common = (self.nodes, clouds, self.nodes.cache, self.events)
+        registry = CollectorRegistry()
+        common = (self.nodes, Clouds(clouds or [self.cloud], time=self.time), self.nodes.cache, self.events)
         one = NodeController(*common, None, self.time, registry)  # type: ignore[arg-type]
         two = LifecycleController(*common, options, self.time, registry)  # type: ignore[arg-type]
         tasks = [asyncio.create_task(part.run()) for part in (*one.parts(), *two.parts())]
@@ -168,6 +170,18 @@ async def test_a_bug_in_a_pass_forgets_what_was_learned_and_goes_on(monkeypatch:
         assert site.nodes.deleted == []
         await site.time.advance(150)
         assert [name for name, _ in site.nodes.deleted] == ["n9"]
+
+
+@pytest.mark.parametrize("has_instances", [True, False])
+async def test_a_name_may_be_of_a_cloud_that_cannot_be_asked(has_instances: bool) -> None:
+    site = Site()
+    site.nodes.put("unnamed", status=condition("False"))
+    other = ScriptedProvider("other")
+    if not has_instances:
+        other.instances = None
+    async with site.managed(clouds=[site.cloud, other]):
+        await site.time.advance(600)
+        assert [name for name, _ in site.nodes.deleted] == (["unnamed"] if has_instances else [])
 
 
 async def test_an_hour_of_a_stopped_machine_is_one_taint() -> None:

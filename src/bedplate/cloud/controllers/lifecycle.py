@@ -117,7 +117,8 @@ class LifecycleController:
             Monitor(COMPONENT if number == 0 else f"{COMPONENT}-{provider.name}", self, provider)
             for number, provider in enumerate(providers)
         ]
-        if self.clouds.sole is None:
+        if len(self.clouds) == len(providers) > 1:
+            # With a cloud that cannot be asked for machines nobody can say of a name that no cloud has it.
             monitors.append(Monitor(f"{COMPONENT}-unplaced", self, None))
         return monitors
 
