@@ -31,6 +31,7 @@ IMAGE = f"mikejoh/{MANAGER}:latest"
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
 EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"
+WORKERS = ("node-c2-1", "node-c2-2")
 POOL = ipaddress.IPv4Network("192.168.20.200/29")
 DEADLINE_S = 180.0
 SIX = {
@@ -389,6 +390,10 @@ def _ask(address: str) -> str:
         return ""
 
 
+def _is_on(lab: Any, node: str) -> bool:
+    return bool(lab.run("exec", node, "--", "true").returncode == 0)
+
+
 @dataclasses.dataclass(frozen=True)
 class Balanced:
     """A Service of type LoadBalancer in front of one pod on every node."""
@@ -448,12 +453,23 @@ def test_it_still_answers_when_the_machine_that_carried_it_is_stopped(balanced: 
     cluster.kubectl("label", "--overwrite", "node", "master-c2-1", f"{EXCLUDE}=")
     cluster.until("a worker carries it", lambda: balanced.carrier.startswith("node-"))
     first = balanced.carrier
-    (other,) = {"node-c2-1", "node-c2-2"} - {first}
+    (other,) = set(WORKERS) - {first}
     cluster.until("it answers there", lambda: _ask(balanced.address))
     lab.ok("stop-node", first)
     cluster.until("the other worker carries it", lambda: balanced.carrier == other)
     cluster.until("it answers again", lambda: _ask(balanced.address))
     assert balanced.is_on(other)
+
+
+def test_a_machine_that_was_off_comes_back_without_what_it_carried(balanced: Balanced) -> None:
+    cluster, lab = balanced.cluster, balanced.cluster.lab
+    off = next((name for name in WORKERS if not _is_on(lab, name)), WORKERS[0])
+    lab.ok("stop-node", off)
+    assert lab.run("stop-node", "master-c2-1").returncode == 2
+    lab.ok("start-node", off, "--timeout", "300")
+    assert lab.run("start-node", off).returncode == 5
+    assert not balanced.is_on(off)
+    cluster.until("it answers", lambda: _ask(balanced.address))
 
 
 def test_a_deleted_service_gives_its_address_back(balanced: Balanced) -> None:
@@ -470,8 +486,7 @@ def test_a_deleted_service_gives_its_address_back(balanced: Balanced) -> None:
 @pytest.fixture
 def unplugged(zoned: Cluster) -> Iterator[str]:
     """A worker whose kubelet can be made to say NotReady at once: without a pod network."""
-    workers = ("node-c2-1", "node-c2-2")
-    name = next(each for each in workers if zoned.lab.run("exec", each, "--", "true").returncode == 0)
+    name = next(each for each in WORKERS if _is_on(zoned.lab, each))
     yield name
     _plug(zoned, name, is_in=True)
 
