@@ -61,6 +61,29 @@ async def test_a22_a_replica_takes_over_from_one_that_was_killed(
             assert await second.stop() == 0
 
 
+async def test_a22_a_leader_that_was_frozen_wakes_up_deposed_and_writes_nothing(
+    server: servers.Server, client: Client, tmp_path: Path
+) -> None:
+    name, label = own("a22-frozen")
+    words = ["--cloud-config", str(inventory(tmp_path, name)), "-v=6"]
+    async with running(CLOUDLYCKE, *managers.arguments(server, name, label), *words, folder=tmp_path) as first:
+        await first.logged("controller.started")
+        async with running(CLOUDLYCKE, *managers.arguments(server, name, label), *words, folder=tmp_path) as second:
+            await second.logged("leaderelection.trying")
+            first.process.send_signal(signal.SIGSTOP)
+            await second.logged("controller.started")
+            before = first.log()
+            async with joined(client, name, labels={"ccm-test": name}):
+                await initialised(client, name, second)
+                first.process.send_signal(signal.SIGCONT)
+                assert await first.ended() == 1
+            woken = first.log().removeprefix(before)
+            assert "leaderelection lost" in woken
+            written = [line for line in woken.splitlines() if "kube.request" in line and "method=GET" not in line]
+            # The event that says so is the only thing that a deposed leader may still write.
+            assert all("/events" in line for line in written), written
+
+
 async def test_a22_sigterm_gives_the_lease_back_and_exits_0(
     server: servers.Server, client: Client, tmp_path: Path
 ) -> None:

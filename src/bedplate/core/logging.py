@@ -49,7 +49,11 @@ class Logger:
 
     def v(self, level: int) -> Logger:
         """This logger, or one that is silent when the program runs below that verbosity."""
-        return self if level <= _state["verbosity"] or (_modules and level <= self._own_level()) else _SILENT
+        return self if self.shows(level) else _SILENT
+
+    def shows(self, level: int) -> bool:
+        """Whether lines of that level are written: to be asked before a line that is costly to make."""
+        return level <= _state["verbosity"] or (bool(_modules) and level <= self._own_level())
 
     def _own_level(self) -> int:
         name = str(self._values.get("logger", ""))

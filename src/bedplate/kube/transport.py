@@ -23,7 +23,7 @@ from yarl import URL
 
 from bedplate.core import clock
 from bedplate.core.backoff import Backoff
-from bedplate.core.logging import get_logger, verbosity
+from bedplate.core.logging import get_logger
 from bedplate.kube import credentials, errors, proxies, tls
 from bedplate.kube.config import ClientConfig
 from bedplate.kube.metrics import RequestMetrics
@@ -245,7 +245,7 @@ class Transport:
             seconds = self._time.monotonic() - started
             if self._metrics is not None:
                 self._metrics.observe(code, target.method, self.host, seconds)
-            if verbosity() >= 6:
+            if log.shows(6):
                 self._log_request(request, url, code, seconds)
         self._warn(answer)
         return answer
@@ -271,7 +271,7 @@ class Transport:
         except (aiohttp.ClientError, OSError, TimeoutError) as err:
             reason = str(err) or type(err).__name__
             raise errors.Interrupted(f"{request.target}: the answer broke off: {reason}") from err
-        if verbosity() >= 8:
+        if log.shows(8):
             log.info("kube.response", code=answer.status, body=_excerpt(body, request.is_secret))
         return body
 
@@ -288,7 +288,7 @@ class Transport:
 
     def _log_request(self, request: Request, url: URL, code: str, seconds: float) -> None:
         values: dict[str, Any] = {"method": request.target.method, "url": str(url), "code": code}
-        if verbosity() >= 8 and request.body is not None:
+        if log.shows(8) and request.body is not None:
             values["body"] = _excerpt(request.body, request.is_secret)
         log.info("kube.request", milliseconds=round(seconds * 1000), **values)
 
