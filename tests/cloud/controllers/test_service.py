@@ -342,6 +342,7 @@ async def test_implemented_elsewhere_is_success_without_a_status(client: Client,
     async with rig(client, namespace) as world:
         world.balancers.script["ensure"] = [ImplementedElsewhere("not here")]
         world.balancers.script["delete"] = [ImplementedElsewhere("not here")]
+        world.balancers.script["get"] = [ImplementedElsewhere("not here")]
         await world.start()
         await world.create("web")
         await until(lambda: world.balancers.count("ensure") == 1)

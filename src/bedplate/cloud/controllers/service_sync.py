@@ -100,8 +100,9 @@ class ServiceSync:
     async def sync(self, key: str) -> float | None:
         """Make it so; the seconds after which to look again, if that is wanted. Raises when it did not succeed."""
         for step in self.plan(key):
-            if logging.verbosity() >= 2:
-                log.info("service.step", service=key, step=type(step).__name__, why=step.why)
+            # The reason takes time to word: only for a log that shows it.
+            if (detail := log.v(2)) is log:
+                detail.info("service.step", service=key, step=type(step).__name__, why=step.why)
             again_s = await self._perform(key, step)
             if again_s is not None:
                 return again_s
@@ -125,7 +126,7 @@ class ServiceSync:
                 pass
         return None
 
-    async def _reporting(self, key: str, service: core.Service, work: Awaitable[None]) -> None:
+    async def _reporting(self, key: str, service: core.Service, work: Awaitable[object]) -> None:
         """Do it; a failure is told on the Service, remembered, and raised."""
         try:
             await work
@@ -151,14 +152,11 @@ class ServiceSync:
         service = step.service
         had_one = False
         for provider in step.providers:
-            found = await self._call(
-                "failed to check if load balancer exists before cleanup",
-                self._balancers[provider].get(self._cluster, service),
-            )
-            if found is not None:
+            exists = await self._exists(provider, service)
+            if exists:
                 had_one = True
                 self._tell(service, NORMAL, "DeletingLoadBalancer", "Deleting load balancer")
-            if found is not None or step.has_finalizer:
+            if exists or step.has_finalizer:
                 # Also when there seems to be none: something half made may be left.
                 await self._remove(provider, service)
         if step.has_finalizer or step.clears_status:
@@ -167,6 +165,13 @@ class ServiceSync:
         if had_one or step.has_finalizer:
             self._tell(service, NORMAL, "DeletedLoadBalancer", "Deleted load balancer")
         self.memories.pop(key, None)
+
+    async def _exists(self, provider: str, service: core.Service) -> bool:
+        attempt = "failed to check if load balancer exists before cleanup"
+        try:
+            return await self._call(attempt, self._balancers[provider].get(self._cluster, service)) is not None
+        except ImplementedElsewhere:
+            return False
 
     async def _remove(self, provider: str, service: core.Service) -> None:
         try:
@@ -182,23 +187,9 @@ class ServiceSync:
             self.memories[key] = replace(self.memories[key], unswept=())
 
     async def _ensure(self, key: str, step: plans.Ensure) -> None:
-        service = step.service
+        service, memory = step.service, self._begin(key, step)
         if step.announces:
             self._tell(service, NORMAL, "EnsuringLoadBalancer", "Ensuring load balancer")
-        memory = self.memories.get(key)
-        if memory is None or memory.service.metadata.uid != service.metadata.uid:
-            memory = plans.Memory(service, step.provider)
-        owes_news = memory.owes_news or step.announces
-        memory = replace(
-            memory,
-            service=service,
-            provider=step.provider,
-            announced=service,
-            ensured=None,
-            owes_news=owes_news,
-            unswept=step.others,
-        )
-        self.memories[key] = memory
         if step.adds_finalizer:
             patch = plans.add_finalizer_patch(service)
             is_there = await self._patch("failed to add load balancer cleanup finalizer", service, patch)
@@ -221,6 +212,22 @@ class ServiceSync:
         if status is None:
             raise CloudError("failed to ensure load balancer: the cloud gave no status")
         await self._ensured(key, memory, status)
+
+    def _begin(self, key: str, step: plans.Ensure) -> plans.Memory:
+        """Remember what is about to be made so."""
+        service, memory = step.service, self.memories.get(key)
+        if memory is None or memory.service.metadata.uid != service.metadata.uid:
+            memory = plans.Memory(service, step.provider)
+        self.memories[key] = replace(
+            memory,
+            service=service,
+            provider=step.provider,
+            announced=service,
+            ensured=None,
+            owes_news=memory.owes_news or step.announces,
+            unswept=step.others,
+        )
+        return self.memories[key]
 
     async def _ensured(self, key: str, memory: plans.Memory, status: core.LoadBalancerStatus) -> None:
         service = memory.service
@@ -262,7 +269,7 @@ class ServiceSync:
             self._tell(service, NORMAL, "UpdatedLoadBalancer", "Updated load balancer with new hosts")
         if status is not None and changes:
             patch = plans.status_patch(service, status)
-            await self._reporting(key, service, self._publish("failed to update load balancer status", service, patch))
+            await self._reporting(key, service, self._patch("failed to update load balancer status", service, patch))
             self.memories[key] = replace(memory, published=status)
         return None
 
@@ -284,7 +291,10 @@ class ServiceSync:
         limited = f"[{shown}] [node names limited, total number of nodes: {len(targets)}]"
         message = f"Error updating load balancer with new hosts {limited}, error: {err}"
         self._tell(service, WARNING, "UpdateLoadBalancerFailed", message)
-        log.warning("service.update_failed", service=key, error=errors.describe(err))
+        if isinstance(err, errors.BedplateError):
+            log.warning("service.update_failed", service=key, error=errors.describe(err))
+        else:
+            log.exception("service.update_bug", service=key)
         return (err.retry_after_s or 0.0) if isinstance(err, RetryError) else 0.0
 
     def _targets(self, service: core.Service, provider: str) -> tuple[Fingerprint, tuple[Target, ...]]:
@@ -340,9 +350,6 @@ class ServiceSync:
         if now is None or now.metadata.uid != service.metadata.uid:
             return True
         return now.metadata.is_deleting and not service.metadata.is_deleting
-
-    async def _publish(self, attempt: str, service: core.Service, patch: dict[str, Any]) -> None:
-        await self._patch(attempt, service, patch)
 
     def _tell(self, service: core.Service, type: str, reason: str, message: str) -> None:
         self._recorder.event(reference(SERVICES, service), type, reason, message)
