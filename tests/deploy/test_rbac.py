@@ -23,7 +23,7 @@ NEEDED = [
     *((verb, "events.k8s.io/events", "some", "e1") for verb in ("create", "patch", "update")),
     ("get", "/namespaces", "", "kube-system"),
     ("create", "coordination.k8s.io/leases", "kube-system", ""),
-    *((verb, "coordination.k8s.io/leases", "kube-system", "LEASE") for verb in ("get", "patch", "update")),
+    *((verb, "coordination.k8s.io/leases", "kube-system", "LEASE") for verb in ("get", "update")),
     *((verb, "/configmaps", "kube-system", "extension-apiserver-authentication") for verb in ("get", "list", "watch")),
     ("create", "authentication.k8s.io/tokenreviews", "", ""),
     ("create", "authorization.k8s.io/subjectaccessreviews", "", ""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import ssl
 import subprocess
@@ -112,6 +113,26 @@ class Cluster:
         path.write_text(yaml.safe_dump(document))
         return path
 
+    def missing_rights(self, provider: str, role: str, lease: str) -> list[str]:
+        """What the doctor says the manager's account lacks; other findings are about other tests' nodes."""
+        command = [
+            *(str(Path(sys.executable).with_name("bedplate")), "doctor", "--cloud-provider", provider),
+            *(
+                "--cloud-config",
+                str(self._config),
+                "--kubeconfig",
+                str(self._server.kubeconfig),
+                "--cluster-role",
+                role,
+            ),
+            *("--service-account", f"{self.namespace}/manager", "--lease-name", lease),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode in (0, 1), done.stdout + done.stderr
+        about_rights = [line for line in done.stdout.splitlines() if re.match(r"\S+ +rbac ", line)]
+        assert any("may do all" in line for line in about_rights), done.stdout
+        return [line for line in about_rights if not line.startswith("ok ")]
+
     def ask(self, path: str, token: str = "") -> int:
         """The status with which the manager answers."""
         context = ssl.create_default_context()
@@ -163,6 +184,8 @@ def test_a_node_is_initialised_and_metrics_are_guarded_with_the_charts_rights_al
         # Refusals are remembered for a few seconds.
         until("metrics", lambda: cluster.ask("/metrics", token) == 200, process, log)
         assert "forbidden" not in log.read_text().lower()
+        lease = next(word for word in command if word.startswith("--leader-elect-resource-name=")).partition("=")[2]
+        assert cluster.missing_rights("cloudlycke", f"system:{role}", lease) == []
     finally:
         process.terminate()
         code = process.wait(60)

@@ -74,7 +74,7 @@ async def gather(client: Client, acting: Client, called: Names, now: datetime) -
     if await _whoami(client) == called.user:
         # We run as the manager itself, which may not impersonate anybody and need not.
         acting = client
-    return ClusterFacts(called, now, version, nodes, account, role, binding, lease, await _rights(acting))
+    return ClusterFacts(called, now, version, nodes, account, role, binding, lease, await _rights(acting, called.lease))
 
 
 async def _version(client: Client) -> str:
@@ -108,11 +108,11 @@ async def _find(reading: Awaitable[T]) -> T | Exception | None:
         return err
 
 
-async def _rights(client: Client) -> dict[Permission, bool | Exception]:
+async def _rights(client: Client, lease: str) -> dict[Permission, bool | Exception]:
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def ask(row: Permission) -> bool | Exception:
-        body = {"spec": {"resourceAttributes": row.attributes()}}
+        body = {"spec": {"resourceAttributes": row.attributes(lease)}}
         async with slots:
             answer = await _attempt(client.create(resources.SELF_SUBJECT_ACCESS_REVIEWS, body))
         return answer if isinstance(answer, Exception) else answer.status.allowed

@@ -29,14 +29,17 @@ class Permission:
         what += f"/{self.subresource}" if self.subresource else ""
         return what + (f" in {self.namespace}" if self.namespace else "")
 
-    def attributes(self) -> dict[str, str]:
-        """The resourceAttributes of an access review."""
+    def attributes(self, lease: str) -> dict[str, str]:
+        """The resourceAttributes of an access review. `lease`: the one Lease to which a role may limit the right."""
+        # A Lease is created before its name can be a condition.
+        is_of_lease = self.resource == "leases" and self.verb != "create"
         return {
             "verb": self.verb,
             "resource": self.resource,
             "group": self.group,
             "subresource": self.subresource,
             "namespace": self.namespace,
+            "name": lease if is_of_lease else "",
         }
 
 
