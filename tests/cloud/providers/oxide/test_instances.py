@@ -161,6 +161,18 @@ async def test_o11_what_a_token_may_not_see_is_no_absence() -> None:
         assert await sees.instances.exists(node(machine.name), fresh=True)
 
 
+async def test_o11_absence_needs_credentials_that_the_cloud_has_accepted() -> None:
+    async with world(instances=1) as w:
+        gone = node("gone", "oxide://00000000-0000-4000-8000-000000000000")
+        w.cloud.faults.add("500", operation="current_user_view")
+        one = w.provider()
+        with pytest.raises(CloudError):
+            await one.instances.exists(gone, fresh=True)
+        w.cloud.faults.clear()
+        w.time.pass_by(60)
+        assert not await one.instances.exists(gone, fresh=True)
+
+
 @pytest.mark.parametrize(
     ("state", "restarts", "is_shutdown", "exists"),
     [

@@ -142,39 +142,30 @@ def choose(
     roomy = [one for one in able if used.get(one.instance, 0) - own.get(one.instance, 0) + asker.needs <= LIMIT]
     if not roomy:
         return Choice(reason=f"every node has {LIMIT} external IPs already")
+    rivals = [one for one in occupants if one.uid != asker.uid and one.ports & asker.ports]
     current = _present(asker, roomy)
-    if current is not None and not _clashes(asker, current, occupants, is_present=True):
+    # Whoever is about to leave the present node is no longer in the way there.
+    at_current = [one for one in rivals if current is not None and current.instance in one.stays]
+    if current is not None and not at_current:
         return Choice(current)
-    free = [one for one in roomy if not _clashes(asker, one, occupants, is_present=False)]
+    blocked = frozenset().union(*(one.touches for one in rivals))
+    free = [one for one in roomy if one.instance not in blocked]
     if free:
         return Choice(min(free, key=lambda one: _rank(asker, one, used)))
-    # Both are there and neither can leave: the older one stays, the younger one hears of it.
-    if current is not None and all(
-        asker.seniority < one.seniority for one in _clashes(asker, current, occupants, is_present=True)
-    ):
+    if current is not None and all(asker.seniority < one.seniority for one in at_current):
+        # Both are there and neither can leave: the older one stays, the younger one hears of it.
         return Choice(current)
-    clashing = {one.uid for node in roomy for one in _clashes(asker, node, occupants, is_present=False)}
+    reachable = {one.instance for one in roomy}
     return Choice(
         reason="every node that could serve it already answers on one of its ports",
         is_clash=True,
-        clashing=tuple(sorted(clashing)),
+        clashing=tuple(sorted(one.uid for one in rivals if one.touches & reachable)),
     )
 
 
 def _present(asker: Asker, nodes: Sequence[Candidate]) -> Candidate | None:
     by_instance = {one.instance: one for one in nodes}
     return next((by_instance[instance] for instance in asker.current if instance in by_instance), None)
-
-
-def _clashes(asker: Asker, node: Candidate, occupants: Sequence[Occupant], *, is_present: bool) -> list[Occupant]:
-    """Who stands in the way on that node; on the present one, whoever is about to leave it does not."""
-    return [
-        one
-        for one in occupants
-        if one.uid != asker.uid
-        and one.ports & asker.ports
-        and node.instance in (one.stays if is_present else one.touches)
-    ]
 
 
 def _rank(asker: Asker, node: Candidate, used: Mapping[str, int]) -> tuple[bool, int, str]:
