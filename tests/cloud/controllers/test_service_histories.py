@@ -161,6 +161,19 @@ async def test_a_node_that_comes_brings_a_service_forward_that_failed_without_it
         assert one.balancers.of("n/web").hosts == ["a"]
 
 
+async def test_a_balancer_that_is_gone_brings_those_forward_that_wait() -> None:
+    async with world() as one:
+        one.api.put_service("first", type="LoadBalancer")
+        await one.after(1)
+        one.balancers.script["ensure"] = [RetryError("no address is left", 1000.0)]
+        one.api.put_service("second", type="LoadBalancer")
+        await one.after(1)
+        assert list(one.balancers.held) == ["n/first"]
+        one.api.delete_service("first")
+        await one.after(1)
+        assert list(one.balancers.held) == ["n/second"]
+
+
 async def test_an_excluded_or_deleted_holder_is_told_within_a_second() -> None:
     async with world(needs_ready=True) as one:
         for name in ("a", "b", "c"):

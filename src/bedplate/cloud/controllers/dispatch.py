@@ -69,6 +69,10 @@ class Dispatcher:
         """Whether a failed key waits for its next turn, which nothing but news should bring forward."""
         return key in self._waiting
 
+    def waiting(self) -> list[str]:
+        """All such keys."""
+        return list(self._waiting)
+
     async def run(self) -> None:
         """Work until cancelled."""
         try:

@@ -8,6 +8,7 @@ Service onto it:
                     Services we know; those whose load balancer knows other targets are queued
     EndpointSlices  other nodes have endpoints of a Service whose traffic must stay local
     every 30 s      whatever is not as it should be and does not wait for a retry; every 100 s a pass over the nodes
+    one gone        Services that failed: they may have lacked just that address or port
 
 With several providers, see `service_plan` for whose a Service is.
 """
@@ -203,10 +204,19 @@ class ServiceController:
         return self.ownership.owner(service).provider if service is not None else ""
 
     async def _work(self, key: str) -> float | None:
+        had_one = key in self.sync.memories
         try:
             return await self.sync.sync(key)
         finally:
             self._finish(key)
+            if had_one and key not in self.sync.memories:
+                self._wake_waiting()
+
+    def _wake_waiting(self) -> None:
+        """An address or a port is free again: it may be the one that a failed Service waits for."""
+        for key in self._dispatcher.waiting():
+            if key in self.sync.memories:
+                self._dispatcher.queue.add(key)
 
     # Nodes and endpoints
 
