@@ -102,7 +102,7 @@ FULL = (
     + f"""
 apiVersion: v3
 apiName: forge
-caFile: /ca.pem
+caFile: CA_FILE
 insecure: true
 zone: z
 region: r
@@ -118,14 +118,18 @@ labels: {{prefix: example.com/, include: [vpc, nvlink-domain]}}
 
 
 def test_all_optional_keys_are_read_from_the_file(tmp_path: Path) -> None:
-    check_full(load(written(tmp_path, FULL), {}))
+    bundle = tmp_path / "ca.pem"
+    bundle.touch()
+    check_full(load(written(tmp_path, FULL.replace("CA_FILE", str(bundle))), {}), bundle)
 
 
-def test_all_optional_keys_are_read_from_the_environment() -> None:
+def test_all_optional_keys_are_read_from_the_environment(tmp_path: Path) -> None:
+    bundle = tmp_path / "ca.pem"
+    bundle.touch()
     environ = {
         "NVIDIA_BMM_API_VERSION": "v3",
         "NVIDIA_BMM_API_NAME": "forge",
-        "NVIDIA_BMM_CA_FILE": "/ca.pem",
+        "NVIDIA_BMM_CA_FILE": str(bundle),
         "NVIDIA_BMM_INSECURE": "true",
         "NVIDIA_BMM_ZONE": "z",
         "NVIDIA_BMM_REGION": "r",
@@ -139,11 +143,11 @@ def test_all_optional_keys_are_read_from_the_environment() -> None:
         "NVIDIA_BMM_LABELS_PREFIX": "example.com/",
         "NVIDIA_BMM_LABELS_INCLUDE": "vpc, nvlink-domain",
     }
-    check_full(load(None, ENVIRON | environ))
+    check_full(load(None, ENVIRON | environ), bundle)
 
 
-def check_full(config: Config) -> None:
-    assert (config.api_version, config.api_name, config.ca_file) == ("v3", "forge", "/ca.pem")
+def check_full(config: Config, bundle: Path) -> None:
+    assert (config.api_version, config.api_name, config.ca_file) == ("v3", "forge", str(bundle))
     assert config.is_insecure and (config.zone, config.region) == ("z", "r")
     assert config.zone_mapping == {SITE: "zone-a"} and config.region_mapping == {SITE: "region-a"}
     assert (config.region_source, config.instance_type_source, config.node_name_match) == ("location", "legacy", "ip")
@@ -181,6 +185,7 @@ def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
         SEED.replace("https://api.carbide.nvidia.com", "ftp://x")
         + "regionSource: moon\ninstanceTypeSource: 1\nnodeNameMatch: no\naddressCIDRs: {internal: [10.0.0.0/99]}\n"
         + "labels: {prefix: 'a b/', include: [nothing]}\nzone: 'no zone'\ninsecure: perhaps\napiName: a/b\n"
+        + "caFile: /no/such/file\n"
     )
     with pytest.raises(Invalid) as caught:
         load(written(tmp_path, text), {})
@@ -196,6 +201,7 @@ def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
         "zone",
         "insecure",
         "apiName",
+        "caFile",
     ):
         assert key in named
 

@@ -189,6 +189,8 @@ def _check(config: Config, reader: Reader) -> None:
     problems = reader.problems
     if config.endpoint and (problem := endpoint_problem(config.endpoint)):
         problems.append(f"endpoint: {problem} (environment NVIDIA_BMM_ENDPOINT)")
+    if config.ca_file and not Path(config.ca_file).is_file():
+        problems.append(f"caFile: there is no file {config.ca_file}")
     # These become segments of paths and of provider IDs.
     segments = {"orgName": config.org, "siteId": config.site_id, "tenantId": config.tenant_id}
     segments |= {"apiVersion": config.api_version, "apiName": config.api_name}
