@@ -12,8 +12,14 @@ import hypothesis
 import pytest
 from tests import servers
 
-# A busy machine is no failure: no deadline per example.
-hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+# A busy machine is no failure: no deadline per example. Where a run decides over a change (CI=true, as CI systems set
+# it), the examples are the same every time; everywhere else each run tries new ones, and `make soak` many.
+hypothesis.settings.register_profile(
+    "patient",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    derandomize=os.environ.get("CI") == "true",
+)
 hypothesis.settings.load_profile("patient")
 
 # Whoever runs the tests may have a cluster and a proxy: neither is for the servers that tests start on this machine.
