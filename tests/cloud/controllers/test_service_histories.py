@@ -223,6 +223,19 @@ async def test_readiness_is_told_after_the_delay_also_of_a_second_node_that_fail
         assert one.told.reasons()[-1] == "UpdatedLoadBalancer"
 
 
+async def test_a_plain_cloud_hears_of_readiness_only_with_the_next_change_but_then_rightly() -> None:
+    async with world() as one:
+        one.api.put_node("a")
+        one.api.put_service("web", type="LoadBalancer")
+        await one.after(1)
+        one.api.put_node("a", ready=False)
+        await one.after(20)
+        assert one.balancers.count("update") == 0
+        one.api.put_service("web", annotations={"size": "large"})
+        await one.after(1)
+        assert [target.is_ready for target in one.balancers.of("n/web").targets] == [False]
+
+
 @pytest.mark.parametrize("needs_ready", [True, False])
 async def test_without_endpointslices_only_local_services_of_careful_clouds_wait(needs_ready: bool) -> None:
     one = World(needs_ready=needs_ready)

@@ -299,6 +299,7 @@ class ServiceSync:
 
     def _targets(self, service: core.Service, provider: str) -> tuple[Fingerprint, tuple[Target, ...]]:
         book, endpoints = self._books[provider], self._endpoints(service)
+        book.expire()
         if book.needs_ready:
             self._check_endpoints(service)
         return book.fingerprint(endpoints), book.targets(endpoints)
