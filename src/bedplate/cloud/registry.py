@@ -42,6 +42,8 @@ class Setting:
     """Raises when this process may not write to the cloud now (S8); called before every mutating call."""
     cluster_id: Callable[[], str] = lambda: ""
     """The UID of the namespace kube-system: marks what belongs to this cluster."""
+    cluster_aliases: Callable[[], frozenset[str]] = frozenset
+    """What else may mark it, from times when that UID could not be read."""
     time: clock.Clock = field(default_factory=clock.SystemClock)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     version: str = ""

@@ -116,6 +116,7 @@ class Assembly:
             recorder=recorders.get("cloud-provider"),
             guard=self.guard,
             cluster_id=lambda: identity.uid,
+            cluster_aliases=lambda: identity.aliases,
             time=self.time,
             registry=self.registry,
         )

@@ -64,8 +64,15 @@ class ClusterIdentity:
     @property
     def uid(self) -> str:
         """Empty while it is not known."""
-        if self._uid or not self._is_refused:
-            return self._uid
+        return self._uid or (self._substitute if self._is_refused else "")
+
+    @property
+    def aliases(self) -> frozenset[str]:
+        """How the cluster was known while the role was the original's."""
+        return frozenset({self._substitute} - {""}) if self._uid else frozenset()
+
+    @property
+    def _substitute(self) -> str:
         service = self.services.get("default/kubernetes")
         return service.metadata.uid if service is not None else ""
 

@@ -11,7 +11,7 @@ the next one that asks for it. A description without a record proves nothing. Pu
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
@@ -32,22 +32,24 @@ _RECORD = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A Service of a cluster. `cluster` is what the cluster calls itself (the UID of its namespace kube-system),
-    `service` the Service's UID."""
+    """A Service of a cluster. `cluster` is the UID of its namespace kube-system, `service` the Service's UID."""
 
     cluster: str
     service: str
     namespace: str
     name: str
+    aliases: frozenset[str] = field(default=frozenset(), compare=False)
+    """What the cluster has called itself while the manager was not allowed to read that UID."""
 
     def is_same_service(self, other: Owner) -> bool:
-        """By the Service's UID alone, which no other Service of any cluster has: how this cluster calls itself may
-        change when the manager is given, or loses, the right to read the namespace kube-system."""
-        return self.service == other.service
+        return self._is_same_cluster(other) and self.service == other.service
 
     def is_same_place(self, other: Owner) -> bool:
         """The same namespace and name in the same cluster: perhaps an earlier Service of that name."""
-        return (self.cluster, self.namespace, self.name) == (other.cluster, other.namespace, other.name)
+        return self._is_same_cluster(other) and (self.namespace, self.name) == (other.namespace, other.name)
+
+    def _is_same_cluster(self, other: Owner) -> bool:
+        return self.cluster == other.cluster or other.cluster in self.aliases or self.cluster in other.aliases
 
 
 @dataclass(frozen=True, slots=True)
