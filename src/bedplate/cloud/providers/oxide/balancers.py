@@ -139,7 +139,8 @@ class FloatingIpBalancers:
         cluster_id = self._setting.cluster_id()
         if not cluster_id:
             raise RetryError("the id of this cluster is not known yet, so nothing can be marked as ours", 5.0)
-        return ownership.Owner(cluster_id, service.metadata.uid, service.namespace, service.name)
+        aliases = self._setting.cluster_aliases()
+        return ownership.Owner(cluster_id, service.metadata.uid, service.namespace, service.name, aliases)
 
     @contextlib.asynccontextmanager
     async def _alone(self, owner: ownership.Owner) -> AsyncIterator[None]:
@@ -290,10 +291,11 @@ class FloatingIpBalancers:
     def _status(
         self, found: Sequence[models.FloatingIp], service: core.Service, targets: Sequence[Target]
     ) -> core.LoadBalancerStatus:
-        instance = found[0].instance_id
-        # The target first: it is what the controller has seen last.
-        target = next((one for one in placement.candidates(targets) if providerid.same(one.instance, instance)), None)
-        node = target.node if target is not None else self._node(instance)
+        where = found[0].instance_id
+        node = self._node(where)
+        if node is None:
+            given = (one for one in placement.candidates(targets) if providerid.same(one.instance, where))
+            node = next((one.node for one in given), None)
         is_hidden = service.metadata.annotation(wants.HIDE_INTERNAL) in wants.TRUE
         wanted = statuses.status_of(found, node, hides_internal=is_hidden)
         return statuses.unless_same(wanted, service.status.load_balancer)

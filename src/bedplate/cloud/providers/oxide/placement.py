@@ -25,7 +25,6 @@ __all__ = [
     "Occupant",
     "candidates",
     "choose",
-    "families_of",
     "ports_of",
     "seniority",
 ]
@@ -39,15 +38,21 @@ Port = tuple[int, str]
 class Candidate:
     """A node of ours.
 
-    `tier`: 0 can serve now, 1 is ready but has no endpoint, 2 is not ready. `families`: those of its private addresses,
-    empty when they are not known. `is_refused`: it has lately refused an address.
+    `tier`: 0 can serve now, 1 is ready but has no endpoint, 2 is not ready. `is_refused`: it has lately refused an
+    address.
     """
 
     node: core.Node
     instance: str
     tier: int = 0
-    families: frozenset[str] = frozenset()
     is_refused: bool = False
+
+    @property
+    def families(self) -> frozenset[str]:
+        """Those of its private addresses; empty when they are not known."""
+        return frozenset(
+            "v6" if ":" in one.address else "v4" for one in self.node.status.addresses if one.type == "InternalIP"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +121,8 @@ def candidates(targets: Iterable[Target], refused: frozenset[str] = frozenset())
         except errors.Invalid:
             continue
         tier = 2 if not target.is_ready else 0 if target.has_endpoints else 1
-        found.append(Candidate(target.node, instance, tier, families_of(target.node), instance in refused))
+        found.append(Candidate(target.node, instance, tier, instance in refused))
     return tuple(found)
-
-
-def families_of(node: core.Node) -> frozenset[str]:
-    """The families of a node's private addresses."""
-    return frozenset("v6" if ":" in one.address else "v4" for one in node.status.addresses if one.type == "InternalIP")
 
 
 def choose(
@@ -136,7 +136,8 @@ def choose(
     if not nodes:
         return Choice(reason="no nodes for service")
     # The fabric refuses an address on an instance that has no private one of its family.
-    nodes = [one for one in nodes if not one.families or one.families >= asker.families] or nodes
+    if asker.families:
+        nodes = [one for one in nodes if not one.families or one.families >= asker.families] or nodes
     best = min(one.tier for one in nodes)
     able = [one for one in nodes if one.tier == best]
     roomy = [one for one in able if used.get(one.instance, 0) - own.get(one.instance, 0) + asker.needs <= LIMIT]
