@@ -48,6 +48,7 @@ def test_the_defaults_are_usable() -> None:
         ("--cloud-config=/no/such/file", "--cloud-config: /no/such/file cannot be opened"),
         ("--client-ca-file=/no/such/file", "--client-ca-file"),
         ("--master=10.0.0.1:6443", "--master: must begin with"),
+        ("--master=https://a:b@10.0.0.1:6443", "--master: credentials stand in the kubeconfig"),
         ("--secure-port=70000", "--secure-port: 70000 is no port"),
         ("--webhook-secure-port=10258", "--webhook-secure-port: must differ"),
         ("--bind-address=localhost", "--bind-address: 'localhost' is no IP address"),

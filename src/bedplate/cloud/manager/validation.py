@@ -130,8 +130,12 @@ def _cluster(options: Options) -> Iterator[str]:
     yield from (f"--node-selector: {text}" for text in selector_problems(generic.node_selector))
     if options.misc.kubeconfig:
         yield from _unreadable("--kubeconfig", options.misc.kubeconfig)
-    if options.misc.master and urlsplit(options.misc.master).scheme not in ("http", "https"):
-        yield "--master: must begin with https:// or http://"
+    if options.misc.master:
+        address = urlsplit(options.misc.master)
+        if address.scheme not in ("http", "https"):
+            yield "--master: must begin with https:// or http://"
+        if "@" in address.netloc:
+            yield "--master: credentials stand in the kubeconfig, not in the address, which logs and metrics show"
     try:
         service_plan.parse_classes(options.service_lb.load_balancer_class)
     except errors.Invalid as err:
