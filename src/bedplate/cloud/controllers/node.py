@@ -98,6 +98,8 @@ class NodeController:
         self._writer = NodeWriter(client, COMPONENT, self._time)
         self._owing: dict[str, str] = {}
         """Nodes (by name, with uid) that were initialised and still lack their addresses: the second write failed."""
+        self._in_hand: set[str] = set()
+        """Nodes that a worker of a queue is at; a refresh leaves them alone."""
         self._told: set[tuple[str, str]] = set()
         """What the log has mentioned already, by uid: the same sentence at every refresh helps nobody."""
 
@@ -118,7 +120,11 @@ class NodeController:
 
     def _parts_of(self, provider: Provider | None, suffix: str) -> list[Leading]:
         async def reconcile(name: str) -> Result | None:
-            return await self._sync(name, provider)
+            self._in_hand.add(name)
+            try:
+                return await self._sync(name, provider)
+            finally:
+                self._in_hand.discard(name)
 
         def keys(change: Change[core.Node]) -> Iterable[str]:
             wanted = node_plan.is_of_interest(change.old, change.new) and self._is_of(change.new, provider)
@@ -294,7 +300,7 @@ class NodeController:
     async def _refresh(self, name: str, provider: Provider) -> str:
         """Compare one node with its cloud; why that failed, or nothing."""
         node = self._nodes.get(name)
-        if node is None or not self._is_of(node, provider) or is_uninitialized(node):
+        if node is None or not self._is_of(node, provider) or is_uninitialized(node) or name in self._in_hand:
             return ""
         try:
             metadata = await self._ask(node, provider)
@@ -312,6 +318,12 @@ class NodeController:
     async def _correct(self, node: core.Node, metadata: InstanceMetadata | None) -> None:
         reconciles = self._options.reconcile_node_labels
         verdict = node_plan.refresh(node, metadata, reconciles_labels=reconciles)
+        if verdict.kind is Kind.CORRECT:
+            # The cache may lag behind a write of our own: what it lacks may be there.
+            current = await self._writer.current(node)
+            if current is None or node.name in self._in_hand:
+                return
+            node, verdict = current, node_plan.refresh(current, metadata, reconciles_labels=reconciles)
         if verdict.patch is not None:
             await self._writer.patch(
                 node, lambda now: node_plan.refresh(now, metadata, reconciles_labels=reconciles).patch, RECONCILE

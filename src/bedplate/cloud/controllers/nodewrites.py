@@ -60,13 +60,13 @@ class NodeWriter:
                 if step == tries.steps - 1:
                     raise
             await self.time.sleep(backoff.jitter(tries.base_s, 1.0, self.rng))
-            found = await self._same(node)
+            found = await self.current(node)
             if found is None:
                 return None
             node = found
         return None
 
-    async def _same(self, node: core.Node) -> core.Node | None:
+    async def current(self, node: core.Node) -> core.Node | None:
         """This very node as it is now; None when it is gone, or another one has its name."""
         try:
             found = await self.client.get(NODES, node.name)

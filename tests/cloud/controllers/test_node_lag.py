@@ -1,0 +1,138 @@
+"""The node controller behind a cache that lags, and beside others that write: what is written, and how often."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from tests.cloud.controllers.fakenodes import FakeNodes, condition, conflict
+from tests.cloud.scripted import Events, ScriptedProvider
+
+from bedplate.api.names import TAINT_UNINITIALIZED
+from bedplate.cloud.controllers.node import NodeController
+from bedplate.cloud.interface import Address
+from bedplate.cloud.routing import Clouds
+from bedplate.cloud.taints import is_uninitialized
+from bedplate.core.clock import ManualClock
+
+TAINT = {"key": TAINT_UNINITIALIZED, "value": "true", "effect": "NoSchedule"}
+
+
+class Site:
+    """One cloud with one machine, and the controller."""
+
+    def __init__(self) -> None:
+        self.time, self.nodes, self.events = ManualClock(), FakeNodes(), Events()
+        self.cloud = ScriptedProvider("fake")
+        self.machine = self.cloud.add("n1")
+
+    @contextlib.asynccontextmanager
+    async def managed(self) -> AsyncIterator[None]:
+        controller = NodeController(
+            self.nodes,  # type: ignore[arg-type]
+            Clouds([self.cloud], time=self.time),
+            self.nodes.cache,
+            self.events,
+            None,
+            self.time,
+            CollectorRegistry(),
+        )
+        tasks = [asyncio.create_task(part.run()) for part in controller.parts()]
+        try:
+            await self.time.advance(0)
+            yield
+            assert not any(task.done() for task in tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_lagging_cache_leads_to_no_second_write() -> None:
+    site = Site()
+    async with site.managed():
+        site.nodes.put("n1", spec={"taints": [TAINT]}, status=condition("True"))
+        site.nodes.is_stale = True
+        await site.time.advance(1)
+        assert len(site.nodes.writes) == 2
+        await site.time.advance(1000)
+        assert len(site.nodes.writes) == 2
+        site.nodes.is_stale = False
+        site.nodes.catch_up()
+        await site.time.advance(1000)
+        assert len(site.nodes.writes) == 2
+
+
+async def test_a_cache_that_lacks_only_the_second_write_leads_to_no_third(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site()
+    patch = site.nodes.patch
+
+    async def lag(*args: Any, **options: Any) -> Any:
+        site.nodes.is_stale = options.get("subresource") == "status"
+        return await patch(*args, **options)
+
+    monkeypatch.setattr(site.nodes, "patch", lag)
+    async with site.managed():
+        site.nodes.put("n1", spec={"taints": [TAINT]}, status=condition("True"))
+        await site.time.advance(1000)
+        cached = site.nodes.cache.get("n1")
+        assert cached is not None
+        assert not cached.status.addresses
+        assert [kind for kind, _, _ in site.nodes.writes] == ["", "status"]
+
+
+async def test_a_refresh_does_not_race_with_an_initialisation() -> None:
+    site = Site()
+    site.nodes.put("n1", spec={"taints": [TAINT]}, status=condition("True"))
+    async with site.managed():
+        await site.time.advance(1000)
+        assert [kind for kind, _, _ in site.nodes.writes] == ["", "status"]
+
+
+async def test_twenty_conflicts_are_borne_and_then_the_queue_tries_again() -> None:
+    site = Site()
+    async with site.managed():
+        site.nodes.refusals = [conflict("n1") for _ in range(25)]
+        site.nodes.put("n1", spec={"taints": [TAINT]}, status=condition("True"))
+        await site.time.advance(0.9)
+        assert len(site.nodes.refusals) > 5, "conflicts are not retried in a hurry"
+        await site.time.advance(30)
+        assert not is_uninitialized(site.nodes.node("n1"))
+        assert len(site.events.of("Synced")) == 1
+        assert site.cloud.asked("metadata") == 2
+
+
+async def test_a_node_that_is_replaced_meanwhile_gets_nothing_of_the_old_ones() -> None:
+    site = Site()
+    site.machine.addresses = (Address("InternalIP", "10.0.0.1"),)
+    async with site.managed():
+        site.cloud.hold.clear()
+        site.nodes.put("n1", spec={"taints": [TAINT]}, status=condition("True"))
+        await site.time.advance(1)
+        site.nodes.is_stale = True
+        site.nodes.drop("n1")
+        site.nodes.put("n1", spec={"providerID": "aws://i-1"})
+        site.cloud.hold.set()
+        await site.time.advance(1)
+        assert site.nodes.writes == []
+        site.nodes.is_stale = False
+        site.nodes.catch_up()
+        await site.time.advance(1000)
+        assert site.nodes.writes == []
+
+
+async def test_a_node_deleted_meanwhile_is_forgotten() -> None:
+    site = Site()
+    async with site.managed():
+        site.cloud.hold.clear()
+        site.nodes.put("n1", spec={"taints": [TAINT]}, status=condition("True"))
+        await site.time.advance(1)
+        site.nodes.drop("n1")
+        site.cloud.hold.set()
+        await site.time.advance(1000)
+        assert site.nodes.writes == []
+        assert site.events.told == []
