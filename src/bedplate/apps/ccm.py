@@ -113,10 +113,10 @@ def service(words: tuple[str, ...]) -> None:
 def _explain(kind: str, words: list[str]) -> NoReturn:
     import asyncio
 
-    from bedplate.cloud.manager import explaining
+    from bedplate.cloud.manager import explaining, process
     from bedplate.core import logging
 
     request = explaining.read(kind, words)
-    logging.configure(logging.LogOptions(request.options.globals.v, request.options.globals.logging_format))
+    logging.configure(process.log_options(request.options))
     found = asyncio.run(explaining.explain(request, dict(os.environ)))
     sys.exit(explaining.show(found, request.output, sys.stdout))

@@ -23,7 +23,7 @@ from bedplate.cloud.manager.options import Options
 from bedplate.core import errors, logging
 from bedplate.runtime.leaderelection import LeadershipLost
 
-__all__ = ["Program", "Runner", "defaults_for", "run"]
+__all__ = ["Program", "Runner", "defaults_for", "log_options", "run"]
 
 log = logging.get_logger("cloud.manager")
 Runner = Callable[[Coroutine[Any, Any, None]], None]
@@ -67,11 +67,16 @@ def run(
     if problems:
         err.write("".join(f"Error: {text}\n" for text in problems) + "\n" + usage.short(program.name))
         return FAILED
-    chosen = options.globals
-    levels = validation.vmodule(chosen.vmodule)
-    logging.configure(logging.LogOptions(chosen.v, chosen.logging_format, vmodule=levels), err)
+    logging.configure(log_options(options), err)
     _log_start(program, options)
     return _run(program, Assembly(options, environ), runner, err)
+
+
+def log_options(options: Options) -> logging.LogOptions:
+    """How to log; a level that was given before these flags (`bedplate -v 4 ccm run`) counts where they give none."""
+    chosen = options.globals
+    level = chosen.v if "v" in options.given else max(chosen.v, logging.verbosity())
+    return logging.LogOptions(level, chosen.logging_format, vmodule=validation.vmodule(chosen.vmodule))
 
 
 def _run(program: Program, assembly: Assembly, runner: Runner, err: TextIO) -> int:
