@@ -21,12 +21,16 @@ from tests.deploy.test_tutorials import console_lines
 
 from bedplate.api import names
 from bedplate.cloud import labels
+from bedplate.cloud.controllers import lifecycle_plan
 from bedplate.cloud.providers.nvidia_bmm import config as bmm
 from bedplate.cloud.providers.oxide import addresses, wants
 
 __all__ = ["registry", "without_containers"]
 
-GUIDES = ("deploy-nvidia-bmm.md", "deploy-oxide.md", "deploy-cloudlycke.md", "monitoring.md")
+GUIDES = (
+    *("deploy-nvidia-bmm.md", "deploy-oxide.md", "deploy-cloudlycke.md", "monitoring.md"),
+    *("zones.md", "oxide-load-balancers.md", "node-lifecycle.md"),
+)
 # What a page tells people to run and this test cannot -> the test that does.
 ELSEWHERE = {
     r"kubectl logs .* -f$": "test_lab.py",
@@ -84,6 +88,23 @@ def test_every_command_of_a_guide_works(
             ["bash", "-c", command], capture_output=True, text=True, timeout=600, check=False, cwd=ROOT, env=environ
         )
         assert done.returncode == 0, f"{page}: {line}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("page", ["zones.md", "oxide-load-balancers.md"])
+def test_api_servers_take_the_objects_that_a_guide_shows(kubectl: Program, page: str) -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "guides" / page).read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=block)
+
+
+def test_the_guide_to_the_lifecycle_names_the_defaults_of_the_flags() -> None:
+    page = (ROOT / "docs" / "guides" / "node-lifecycle.md").read_text()
+    rules = lifecycle_plan.Rules()
+    assert f"`--node-monitor-period` ({rules.period_s:.0f} s)" in page
+    assert f"`--node-deletion-confirmations` times ({rules.confirmations})" in page
+    assert f"`--node-startup-grace-period` ({rules.grace_s / 60:.0f} minutes)" in page
+    assert f"`--max-node-deletions-percent` ({rules.max_percent} %" in page
 
 
 def test_what_is_shown_elsewhere_is_shown_there() -> None:
