@@ -56,6 +56,11 @@ class FloatingIpBalancers:
     def name(self, cluster: str, service: core.Service) -> str:
         return names.main_name(cluster, service.namespace, service.name)
 
+    def carriers(self, service: core.Service) -> frozenset[str]:
+        """The one node it sits on: others coming, going or flapping are no reason to look at it again."""
+        node = self._node(self._seats.instance(service.metadata.uid))
+        return frozenset({node.name}) if node is not None else frozenset()
+
     async def get(self, cluster: str, service: core.Service) -> core.LoadBalancerStatus | None:
         owner = self._owner(service)
         seen = await self._look(cluster, owner, service)

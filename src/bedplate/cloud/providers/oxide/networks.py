@@ -65,9 +65,8 @@ class Networks:
         key = providerid.fold(instance)
         if (known := self._known(key)) is not None:
             return known
-        if self._count_asked(key) >= LIST_FROM and self._time.monotonic() >= max(
-            self._bulk_until, self._no_bulk_before
-        ):
+        is_list_allowed = self._time.monotonic() >= max(self._bulk_until, self._no_bulk_before)
+        if self._count_asked(key) >= LIST_FROM and is_list_allowed:
             await self._flights.run("bulk", self._read_bulk)
             if (known := self._known(key)) is not None:
                 return known
@@ -109,8 +108,10 @@ class Networks:
     async def _read_interfaces(self, key: str) -> Interfaces:
         found = tuple(await self._api.instance_network_interface_list(key))
         now = self._time.monotonic()
-        self._interfaces = {name: kept for name, kept in self._interfaces.items() if kept[1] > now}
+        self._interfaces.pop(key, None)
         self._interfaces[key] = (found, now + self._ttl_s)
+        while self._interfaces[first := next(iter(self._interfaces))][1] <= now:
+            del self._interfaces[first]
         return found
 
     async def _read_external(self, key: str, instance: models.Instance) -> tuple[models.ExternalIp, ...]:
@@ -120,9 +121,13 @@ class Networks:
         return found
 
     def _count_asked(self, key: str) -> int:
+        """Note the question; how many different ones there were within a TTL."""
         now = self._time.monotonic()
-        self._asked = {name: at for name, at in self._asked.items() if at > now - self._ttl_s}
+        # Kept in the order of asking, so that the outdated ones stand in front.
+        self._asked.pop(key, None)
         self._asked[key] = now
+        while self._asked[first := next(iter(self._asked))] <= now - self._ttl_s:
+            del self._asked[first]
         return len(self._asked)
 
     async def _read_bulk(self) -> None:

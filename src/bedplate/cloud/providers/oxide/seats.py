@@ -70,6 +70,11 @@ class Seats:
             self._seats[request.owner.service] = _Seat(choice.candidate.instance, request.service, request.slots)
         return choice
 
+    def instance(self, service: str) -> str:
+        """Where the Service of this UID sits; empty when this process has not placed it."""
+        seat = self._seats.get(service)
+        return seat.instance if seat is not None else ""
+
     def leave(self, service: str) -> None:
         """The Service has no load balancer any more."""
         self._seats.pop(service, None)
