@@ -115,7 +115,9 @@ run: ## run the manager of PROVIDER here, with $KUBECONFIG and, for nvidia-bmm, 
 	$(BIN)/$(MANAGER) --cloud-provider=$(PROVIDER) $(RUN_$(PROVIDER)) \
 		--use-service-account-credentials=false --kubeconfig=$(KUBECONFIG) $(ARGS)
 
-helm-package: manifest ## package the chart of PROVIDER into dist/
+helm-package: ## package the chart of PROVIDER into dist/
+	@$(SETUP) venv
+	@$(BIN)/python tools/manifest.py --check
 	@$(BIN)/python tools/chart.py package $(MANAGER)
 
 helm-push: helm-package ## push the packaged chart of PROVIDER to HELM_CHART_REGISTRY
