@@ -118,6 +118,35 @@ async def test_a_silent_cloud_holds_a_claim_up_for_a_moment_only(
     assert isinstance(await claiming, Claimed)
 
 
+async def test_a_cloud_that_hangs_is_waited_for_once_in_a_while(
+    pair: tuple[ScriptedProvider, ScriptedProvider],
+) -> None:
+    time = ManualClock()
+    clouds = Clouds(pair, time=time)
+    pair[0].add("i-1", "n1")
+    pair[1].hold.clear()
+    pair[1].listed_without.add("n1")
+
+    async def is_settled_within(seconds: float) -> bool:
+        claiming = asyncio.ensure_future(clouds.claim(node("n1")))
+        await time.advance(seconds)
+        is_settled = claiming.done()
+        await time.advance(routing.PATIENCE_S)
+        assert isinstance(await claiming, Claimed)
+        return is_settled
+
+    assert not await is_settled_within(1)
+    assert await is_settled_within(0.1)
+    assert await is_settled_within(0.1)
+    await time.advance(routing.SILENCE_S)
+    assert not await is_settled_within(1)
+    assert await is_settled_within(0.1)
+    pair[1].hold.set()
+    await clouds.claim(node("n1"))
+    pair[1].hold.clear()
+    assert not await is_settled_within(1), "it has answered in between"
+
+
 async def test_without_a_claim_every_answer_is_awaited(pair: tuple[ScriptedProvider, ScriptedProvider]) -> None:
     time = ManualClock()
     pair[1].add("i-1", "n1")

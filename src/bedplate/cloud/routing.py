@@ -40,6 +40,8 @@ LIST_AGE_S = 600.0
 """A complete list of a cloud that cannot be asked now speaks for it this long."""
 PATIENCE_S = 5.0
 """How long the other clouds may take once one has claimed a name."""
+SILENCE_S = 30.0
+"""After a cloud has used that time up, claims do not wait for it for this long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,8 @@ class Clouds:
         self._providers = tuple(providers)
         self._by_scheme: dict[str, Provider] = {}
         self._instances: dict[str, Instances] = {}
+        self._silent_until: dict[str, float] = {}
+        """Clouds that kept a claim waiting in vain: one that hangs must not slow down the nodes of all others."""
         for provider in providers:
             self._take(provider)
 
@@ -195,7 +199,7 @@ class Clouds:
             while any(not task.done() for task in asked) and not (hurry is not None and hurry.done()):
                 done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 if hurry is None and any(task.result().metadata is not None for task in done):
-                    hurry = asyncio.ensure_future(self._time.sleep(PATIENCE_S))
+                    hurry = asyncio.ensure_future(self._time.sleep(self._patience_s(asked)))
                     waiting.add(hurry)
             return [task.result() if task.done() else self._silent(one, node) for task, one in asked.items()]
         finally:
@@ -203,15 +207,26 @@ class Clouds:
                 task.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
 
+    def _patience_s(self, asked: Mapping[asyncio.Task[Reply], Provider]) -> float:
+        """How long to wait for those who have not answered: not at all when they were silent just now."""
+        now = self._time.monotonic()
+        left = (provider.name for task, provider in asked.items() if not task.done())
+        return 0.0 if all(self._silent_until.get(name, now) > now for name in left) else PATIENCE_S
+
     async def _reply(self, provider: Provider, node: core.Node) -> Reply:
         instances = self._instances[provider.name]
         try:
-            return Reply(provider, await instances.metadata(node))
+            reply = Reply(provider, await instances.metadata(node))
         except Exception as err:
             # Whatever it is, it is not an answer; `settle` judges it.
-            return Reply(provider, None, err, instances.was_absent(node.name, LIST_AGE_S))
+            reply = Reply(provider, None, err, instances.was_absent(node.name, LIST_AGE_S))
+        self._silent_until.pop(provider.name, None)
+        return reply
 
     def _silent(self, provider: Provider, node: core.Node) -> Reply:
+        now = self._time.monotonic()
+        if self._silent_until.get(provider.name, now) <= now:
+            self._silent_until[provider.name] = now + SILENCE_S
         error = errors.Unavailable(f"{provider.name} has not answered")
         return Reply(provider, None, error, self._instances[provider.name].was_absent(node.name, LIST_AGE_S))
 

@@ -245,7 +245,8 @@ class NodeController:
             raise CloudError(reason, hint="set the node's provider ID") from err
         except Exception as err:
             reason = f"node {node.name}: {provider.name} could not be asked: {str(err) or type(err).__name__}"
-            raise CloudError(reason, retry_after_s=getattr(err, "retry_after_s", None)) from err
+            hint, after_s = getattr(err, "hint", ""), getattr(err, "retry_after_s", None)
+            raise CloudError(reason, hint=hint, retry_after_s=after_s) from err
 
     def _refuse(self, node: core.Node, verdict: Verdict) -> None:
         """Say why a node stays tainted; it is tried again, because annotations and clouds change."""
