@@ -157,6 +157,16 @@ async def test_o06_a_new_node_does_not_attract_the_address() -> None:
         assert w.calls("floating_ip_detach") == 0
 
 
+async def test_o06_only_the_node_that_carries_a_service_matters_to_it() -> None:
+    async with world() as w:
+        one, service = w.provider(), w.service()
+        assert one.load_balancers.carriers(service) == frozenset(), "nothing is known before it was placed"
+        await one.load_balancers.ensure(CLUSTER, service, [w.node("n1"), w.node("n2")])
+        assert one.load_balancers.carriers(service) == {w.holder(service)}
+        await one.load_balancers.delete(CLUSTER, service)
+        assert one.load_balancers.carriers(service) == frozenset()
+
+
 async def test_o07_services_with_one_port_get_different_nodes_and_the_last_one_hears_of_it() -> None:
     async with world() as w:
         one = w.provider()
