@@ -14,6 +14,7 @@ import pytest
 
 from bedplate.api import core, discovery, meta, names, resources
 from bedplate.cloud.providers.cloudlycke import agent as agents
+from bedplate.core import clock
 from bedplate.kube import Client, config
 from bedplate.kube.transport import Request, Response
 from bedplate.runtime.leaderelection import Timing
@@ -106,11 +107,13 @@ class Machine:
         self._network = network
         self._name = name
         self.clashes: list[list[str]] = []
+        self.times_held = 0
 
     def reaches(self, address: ipaddress.IPv4Address) -> bool:
         return True
 
     def hold(self, address: ipaddress.IPv4Address, seconds: int) -> None:
+        self.times_held += 1
         self._network._until[self._name, address] = time.monotonic() + seconds
         if len(carriers := self._network.carriers(address)) > 1:
             self.clashes.append(carriers)
@@ -134,6 +137,15 @@ class Severable(Client):
         if self.is_cut:
             await asyncio.Event().wait()
         return await super()._perform(request)
+
+
+class Leaping(clock.SystemClock):
+    """The clock of a process that was frozen: time has passed, and none of its timers has told it so yet."""
+
+    offset_s = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.offset_s
 
 
 class Ground:
@@ -168,7 +180,7 @@ class Ground:
             await self.client.delete(resources.NODES, name)
         await self.client.delete(resources.NAMESPACES, self.namespace)
 
-    def agent(self, client: Client, node: str, wire: Machine) -> Manager:
+    def agent(self, client: Client, node: str, wire: Machine, own_time: clock.Clock | None = None) -> Manager:
         manager = Manager(client)
         manager.add(
             agents.Agent(
@@ -181,6 +193,7 @@ class Ground:
                 slices=manager.cache(resources.ENDPOINT_SLICES, namespace=self.namespace),
                 namespace=self.namespace,
                 timing=Timing(lease_s=7.0, renew_s=3.0, retry_s=0.3),
+                time=own_time,
             )
         )
         return manager
@@ -262,6 +275,23 @@ async def test_an_agent_that_is_cut_off_loses_the_address_before_another_has_it(
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
     assert [wire.clashes for wire in wires.values()] == [[], []]
+
+
+async def test_an_agent_that_was_frozen_does_not_tell_the_kernel_again_when_it_wakes(
+    ground: Ground, severable: Severable
+) -> None:
+    network, own_time = Network(), Leaping()
+    wire = network.of(ground.nodes[0])
+    running = asyncio.create_task(ground.agent(severable, ground.nodes[0], wire, own_time).run())
+    try:
+        await _until("it is carried", lambda: bool(network.carriers(ground.address)), [running])
+        severable.is_cut = True
+        own_time.offset_s = 60.0
+        held = wire.times_held
+        await _until("it is carried no more", lambda: not network.carriers(ground.address), [running])
+        assert wire.times_held == held
+    finally:
+        await _end(running)
 
 
 async def test_what_an_earlier_agent_left_is_dropped_at_the_start(ground: Ground) -> None:

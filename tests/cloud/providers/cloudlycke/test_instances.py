@@ -95,6 +95,17 @@ async def test_c03_no_kind_of_outage_is_absence(tmp_path: Path) -> None:
     await made.check_ready()
 
 
+async def test_a_file_that_comes_back_just_as_it_was_is_read(tmp_path: Path) -> None:
+    path, aside = write(tmp_path / "cloud.yaml", "instances: [{id: a, name: one}]"), tmp_path / "aside"
+    instances = provider(path).instances
+    assert instances is not None and await instances.exists(node("one"))
+    path.rename(aside)
+    with pytest.raises(CloudError):
+        await instances.exists(node("one"))
+    aside.rename(path)
+    assert await instances.exists(node("one"))
+
+
 async def test_a_name_counts_as_absent_only_when_the_cloud_could_be_asked(tmp_path: Path) -> None:
     path = write(tmp_path / "cloud.yaml", "instances: [{id: a, name: one}, {id: b, name: two, state: terminated}]")
     instances = provider(path).instances
