@@ -295,3 +295,43 @@ async def test_no_sequence_deletes_what_must_stay_in_full(
 ) -> None:
     played = await play(server, client, tmp_path, 300)
     assert played.deleted > 10
+
+
+@pytest.mark.parametrize(
+    ("server", "kind"),
+    [
+        *(("embedded", kind) for kind in ("503", "reset", "401", "generic-404")),
+        pytest.param("real", "503", marks=pytest.mark.real),
+    ],
+    indirect=["server"],
+)
+async def test_an_outage_of_an_hour_deletes_nothing_and_recovers_by_itself(
+    server: servers.Server, client: Client, tmp_path: Path, kind: str
+) -> None:
+    logging.configure(logging.LogOptions(), (tmp_path / "log").open("w"))
+    async with world(server, client, tmp_path, seed=1) as found:
+        for cloud in found.clouds.values():
+            cloud.faults.add(kind)
+        for one in found.members.values():
+            await found.set_ready(one, False)
+        lost = next(iter(found.members.values()))
+        await found.lose(lost)
+        until = found.time.monotonic() + 3600
+        before = found.time.passes.copy()
+        while found.time.monotonic() < until:
+            await found.time.advance(PERIOD_S)
+            await asyncio.sleep(0.002)
+        await found.look()
+        assert all(found.time.passes[name] > before[name] + 10 for name in before)
+        assert not await found.judge()
+        assert len(found.members) == 2 * PER_CLOUD
+        for one in found.members.values():
+            if one is not lost:
+                await found.set_ready(one, True)
+        for cloud in found.clouds.values():
+            cloud.faults.clear()
+        async with asyncio.timeout(managers.DEADLINE_S):
+            while lost.name in found.members:
+                await found.look()
+                await found.judge()
+        assert len(found.members) == 2 * PER_CLOUD - 1
