@@ -72,7 +72,7 @@ for inside, source, target in json.load(sys.stdin):
         pass
 """
 _KEPT_LAYERS = 6
-_DAY_S = 86400.0
+_HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +140,14 @@ def libraries(files: Iterable[Path]) -> dict[str, Path]:
     return {(path if path.name.startswith("ld-") else beside / path.name).as_posix()[1:]: path for path in ours}
 
 
+def certificates() -> dict[str, Path]:
+    """The authorities that this machine trusts, where OpenSSL is told to look inside."""
+    for path in map(Path, _CERTIFICATES):
+        if path.is_file():
+            return {ENVIRONMENT["SSL_CERT_FILE"][1:]: path}
+    sys.exit("rootfs: no CA certificates on this machine; on Debian: apt-get install ca-certificates")
+
+
 def programs() -> dict[str, str]:
     """The text of each program: those of pyproject.toml, and one for whichever clouds `--cloud-provider` names."""
     scripts: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
@@ -168,16 +176,12 @@ def base_layer(sources: Mapping[str, Path], scratch: Path) -> Layer:
             layer[inside] = Entry(0o755, content=stripped(source, scratch))
         else:
             layer[inside] = Entry(source=source)
-    certificates = next((Path(path) for path in _CERTIFICATES if Path(path).is_file()), None)
-    if certificates is None:
-        sys.exit("rootfs: no CA certificates on this machine; on Debian: apt-get install ca-certificates")
     texts = {
         "etc/passwd": f"root:x:0:0:root:/:/sbin/nologin\nnonroot:x:{USER}:{USER}:nonroot:{HOME}:/sbin/nologin\n",
         "etc/group": f"root:x:0:\nnonroot:x:{USER}:\n",
         "etc/nsswitch.conf": "hosts: files dns\n",
     }
     layer |= {name: Entry(content=text.encode()) for name, text in texts.items()}
-    layer[ENVIRONMENT["SSL_CERT_FILE"][1:]] = Entry(content=certificates.read_bytes())
     layer["tmp"] = Entry(0o1777)
     layer[HOME[1:]] = Entry(0o755, owner=USER)
     layer["bin"] = Entry(0o777, link="usr/bin")
@@ -258,7 +262,7 @@ def assemble() -> tuple[Path, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     python, packaged = interpreter(), packages()
     extensions = [path for path in (*python.values(), *packaged.values()) if is_elf(path)]
-    base = python | packaged | libraries(extensions)
+    base = python | packaged | libraries(extensions) | certificates()
     modules = sorted(path for path in (ROOT / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     app = {f"{MODULES}/{path.relative_to(ROOT / 'src').as_posix()}": path for path in modules}
     with _locked(folder):
@@ -297,10 +301,10 @@ def _key_by_content(files: Mapping[str, Path]) -> str:
 
 
 def _forget_old(folder: Path, used: Iterable[Path]) -> None:
-    """Keep the layers used last; a day passes before one is removed, as somebody may be reading it."""
+    """Keep the layers used last; an hour passes before one is removed, as somebody may be reading it."""
     by_age = sorted(folder.glob("*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in by_age[_KEPT_LAYERS:]:
-        if path not in used and time.time() - path.stat().st_mtime > _DAY_S:
+        if path not in used and time.time() - path.stat().st_mtime > _HOUR_S:
             for each in folder.glob(f"{path.name}*"):
                 each.unlink(missing_ok=True)
 
