@@ -109,11 +109,16 @@ def test_a_misspelt_value_is_refused(helm: Program, chart: str) -> None:
     assert done.returncode != 0 and "'replica' not allowed" in done.stderr
 
 
+@pytest.mark.parametrize("chart", CHARTS)
+def test_values_of_an_older_chart_are_refused_with_the_flag_that_helps(helm: Program, chart: str) -> None:
+    done = helm.attempt("template", "x", chart_folder(chart), "--set", "serviceAccount=null")
+    assert done.returncode != 0 and "--reset-then-reuse-values" in done.stderr
+
+
 def test_templates_that_charts_share_are_the_same() -> None:
-    shared = {path.name for path in (chart_folder("oxide") / "templates").iterdir()} - {
-        "_provider.tpl",
-        "configmap.yaml",
-    }
+    own = {"_provider.tpl", "configmap.yaml"}
+    folder = chart_folder("oxide") / "templates"
+    shared = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.name not in own}
     for chart in CHARTS:
         for name in shared:
             one, other = ((chart_folder(each) / "templates" / name).read_text() for each in ("oxide", chart))
