@@ -107,7 +107,7 @@ async def test_a_name_has_its_own_certificate(tmp_path: Path) -> None:
     authority = Authority()
     named, given = pair(authority, tmp_path, "named", ("a.example.com",)), pair(authority, tmp_path, "given")
     serving = SecureServing(
-        tls_sni_cert_key=(f"{named[0]}:{named[1]}", f"{given[0]}:{given[1]};*.example.org;b.example.com")
+        tls_sni_cert_key=(f"{named[0]},{named[1]}", f"{given[0]},{given[1]}:*.example.org,b.example.com")
     )
     async with listening(ServingCertificates(serving, SystemClock())) as port:
         for name, part in (

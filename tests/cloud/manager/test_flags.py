@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bedplate.cloud.manager import flags
-from bedplate.cloud.manager.flags import Duration, flag
+from bedplate.cloud.manager.flags import Duration, Repeated, flag
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class Sample:
     wait: Duration = flag(90.0, "A duration.")  # noqa: RUF009
     name: str = flag("x", "A text.")
     names: tuple[str, ...] = flag(("a",), "A list.")
+    pairs: Repeated = flag((), "Texts with commas in them.")  # noqa: RUF009
     version: str = flag("false", "May stand alone.", is_bare=True)
 
 
@@ -47,6 +48,8 @@ KNOWN = flags.flags_of(Sample)
         (["--name", "--count"], {"name": "--count"}),
         (["--names=a,b", "--names", "c"], {"names": ("a", "b", "c")}),
         (["--names="], {"names": ()}),
+        (["--pairs=a,b:c", "--pairs", "d,e"], {"pairs": ("a,b:c", "d,e")}),
+        (["--pairs=[]"], {"pairs": ()}),
         (["--version"], {"version": "true"}),
         (["--version=raw"], {"version": "raw"}),
         (["--count=1", "--count=2"], {"count": 2}),

@@ -4,7 +4,8 @@ In: dataclasses whose fields are made with `flag(...)`, and the words of a comma
 of them were given, and every problem found. Pure.
 
 `--name value`, `--name=value`; booleans `--name`, `--name=false` (never a separate word); `-v=5`, `-v 5`, `-v5`;
-underscores count as dashes; `--` ends the flags. Lists are separated by commas and grow with every repetition.
+underscores count as dashes; `--` ends the flags. Lists are separated by commas and grow with every repetition; those of
+the kind `Repeated` take one whole text each time.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from bedplate.core import duration
 
-__all__ = ["Duration", "Flag", "Parsed", "flag", "flags_of", "parse", "parse_bool", "render"]
+__all__ = ["Duration", "Flag", "Parsed", "Repeated", "flag", "flags_of", "parse", "parse_bool", "render"]
 
 T = TypeVar("T")
 Duration = Annotated[float, "duration"]
+Repeated = Annotated[tuple[str, ...], "repeated"]
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 _FALSE = ("0", "f", "F", "FALSE", "false", "False")
 
@@ -64,8 +66,8 @@ def _flag(item: dataclasses.Field[Any], hint: Any) -> Flag:
 
 
 def _kind(hint: Any) -> str:
-    if get_origin(hint) is Annotated and "duration" in get_args(hint)[1:]:
-        return "duration"
+    if get_origin(hint) is Annotated:
+        return str(get_args(hint)[1])
     if get_origin(hint) is tuple:
         return "strings"
     return {bool: "bool", int: "int", float: "float", str: "string"}[hint]
@@ -109,6 +111,7 @@ _CONVERTERS: Mapping[str, Callable[[str], Any]] = {
     "float": _number(float, "number"),
     "string": str,
     "strings": _strings,
+    "repeated": lambda text: (text,) if text and text != "[]" else (),
     "duration": duration.parse_duration,
 }
 
@@ -171,7 +174,7 @@ def _take(one: Flag, shown: str, value: str | None, rest: list[str], found: Pars
         text = str(err)
         found.problems.append(f"{shown}: {text if repr(value) in text else f'{value!r} {text}'}")
         return
-    if one.kind == "strings" and one.name in found.values:
+    if one.kind in ("strings", "repeated") and one.name in found.values:
         converted = (*found.values[one.name], *converted)
     found.values[one.name] = converted
 
@@ -182,6 +185,6 @@ def render(one: Flag, value: Any) -> str:
         return "true" if value else "false"
     if one.kind == "duration":
         return duration.format_duration(value)
-    if one.kind == "strings":
-        return ",".join(value)
+    if one.kind in ("strings", "repeated"):
+        return ("," if one.kind == "strings" else ";").join(value)
     return f"{value:g}" if one.kind == "float" else str(value)

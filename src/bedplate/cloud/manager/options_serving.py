@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bedplate.cloud.manager.flags import Duration, flag
+from bedplate.cloud.manager.flags import Duration, Repeated, flag
 
 __all__ = ["Authentication", "Authorization", "SecureServing", "Webhook", "WebhookServing"]
 
@@ -39,8 +39,8 @@ class SecureServing:
     )
     tls_min_version: str = flag("", "VersionTLS10, VersionTLS11, VersionTLS12 (default) or VersionTLS13.")
     tls_private_key_file: str = flag("", "Key of --tls-cert-file.")
-    tls_sni_cert_key: tuple[str, ...] = flag(
-        (), "CERT:KEY or CERT:KEY;NAME;NAME: a certificate for these names (default: its own). Repeatable."
+    tls_sni_cert_key: Repeated = flag(
+        (), "CERT,KEY or CERT,KEY:NAME,*.NAME: a certificate for these names (default: its own). Repeatable."
     )
     address: str = flag("", "The old name of --bind-address.", deprecated="use --bind-address")
     port: int = flag(
@@ -109,4 +109,4 @@ class WebhookServing:
     webhook_tls_curve_preferences: tuple[str, ...] = flag((), _NO_WEBHOOK)
     webhook_tls_min_version: str = flag("", _NO_WEBHOOK)
     webhook_tls_private_key_file: str = flag("", _NO_WEBHOOK)
-    webhook_tls_sni_cert_key: tuple[str, ...] = flag((), _NO_WEBHOOK)
+    webhook_tls_sni_cert_key: Repeated = flag((), _NO_WEBHOOK)

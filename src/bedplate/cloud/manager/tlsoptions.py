@@ -66,14 +66,12 @@ class Sni:
 
 
 def parse_sni(text: str) -> Sni:
-    """`CERT:KEY` or `CERT:KEY;NAME;NAME` (a list flag splits at commas, so names are joined by semicolons); raises
-    ValueError."""
-    files, *hosts = [part.strip() for part in text.split(";")]
-    cert, colon, key = files.partition(":")
-    key, middle, first = key.partition(":")
-    if not colon or not cert or not key:
-        raise ValueError(f"{text!r} is not CERT:KEY or CERT:KEY;NAME")
-    return Sni(cert, key, tuple(name.lower() for name in ([first] if middle else []) + hosts if name))
+    """`CERT,KEY` or `CERT,KEY:NAME,NAME`, as Kubernetes writes it; raises ValueError."""
+    files, _, hosts = text.partition(":")
+    cert, comma, key = (part.strip() for part in files.partition(","))
+    if not comma or not cert or not key or "," in key:
+        raise ValueError(f"{text!r} is not CERT,KEY or CERT,KEY:NAME")
+    return Sni(cert, key, tuple(name.strip().lower() for name in hosts.split(",") if name.strip()))
 
 
 def problems(serving: SecureServing) -> Iterator[str]:

@@ -13,7 +13,14 @@ from bedplate.cloud.manager.options import GROUPS, Options
 
 __all__ = ["full", "short"]
 
-_WORDS = {"string": "string", "strings": "strings", "int": "int", "float": "float", "duration": "duration"}
+_WORDS = {
+    "string": "string",
+    "strings": "strings",
+    "repeated": "string",
+    "int": "int",
+    "float": "float",
+    "duration": "duration",
+}
 _WIDTH = 100
 
 
@@ -85,4 +92,5 @@ def _entry(one: flags.Flag, default: object) -> Iterator[str]:
     if one.deprecated:
         text += f" DEPRECATED: {one.deprecated}."
     yield head
-    yield textwrap.fill(text, _WIDTH, initial_indent=" " * 10, subsequent_indent=" " * 10)
+    indent = " " * 10
+    yield textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
