@@ -16,6 +16,7 @@ from bedplate.api import core
 
 __all__ = [
     "Address",
+    "Carried",
     "InstanceMetadata",
     "Instances",
     "LegacyInstances",
@@ -131,6 +132,15 @@ class LoadBalancers(Protocol):
 
     async def delete(self, cluster: str, service: core.Service) -> None:
         """Remove it; absent is success."""
+
+
+@runtime_checkable
+class Carried(Protocol):
+    """What load balancers that stay on their nodes may offer besides: as long as those nodes can serve, the readiness
+    of any other is no reason to call `update`. Without it every change of targets is."""
+
+    def carriers(self, service: core.Service) -> frozenset[str]:
+        """The nodes that carry the Service's traffic, as far as known without asking; empty when not known."""
 
 
 @dataclass(frozen=True, slots=True)

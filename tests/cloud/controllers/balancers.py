@@ -110,6 +110,18 @@ class ScriptedBalancers:
             step()
 
 
+class StickyBalancers(ScriptedBalancers):
+    """Each load balancer sits on the first node that can serve, and stays there as long as that can."""
+
+    def __init__(self) -> None:
+        super().__init__(needs_ready_nodes=True)
+
+    def carriers(self, service: core.Service) -> frozenset[str]:
+        found = self.held.get(f"{service.namespace}/{service.name}")
+        able = [one.node.name for one in found.targets if one.is_ready and one.has_endpoints] if found else []
+        return frozenset(able[:1])
+
+
 def _status(balancer: Balancer) -> core.LoadBalancerStatus:
     return core.LoadBalancerStatus((core.LoadBalancerIngress(ip=balancer.address),))
 

@@ -18,7 +18,7 @@ import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
-from tests.cloud.controllers.balancers import ScriptedBalancers, ScriptedCloud, Told, clouds
+from tests.cloud.controllers.balancers import ScriptedBalancers, ScriptedCloud, StickyBalancers, Told, clouds
 from tests.cloud.controllers.fakeapi import Caches, FakeApi
 
 from bedplate.api import discovery, meta, names
@@ -234,6 +234,45 @@ async def test_a_plain_cloud_hears_of_readiness_only_with_the_next_change_but_th
         one.api.put_service("web", annotations={"size": "large"})
         await one.after(1)
         assert [target.is_ready for target in one.balancers.of("n/web").targets] == [False]
+
+
+async def test_a_balancer_that_stays_on_its_node_hears_of_that_nodes_readiness_alone() -> None:
+    one = World(needs_ready=True)
+    sticky = StickyBalancers()
+    one.clouds[0].load_balancers = sticky
+    await one.start()
+    try:
+        for name in ("a", "b", "c"):
+            one.api.put_node(name)
+        one.api.put_service("web", type="LoadBalancer")
+        await one.after(1)
+        for _ in range(3):
+            one.api.put_node("b", ready=False)
+            await one.after(60)
+            one.api.put_node("b", ready=True)
+            await one.after(60)
+        assert sticky.count("update") == 0
+        one.api.put_node("0-first-by-name")
+        await one.after(1)
+        one.api.delete_node("c")
+        await one.after(1)
+        assert sticky.count("update") == 2, "who comes and goes is always told"
+        one.api.put_node("b", ready=False)
+        await one.after(20)
+        carrier = next(iter(sticky.carriers(one.api.services["n/web"])))
+        one.api.put_node(carrier, ready=False)
+        await one.after(20)
+        assert sticky.count("update") == 3
+        assert sticky.carriers(one.api.services["n/web"]) == {"a"}
+        one.api.delete_node("a")
+        await one.after(1)
+        assert sticky.count("update") == 4
+        assert sticky.carriers(one.api.services["n/web"]) == set(), "nobody can serve"
+        one.api.put_node("b", ready=True)
+        await one.after(1)
+        assert sticky.carriers(one.api.services["n/web"]) == {"b"}
+    finally:
+        await one.kill()
 
 
 @pytest.mark.parametrize("needs_ready", [True, False])

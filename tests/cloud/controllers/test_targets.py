@@ -190,6 +190,31 @@ def test_local_endpoints_mark_targets_and_change_the_fingerprint() -> None:
     assert plain.fingerprint(frozenset({"b"})).is_same(plain.fingerprint(frozenset({"a"})))
 
 
+def test_while_all_is_well_with_the_carriers_nobody_elses_readiness_matters() -> None:
+    one, on_a = book(delay_s=0), frozenset({"a"})
+    put(one, node("a"))
+    put(one, node("b"))
+    before = one.fingerprint(on_a)
+    put(one, node("b", ready="False"))
+    now = one.fingerprint(on_a)
+    assert before.is_same(now, on_a)
+    assert not before.is_same(now, frozenset())
+    assert not before.is_same(now, frozenset({"b"})), "it is not ready any more"
+    assert not before.is_same(now, frozenset({"gone"}))
+    assert not before.is_same(one.fingerprint(frozenset({"b"})), on_a), "its endpoints are gone"
+    put(one, node("a", address="10.0.0.9"))
+    assert not before.is_same(one.fingerprint(on_a), on_a), "it has moved"
+    put(one, node("a"))
+    assert before.is_same(one.fingerprint(on_a), on_a)
+    put(one, node("c"))
+    assert not before.is_same(one.fingerprint(on_a), on_a), "nodes that come and go are always told"
+    # One that was unready all the time is no reason to sit still.
+    put(one, node("a", ready="False"))
+    bad = one.fingerprint(on_a)
+    put(one, node("b"))
+    assert not bad.is_same(one.fingerprint(on_a), on_a)
+
+
 def test_only_ready_endpoints_count_and_slices_name_their_service() -> None:
     def endpoint(name: str, ready: bool | None) -> discovery.Endpoint:
         return discovery.Endpoint(node_name=name, conditions=discovery.EndpointConditions(ready=ready))

@@ -310,16 +310,21 @@ Step = Release | Delete | Ensure | Update | Sweep | Forget | Nothing
 
 
 def plan(
-    service: core.Service | None, memory: Memory | None, ownership: Ownership, now: Fingerprint | None
+    service: core.Service | None,
+    memory: Memory | None,
+    ownership: Ownership,
+    now: Fingerprint | None,
+    carriers: frozenset[str] = frozenset(),
 ) -> tuple[Step, ...]:
-    """The steps for one Service, in order. `now`: what its owner's load balancer should know of its targets."""
+    """The steps for one Service, in order. `now`: what its owner's load balancer should know of its targets;
+    `carriers`: the only ones whose readiness matters while all is well with them."""
     if service is None:
         return (_gone(memory),)
     if memory is not None and memory.service.metadata.uid != service.metadata.uid:
         first: tuple[Step, ...] = ()
         if memory.may_exist:
             first = (Release(memory, "the Service was deleted and made anew under the same name"),)
-        return (*first, *plan(service, None, ownership, now))
+        return (*first, *plan(service, None, ownership, now, carriers))
     owner = ownership.owner(service)
     if service.metadata.is_deleting and not has_finalizer(service):
         return (_let_go(memory),)
@@ -329,7 +334,7 @@ def plan(
         kept = "; our finalizer stays until it is deleted, and then its load balancer is removed"
         return (Forget(owner.why + (kept if has_finalizer(service) else "")),)
     others = _others(service, memory, ownership, owner)
-    step = _keep(service, memory, ownership, owner, now)
+    step = _keep(service, memory, ownership, owner, now, carriers)
     if isinstance(step, Ensure):
         step = replace(step, others=others)
     if not others:
@@ -376,7 +381,12 @@ def _ensure(service: core.Service, owner: Owner, why: str, *, is_news: bool = Tr
 
 
 def _keep(
-    service: core.Service, memory: Memory | None, ownership: Ownership, owner: Owner, now: Fingerprint | None
+    service: core.Service,
+    memory: Memory | None,
+    ownership: Ownership,
+    owner: Owner,
+    now: Fingerprint | None,
+    carriers: frozenset[str],
 ) -> Step:
     if memory is None or memory.announced is None:
         is_served = has_finalizer(service) and bool(service.status.load_balancer.ingress)
@@ -391,7 +401,7 @@ def _keep(
         return _ensure(service, owner, changed)
     if drift := _drift(service, memory):
         return _ensure(service, owner, drift, is_news=False)
-    if now is not None and (memory.targets is None or not memory.targets.is_same(now)):
+    if now is not None and (memory.targets is None or not memory.targets.is_same(now, carriers)):
         return Update(service, owner.provider, memory.targets, now)
     return Nothing("its load balancer is as it should be")
 

@@ -20,7 +20,7 @@ from bedplate.cloud.controllers import service_plan as plans
 from bedplate.cloud.controllers.service_metrics import ServiceMetrics
 from bedplate.cloud.controllers.targets import BY_SERVICE, Fingerprint, TargetBook, nodes_with_endpoints
 from bedplate.cloud.errors import CloudError, ImplementedElsewhere, RetryError
-from bedplate.cloud.interface import LoadBalancers, Target
+from bedplate.cloud.interface import Carried, LoadBalancers, Target
 from bedplate.core import clock, errors, logging
 from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
@@ -59,6 +59,9 @@ class ServiceSync:
         self.memories: dict[str, plans.Memory] = {}
         self._client = client
         self._balancers = balancers
+        self._carried = {
+            name: one for name, one in balancers.items() if one.needs_ready_nodes and isinstance(one, Carried)
+        }
         self._books = books
         self._services = services
         self._slices = endpoint_slices
@@ -74,17 +77,23 @@ class ServiceSync:
     def plan(self, key: str) -> tuple[plans.Step, ...]:
         """What would be done about this Service now."""
         service = self._services.get(key)
-        now = None
-        if service is not None and (provider := self._ownership.owner(service).provider):
-            now = self._fingerprint(service, provider)
-        return plans.plan(service, self.memories.get(key), self._ownership, now)
+        if service is None or not (provider := self._ownership.owner(service).provider):
+            return plans.plan(service, self.memories.get(key), self._ownership, None)
+        now, carriers = self._fingerprint(service, provider), self._carriers(service, provider)
+        return plans.plan(service, self.memories.get(key), self._ownership, now, carriers)
 
     def is_behind(self, key: str) -> bool:
         """Whether the load balancer knows other targets than there are."""
         memory = self.memories[key]
         if memory.targets is None:
             return False
-        return not memory.targets.is_same(self._fingerprint(memory.service, memory.provider))
+        # After a failure every change of targets is a reason to try again.
+        carriers = self._carriers(memory.service, memory.provider) if memory.ensured is not None else frozenset()
+        return not memory.targets.is_same(self._fingerprint(memory.service, memory.provider), carriers)
+
+    def _carriers(self, service: core.Service, provider: str) -> frozenset[str]:
+        carried = self._carried.get(provider)
+        return carried.carriers(service) if carried is not None else frozenset()
 
     def _fingerprint(self, service: core.Service, provider: str) -> Fingerprint:
         book = self._books[provider]
