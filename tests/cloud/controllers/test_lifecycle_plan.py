@@ -323,6 +323,23 @@ def test_out_of_service_needs_the_flag_and_two_passes() -> None:
     assert passes.verdicts["lost"].taints == (taints.SHUTDOWN,)
 
 
+def test_out_of_service_needs_a_second_look_without_a_cache() -> None:
+    passes = Passes(Rules(is_out_of_service_tainted=True))
+    passes.step([LOST], {"lost": OFF})
+    assert passes.asked == {"lost": False}
+    passes.step([LOST], {"lost": OFF})
+    assert passes.asked == {"lost": True}
+    passes.step([LOST], {"lost": OFF})
+    assert passes.asked == {"lost": False}
+    rules = Rules(is_out_of_service_tainted=True)
+    memory = Memory()
+    for second in range(0, 50, 5):
+        surveyed = lifecycle_plan.survey([LOST], memory, rules, Moment(second, START))
+        judged = lifecycle_plan.judge(surveyed, {"uid-lost": answer(OFF, second, False)}, rules, Moment(second, START))
+        assert judged.verdicts[0].taints == (taints.SHUTDOWN,), "a cache may say the same for as long as it lasts"
+        memory = judged.memory
+
+
 def test_an_error_between_two_shutdowns_starts_their_count_again() -> None:
     passes = Passes(Rules(is_out_of_service_tainted=True))
     for kind in (OFF, ERROR, OFF):

@@ -322,12 +322,13 @@ async def _ask_one(instances: Instances, question: Question, time: clock.Clock) 
     if exists is not True:
         # Nothing but a plain no is absence.
         return answered(False) if exists is False else answered(None, f"unreadable answer {exists!r}")
-    return await _with_shutdown(instances, question.node, answered(True))
+    return await _with_shutdown(instances, question, answered(True))
 
 
-async def _with_shutdown(instances: Instances, node: core.Node, answer: Answer) -> Answer:
+async def _with_shutdown(instances: Instances, question: Question, answer: Answer) -> Answer:
     try:
         async with asyncio.timeout(ASK_TIMEOUT_S):
-            return replace(answer, is_shutdown=await instances.is_shutdown(node) is True)
+            is_shutdown = await instances.is_shutdown(question.node, fresh=question.is_fresh)
+            return replace(answer, is_shutdown=is_shutdown is True)
     except Exception as err:
         return replace(answer, error=str(err) or type(err).__name__)

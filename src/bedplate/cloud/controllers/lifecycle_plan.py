@@ -71,7 +71,7 @@ class Moment:
 class Answer:
     """What a cloud said of one node. `exists` None: it could not be found out, and `error` says why.
 
-    `asked_at` and `answered_at` are monotonic; `is_fresh`: no cache was used for `exists`.
+    `asked_at` and `answered_at` are monotonic; `is_fresh`: no cache was used.
     """
 
     exists: bool | None
@@ -149,7 +149,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A node whose cloud must be asked; `is_fresh`: the answer may lead to a deletion, so no cache may give it."""
+    """A node whose cloud must be asked; `is_fresh`: the answer may do harm, so no cache may give it."""
 
     node: core.Node
     is_fresh: bool
@@ -171,7 +171,6 @@ class Judgement:
 
     verdicts: tuple[Verdict, ...]
     census: Census
-    limit: int
     memory: Memory
 
 
@@ -200,8 +199,9 @@ def count_managed(nodes: Iterable[core.Node]) -> int:
 
 
 def _needs_fresh(past: Past, rules: Rules) -> bool:
-    """Whether the next absent answer would count towards a deletion only when no cache gave it."""
-    return not past.is_held and (past.absences > 0 or rules.confirmations <= 1)
+    """Whether the next answer counts only when no cache gave it: towards a deletion, or towards out-of-service."""
+    is_for_deletion = not past.is_held and (past.absences > 0 or rules.confirmations <= 1)
+    return is_for_deletion or (rules.is_out_of_service_tainted and past.shutdowns == 1)
 
 
 def _recall(node: core.Node, memory: Memory, now: Moment) -> Past:
@@ -253,7 +253,7 @@ def judge(
         uid = question.node.metadata.uid
         pasts[uid] = _remember(pasts[uid], answers.get(uid, silence), rules)
     here = Census(surveyed.managed, sum(past.is_suspect for past in pasts.values()))
-    limit, brake = _brake(here, elsewhere if elsewhere is not None else Census(), rules)
+    brake = _brake(here, elsewhere if elsewhere is not None else Census(), rules)
     verdicts = []
     for question in surveyed.questions:
         uid = question.node.metadata.uid
@@ -263,7 +263,7 @@ def judge(
         if verdict.is_told:
             pasts[uid] = replace(pasts[uid], blocked_at=now.monotonic)
         verdicts.append(verdict)
-    return Judgement(tuple(verdicts), here, limit, Memory(pasts, is_first=False))
+    return Judgement(tuple(verdicts), here, Memory(pasts, is_first=False))
 
 
 def _remember(past: Past, answer: Answer, rules: Rules) -> Past:
@@ -271,8 +271,7 @@ def _remember(past: Past, answer: Answer, rules: Rules) -> Past:
     if answer.exists is None:
         return replace(past, absences=0, shutdowns=0)
     if answer.exists:
-        shutdowns = past.shutdowns + 1 if answer.is_shutdown is True else 0
-        return Past(past.provider_id, past.first_seen, shutdowns=shutdowns)
+        return Past(past.provider_id, past.first_seen, shutdowns=_shutdowns(past, answer))
     past = replace(past, is_suspect=True, shutdowns=0)
     if past.absences == 0:
         return _first_absence(past, answer, rules)
@@ -281,6 +280,13 @@ def _remember(past: Past, answer: Answer, rules: Rules) -> Past:
         # Too soon, or out of a cache that may hold the very answer that was counted: it says nothing new.
         return past
     return replace(past, absences=past.absences + 1, absent_at=answer.answered_at)
+
+
+def _shutdowns(past: Past, answer: Answer) -> int:
+    """How often in a row the machine was off; of a cache that keeps a moment of a restart only the first time counts."""
+    if answer.is_shutdown is not True:
+        return 0
+    return past.shutdowns + (1 if past.shutdowns == 0 or answer.is_fresh else 0)
 
 
 def _first_absence(past: Past, answer: Answer, rules: Rules) -> Past:
@@ -294,23 +300,22 @@ def allowed(managed: int, percent: int) -> int:
     return max(1, managed * percent // 100)
 
 
-def _brake(here: Census, elsewhere: Census, rules: Rules) -> tuple[int, str]:
-    """The limit that holds, and the sentence that says why nothing is deleted; empty when the brake is off.
+def _brake(here: Census, elsewhere: Census, rules: Rules) -> str:
+    """The sentence that says why nothing is deleted; empty when the brake is off.
 
     It is applied to this cloud's nodes, so that a small cloud that loses everything is noticed beside a large one, and
     to all nodes of the manager, so that many small losses do not add up to a large one.
     """
-    limit = allowed(here.managed, rules.max_percent)
     if rules.max_percent >= 100:
-        return limit, ""
+        return ""
     for scope, census in (("of this cloud", here), ("of all clouds", here + elsewhere)):
         most = allowed(census.managed, rules.max_percent)
         if census.absent > most:
-            return limit, (
+            return (
                 f"{census.absent} of the {census.managed} managed nodes {scope} seem absent at once, more than the "
                 f"{most} that {rules.max_percent} % allow (--max-node-deletions-percent): none is deleted"
             )
-    return limit, ""
+    return ""
 
 
 def _verdict(node: core.Node, answer: Answer, past: Past, rules: Rules, now: Moment, brake: str) -> Verdict:
@@ -324,9 +329,17 @@ def _verdict(node: core.Node, answer: Answer, past: Past, rules: Rules, now: Mom
         is_due = past.blocked_at is None or now.monotonic - past.blocked_at >= REPEAT_EVENT_S
         return Verdict(node, Action.BLOCK, f"its machine does not exist, but {brake}", withheld=BRAKE, is_told=is_due)
     if past.absences < rules.confirmations or not answer.is_fresh:
-        so_far = f"{past.absences} of {rules.confirmations} confirmations, each {rules.period_s:g} s after the last"
-        return Verdict(node, Action.KEEP, f"its machine does not exist, but that needs {so_far}", withheld=UNCONFIRMED)
+        return Verdict(node, Action.KEEP, _unconfirmed(past, rules), withheld=UNCONFIRMED)
     return Verdict(node, Action.DELETE, f"its machine does not exist, as {past.absences} answers in a row said")
+
+
+def _unconfirmed(past: Past, rules: Rules) -> str:
+    if past.absences >= rules.confirmations:
+        return "its machine does not exist, but after so long that is asked once more, without a cache"
+    return (
+        f"its machine does not exist; that has {past.absences} of {rules.confirmations} confirmations, which must be "
+        f"{rules.period_s:g} s apart and, after the first, without a cache (--node-deletion-confirmations)"
+    )
 
 
 def _when_present(node: core.Node, answer: Answer, past: Past, rules: Rules) -> Verdict:
