@@ -18,6 +18,39 @@ from bedplate.sim.clouds import Conditions
 LEGACY = ownership.LEGACY_DESCRIPTION
 
 
+@pytest.mark.parametrize(
+    ("annotations", "network"),
+    [
+        ({wants.VERSION: "v4"}, "198.18."),
+        ({wants.VERSION: "v6"}, "2001:db8:1:"),
+        ({wants.POOL: "other"}, "203.0.113."),
+        ({wants.POOL: "six"}, "2001:db8:2:"),
+        ({wants.ADDRESS: "203.0.113.77"}, "203.0.113.77"),
+        ({wants.ADDRESS: "2001:db8:2::77"}, "2001:db8:2::77"),
+        ({}, "198.18."),
+    ],
+)
+async def test_o03_every_annotation_gives_an_address_of_its_kind(annotations: dict[str, str], network: str) -> None:
+    async with world(has_v6_pool=True) as w:
+        w.cloud.add_pool("other", "203.0.113.0/24")
+        w.cloud.add_pool("six", "2001:db8:2::/64")
+        target = w.node("n1", addresses=["172.30.1.1", "fd00::1"])
+        service = w.service("web", annotations=annotations)
+        status = await w.provider().load_balancers.ensure(CLUSTER, service, [target])
+        assert addresses(status)[0].startswith(network)
+        # It stays as it is: nothing of it is taken for a change.
+        assert await w.provider().load_balancers.ensure(CLUSTER, service, [target]) == status
+        assert len(w.ips()) == 1
+
+
+async def test_o03_a_pool_may_be_named_by_its_id() -> None:
+    async with world() as w:
+        pool = w.cloud.add_pool("other", "203.0.113.0/24")
+        service = w.service("web", annotations={wants.POOL: pool})
+        status = await w.provider().load_balancers.ensure(CLUSTER, service, [w.node("n1")])
+        assert addresses(status)[0].startswith("203.0.113.")
+
+
 async def test_o04_an_address_is_made_once_and_reused() -> None:
     async with world(instances=0) as w:
         one = w.provider()
@@ -159,7 +192,7 @@ async def test_o06_a_new_node_does_not_attract_the_address() -> None:
 
 async def test_o06_only_the_node_that_carries_a_service_matters_to_it() -> None:
     async with world() as w:
-        one, service = w.provider(), w.service()
+        one, service = w.provider(), w.service("web")
         assert one.load_balancers.carriers(service) == frozenset(), "nothing is known before it was placed"
         await one.load_balancers.ensure(CLUSTER, service, [w.node("n1"), w.node("n2")])
         assert one.load_balancers.carriers(service) == {w.holder(service)}

@@ -325,3 +325,20 @@ async def test_o09_no_fault_is_taken_for_absence(operation: str, fault: str, opt
         w.cloud.faults.clear()
         await w.provider().load_balancers.delete(CLUSTER, service)
         assert w.ips() == []
+
+
+async def test_an_earlier_id_of_the_cluster_is_still_its_own() -> None:
+    async with world() as w:
+        targets, service = [w.node("n1")], w.service("web")
+        await w.provider(cluster_id=lambda: "earlier").load_balancers.ensure(CLUSTER, service, targets)
+        now = w.provider(cluster_aliases=lambda: frozenset({"earlier"}))
+        other = w.service("other")
+        with pytest.raises(RetryError):
+            await now.load_balancers.ensure(CLUSTER, other, targets)
+        assert w.recorder.reasons("other") == ["PortConflict"]
+        await now.load_balancers.ensure(CLUSTER, service, targets)
+        assert len(w.ips()) == 1
+        w.services.remove(service, "2")
+        assert [found.name for found in await now._orphans.scan()] == ["prod-shop-web"]
+        await now.load_balancers.delete(CLUSTER, service)
+        assert w.ips() == []

@@ -57,7 +57,7 @@ class FloatingIpBalancers:
         return names.main_name(cluster, service.namespace, service.name)
 
     def carriers(self, service: core.Service) -> frozenset[str]:
-        """The one node it sits on: others coming, going or flapping are no reason to look at it again."""
+        """The one node it sits on: how others do is no reason to look at it again."""
         node = self._node(self._seats.instance(service.metadata.uid))
         return frozenset({node.name}) if node is not None else frozenset()
 
@@ -93,7 +93,7 @@ class FloatingIpBalancers:
                 self._tell_of_collision(want, service, seen)
                 want = await self._carrier.settle(want, seen)
             except plan.FloatingIpNotOwned as err:
-                self._event(service, NOT_OWNED, str(err))
+                self._event(service, NOT_OWNED, "; ".join(filter(None, (str(err), err.hint))))
                 raise
             finally:
                 if not plan.owned(owner, seen.ips):

@@ -37,13 +37,15 @@ class OrphanMetrics:
         )
 
 
-def find(cluster: str, services: Iterable[core.Service], ips: Sequence[models.FloatingIp]) -> list[models.FloatingIp]:
-    """Those that belong to this cluster and to no Service that it has."""
+def find(
+    clusters: frozenset[str], services: Iterable[core.Service], ips: Sequence[models.FloatingIp]
+) -> list[models.FloatingIp]:
+    """Those that belong to this cluster, by any of its ids, and to no Service that it has."""
     alive = {one.metadata.uid for one in services}
     found = []
     for one in ips:
         record = ownership.parse(one.description)
-        if record is None or record.role == "retained" or record.owner.cluster != cluster:
+        if record is None or record.role == "retained" or record.owner.cluster not in clusters:
             continue
         if record.owner.service not in alive:
             found.append(one)
@@ -81,7 +83,7 @@ class Orphans:
             return []
         seen = Seen(await self._api.floating_ip_list())
         # The Services are read after the list: one created meanwhile is known, and its floating IP no orphan.
-        found = find(cluster, self._setting.services, seen.ips)
+        found = find(self._setting.cluster_aliases() | {cluster}, self._setting.services, seen.ips)
         self._metrics.count.set(len(found))
         for one in found:
             if one.id not in self._last:

@@ -42,13 +42,14 @@ class Owner:
     """What the cluster has called itself while the manager was not allowed to read that UID."""
 
     def is_same_service(self, other: Owner) -> bool:
-        return self._is_same_cluster(other) and self.service == other.service
+        return self.is_same_cluster(other) and self.service == other.service
 
     def is_same_place(self, other: Owner) -> bool:
         """The same namespace and name in the same cluster: perhaps an earlier Service of that name."""
-        return self._is_same_cluster(other) and (self.namespace, self.name) == (other.namespace, other.name)
+        return self.is_same_cluster(other) and (self.namespace, self.name) == (other.namespace, other.name)
 
-    def _is_same_cluster(self, other: Owner) -> bool:
+    def is_same_cluster(self, other: Owner) -> bool:
+        """Whether both are of one cluster, by whichever of its ids."""
         return self.cluster == other.cluster or other.cluster in self.aliases or self.cluster in other.aliases
 
 

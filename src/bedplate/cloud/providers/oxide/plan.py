@@ -22,7 +22,7 @@ import msgspec
 
 from bedplate.cloud.errors import CloudError
 from bedplate.cloud.providers.oxide import models, names, ownership, providerid
-from bedplate.cloud.providers.oxide.wants import Slot, is_named
+from bedplate.cloud.providers.oxide.wants import NAME, Slot, is_named
 
 __all__ = [
     "MAX_STEPS",
@@ -370,7 +370,8 @@ def _create(want: Want, slot: Slot, spare: Sequence[models.FloatingIp], ips: Seq
     theirs = holder if holder is not None and holder not in own else None
     if theirs is not None and ownership.parse(theirs.description) is None:
         raise FloatingIpNotOwned(
-            f"the floating IP {theirs.name} ({theirs.ip}) is not ours: its description has no record of this Service"
+            f"the floating IP {theirs.name} ({theirs.ip}) is not ours: its description has no record of this Service",
+            hint=f"rename or delete it, or let the Service use it with the annotation {NAME}: {theirs.name}",
         )
     name = next((candidate for candidate in slot.names.in_turn if candidate not in holders), None)
     if name is not None:

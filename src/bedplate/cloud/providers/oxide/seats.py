@@ -138,7 +138,7 @@ class Seats:
         for one in request.ips:
             record = ownership.parse(one.description)
             uid = ""
-            if record is not None and record.owner.cluster == request.owner.cluster:
+            if record is not None and record.owner.is_same_cluster(request.owner):
                 uid = record.owner.service
             elif plan.is_legacy(one, one.name):
                 uid = legacy.get(one.name, "")
