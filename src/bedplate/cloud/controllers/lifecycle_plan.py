@@ -283,7 +283,7 @@ def _remember(past: Past, answer: Answer, rules: Rules) -> Past:
 
 
 def _shutdowns(past: Past, answer: Answer) -> int:
-    """How often in a row the machine was off; of a cache that keeps a moment of a restart only the first time counts."""
+    """How often in a row the machine was off; what a cache keeps of a restart counts only the first time."""
     if answer.is_shutdown is not True:
         return 0
     return past.shutdowns + (1 if past.shutdowns == 0 or answer.is_fresh else 0)
