@@ -94,13 +94,15 @@ async def test_changed_files_are_served_and_broken_ones_are_not(tmp_path: Path) 
         assert (await ask(port))[0] != first
 
 
-async def test_a_self_signed_pair_is_made_anew_in_time() -> None:
+@pytest.mark.parametrize("is_kept", [False, True])
+async def test_a_self_signed_pair_is_made_anew_in_time(tmp_path: Path, is_kept: bool) -> None:
     time = ManualClock()
-    certificates = ServingCertificates(SecureServing(), time)
-    await time.advance(timedelta(days=299).total_seconds())
+    certificates = ServingCertificates(SecureServing(cert_dir=str(tmp_path) if is_kept else ""), time)
+    await time.advance(timedelta(days=357).total_seconds())
     assert not certificates.check()
     await time.advance(timedelta(days=2).total_seconds())
     assert certificates.check()
+    assert not certificates.check()
 
 
 async def test_a_name_has_its_own_certificate(tmp_path: Path) -> None:

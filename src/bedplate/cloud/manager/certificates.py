@@ -23,7 +23,7 @@ __all__ = ["NAME", "ServingCertificates"]
 log = logging.get_logger("cloud.certificates")
 NAME = "cloud-controller-manager"
 _HOSTS = ("localhost", "127.0.0.1")
-_RENEW_AFTER = timedelta(days=300)
+_RENEW_BEFORE = timedelta(days=7)
 _MEMORY = "/dev/shm"
 
 
@@ -36,7 +36,8 @@ class ServingCertificates:
         self._sni = [tlsoptions.parse_sni(text) for text in serving.tls_sni_cert_key]
         self._authorities = ""
         self._pair = b""
-        self._made_at: datetime | None = None
+        self._ends: datetime | None = None
+        """When a self-signed pair expires."""
         self._stamps: object = None
         self._default = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._named: dict[str, ssl.SSLContext] = {}
@@ -75,7 +76,7 @@ class ServingCertificates:
         return True
 
     def _is_old(self) -> bool:
-        return self._made_at is not None and self._time.now() - self._made_at > _RENEW_AFTER
+        return self._ends is not None and self._time.now() >= self._ends - _RENEW_BEFORE
 
     def _listening(self) -> ssl.SSLContext:
         """The context that the socket keeps; each handshake leaves it for the one that fits."""
@@ -101,6 +102,7 @@ class ServingCertificates:
             context = self._context(content)
             named |= dict.fromkeys(one.names or _names_in(content), context)
         self._pair, self._default, self._named, self._stamps = pair, default, named, stamps
+        self._ends = None if self._serving.tls_cert_file else _end_of(pair)
 
     def _own_pair(self) -> bytes:
         serving = self._serving
@@ -110,7 +112,6 @@ class ServingCertificates:
             return _read(*map(str, self_signed(Path(serving.cert_dir), NAME, _HOSTS, self._time)))
         if self._pair and not self._is_old():
             return self._pair
-        self._made_at = self._time.now()
         with tempfile.TemporaryDirectory(dir=_memory()) as folder:
             return _read(*map(str, self_signed(Path(folder), NAME, _HOSTS, self._time)))
 
@@ -150,6 +151,12 @@ def _stamp(path: str) -> tuple[int, int]:
     except OSError:
         return (0, 0)
     return (state.st_mtime_ns, state.st_ino)
+
+
+def _end_of(pair: bytes) -> datetime:
+    from cryptography import x509
+
+    return x509.load_pem_x509_certificate(pair).not_valid_after_utc
 
 
 def _names_in(pair: bytes) -> list[str]:
