@@ -18,8 +18,8 @@ from tests.apps import managers
 from tests.apps.managers import PROGRAMS, program, running
 from tests.kube.certs import Authority
 
-from bedplate.api.resources import NAMESPACES, SERVICE_ACCOUNTS, custom
-from bedplate.kube import Client, subresources
+from bedplate.api.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, custom
+from bedplate.kube import Client, PatchType, config, subresources
 from bedplate.sim.clouds import BmmCloud
 
 CLUSTER_ROLES = custom("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", False)
@@ -196,6 +196,36 @@ async def test_client_certificates_and_proxies_are_believed_only_from_their_auth
         stranger = strangers.issue(person)
         with pytest.raises((OSError, aiohttp.ClientError)):
             await manager.get("/metrics", ssl=presenting(stranger.cert + stranger.key, tmp_path / "stranger.pem"))
+
+
+async def test_the_cluster_says_whose_certificates_count(tmp_path: Path) -> None:
+    users, person = Authority("users"), "somebody"
+    pair = users.issue(person)
+    identity = presenting(pair.cert + pair.key, tmp_path / "somebody.pem")
+    body = {"metadata": {"name": "extension-apiserver-authentication"}, "data": {"client-ca-file": users.pem.decode()}}
+    with servers.embedded() as server:
+        async with Client(config.load(server.kubeconfig, environ={}).with_rate(-1, 1)) as client:
+            await client.patch(
+                CONFIG_MAPS.raw(),
+                "extension-apiserver-authentication",
+                body,
+                "kube-system",
+                type=PatchType.APPLY,
+                field_manager="test",
+                force=True,
+            )
+            words = words_for(server, "--authorization-webhook-cache-unauthorized-ttl=0s")
+            subject = {"kind": "User", "name": person, "apiGroup": "rbac.authorization.k8s.io"}
+            async with (
+                running(program(PROGRAMS["cloudlycke"]), *words, folder=tmp_path) as manager,
+                reader(client, subject),
+            ):
+                await manager.logged("serving.started")
+
+                async def is_allowed() -> bool:
+                    return (await manager.get("/metrics", ssl=identity))[0] == 200
+
+                await managers.until("a certificate of the cluster's authority counts", is_allowed, manager.log)
 
 
 def presenting(pair: bytes, file: Path) -> ssl.SSLContext:
