@@ -77,6 +77,12 @@ async def test_a_provider_may_not_give_an_id_of_another(clouds: Clouds, provider
     assert node_plan.initialise(node(taints=(TAINT,)), given, clouds, "fake").kind is Kind.REFUSE
 
 
+@pytest.mark.parametrize("provider_id", ["other://i-1", "aws://i-1", "i-1"])
+async def test_a_node_of_another_cloud_is_not_initialised(clouds: Clouds, provider_id: str) -> None:
+    theirs = node(taints=(TAINT,), provider_id=provider_id)
+    assert node_plan.initialise(theirs, METADATA, clouds, "fake").kind is Kind.REFUSE
+
+
 async def test_a_node_ip_the_cloud_lacks_keeps_the_taint(clouds: Clouds) -> None:
     bad = node(taints=(TAINT,), annotations={ANNOTATION_PROVIDED_NODE_IP: "10.9.9.9"})
     verdict = node_plan.initialise(bad, METADATA, clouds, "fake")

@@ -175,6 +175,30 @@ async def test_a_node_that_is_replaced_meanwhile_gets_nothing_of_the_old_ones() 
         assert site.nodes.writes == []
 
 
+@pytest.mark.parametrize("theirs", ["aws://i-1", "fake://other"])
+async def test_a_node_that_gets_another_provider_id_meanwhile_gets_nothing_of_this_machine(theirs: str) -> None:
+    site = Site()
+    site.cloud.add("other", zone="zone-b")
+    async with site.managed():
+        site.cloud.hold.clear()
+        site.nodes.put("n1", spec={"taints": [TAINT]}, status=condition("True"))
+        await site.time.advance(1)
+        site.nodes.is_stale = True
+        site.nodes.put("n1", spec={"providerID": theirs})
+        site.cloud.hold.set()
+        await site.time.advance(2)
+        assert site.nodes.writes == []
+        site.nodes.is_stale = False
+        site.nodes.catch_up()
+        await site.time.advance(1000)
+        found = site.nodes.node("n1")
+        assert found.spec.provider_id == theirs
+        assert is_uninitialized(found) is theirs.startswith("aws")
+        assert found.metadata.labels.get("topology.kubernetes.io/zone") == (
+            None if is_uninitialized(found) else "zone-b"
+        )
+
+
 async def test_a_node_deleted_meanwhile_is_forgotten() -> None:
     site = Site()
     async with site.managed():

@@ -22,6 +22,7 @@ from bedplate.cloud.controllers.nodewrites import RECONCILE, NodeWriter
 from bedplate.cloud.controllers.parallel import in_parallel
 from bedplate.cloud.errors import InstanceNotFound
 from bedplate.cloud.interface import Instances, Provider
+from bedplate.cloud.labels import is_excluded
 from bedplate.cloud.routing import Clouds, Foreign, Owned, Place, Unplaced
 from bedplate.core import clock, errors, logging
 from bedplate.core.metrics import shared
@@ -237,12 +238,15 @@ class Monitor:
         return False
 
     async def _taint(self, verdict: Verdict) -> None:
+        is_added = verdict.action is Action.TAINT
+
         def decide(node: core.Node) -> dict[str, object] | None:
+            if node.is_ready is is_added or (is_added and is_excluded(node.metadata.labels)):
+                return None
             now = node.spec.taints
-            change = taints.added if verdict.action is Action.TAINT else taints.removed
             for taint in verdict.taints:
-                now = change(now, taint)
-            if now == node.spec.taints or (verdict.action is Action.TAINT) == node.is_ready:
+                now = taints.added(now, taint) if is_added else taints.removed(now, taint)
+            if now == node.spec.taints:
                 return None
             exact = {"uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version}
             return {"metadata": exact, "spec": {"taints": taints.on_the_wire(now)}}

@@ -103,16 +103,15 @@ def initialise(node: core.Node, metadata: InstanceMetadata | None, clouds: Cloud
 
 def _provider_id_problem(node: core.Node, metadata: InstanceMetadata, clouds: Clouds, provider_name: str) -> str:
     """Why a node may not be initialised under this provider ID; it could never be changed again."""
-    if node.spec.provider_id:
-        return ""
-    if not metadata.provider_id:
+    provider_id = node.spec.provider_id or metadata.provider_id
+    if not provider_id:
         return f"node {node.name} has no provider ID, and {provider_name} gives none; it stays tainted"
-    match clouds.place_id(metadata.provider_id):
+    match clouds.place_id(provider_id):
         case Owned(provider) if provider.name == provider_name:
             return ""
         case Foreign(reason):
-            return f"{provider_name} gives node {node.name} a provider ID that is not its own: {reason}"
-    return f"{provider_name} gives node {node.name} the provider ID {metadata.provider_id!r}, which is not its own"
+            return f"node {node.name} is not {provider_name}'s: {reason}"
+    return f"node {node.name} is not {provider_name}'s: its provider ID is {provider_id!r}"
 
 
 def reconcile_beta_labels(node: core.Node) -> Verdict:

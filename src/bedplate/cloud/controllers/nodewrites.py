@@ -67,12 +67,14 @@ class NodeWriter:
         return None
 
     async def current(self, node: core.Node) -> core.Node | None:
-        """This very node as it is now; None when it is gone, or another one has its name."""
+        """This very node as it is now; None when it is gone, or stands for another machine: what is to be written was
+        decided by what a cloud said of the one before."""
         try:
             found = await self.client.get(NODES, node.name)
         except kube_errors.NotFound:
             return None
-        return found if found.metadata.uid == node.metadata.uid else None
+        is_same = found.metadata.uid == node.metadata.uid and found.spec.provider_id == node.spec.provider_id
+        return found if is_same else None
 
     async def addresses(self, node: core.Node, wanted: Sequence[Address]) -> core.Node:
         """Replace the whole list: its merge key is the type, and two addresses of one type would become one."""
