@@ -1,7 +1,8 @@
 """The service controller with a clock of its own: its timing, and thousands of random histories.
 
 Whatever users, nodes, the cloud, the API server and restarts do: in the end every wanted Service has exactly one load
-balancer with the right targets, finalizer and status, and no other load balancer is left.
+balancer with the right targets, finalizer and status, on a node that is ready if there is one, and no other load
+balancer is left.
 """
 
 from __future__ import annotations
@@ -413,6 +414,8 @@ HISTORIES = st.lists(st.tuples(OPERATIONS, PACES), max_size=40)
 
 async def play(history: list[tuple[tuple[Any, ...], str]], *, needs_ready: bool) -> World:
     one = World(needs_ready=needs_ready, providers=2, load_balancer_class=("two=second",))
+    if needs_ready:
+        one.clouds[0].load_balancers = StickyBalancers()
     for cloud in one.clouds[1:]:
         assert cloud.load_balancers is not None
         cloud.load_balancers.script = one.balancers.script
@@ -487,6 +490,10 @@ def judge(one: World) -> None:
             assert balancer.address == ingress[0].ip
             # The second cloud has no machines here.
             assert balancer.hosts == (stable if owner == "scripted" else [])
+            if owner == "scripted" and isinstance(one.balancers, StickyBalancers):
+                able = {name for name in stable if one.api.nodes[name].is_ready}
+                assert one.balancers.carriers(service) <= able
+                assert bool(one.balancers.carriers(service)) is bool(able), "somebody could carry it"
     assert set(held) == wanted
 
 
