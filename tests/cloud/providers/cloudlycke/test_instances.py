@@ -93,6 +93,8 @@ async def test_c03_no_kind_of_outage_is_absence(tmp_path: Path) -> None:
     write(path, "instances: [{id: a, name: one}]")
     assert await instances.exists(node("one"))
     await made.check_ready()
+    write(path, "apiError: true")
+    await made.check_ready()
 
 
 async def test_a_file_that_comes_back_just_as_it_was_is_read(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ class Cloudlycke:
 
     def __init__(self, setting: Setting, first: config.Config) -> None:
         self._inventory = Inventory(setting.config, first)
+        self._was_ready = False
         is_old = first.interface == "v1"
         self.instances: Instances | None = None if is_old else Machines(self._inventory)
         self.legacy: LegacyInstances | None = LegacyMachines(self._inventory) if is_old else None
@@ -61,7 +62,10 @@ class Cloudlycke:
         return found + await examination.examine_nodes(self.instances, nodes, "in the inventory")
 
     async def check_ready(self) -> None:
-        await self._inventory.refresh()
+        # Once is enough: an outage is no reason to count as not ready.
+        if not self._was_ready:
+            await self._inventory.refresh()
+            self._was_ready = True
 
 
 def create(setting: Setting) -> Cloudlycke:
