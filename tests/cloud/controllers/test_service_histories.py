@@ -276,6 +276,26 @@ async def test_a_balancer_that_stays_on_its_node_hears_of_that_nodes_readiness_a
         await one.kill()
 
 
+async def test_a_failed_one_is_tried_again_when_any_node_becomes_ready() -> None:
+    one = World(needs_ready=True)
+    sticky = one.clouds[0].load_balancers = StickyBalancers()
+    await one.start()
+    try:
+        one.api.put_node("a")
+        one.api.put_node("b", ready=False)
+        one.api.put_service("web", type="LoadBalancer")
+        await one.after(1)
+        sticky.script["ensure"] = [RetryError("its ports clash everywhere", 1000.0)]
+        one.api.put_service("web", annotations={"size": "large"})
+        await one.after(1)
+        assert sticky.count("ensure") == 2
+        one.api.put_node("b", ready=True)
+        await one.after(1)
+        assert sticky.count("ensure") == 3
+    finally:
+        await one.kill()
+
+
 @pytest.mark.parametrize("needs_ready", [True, False])
 async def test_without_endpointslices_only_local_services_of_careful_clouds_wait(needs_ready: bool) -> None:
     one = World(needs_ready=needs_ready)
