@@ -198,6 +198,26 @@ async def test_an_hour_of_a_stopped_machine_is_one_taint() -> None:
         assert SHUTDOWN not in site.nodes.node("n0").spec.taints
 
 
+async def test_only_so_many_questions_are_open_at_once_and_the_next_pass_waits_for_the_last() -> None:
+    site = Site()
+    site.cloud.add("n9")
+    for number in range(10):
+        site.nodes.put(f"n{number}", status=condition("False"))
+    async with site.managed(LifecycleOptions(concurrent_node_lifecycle_checks=3)):
+        await site.time.advance(5)
+        site.cloud.hold.clear()
+        site.cloud.calls.clear()
+        await site.time.advance(60)
+        assert site.cloud.asked("exists") == 3
+        site.cloud.hold.set()
+        await site.time.advance(0)
+        assert site.cloud.asked("exists") == 10
+        await site.time.advance(4.9)
+        assert site.cloud.asked("exists") == 10
+        await site.time.advance(0.2)
+        assert site.cloud.asked("exists") == 20
+
+
 async def test_an_hour_of_a_quiet_cluster_writes_nothing() -> None:
     site = Site()
     async with site.managed():

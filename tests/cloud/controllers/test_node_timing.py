@@ -15,7 +15,7 @@ from tests.cloud.scripted import FAULTS, Events, ScriptedProvider
 
 from bedplate.api import core
 from bedplate.api.names import ANNOTATION_PROVIDED_NODE_IP, TAINT_UNINITIALIZED
-from bedplate.cloud.controllers.node import NodeController
+from bedplate.cloud.controllers.node import NodeController, NodeOptions
 from bedplate.cloud.interface import Address
 from bedplate.cloud.routing import Clouds
 from bedplate.cloud.taints import is_uninitialized
@@ -33,13 +33,13 @@ class Site:
         self.machine = self.cloud.add("n1")
 
     @contextlib.asynccontextmanager
-    async def managed(self) -> AsyncIterator[None]:
+    async def managed(self, options: NodeOptions | None = None) -> AsyncIterator[None]:
         controller = NodeController(
             self.nodes,  # type: ignore[arg-type]
             Clouds([self.cloud], time=self.time),
             self.nodes.cache,
             self.events,
-            None,
+            options,
             self.time,
             CollectorRegistry(),
         )
@@ -100,6 +100,29 @@ async def test_a_change_that_matters_is_not_held_up_by_a_backoff() -> None:
         site.nodes.put("n1", metadata={"annotations": {ANNOTATION_PROVIDED_NODE_IP: "10.0.0.1"}})
         await site.time.advance(0.001)
         assert len(moments) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (NodeOptions(concurrent_node_syncs=3), 3),
+        (NodeOptions(concurrent_node_syncs=3, concurrent_node_status_updates=5), 5),
+    ],
+)
+async def test_only_so_many_nodes_are_refreshed_at_once(options: NodeOptions, expected: int) -> None:
+    site = Site()
+    for number in range(9):
+        site.cloud.add(f"m{number}")
+        site.nodes.put(f"m{number}", spec={"providerID": f"fake://m{number}"}, status=condition("True"))
+    site.cloud.hold.clear()
+    async with site.managed(options):
+        await site.time.advance(60)
+        assert site.cloud.asked("metadata") == expected
+        site.cloud.hold.set()
+        await site.time.advance(1)
+        assert site.cloud.asked("metadata") == 9
+        await site.time.advance(options.node_status_update_frequency_s)
+        assert site.cloud.asked("metadata") == 18
 
 
 async def test_a_lagging_cache_leads_to_no_second_write() -> None:
