@@ -147,9 +147,11 @@ class Processes:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _answers(url: str, context: ssl.SSLContext | None = None, token: str | None = None) -> bool:
+def _answers(url: str, trust: Callable[[], ssl.SSLContext] | None = None, token: str | None = None) -> bool:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
+        # Made here: a certificate that is half written is no answer yet.
+        context = trust() if trust is not None else None
         with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=5, context=context) as answer:
             return bool(answer.status == 200)
     except (OSError, urllib.error.URLError):
@@ -221,10 +223,7 @@ def _start_apiserver(
     url = f"https://127.0.0.1:{port}"
     processes.wait_until(
         "kube-apiserver",
-        lambda: (
-            certificate.exists()
-            and _answers(f"{url}/readyz", ssl.create_default_context(cafile=str(certificate)), token)
-        ),
+        lambda: _answers(f"{url}/readyz", lambda: ssl.create_default_context(cafile=str(certificate)), token),
     )
     kubeconfig = write_kubeconfig(folder / "kubeconfig", url, certificate, {"token": token})
 
@@ -316,7 +315,7 @@ def start_embedded(processes: Processes, *arguments: str, env: dict[str, str] | 
     )  # fmt: skip
     processes.wait_until("apiserver", lambda: kubeconfig.exists() and kubeconfig.stat().st_size > 0)
     server = read_kubeconfig("embedded", kubeconfig, folder)
-    processes.wait_until("apiserver", lambda: _answers(f"{server.url}/readyz", server.ssl_context(), server.token))
+    processes.wait_until("apiserver", lambda: _answers(f"{server.url}/readyz", server.ssl_context, server.token))
     return server
 
 
