@@ -1,3 +1,3 @@
 """Bedplate: everything between bare metal and a working Kubernetes cluster."""
 
-__version__ = "0.1.0"
+__version__ = "0.8.0"
