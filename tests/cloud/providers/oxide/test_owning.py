@@ -342,3 +342,25 @@ async def test_an_earlier_id_of_the_cluster_is_still_its_own() -> None:
         assert [found.name for found in await now._orphans.scan()] == ["prod-shop-web"]
         await now.load_balancers.delete(CLUSTER, service)
         assert w.ips() == []
+
+
+async def test_o08_an_unused_address_of_the_original_is_not_taken_just_to_be_deleted() -> None:
+    async with world() as w:
+        w.cloud.create_floating_ip("prod-shop-web", description=LEGACY, ip="198.18.3.3")
+        before = [dict(found) for found in w.ips()]
+        service = w.service("web", annotations={wants.ADDRESS: "198.18.4.4"})
+        with pytest.raises(plan.FloatingIpNotOwned):
+            await w.provider().load_balancers.ensure(CLUSTER, service, [w.node("n1")])
+        assert [dict(found) for found in w.ips()] == before
+
+
+async def test_o07_ports_of_what_the_original_attached_count_before_it_is_adopted() -> None:
+    async with world() as w:
+        targets = [w.node("n1"), w.node("n2")]
+        w.service("old")
+        w.cloud.create_floating_ip("prod-shop-old", description=LEGACY, attach_to="n1")
+        for number in range(3):
+            w.cloud.create_floating_ip(f"theirs-{number}", attach_to="n2")
+        service = w.service("new")
+        await w.provider().load_balancers.ensure(CLUSTER, service, targets)
+        assert w.holder(service) == "n2"

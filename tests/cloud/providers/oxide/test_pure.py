@@ -433,3 +433,26 @@ def test_what_is_kept_for_a_service_is_not_deleted_when_it_does_not_fit() -> Non
     steps = plan.plan(plan.Want(owner(), slots, instance="node-1"), [kept])
     assert [type(step) for step in steps] == [plan.Create, plan.Attach]
     assert isinstance(steps[0], plan.Create) and steps[0].name == slots[0].names.spare
+
+
+def test_of_two_that_fit_the_one_with_the_lasting_name_is_kept() -> None:
+    slots = wants.slots(wants.read(service()), service(), "prod", owner(), None, {})
+    main, spare = floating(instance_id=None), floating(slots[0].names.spare, id="a", instance_id="node-1")
+    steps = plan.plan(plan.Want(owner(), slots, instance="node-1"), [spare, main])
+    assert steps[0] == plan.Attach(main, "node-1")
+    assert [type(step) for step in steps[1:]] == [plan.Detach, plan.Delete]
+
+
+def test_only_a_node_with_addresses_of_the_family_is_chosen() -> None:
+    def dual(name: str, number: int, *addresses: str) -> Target:
+        plain = target(name, number).node
+        shown = tuple(core.NodeAddress("InternalIP", address) for address in addresses)
+        return Target(core.Node(metadata=plain.metadata, spec=plain.spec, status=core.NodeStatus(addresses=shown)))
+
+    nodes = placement.candidates(
+        [dual("n1", 1, "10.0.0.1"), dual("n2", 2, "10.0.0.2", "fd00::2"), dual("n3", 3, "10.0.0.3")]
+    )
+    for number in range(20):
+        asker = placement.Asker(f"u{number}", frozenset(), ("", ""), families=frozenset({"v4", "v6"}))
+        choice = placement.choose(asker, nodes, [], {}, {})
+        assert choice.candidate is not None and choice.candidate.node.name == "n2"
