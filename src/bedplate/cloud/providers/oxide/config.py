@@ -96,28 +96,13 @@ def load(environ: Mapping[str, str], file: Path | None) -> Config:
             profile = profiles.load(environ, environ.get("OXIDE_PROFILE") or given.profile)
         except errors.Invalid as err:
             problems.append(str(err))
-    host = host or profile.host
+    host = _with_scheme(host or profile.host)
     has_token = bool(token or token_file or token_in or profile.file)
-    if not host:
-        problems.append("host: not set; set OXIDE_HOST, or `host` in --cloud-config, or OXIDE_PROFILE")
-    elif problem := http_client.endpoint_problem(_with_scheme(host)):
-        problems.append(f"host (OXIDE_HOST): {problem}")
-    if not has_token:
-        problems.append(
-            "token: not set; set OXIDE_TOKEN or OXIDE_TOKEN_FILE, or `token` or `tokenFile` in --cloud-config, "
-            "or OXIDE_PROFILE"
-        )
-    if not project:
-        problems.append("project: not set; set OXIDE_PROJECT (name or id), or `project` in --cloud-config")
-    problems += [
-        f"labels: {name!r} is none of {', '.join(addresses.LABELS)}"
-        for name in given.labels
-        if name not in addresses.LABELS
-    ]
+    problems += _problems(host, project, given.labels, has_token=has_token)
     if problems:
         raise errors.Invalid("the configuration of oxide is not usable", problems=problems)
     return Config(
-        host=_with_scheme(host),
+        host=host,
         project=project,
         token=token,
         token_file=Path(token_file) if token_file and not token else None,
@@ -134,8 +119,26 @@ def load(environ: Mapping[str, str], file: Path | None) -> Config:
     )
 
 
+def _problems(host: str, project: str, labels: tuple[str, ...], *, has_token: bool) -> list[str]:
+    """What is missing or wrong, each with the ways to set it right."""
+    found = []
+    if not host:
+        found.append("host: not set; set OXIDE_HOST, or `host` in --cloud-config, or OXIDE_PROFILE")
+    elif problem := http_client.endpoint_problem(host):
+        found.append(f"host (OXIDE_HOST): {problem}")
+    if not has_token:
+        found.append(
+            "token: not set; set OXIDE_TOKEN or OXIDE_TOKEN_FILE, or `token` or `tokenFile` in --cloud-config, "
+            "or OXIDE_PROFILE"
+        )
+    if not project:
+        found.append("project: not set; set OXIDE_PROJECT (name or id), or `project` in --cloud-config")
+    known = ", ".join(addresses.LABELS)
+    return [*found, *(f"labels: {name!r} is none of {known}" for name in labels if name not in addresses.LABELS)]
+
+
 def _with_scheme(host: str) -> str:
-    return (host if "://" in host else f"https://{host}").rstrip("/")
+    return (host if "://" in host or not host else f"https://{host}").rstrip("/")
 
 
 def _read(file: Path) -> _File:
