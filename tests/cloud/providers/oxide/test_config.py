@@ -105,6 +105,13 @@ async def test_the_default_profile_is_the_last_resort(home: Path) -> None:
     assert found.host == ENV["OXIDE_HOST"] and await token_of(found) == TOKEN
 
 
+async def test_the_token_of_a_profile_is_for_its_own_host_only(home: Path) -> None:
+    env = {"HOME": str(home), "OXIDE_PROFILE": "lab", "OXIDE_PROJECT": "p"}
+    with pytest.raises(errors.Invalid, match="another host"):
+        config.load({**env, "OXIDE_HOST": "https://elsewhere.example.com"}, None)
+    assert await token_of(config.load({**env, "OXIDE_HOST": "lab.example.com"}, None)) == TOKEN
+
+
 @pytest.mark.parametrize(("profile", "said"), [("nobody", "'nobody' is not in"), ("broken", "lacks host or token")])
 def test_a_profile_that_is_not_there_is_told(home: Path, profile: str, said: str) -> None:
     with pytest.raises(errors.Invalid, match=said):

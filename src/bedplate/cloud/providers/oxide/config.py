@@ -96,6 +96,9 @@ def load(environ: Mapping[str, str], file: Path | None) -> Config:
             profile = profiles.load(environ, environ.get("OXIDE_PROFILE") or given.profile)
         except errors.Invalid as err:
             problems.append(str(err))
+    if host and profile.file is not None and _with_scheme(host) != _with_scheme(profile.host):
+        # Its token is for its own host, and must not be shown to another one.
+        problems.append(f"token: the profile {profile.name!r} is for another host than the one that is set")
     host = _with_scheme(host or profile.host)
     has_token = bool(token or token_file or token_in or profile.file)
     problems += _problems(host, project, given.labels, has_token=has_token)
