@@ -96,6 +96,17 @@ def test_a_cached_second_answer_does_not_count() -> None:
     assert [one.action for one in second.verdicts] == [Action.KEEP]
 
 
+def test_of_three_answers_the_second_may_not_be_cached_either() -> None:
+    rules, memory, found = Rules(confirmations=3), Memory(), []
+    for second, is_fresh in ((0, False), (5, False), (10, True), (15, True)):
+        surveyed = lifecycle_plan.survey(CLUSTER, memory, rules, Moment(second, START))
+        answers = {"uid-lost": answer(GONE, second, is_fresh)}
+        judged = lifecycle_plan.judge(surveyed, answers, rules, Moment(second, START))
+        memory = judged.memory
+        found.append(judged.verdicts[0].action)
+    assert found == [Action.KEEP, Action.KEEP, Action.KEEP, Action.DELETE]
+
+
 @pytest.mark.parametrize("between", [THERE, OFF, ERROR])
 def test_any_other_answer_in_between_starts_again(between: str) -> None:
     passes = Passes()
