@@ -114,7 +114,7 @@ def program(name: str) -> str:
 async def running(
     *command: str, folder: Path, env: Mapping[str, str] | None = None, name: str = "manager"
 ) -> AsyncIterator[Running]:
-    """A manager that is killed at the end, if it still runs."""
+    """A manager that is stopped at the end, if it still runs: so that its Lease is free for the next one."""
     log_file = folder / f"{name}-{uuid.uuid4().hex[:6]}.log"
     with log_file.open("wb") as log:
         process = await asyncio.create_subprocess_exec(
@@ -128,10 +128,12 @@ async def running(
     try:
         yield Running(process, log_file)
     finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+        for end in (process.terminate, process.kill):
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError, TimeoutError):
+                    end()
+                    async with asyncio.timeout(15):
+                        await process.wait()
 
 
 def arguments(server: servers.Server, lease: str = "", label: str = "", **more: str) -> list[str]:
