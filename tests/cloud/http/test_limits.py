@@ -68,6 +68,20 @@ async def test_refusals_of_calls_under_way_count_once_and_later_ones_again() -> 
     assert bucket.factor() == pytest.approx(1 / 64), "and never slower than this"
 
 
+async def test_however_often_it_is_refused_a_fail_over_waits_two_seconds_for_its_two_calls() -> None:
+    time = ManualClock()
+    limits = Limits(100, 100, time)
+    for _ in range(10):
+        await time.advance(1)
+        limits.refused(is_mutating=True)
+    assert limits.reads.factor() == pytest.approx(1 / 64)
+    while not limits.mutations._missing_s():
+        await limits.mutations.take()
+    moving = [asyncio.ensure_future(limits.admit(is_mutating=True, patience_s=30)) for _ in range(2)]
+    await time.advance(2.1)
+    assert all(one.done() for one in moving)
+
+
 async def test_a_slower_rate_holds_for_those_who_wait_already() -> None:
     time = ManualClock()
     bucket = Bucket(10, 1, time)

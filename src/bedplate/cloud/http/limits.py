@@ -3,7 +3,8 @@
 In: the clock, and word of every 429 and Retry-After. Out: `admit`, which returns when a call may be sent. Reads and
 mutating calls have a bucket each, so that a load balancer's fail-over never queues behind a refresh of a thousand
 nodes. A 429 halves the rate of reads for a minute, and that of mutating calls when one of these was refused; then the
-rate doubles every quarter of a minute until it is whole. A Retry-After holds back every call to the endpoint.
+rate doubles every quarter of a minute until it is whole. Mutating calls never fall below one a second: a fail-over is
+two of them, and a Retry-After, which holds back every call to the endpoint, protects it all the same.
 """
 
 from __future__ import annotations
@@ -21,14 +22,17 @@ DOUBLING_S = 15.0
 # Calls under way when the first 429 arrives are refused too; together they are one message, not twenty.
 ONE_MESSAGE_S = 1.0
 SLOWEST = 1 / 64
+MUTATING_SLOWEST = 1 / MUTATING_QPS
 
 
 class Bucket:
     """Tokens drip in at a rate that falls and recovers; waiters are served in turn. qps <= 0: no limit."""
 
-    def __init__(self, qps: float, burst: int, time: clock.Clock) -> None:
+    def __init__(self, qps: float, burst: int, time: clock.Clock, slowest: float = SLOWEST) -> None:
+        """`slowest`: the part of the rate that is left however often the other side complains."""
         self._qps = qps
         self._burst = max(1, burst)
+        self._slowest = slowest
         self._time = time
         self._tokens = float(self._burst)
         self._at = time.monotonic()
@@ -49,7 +53,7 @@ class Bucket:
         now = self._time.monotonic()
         if now - self._slowed_at < ONE_MESSAGE_S:
             return
-        self._factor = max(SLOWEST, self.factor() / 2)
+        self._factor = max(self._slowest, self.factor() / 2)
         self._slowed_at = now
         self._tokens = min(self._tokens, self._capacity())
 
@@ -82,7 +86,7 @@ class Limits:
     def __init__(self, qps: float, burst: int, time: clock.Clock) -> None:
         self._time = time
         self.reads = Bucket(qps, burst, time)
-        self.mutations = Bucket(MUTATING_QPS, MUTATING_BURST, time)
+        self.mutations = Bucket(MUTATING_QPS, MUTATING_BURST, time, MUTATING_SLOWEST)
         self._paused_until = float("-inf")
 
     def paused_s(self) -> float:
