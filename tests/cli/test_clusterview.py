@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import time
 
 import pytest
@@ -22,9 +23,9 @@ def pod(on: str, phase: str = "Running") -> core.Pod:
     return core.Pod(spec=core.PodSpec(node_name=on), status=core.PodStatus(phase=phase))
 
 
-def drawn(picture: clusterview.Picture, rows: int = 12) -> str:
-    console = Console(file=io.StringIO(), width=100)
-    console.print(clusterview.panel(picture, 65, rows))
+def drawn(picture: clusterview.Picture, rows: int = 12, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(clusterview.panel(picture, 65, rows, is_narrow=width < clusterview.NARROW))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -42,6 +43,14 @@ def test_the_panel_counts_and_says_how_many_nodes_it_leaves_out() -> None:
     assert "1 of 2 running" in text
     assert "65s" in text
     assert "and 1 more nodes" in text
+
+
+def test_a_narrow_panel_cuts_nothing() -> None:
+    text = drawn(clusterview.Picture((node("a"), node("b", "Unknown")), (pod("a"),)), width=57)
+    assert "nodes   1 of 2 ready, 2 of 2 initialised" in text
+    assert "pods   1 of 1 running" in text
+    assert "up for   65s" in text
+    assert "…" not in text
 
 
 def test_an_empty_cluster_can_be_drawn() -> None:
@@ -82,3 +91,26 @@ async def test_the_live_view_ends_when_cancelled(capsys: pytest.CaptureFixture[s
         await task
     # Standard output is no terminal here: nothing that moves a cursor may reach it.
     assert "\x1b" not in capsys.readouterr().out
+
+
+async def test_the_live_view_leaves_room_for_the_ctrl_c_that_a_terminal_shows(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"COLUMNS": "60", "LINES": "50", "TERM": "xterm", "FORCE_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    looks = 0
+
+    def look() -> clusterview.Picture:
+        nonlocal looks
+        looks += 1
+        return clusterview.Picture((node("a"),), (), [clusterview.Cloud("nvidia-bmm", 1, 1, 8)])
+
+    task = asyncio.create_task(clusterview.follow_live(look, ["above"], time.monotonic()))
+    while looks < 2 and not task.done():
+        await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().out).replace("\r", "\n").splitlines()
+    assert any("bedplate up" in line for line in lines)
+    assert max(map(len, lines)) <= 60 - len("^C")

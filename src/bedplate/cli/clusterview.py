@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import click
 from rich.console import Console
+from rich.constrain import Constrain
 from rich.live import Live
 from rich.panel import Panel
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 
 from bedplate.api import core, names
@@ -28,9 +29,13 @@ LOOK_EVERY_S = 0.5
 MOST_ROWS = 12
 MOST_EVENTS = 5
 MOST_ALIKE = 3
+NARROW = 92
+# Columns that stay free, so that the `^C` a terminal shows does not wrap and move the cursor that Live counts on.
+MARGIN = 3
 # Lines of the panel that are not rows of nodes: its frame, counts, clouds, the titles of tables, what was left out, and
 # the events.
 FRAME_LINES = 13 + MOST_EVENTS
+MORE_FRAME_LINES_IF_NARROW = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,31 +110,39 @@ def choose(picture: Picture, rows: int) -> list[tuple[core.Node, int]]:
     return [(node, pods[node.metadata.name]) for node in ranked[:rows]]
 
 
-def panel(picture: Picture, up_for_s: float, rows: int = MOST_ROWS) -> Panel:
-    """The live view."""
-    counts = Table.grid(*(Column(no_wrap=True) for _ in range(6)), padding=(0, 3))
-    nodes = f"{picture.node_text}, {picture.initialised_text}"
-    counts.add_row("nodes", nodes, "pods", picture.pod_text, "up for", display.age(up_for_s))
+def panel(picture: Picture, up_for_s: float, rows: int = MOST_ROWS, *, is_narrow: bool = False) -> Panel:
+    """The live view; a narrow one has a line for each count, and leaves out types and zones."""
+    counts = [
+        f"nodes   {picture.node_text}, {picture.initialised_text}",
+        f"pods   {picture.pod_text}",
+        f"up for   {display.age(up_for_s)}",
+    ]
     shown = choose(picture, rows)
-    table = Table("node", "ready", "state", "type", "zone", "pods", box=None, padding=(0, 2, 0, 0))
-    for node, pods in shown:
-        state = "[green]yes[/]" if node.is_ready else "[red]no[/]"
-        labels = node.metadata.labels
-        kind, zone = labels.get(names.LABEL_INSTANCE_TYPE, ""), labels.get(names.LABEL_ZONE, "")
-        table.add_row(node.name, state, state_of(node), kind, zone, str(pods))
     parts = Table.grid(padding=(1, 0))
-    parts.add_row(counts)
+    parts.add_row(("\n" if is_narrow else "   ").join(counts))
     if picture.clouds:
         parts.add_row("\n".join(f"{cloud.name}   {cloud.text}" for cloud in picture.clouds))
     if shown:
-        parts.add_row(table)
+        parts.add_row(_table(shown, is_narrow=is_narrow))
     if len(shown) < len(picture.nodes):
-        parts.add_row(f"[dim]and {len(picture.nodes) - len(shown)} more nodes[/]")
+        left = f"and {len(picture.nodes) - len(shown)} more nodes" if shown else "a taller window shows nodes"
+        parts.add_row(f"[dim]{left}[/]")
     if recent := latest(picture.events, MOST_EVENTS):
         parts.add_row(
             Text("\n".join(line_of(event) for event in recent), style="dim", no_wrap=True, overflow="ellipsis")
         )
     return Panel(parts, title="bedplate up", subtitle="Ctrl-C stops all", expand=False)
+
+
+def _table(shown: Iterable[tuple[core.Node, int]], *, is_narrow: bool) -> Table:
+    titles = ("node", "ready", "state", "pods") if is_narrow else ("node", "ready", "state", "type", "zone", "pods")
+    table = Table(*titles, box=None, padding=(0, 2, 0, 0))
+    for node, pods in shown:
+        labels = node.metadata.labels
+        where = () if is_narrow else (labels.get(names.LABEL_INSTANCE_TYPE, ""), labels.get(names.LABEL_ZONE, ""))
+        ready = "[green]yes[/]" if node.is_ready else "[red]no[/]"
+        table.add_row(node.name, ready, state_of(node), *where, str(pods))
+    return table
 
 
 def digest(events: Sequence[core.Event]) -> list[str]:
@@ -164,7 +177,7 @@ async def follow_plain(look: Look) -> None:
 
 async def follow_live(look: Look, header: Iterable[str], started: float) -> None:
     """Redraw the panel below `header`, which is on the screen already; take the panel away in the end."""
-    console, above = Console(highlight=False), "\n".join(header)
+    console, lines = Console(highlight=False), list(header)
     size = console.size
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while True:
@@ -173,7 +186,11 @@ async def follow_live(look: Look, header: Iterable[str], started: float) -> None
                 size = console.size
                 live.update("", refresh=True)
                 console.clear()
-                console.print(above, soft_wrap=True)
-            rows = max(0, min(MOST_ROWS, size.height - above.count("\n") - 1 - FRAME_LINES))
-            live.update(panel(look(), time.monotonic() - started, rows), refresh=True)
+                console.print("\n".join(lines), soft_wrap=True)
+            is_narrow = size.width < NARROW
+            above = sum(1 + max(0, len(line) - 1) // size.width for line in lines)
+            frame = FRAME_LINES + (MORE_FRAME_LINES_IF_NARROW if is_narrow else 0)
+            rows = max(0, min(MOST_ROWS, size.height - above - frame))
+            view = panel(look(), time.monotonic() - started, rows, is_narrow=is_narrow)
+            live.update(Constrain(view, size.width - MARGIN), refresh=True)
             await asyncio.sleep(LOOK_EVERY_S)
