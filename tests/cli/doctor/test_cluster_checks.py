@@ -58,6 +58,16 @@ def test_missing_role_binding_and_account_are_findings_with_a_command_each() -> 
     assert exit_code(found) == 1
 
 
+def test_rights_that_are_missing_with_their_role_are_one_finding_with_the_command_of_that_provider() -> None:
+    names = dataclasses.replace(NAMES, manifests="manifests/oxide-cloud-controller-manager.yaml")
+    found = wrong(dataclasses.replace(WELL, names=names, binding=None, rights=dict.fromkeys(NEEDED, False)))
+    binding, rights = found
+    assert "ClusterRoleBinding" in binding.about
+    assert "  get, list, watch, patch, delete nodes" in rights.message.splitlines()
+    assert rights.fix == "kubectl apply -f manifests/oxide-cloud-controller-manager.yaml"
+    assert "deploy/rbac" not in binding.fix
+
+
 def test_a_binding_for_another_account_and_one_to_cluster_admin_are_told() -> None:
     stranger = {"roleRef": {"name": "cluster-admin"}, "subjects": [{"kind": "User", "name": "x"}]}
     problem, note = wrong(dataclasses.replace(WELL, binding=stranger))

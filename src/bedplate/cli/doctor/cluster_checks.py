@@ -5,7 +5,7 @@ In: `ClusterFacts`. Out: findings, a good one too, so that people see what was l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -37,7 +37,9 @@ def _account(facts: ClusterFacts) -> Iterator[Finding]:
     if isinstance(facts.account, Exception):
         yield unknown("rbac", about, facts.account)
     elif facts.account is None:
-        fix = f"kubectl create serviceaccount -n {facts.names.namespace} {facts.names.account}   (or apply deploy/rbac)"
+        fix = (
+            f"kubectl create serviceaccount -n {facts.names.namespace} {facts.names.account}   (or: {facts.names.mend})"
+        )
         yield problem("rbac", about, "does not exist: the manager's pods cannot start", fix)
     else:
         yield fine("rbac", about, "exists")
@@ -50,7 +52,7 @@ def _role(facts: ClusterFacts) -> Iterator[Finding]:
         if isinstance(found, Exception):
             yield unknown("rbac", about, found)
         elif found is None:
-            fix = f"kubectl apply -f deploy/rbac   (then: kubectl get {kind.lower()} {name})"
+            fix = f"{facts.names.mend}   (then: kubectl get {kind.lower()} {name})"
             yield problem("rbac", about, "does not exist", fix)
         else:
             yield fine("rbac", about, "exists")
@@ -58,7 +60,7 @@ def _role(facts: ClusterFacts) -> Iterator[Finding]:
         yield from _subject(facts, facts.binding)
     if isinstance(facts.role, Mapping) and _is_everything(facts.role):
         text = "allows everything: a fault of the manager, or a stolen token, could do anything to the cluster"
-        yield note("rbac", f"ClusterRole {name}", text, "kubectl apply -f deploy/rbac")
+        yield note("rbac", f"ClusterRole {name}", text, facts.names.mend)
 
 
 def _subject(facts: ClusterFacts, binding: Mapping[str, Any]) -> Iterator[Finding]:
@@ -74,7 +76,7 @@ def _subject(facts: ClusterFacts, binding: Mapping[str, Any]) -> Iterator[Findin
         yield problem("rbac", about, text, f"kubectl delete clusterrolebinding {facts.names.role}; {fix}")
     if (binding.get("roleRef") or {}).get("name") == "cluster-admin":
         text = "gives cluster-admin: a fault of the manager, or a stolen token, could do anything to the cluster"
-        yield note("rbac", about, text, "bind the shipped ClusterRole instead: kubectl apply -f deploy/rbac")
+        yield note("rbac", about, text, f"bind the shipped ClusterRole instead: {facts.names.mend}")
 
 
 def _is_everything(role: Mapping[str, Any]) -> bool:
@@ -86,20 +88,27 @@ def _is_everything(role: Mapping[str, Any]) -> bool:
 def _rights(facts: ClusterFacts) -> Iterator[Finding]:
     missing = [row for row, allowed in facts.rights.items() if allowed is False]
     failed = next((answer for answer in facts.rights.values() if isinstance(answer, Exception)), None)
+    if missing and (facts.role is None or facts.binding is None):
+        # One cause, and one command that mends it.
+        text = "\n".join(["may not", *(f"  {_deeds(things)}" for things in _by_resource(missing))])
+        yield problem("rbac", facts.names.user, text, facts.names.mend)
+        return
     for things in _by_resource(missing):
         first = things[0]
-        verbs = ", ".join(row.verb for row in things)
         resource = f"{first.resource}.{first.group}" if first.group else first.resource
         subresource = f" --subresource={first.subresource}" if first.subresource else ""
         place = f" -n {first.namespace}" if first.namespace else ""
         seen = f"kubectl auth can-i {first.verb} {resource}{subresource}{place} --as={facts.names.user}"
-        text = f"may not {verbs} {first.target}"
-        yield problem("rbac", facts.names.user, text, f"kubectl apply -f deploy/rbac   (then: {seen})")
+        yield problem("rbac", facts.names.user, f"may not {_deeds(things)}", f"{facts.names.mend}   (then: {seen})")
     if failed is not None:
         fix = "run the doctor with credentials that may impersonate service accounts, or inside the manager's pod"
         yield unknown("rbac", facts.names.user, failed, fix)
     elif not missing and facts.rights:
         yield fine("rbac", facts.names.user, f"may do all {len(facts.rights)} things the manager needs")
+
+
+def _deeds(things: Sequence[Permission]) -> str:
+    return f"{', '.join(row.verb for row in things)} {things[0].target}"
 
 
 def _by_resource(rows: Iterable[Permission]) -> list[list[Permission]]:

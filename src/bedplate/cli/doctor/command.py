@@ -40,18 +40,25 @@ Exit code: 0 all is well, 1 something is wrong, 2 something could not be looked 
 _MARKS = {"ok": "ok", "note": "note", "problem": "WRONG", "unknown": "?"}
 _COLOURS = {"ok": "green", "note": "cyan", "problem": "red", "unknown": "yellow"}
 _ORDER = ("problem", "unknown", "note", "ok")
-# What the originals' manifests call their objects: ClusterRole, ServiceAccount, Lease.
+# What the originals' manifests call their objects (ClusterRole, ServiceAccount, Lease), and where they are.
 _NAMES = {
     "nvidia-bmm": (
         "system:cloud-controller-manager",
         "cloud-controller-manager",
         "nvidia-bmm-cloud-controller-manager",
+        "deploy/rbac",
     ),
-    "oxide": ("system:oxide-cloud-controller-manager", "oxide-cloud-controller-manager", "cloud-controller-manager"),
+    "oxide": (
+        "system:oxide-cloud-controller-manager",
+        "oxide-cloud-controller-manager",
+        "cloud-controller-manager",
+        "manifests/oxide-cloud-controller-manager.yaml",
+    ),
     "cloudlycke": (
         "system:cloud-controller-manager",
         "cloudlycke-cloud-controller-manager",
         "cloud-controller-manager",
+        "manifests/cloudlycke-ccm.yaml",
     ),
 }
 
@@ -103,13 +110,14 @@ def doctor(
 ) -> None:
     """Look for what keeps a cloud controller manager from working, and name the command that mends it."""
     providers = tuple(name.strip() for name in cloud_provider.split(",") if name.strip())
-    role, account, lease = _NAMES.get(providers[0] if providers else "", _NAMES["nvidia-bmm"])
+    role, account, lease, manifests = _NAMES.get(providers[0] if providers else "", _NAMES["nvidia-bmm"])
     namespace, _, name = service_account.rpartition("/")
     called = facts.Names(
         role=cluster_role or role,
         account=name or account,
         namespace=namespace or "kube-system",
         lease=lease_name or lease,
+        manifests=manifests,
     )
     options = Options(
         providers,
@@ -207,6 +215,11 @@ def _is_of(clouds: Clouds, node: core.Node, provider: Provider) -> bool:
     return getattr(clouds.place(node), "provider", None) is provider
 
 
+def _indented(text: str) -> str:
+    """Lines after the first one under the column of the first."""
+    return text.replace("\n", f"\n{'':<23}")
+
+
 def _show(findings: Sequence[Finding], output: str) -> None:
     ranked = sorted(findings, key=lambda finding: _ORDER.index(finding.level))
     if output == "json":
@@ -215,9 +228,9 @@ def _show(findings: Sequence[Finding], output: str) -> None:
         return
     for finding in ranked:
         mark = click.style(f"{_MARKS[finding.level]:<6}", fg=_COLOURS[finding.level])
-        click.echo(f"{mark} {finding.check:<15} {finding.about}: {finding.message}")
+        click.echo(f"{mark} {finding.check:<15} {finding.about}: {_indented(finding.message)}")
         if finding.fix:
-            click.echo(f"{'':<22} → {finding.fix}")
+            click.echo(f"{'':<22} → {_indented(finding.fix)}")
     counts = {level: sum(finding.level == level for finding in findings) for level in _ORDER}
     click.echo(
         f"\n{counts['problem']} wrong, {counts['unknown']} could not be looked at, {counts['note']} notes, "

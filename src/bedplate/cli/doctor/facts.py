@@ -37,6 +37,12 @@ class Names:
     account: str
     namespace: str
     lease: str
+    manifests: str = "deploy/rbac"
+
+    @property
+    def mend(self) -> str:
+        """The command that brings account, role and binding as they are shipped."""
+        return f"kubectl apply -f {self.manifests}"
 
     @property
     def user(self) -> str:
