@@ -35,6 +35,16 @@ def test_detail_is_written_only_at_its_verbosity() -> None:
     assert [json.loads(line)["event"] for line in out.getvalue().splitlines()] == ["shown"]
 
 
+def test_a_quiet_program_writes_warnings_and_errors_only() -> None:
+    out = io.StringIO()
+    logging.configure(logging.LogOptions(format="json", is_quiet=True), out)
+    log = logging.get_logger("test")
+    log.info("hidden")
+    log.warning("shown")
+    log.error("shown too")
+    assert [json.loads(line)["event"] for line in out.getvalue().splitlines()] == ["shown", "shown too"]
+
+
 def test_single_loggers_have_levels_of_their_own() -> None:
     out = io.StringIO()
     levels = (("runtime.*", 4), ("kube", 6))

@@ -28,7 +28,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "lab": ("bedplate.lab.cli", "lab", "Real multi-node Kubernetes on this machine."),
     "binaries": ("bedplate.lab.cli", "binaries", "Build and list Kubernetes programs in the cache."),
     "ccm": ("bedplate.apps.ccm", "ccm", "The cloud controller manager: run it, or ask why a node is as it is."),
-    "sim": ("bedplate.apps.sim", "sim", "Simulated nodes against any API server."),
+    "sim": ("bedplate.apps.sim", "sim", "Simulated nodes, and simulated NVIDIA BMM and Oxide clouds."),
     "doctor": ("bedplate.cli.doctor.command", "doctor", "Find what keeps a cloud controller manager from working."),
     "completion": ("bedplate.apps.completion", "completion", "Print a shell completion script."),
 }

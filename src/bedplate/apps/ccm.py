@@ -62,6 +62,7 @@ Examples:
 
 
 @ccm.command(
+    short_help="Run the manager for one or several clouds.",
     epilog=RUN_EXAMPLES,
     add_help_option=False,
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False},
@@ -87,23 +88,26 @@ Examples:
 """
 
 
-@ccm.group()
+@ccm.group(short_help="Why a node or a Service is as it is.")
 def explain() -> None:
     """Say, from the live cluster and clouds, why an object is as it is; nothing is changed.
 
-    Takes the manager's flags, so that it sees what that sees. Exit code: 0 all is as it should be, 1 something stands
-    out, 2 wrong flags or configuration, 3 something could not be asked, 4 no such object.
+    Takes the manager's flags, so that it sees what that sees; without --kubeconfig it finds the cluster as kubectl
+    does. Exit code: 0 all is as it should be, 1 something stands out, 2 wrong flags or configuration, 3 something could
+    not be asked, 4 no such object.
     """
 
 
-@explain.command(epilog=NODE_EXAMPLES, context_settings=_EXPLAIN)
+@explain.command(short_help="Why a node is as it is.", epilog=NODE_EXAMPLES, context_settings=_EXPLAIN)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="NAME [FLAGS]...")
 def node(words: tuple[str, ...]) -> None:
     """Why a node is or is not initialised, tainted, deleted, or a target of load balancers."""
     _explain("node", list(words))
 
 
-@explain.command(epilog=SERVICE_EXAMPLES, context_settings=_EXPLAIN)
+@explain.command(
+    short_help="Why a Service's load balancer is as it is.", epilog=SERVICE_EXAMPLES, context_settings=_EXPLAIN
+)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="NAMESPACE/NAME [FLAGS]...")
 def service(words: tuple[str, ...]) -> None:
     """Whose a Service's load balancer is, what it has, what would be done next, and which nodes carry it."""
@@ -112,11 +116,13 @@ def service(words: tuple[str, ...]) -> None:
 
 def _explain(kind: str, words: list[str]) -> NoReturn:
     import asyncio
+    import dataclasses
 
     from bedplate.cloud.manager import explaining, process
     from bedplate.core import logging
 
     request = explaining.read(kind, words)
-    logging.configure(process.log_options(request.options))
+    log = process.log_options(request.options)
+    logging.configure(dataclasses.replace(log, is_quiet=log.verbosity == 0))
     found = asyncio.run(explaining.explain(request, dict(os.environ)))
     sys.exit(explaining.show(found, request.output, sys.stdout))

@@ -31,6 +31,8 @@ class LogOptions:
     verbosity: int = 0
     format: str = "text"
     color: bool | None = None
+    is_quiet: bool = False
+    """Warnings and errors only: for commands whose output is an answer, not a log."""
     vmodule: tuple[tuple[str, int], ...] = ()
     """Levels of single loggers: a pattern of the name or of its last part (`kube`, `runtime.*`), and the level."""
 
@@ -127,7 +129,7 @@ def configure(options: LogOptions, stream: TextIO | None = None) -> None:
         tail = [renderer]
     structlog.configure(
         processors=[*shared, *tail],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING if options.is_quiet else logging.DEBUG),
         logger_factory=structlog.WriteLoggerFactory(file=out),
         cache_logger_on_first_use=False,
     )
