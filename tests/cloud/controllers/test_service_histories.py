@@ -319,6 +319,19 @@ async def test_without_endpointslices_only_local_services_of_careful_clouds_wait
         await one.kill()
 
 
+async def test_a_new_leader_that_may_not_read_endpointslices_serves_at_once_where_nothing_is_local() -> None:
+    one = World(needs_ready=True)
+    one.slices_are_readable = False
+    one.api.put_node("a")
+    one.api.put_service("wide", type="LoadBalancer", external_traffic_policy="Cluster")
+    await one.start()
+    try:
+        await one.after(1)
+        assert sorted(one.balancers.held) == ["n/wide"]
+    finally:
+        await one.kill()
+
+
 async def test_other_local_endpoints_are_told_at_once_and_only_where_traffic_is_local() -> None:
     def endpoints(name: str, *nodes: str) -> discovery.EndpointSlice:
         return discovery.EndpointSlice(

@@ -152,7 +152,9 @@ class ServiceController:
 
     async def _await_slices(self) -> None:
         """Give EndpointSlices a moment to arrive. Only Services with a Local policy need them, and the originals' roles
-        do not allow to read them, with which everything else must work."""
+        do not allow to read them, with which everything else must work, and without delay."""
+        if not any(plans.is_local(service) for service in self._services):
+            return
         waits = [
             asyncio.ensure_future(self._slices.synced.wait()),
             asyncio.ensure_future(self._time.sleep(SLICES_WAIT_S)),
