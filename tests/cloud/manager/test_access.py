@@ -30,6 +30,8 @@ class Delegate:
     async def authenticate(self, token: str) -> User | None:
         if token == "broken":
             raise errors.Unavailable("no answer")
+        if token == "unreviewed":
+            raise errors.Denied("tokenreviews is forbidden")
         return {"username": "good", "groups": []} if token == "good" else None
 
     async def authorise(self, user: User, method: str, path: str) -> Access:
@@ -55,6 +57,7 @@ def der(authority: Authority, name: str, group: str = "") -> bytes:
         (Caller(token="good"), 200),
         (Caller(token="bad"), 401),
         (Caller(token="broken"), 500),
+        (Caller(token="unreviewed"), 403),
         (Caller(certificate=der(USERS, "good")), 200),
         (Caller(certificate=der(USERS, "other")), 403),
         (Caller(certificate=der(Authority("users"), "good")), 401),
