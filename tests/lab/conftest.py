@@ -139,17 +139,33 @@ def _heed_interrupts() -> None:
 @pytest.fixture(scope="module")
 def new_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Lab]]:
     """Labs with names of this test run alone; all are taken down at the end."""
-    made: list[Lab] = []
+    made: list[tuple[Lab, subprocess.Popen[bytes]]] = []
 
     def make(suffix: str, state: Path | None = None) -> Lab:
         lab = Lab(f"t{os.getpid() % 100000}{suffix}", state or tmp_path_factory.mktemp("state"))
-        made.append(lab)
+        made.append((lab, _guard(lab)))
         return lab
 
     yield make
-    for lab in made:
-        lab.run("down")
+    for _, guard in made:
+        assert guard.stdin is not None
+        guard.stdin.close()
+    for lab, guard in made:
+        guard.wait(120)
         shutil.rmtree(lab.state, ignore_errors=True)
+
+
+def _guard(lab: Lab) -> subprocess.Popen[bytes]:
+    """Takes the lab down when its standard input closes: at the end of the tests, and also when they are killed."""
+    return subprocess.Popen(
+        ["sh", "-c", 'cat >/dev/null; exec "$@"', "guard", *lab.command("down", "--name", lab.name)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        env=lab.environ,
+        start_new_session=True,
+    )
 
 
 @pytest.fixture(scope="session")
