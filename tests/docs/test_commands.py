@@ -24,6 +24,8 @@ TESTED = {
     "make up": "tests/apps/test_up.py",
     "make test": "tests/repository/test_skips.py",
 }
+# How the commands begin that the tutorial has for the second terminal.
+SECOND_TERMINAL = ("kubectl ", ".venv/bin/bedplate ")
 
 
 def console_lines(page: str) -> list[str]:
@@ -37,7 +39,7 @@ def test_every_command_of_the_page_is_tested(page: str) -> None:
     lines = console_lines(page)
     assert lines
     for line in lines:
-        assert line in TESTED or (page.endswith("first-steps.md") and line.startswith("kubectl ")), line
+        assert line in TESTED or (page.endswith("first-steps.md") and line.startswith(SECOND_TERMINAL)), line
     assert all((ROOT / place).exists() for place in TESTED.values())
 
 
@@ -48,6 +50,10 @@ def environ(tmp_path: Path) -> Iterator[dict[str, str]]:
         kubectl = servers.binary("kubectl")
     except servers.Missing as err:
         pytest.skip(str(err))
+    # As in a checkout.
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv/bin").symlink_to(servers.bedplate_program().parent)
+    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
     out = tmp_path / "out"
     with out.open("wb") as target:
         up = subprocess.Popen(
@@ -70,18 +76,20 @@ def environ(tmp_path: Path) -> Iterator[dict[str, str]]:
         up.wait(DEADLINE_S)
 
 
-def test_the_first_tutorial_works_as_written(environ: dict[str, str]) -> None:
-    lines = [line for line in console_lines("docs/tutorials/first-steps.md") if line.startswith("kubectl ")]
+def test_the_first_tutorial_works_as_written(environ: dict[str, str], tmp_path: Path) -> None:
+    lines = [line for line in console_lines("docs/tutorials/first-steps.md") if line.startswith(SECOND_TERMINAL)]
     assert len(lines) > 8
     for line in lines:
         done = subprocess.run(
             ["bash", "-c", f"set -o pipefail; {line}"],
+            cwd=tmp_path,
             env=environ,
             capture_output=True,
             text=True,
             timeout=DEADLINE_S,
             check=False,
         )
-        # `| head` ends the writer of a long table early, which is no failure.
-        assert done.returncode in ((0, 141) if "| head" in line else (0,)), f"{line}: {done.stdout}{done.stderr}"
+        # `| head` ends the writer of a long table early; explain and doctor say 1 of a machine just stopped.
+        harmless = 141 if "| head" in line else 1 if "bedplate" in line else 0
+        assert done.returncode in (0, harmless), f"{line}: {done.stdout}{done.stderr}"
         assert done.stdout, line
