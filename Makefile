@@ -25,6 +25,7 @@ MANIFESTS_nvidia-bmm = -f deploy/rbac/ -f deploy/manifests/
 MANIFESTS_oxide = -f manifests/oxide-cloud-controller-manager.yaml
 MANIFESTS_cloudlycke = -f manifests/cloudlycke-ccm.yaml
 RUN_nvidia-bmm = --cloud-config=./config/cloud-config.yaml
+$(if $(filter nvidia-bmm oxide cloudlycke,$(PROVIDER)),,$(error PROVIDER is nvidia-bmm, oxide or cloudlycke, not '$(PROVIDER)'))
 HELM_CHART_REGISTRY ?= oci://ghcr.io/oxidecomputer/helm-charts
 
 .DEFAULT_GOAL := help
