@@ -332,6 +332,21 @@ async def test_a_new_leader_that_may_not_read_endpointslices_serves_at_once_wher
         await one.kill()
 
 
+async def test_a_service_that_loses_its_last_node_is_told_so_at_once_though_the_cloud_refuses() -> None:
+    one = World()
+    one.api.put_node("a")
+    one.api.put_service("web", type="LoadBalancer")
+    await one.start()
+    try:
+        await one.after(1)
+        one.balancers.script["update"] = [RetryError("no nodes for service", 30)]
+        one.api.delete_node("a")
+        await one.after(1)
+        assert one.told.messages("UnAvailableLoadBalancer")
+    finally:
+        await one.kill()
+
+
 async def test_other_local_endpoints_are_told_at_once_and_only_where_traffic_is_local() -> None:
     def endpoints(name: str, *nodes: str) -> discovery.EndpointSlice:
         return discovery.EndpointSlice(

@@ -300,6 +300,8 @@ class ServiceSync:
         limited = f"[{shown}] [node names limited, total number of nodes: {len(targets)}]"
         message = f"Error updating load balancer with new hosts {limited}, error: {err}"
         self._tell(service, WARNING, "UpdateLoadBalancerFailed", message)
+        if not targets:
+            self._tell(service, WARNING, "UnAvailableLoadBalancer", NO_NODES)
         if isinstance(err, errors.BedplateError):
             log.warning("service.update_failed", service=key, error=errors.describe(err))
         else:

@@ -240,7 +240,7 @@ class FloatingIpBalancers:
         if choice.candidate is None:
             if choice.is_clash:
                 self._event(service, PORT_CONFLICT, self._conflict(choice))
-            raise RetryError(f"{service.namespace}/{service.name}: {choice.reason}", CONFLICT_RETRY_S)
+            raise RetryError(choice.reason, CONFLICT_RETRY_S)
         node = choice.candidate
         used = self._seats.used(request, (node,))
         optional = [slot for slot in want.slots if not slot.is_required and node.families]
