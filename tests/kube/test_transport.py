@@ -276,8 +276,10 @@ async def test_the_server_must_show_a_certificate_of_the_ca_for_its_name(tmp_pat
             assert (await client.get(NODES, "a")).name == "a"
         for wrong in (TLSConfig(ca_data=other.pem), TLSConfig(ca_data=ours.pem, server_name="elsewhere")):
             async with client_of(server, tls=wrong) as (client, _):
-                with pytest.raises(errors.ConnectionFailed):
+                with pytest.raises(errors.ConnectionFailed) as refused:
                     await client.create(NODES, {"metadata": {"name": "a"}})
+                # The reason is for people: no addresses of objects in it.
+                assert "certificate" in str(refused.value) and "0x" not in str(refused.value)
 
 
 async def test_a_server_name_of_the_kubeconfig_replaces_the_one_in_the_address(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import re
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from bedplate.kube.ratelimit import TokenBucket
 __all__ = ["Request", "Response", "Stream", "Transport"]
 
 log = get_logger("kube")
+_TLS_OBJECT = re.compile(r" ssl:<[^>]*>")
 
 MAX_RETRIES = 10
 MAX_READ_RETRIES = 3
@@ -237,7 +239,8 @@ class Transport:
             )
             code = str(answer.status)
         except (aiohttp.ClientError, OSError, TimeoutError) as err:
-            reason = str(err) or type(err).__name__
+            # aiohttp names the object that holds our certificates, which tells nobody anything.
+            reason = _TLS_OBJECT.sub("", str(err)) or type(err).__name__
             raise errors.ConnectionFailed(
                 f"{target}: no answer from {self.config.server}: {reason}", hint="check the address and the network"
             ) from err

@@ -7,6 +7,7 @@ them the token.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -131,4 +132,5 @@ def _reason(err: Exception) -> str:
         return str(err) or "no answer in time"
     if isinstance(err, aiohttp.ClientHttpProxyError):
         return f"the proxy answered with status {err.status}"
-    return str(err) or type(err).__name__
+    # aiohttp names the object that holds the certificates, which tells nobody anything.
+    return re.sub(r" ssl:<[^>]*>", "", str(err)) or type(err).__name__
