@@ -156,6 +156,14 @@ def check_full(config: Config, bundle: Path) -> None:
     assert (config.label_prefix, config.labels) == ("example.com/", ("vpc", "nvlink-domain"))
 
 
+def test_a_misspelt_key_is_told_with_the_one_that_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(Invalid) as refused:
+        load(written(tmp_path, SEED.replace("orgName", "orgname")), {})
+    missing, misspelt = refused.value.problems
+    assert missing.startswith("orgName: is required")
+    assert misspelt.startswith("unknown key orgname") and "orgName" in misspelt
+
+
 def test_unknown_keys_are_told_and_do_no_harm(tmp_path: Path) -> None:
     text = SEED + "orgname: x\nlabels: {includes: [vpc]}\nwhatever: {a: 1}\n"
     told = oddities(load(written(tmp_path, text), {}))

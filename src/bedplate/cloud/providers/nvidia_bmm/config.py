@@ -88,7 +88,8 @@ def load(file: Path | None, environ: Mapping[str, str]) -> Config:
     if reader.problems:
         raise errors.Invalid(
             "the configuration of nvidia-bmm is not usable",
-            problems=reader.problems,
+            # A key that is missing may be there misspelt.
+            problems=[*reader.problems, *config.warnings],
             hint="set the keys in the file given to --cloud-config, or the environment variables named",
         )
     return config

@@ -149,9 +149,11 @@ def _read(file: Path) -> _File:
         content: Any = yamls.load(file.read_text(encoding="utf-8"), strict=True)
     except OSError as err:
         raise errors.Invalid(f"--cloud-config {file} cannot be read: {err.strerror}") from err
-    except (yaml.YAMLError, UnicodeDecodeError):
+    except (yaml.YAMLError, UnicodeDecodeError) as err:
         # The parser's message quotes the text, which may hold the token.
-        raise errors.Invalid(f"--cloud-config {file} is not YAML") from None
+        mark = getattr(err, "problem_mark", None)
+        where = f" (line {mark.line + 1})" if mark is not None else ""
+        raise errors.Invalid(f"--cloud-config {file} is not YAML{where}") from None
     if content is None:
         return _File()
     if not isinstance(content, dict):
