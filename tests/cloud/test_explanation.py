@@ -60,6 +60,7 @@ async def test_a_good_node_is_all_well(cloud: ScriptedProvider) -> None:
     found = await explained(node(provider_id="fake://m1", ready="True", labels=SIX, addresses=addresses), cloud)
     assert found.state == State.GOOD
     assert finding(found, "cloud").answer == "fake"
+    assert finding(found, "cloud").why == "its provider ID fake://m1 says so; it knows the machine"
     assert finding(found, "initialised").answer == "yes"
     assert finding(found, "lifecycle").why == "it is ready: its cloud is not asked"
 

@@ -123,7 +123,9 @@ async def _ask_owner(node: core.Node, provider: Provider, clouds: Clouds, why: s
         failure = str(err) or type(err).__name__
         finding = Finding("cloud", provider.name, f"{why}; it could not be asked: {failure}", State.UNKNOWN)
         return _Asked(provider, failure=failure, finding=finding)
-    known = f" as {metadata.provider_id}" if metadata is not None and metadata.provider_id else ""
+    known = ""
+    if metadata is not None and metadata.provider_id and metadata.provider_id != node.spec.provider_id:
+        known = f" as {metadata.provider_id}"
     return _Asked(provider, metadata, finding=Finding("cloud", provider.name, f"{why}; it knows the machine{known}"))
 
 
