@@ -105,11 +105,27 @@ async def test_the_default_profile_is_the_last_resort(home: Path) -> None:
     assert found.host == ENV["OXIDE_HOST"] and await token_of(found) == TOKEN
 
 
+async def test_the_profile_of_the_environment_wins_over_every_other_host_and_token(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("host: https://file.example.com\ntoken: from-file\nproject: filed\n")
+    env = {"HOME": str(home), "OXIDE_PROFILE": "prod"}
+    for others in ({}, {"OXIDE_HOST": ENV["OXIDE_HOST"]}, {"OXIDE_TOKEN": TOKEN}, {"OXIDE_TOKEN_FILE": "/t"}, ENV):
+        found = config.load({**env, **others}, file)
+        assert found.host == "https://prod.example.com" and await token_of(found) == "prod-token"
+    with pytest.raises(errors.Invalid, match="'nobody' is not in"):
+        config.load({**ENV, "HOME": str(home), "OXIDE_PROFILE": "nobody"}, None)
+
+
 async def test_the_token_of_a_profile_is_for_its_own_host_only(home: Path) -> None:
-    env = {"HOME": str(home), "OXIDE_PROFILE": "lab", "OXIDE_PROJECT": "p"}
+    (home / ".config" / "oxide" / "config.toml").write_text('default-profile = "lab"\n')
+    env = {"HOME": str(home), "OXIDE_PROJECT": "p"}
     with pytest.raises(errors.Invalid, match="another host"):
         config.load({**env, "OXIDE_HOST": "https://elsewhere.example.com"}, None)
     assert await token_of(config.load({**env, "OXIDE_HOST": "lab.example.com"}, None)) == TOKEN
+
+
+async def test_a_line_break_behind_the_token_is_no_part_of_it() -> None:
+    assert await token_of(config.load({**ENV, "OXIDE_TOKEN": f"{TOKEN}\n"}, None)) == TOKEN
 
 
 @pytest.mark.parametrize(("profile", "said"), [("nobody", "'nobody' is not in"), ("broken", "lacks host or token")])

@@ -1,4 +1,4 @@
-"""Oxide's configuration: environment, then `--cloud-config`, then a profile of the Oxide CLI.
+"""Oxide's configuration: the profile that OXIDE_PROFILE names, else environment, `--cloud-config`, another profile.
 
 In: a mapping of environment variables and an optional YAML file. Out: a `Config`, or `Invalid` with every problem,
 each naming the key and the variable. The token itself is read when it is used, from where `token_source` says, so that
@@ -84,9 +84,12 @@ class Config:
 def load(environ: Mapping[str, str], file: Path | None) -> Config:
     """The whole configuration, checked."""
     given = _read(file) if file is not None else _File()
+    if environ.get("OXIDE_PROFILE"):
+        environ, given = _without_credentials(environ, given)
     problems: list[str] = []
     host, project = environ.get("OXIDE_HOST") or given.host, environ.get("OXIDE_PROJECT") or given.project
-    token, token_file = Secret(environ.get("OXIDE_TOKEN", "")), environ.get("OXIDE_TOKEN_FILE", "")
+    # A Secret that was made from a file often ends with its line break, which no header may hold.
+    token, token_file = Secret(environ.get("OXIDE_TOKEN", "").strip()), environ.get("OXIDE_TOKEN_FILE", "")
     if not token and not token_file:
         token_file = given.token_file
     token_in = file if given.token and not token and not token_file else None
@@ -120,6 +123,19 @@ def load(environ: Mapping[str, str], file: Path | None) -> Config:
         labels=given.labels,
         deletes_orphans=given.load_balancer.delete_orphans,
     )
+
+
+def _without_credentials(environ: Mapping[str, str], given: _File) -> tuple[Mapping[str, str], _File]:
+    """Leave host and token to the profile that the environment names, as the original does.
+
+    With the host of one and the profile of another rack, every instance would seem not to exist.
+    """
+    names = ("OXIDE_HOST", "OXIDE_TOKEN", "OXIDE_TOKEN_FILE")
+    overruled = [name for name in names if environ.get(name)]
+    if overruled:
+        log.warning("oxide.config.overruled", by="OXIDE_PROFILE", variables=overruled)
+    kept = {name: value for name, value in environ.items() if name not in names}
+    return kept, msgspec.structs.replace(given, host="", token="", token_file="")
 
 
 def _problems(host: str, project: str, labels: tuple[str, ...], *, has_token: bool) -> list[str]:
