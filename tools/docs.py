@@ -70,6 +70,7 @@ VARIABLES = {
     "OXIDE_TOKEN": "Token of the Oxide API; wins over `token`.",
     "OXIDE_TOKEN_FILE": "File with that token, read again when it changes.",
     "HTTPS_PROXY": "Proxy for requests to the API server; a kubeconfig's `proxy-url` wins.",
+    "NO_COLOR": "Anything: no colours, neither in tables nor in log lines, on a terminal either.",
     "NO_PROXY": "Hosts, domains, addresses and networks that are reached without a proxy.",
     "XDG_CACHE_HOME": "The user's cache folder. Default: `~/.cache`.",
     "XDG_STATE_HOME": "Where labs keep their state. Default: `~/.local/state`.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import subprocess
 from pathlib import Path
 
@@ -104,3 +105,21 @@ def test_the_log_level_of_kubectl_is_kubectls(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("bedplate.apps.kubectl._find", lambda: "kubectl")
     testing.CliRunner().invoke(program.root, ["kubectl", "get", "nodes", "-v", "6"])
     assert given == ["kubectl", "get", "nodes", "-v", "6"]
+
+
+@pytest.mark.parametrize(("wish", "is_coloured"), [("", True), ("1", False)])
+def test_a_terminal_shows_no_colours_to_whom_wants_none(wish: str, is_coloured: bool, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        words = ["doctor", "--cloud-provider", "nvidia-bmm", "--kubeconfig", str(tmp_path / "none")]
+        command = [str(servers.bedplate_program()), *words]
+        # Short enough for the terminal to keep until it is read.
+        subprocess.run(
+            command, env=os.environ | {"NO_COLOR": wish}, stdout=theirs, stderr=theirs, timeout=60, check=False
+        )
+        shown = os.read(ours, 65536)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert b"WRONG" in shown
+    assert (b"\x1b[" in shown) == is_coloured

@@ -63,7 +63,12 @@ def _accept_verbosity(command: click.Command) -> None:
 def _set_verbosity(ctx: click.Context, param: click.Parameter, value: int | None) -> None:
     if value is not None:
         format_ = ctx.find_root().params.get("log_format", "text")
-        logging.configure(logging.LogOptions(verbosity=value, format=format_))
+        logging.configure(logging.LogOptions(verbosity=value, format=format_, color=_color()))
+
+
+def _color() -> bool | None:
+    """False where the user wants none; None leaves it to whether the output is a terminal."""
+    return False if os.environ.get("NO_COLOR") else None
 
 
 @contextlib.contextmanager
@@ -136,7 +141,8 @@ class LazyGroup(click.Group):
 )
 def root(verbosity: int, log_format: str) -> None:
     """Everything between bare metal and a working Kubernetes cluster."""
-    logging.configure(logging.LogOptions(verbosity=verbosity, format=log_format))
+    click.get_current_context().color = _color()
+    logging.configure(logging.LogOptions(verbosity=verbosity, format=log_format, color=_color()))
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -122,7 +122,7 @@ def _explain(kind: str, words: list[str]) -> NoReturn:
     from bedplate.core import logging
 
     request = explaining.read(kind, words)
-    log = process.log_options(request.options)
+    log = process.log_options(request.options, os.environ)
     logging.configure(dataclasses.replace(log, is_quiet=log.verbosity == 0))
     found = asyncio.run(explaining.explain(request, dict(os.environ)))
     sys.exit(explaining.show(found, request.output, sys.stdout))

@@ -67,16 +67,21 @@ def run(
     if problems:
         err.write("".join(f"Error: {text}\n" for text in problems) + "\n" + usage.short(program.name))
         return FAILED
-    logging.configure(log_options(options), err)
+    logging.configure(log_options(options, environ), err)
     _log_start(program, options)
     return _run(program, Assembly(options, environ), runner, err)
 
 
-def log_options(options: Options) -> logging.LogOptions:
+def log_options(options: Options, environ: Mapping[str, str]) -> logging.LogOptions:
     """How to log; a level that was given before these flags (`bedplate -v 4 ccm run`) counts where they give none."""
     chosen = options.globals
     level = chosen.v if "v" in options.given else max(chosen.v, logging.verbosity())
-    return logging.LogOptions(level, chosen.logging_format, vmodule=validation.vmodule(chosen.vmodule))
+    return logging.LogOptions(
+        level,
+        chosen.logging_format,
+        color=False if environ.get("NO_COLOR") else None,
+        vmodule=validation.vmodule(chosen.vmodule),
+    )
 
 
 def _run(program: Program, assembly: Assembly, runner: Runner, err: TextIO) -> int:
