@@ -241,6 +241,15 @@ def test_deletion_cleans_up_with_the_provider_that_made_it_or_else_with_all() ->
     assert unknown.providers == ("scripted", "second")
 
 
+@pytest.mark.parametrize(("its_class", "is_cleared"), [(None, True), ("else.example/lb", False)])
+def test_a_deleted_service_that_others_hold_shows_no_address_of_ours(its_class: str | None, is_cleared: bool) -> None:
+    one = service(finalizer=True, deleting=True, ingress="192.0.2.1", load_balancer_class=its_class)
+    metadata = msgspec.structs.replace(one.metadata, finalizers=("example.com/other", plans.FINALIZER))
+    step = only(msgspec.structs.replace(one, metadata=metadata))
+    assert isinstance(step, plans.Delete)
+    assert step.clears_status == is_cleared
+
+
 def test_a_change_of_type_cleans_up_and_clears_the_status() -> None:
     step = only(service(finalizer=True, type="ClusterIP", ingress="192.0.2.1"))
     assert isinstance(step, plans.Delete)

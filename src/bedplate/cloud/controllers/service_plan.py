@@ -371,9 +371,15 @@ def _delete(service: core.Service, memory: Memory | None, ownership: Ownership, 
     if memory is not None and memory.may_exist:
         providers = (memory.provider, *memory.unswept)
     why = "it is being deleted" if service.metadata.is_deleting else owner.why
-    lives_on = not service.metadata.is_deleting and service.spec.type != LOAD_BALANCER
-    clears_status = lives_on and bool(service.status.load_balancer.ingress)
+    clears_status = _outlives_status(service, owner) and bool(service.status.load_balancer.ingress)
     return Delete(service, providers, has_finalizer(service), clears_status, why)
+
+
+def _outlives_status(service: core.Service, owner: Owner) -> bool:
+    """Whether people will go on seeing a status that is ours and no longer true. One of another class may be theirs."""
+    if service.metadata.is_deleting:
+        return bool(owner.provider) and any(one != FINALIZER for one in service.metadata.finalizers)
+    return service.spec.type != LOAD_BALANCER
 
 
 def _ensure(service: core.Service, owner: Owner, why: str, *, is_news: bool = True) -> Ensure:
