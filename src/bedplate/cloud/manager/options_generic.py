@@ -33,7 +33,7 @@ class Generic:
     cloud_config: tuple[str, ...] = flag(
         (),
         "The provider's configuration file; with several providers NAME=FILE for each, separated by commas. "
-        "What it may hold is in the reference of each provider; environment variables win over it.",
+        "What it may hold is in docs/reference/cloud-config.md; environment variables win over it.",
     )
     cloud_provider: tuple[str, ...] = flag(
         (),

@@ -109,7 +109,7 @@ def parse(text: str) -> Config:
     try:
         content = yamls.load(text, strict=True)
     except yaml.YAMLError as err:
-        raise errors.Invalid("not usable", problems=[f"is not YAML: {' '.join(str(err).split())}"]) from err
+        raise errors.Invalid("not usable", problems=[f"is not YAML: {' '.join(str(err).split())}"]) from None
     if content is None:
         return Config()
     if not isinstance(content, dict):
