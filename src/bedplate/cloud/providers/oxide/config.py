@@ -93,15 +93,8 @@ def load(environ: Mapping[str, str], file: Path | None) -> Config:
     if not token and not token_file:
         token_file = given.token_file
     token_in = file if given.token and not token and not token_file else None
-    profile = profiles.Profile()
-    if not host or not (token or token_file or token_in):
-        try:
-            profile = profiles.load(environ, environ.get("OXIDE_PROFILE") or given.profile)
-        except errors.Invalid as err:
-            problems.append(str(err))
-    if host and profile.file is not None and _with_scheme(host) != _with_scheme(profile.host):
-        # Its token is for its own host, and must not be shown to another one.
-        problems.append(f"token: the profile {profile.name!r} is for another host than the one that is set")
+    has_own = bool(host and (token or token_file or token_in))
+    profile = profiles.Profile() if has_own else _profile(environ, given, host, problems)
     host = _with_scheme(host or profile.host)
     has_token = bool(token or token_file or token_in or profile.file)
     problems += _problems(host, project, given.labels, has_token=has_token)
@@ -123,6 +116,19 @@ def load(environ: Mapping[str, str], file: Path | None) -> Config:
         labels=given.labels,
         deletes_orphans=given.load_balancer.delete_orphans,
     )
+
+
+def _profile(environ: Mapping[str, str], given: _File, host: str, problems: list[str]) -> profiles.Profile:
+    """The profile for what is not set otherwise; what is wrong with it is added to the problems."""
+    try:
+        found = profiles.load(environ, environ.get("OXIDE_PROFILE") or given.profile)
+    except errors.Invalid as err:
+        problems.append(str(err))
+        return profiles.Profile()
+    if host and found.file is not None and _with_scheme(host) != _with_scheme(found.host):
+        # Its token is for its own host, and must not be shown to another one.
+        problems.append(f"token: the profile {found.name!r} is for another host than the one that is set")
+    return found
 
 
 def _without_credentials(environ: Mapping[str, str], given: _File) -> tuple[Mapping[str, str], _File]:
