@@ -164,3 +164,16 @@ async def test_a_provider_that_does_not_exist_is_a_finding_that_names_those_that
     found = await findings(server, {}, "--cloud-provider", "nowhere")
     (finding,) = of(found, "configuration", "nowhere")
     assert "nvidia-bmm, oxide" in finding["fix"]
+
+
+async def test_nodes_are_not_called_foreign_while_the_configuration_is_broken(
+    server: servers.Server, client: Client
+) -> None:
+    async with node(client, "oxide://6e4a1c1e-4d0e-4b5e-8f9b-0f3b6f6f0c11") as name:
+        found = await findings(
+            server, {"OXIDE_HOST": "", "OXIDE_TOKEN": "", "OXIDE_PROJECT": ""}, "--cloud-provider", "oxide"
+        )
+    assert of(found, "configuration", "oxide")[0]["level"] == "problem"
+    assert not [one for one in found if name in one["about"]]
+    (whose,) = of(found, "kubelet", "nodes")
+    assert whose["level"] == "unknown" and "configuration" in whose["message"]

@@ -171,6 +171,10 @@ async def _examine(options: Options) -> list[Finding]:
     nodes: tuple[core.Node, ...] = ()
     if isinstance(read.nodes, Exception):
         findings.append(unknown("kubelet", "nodes", read.nodes))
+    elif len(providers) < len(options.providers):
+        # A provider that could not be made knows its nodes neither; they must not be called somebody else's.
+        nodes = read.nodes
+        findings.append(unknown("kubelet", "nodes", "whose they are is known once the configuration is right"))
     else:
         nodes = read.nodes
         findings += node_checks.check_nodes(nodes, Clouds(providers), time.now())
