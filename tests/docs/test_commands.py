@@ -57,7 +57,7 @@ def environ(tmp_path: Path) -> Iterator[dict[str, str]]:
     out = tmp_path / "out"
     with out.open("wb") as target:
         up = subprocess.Popen(
-            [str(servers.bedplate_program()), "up", "--plain"],
+            [str(servers.bedplate_program()), "up", "--plain", "--calm"],
             cwd=tmp_path,
             stdout=target,
             stderr=target,
