@@ -53,21 +53,24 @@ async def test_a12_without_nodes_the_balancer_is_made_and_a_warning_told(client:
         assert world.told.reasons("web") == ["EnsuringLoadBalancer", "UnAvailableLoadBalancer", "EnsuredLoadBalancer"]
 
 
-async def test_a13_deletion_removes_the_balancer_before_the_finalizer(client: Client, namespace: str) -> None:
+async def test_a13_deletion_removes_the_balancer_before_the_finalizer(
+    client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with rig(client, namespace) as world:
         await world.start()
         await world.create("web")
         await world.address("web")
-        held: list[asyncio.Task[core.Service]] = []
+        held: list[core.Service] = []
+        delete = world.balancers.delete
 
-        def look(verb: str, service: core.Service) -> None:
-            if verb == "delete":
-                held.append(asyncio.ensure_future(world.service("web")))
+        async def look_then_delete(cluster: str, service: core.Service) -> None:
+            held.append(await world.service("web"))
+            await delete(cluster, service)
 
-        world.balancers.on_call = look
+        monkeypatch.setattr(world.balancers, "delete", look_then_delete)
         await world.delete("web")
         await world.vanishes("web")
-        assert FINALIZER_LOAD_BALANCER in (await held[0]).metadata.finalizers
+        assert FINALIZER_LOAD_BALANCER in held[0].metadata.finalizers
         assert not world.balancers.held
         await until(lambda: world.told.reasons("web")[-2:] == ["DeletingLoadBalancer", "DeletedLoadBalancer"])
 
