@@ -65,7 +65,8 @@ VARIABLES = {
     "NVIDIA_BMM_TENANT_ID": "Tenant of the cluster; wins over `tenantId`.",
     "NVIDIA_BMM_TOKEN": "Token of the BMM API; wins over `token`.",
     "OXIDE_HOST": "Address of the Oxide API; wins over `host` of the cloud configuration.",
-    "OXIDE_PROFILE": "Profile of the Oxide CLI (`~/.config/oxide/credentials.toml`) with host and token.",
+    "OXIDE_PROFILE": "Profile of the Oxide CLI (`~/.config/oxide/credentials.toml`) with host and token; "
+    "wins over `OXIDE_HOST` and `OXIDE_TOKEN`.",
     "OXIDE_PROJECT": "Project of the cluster's instances; wins over `project`.",
     "OXIDE_TOKEN": "Token of the Oxide API; wins over `token`.",
     "OXIDE_TOKEN_FILE": "File with that token, read again when it changes.",

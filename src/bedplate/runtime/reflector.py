@@ -200,7 +200,10 @@ class Reflector(Generic[T]):
         except kube_errors.Expired:
             return Expired()
         except errors.BedplateError as err:
-            self._log.warning("reflector.list_failed", error=str(err), tries=self._backoff.failures + 1)
+            tries = self._backoff.failures + 1
+            # What stays broken (a right that is missing) is told less and less often: the 1st, 2nd, 4th, 8th time, …
+            level = self._log if tries & (tries - 1) == 0 else self._log.v(2)
+            level.warning("reflector.list_failed", error=str(err), tries=tries)
             return Failed("")
         self.relists += 1
         self._listed = found.resource_version
