@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import pathlib
 import random
@@ -144,15 +145,25 @@ async def test_a_watch_from_forgotten_history_is_told_so_after_a_kill(tmp_path: 
     assert event["object"]["code"] == 410
 
 
+SERVICES_PER_LIFE = 300
+
+
 def service(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}}
 
 
-async def make_services(session: aiohttp.ClientSession, prefix: str) -> None:
+async def make_services(session: aiohttp.ClientSession, prefix: str, is_enough: asyncio.Event) -> None:
+    """Make Services until the server goes away; tell when there are enough for its end to fall among them."""
+    made = 0
+
     async def one(number: int) -> None:
-        for step in range(1000):
+        nonlocal made
+        for step in itertools.count():
             async with session.post(ledger.SERVICES, json=service(f"{prefix}-{number}-{step}")) as answer:
                 assert answer.status == 201, await answer.text()
+            made += 1
+            if made >= SERVICES_PER_LIFE:
+                is_enough.set()
 
     try:
         await asyncio.gather(*(one(number) for number in range(8)))
@@ -170,13 +181,15 @@ def assert_unique(services: list[dict[str, Any]]) -> None:
 async def test_no_address_or_node_port_is_given_twice_over_kills(server: running.Embedded) -> None:
     for life in range(3):
         async with running.session(server.server) as session:
-            working = asyncio.create_task(make_services(session, f"s{life}"))
-            await asyncio.sleep(0.5)
+            is_enough = asyncio.Event()
+            working = asyncio.create_task(make_services(session, f"s{life}", is_enough))
+            # By number, not by time: a fast machine would use up the range of node ports.
+            await is_enough.wait()
             server.kill()
             await working
         await asyncio.to_thread(server.start)
     services = server.get("/api/v1/services")["items"]
-    assert len(services) > 30
+    assert len(services) >= 3 * SERVICES_PER_LIFE
     assert_unique(services)
 
 
