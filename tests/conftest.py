@@ -22,8 +22,8 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("patient")
 
-# Tests start processes while gRPC (the etcd store's tests) has threads. Its fork handlers would run in the child, before
-# it becomes another program, and end or hang it there.
+# Tests start processes while gRPC (the etcd store's tests) has threads. Its fork handlers would run in the child,
+# before it becomes another program, and end or hang it there.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 # Whoever runs the tests may have a cluster and a proxy: neither is for the servers that tests start on this machine.
