@@ -7,6 +7,7 @@ delays are real.
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import random
 import ssl
@@ -75,7 +76,7 @@ class Conditions:
     token_life_s: float | None = None
 
 
-class SimulatedCloud:
+class SimulatedCloud(abc.ABC):
     """A cloud's HTTP API with state; see the package for what a subclass adds."""
 
     kind = ""
@@ -111,48 +112,49 @@ class SimulatedCloud:
         self._limit: RateLimit | None = None
         self._routes = Routes([*self.routes(), *admin.routes(self)])
 
+    @abc.abstractmethod
     def routes(self) -> list[Route]:
         """The vendor's operations."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def refuse(self, refused: Refused, request: Request) -> Reply:
         """An error as this API writes it."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def unauthorized(self, problem: Problem) -> Refused:
         """What this API says to a request without a good token."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def admit(self, request: Request, grant: Grant) -> None:
         """Raise `Refused` where this API turns the request away for another reason than its token."""
 
+    @abc.abstractmethod
     def add(self, name: str = "") -> Machine:
         """A new machine, running."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def get(self, ref: str) -> Machine:
         """The machine of that ID or name; raises `NotFound`."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def all(self) -> Sequence[Machine]:
         """Every machine."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def stop(self, ref: str) -> Machine:
         """Switch it off."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def start(self, ref: str) -> Machine:
         """Switch it on again."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def terminate(self, ref: str) -> None:
         """Let it go the way machines go in this cloud: after a while it is gone."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def remove(self, ref: str) -> None:
         """Gone at once."""
-        raise NotImplementedError
 
     async def __aenter__(self) -> Self:
         await self.open()
