@@ -34,9 +34,9 @@ from bedplate.api import core, names
 from bedplate.apps.bedplate import root
 from bedplate.cli import clusterview
 from bedplate.cloud.manager import features as manager_features
-from bedplate.cloud.manager import flags as manager_flags
 from bedplate.cloud.manager import options as manager_options
 from bedplate.core import errors, logging
+from bedplate.core import flags as manager_flags
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent

@@ -118,11 +118,11 @@ def _explain(kind: str, words: list[str]) -> NoReturn:
     import asyncio
     import dataclasses
 
-    from bedplate.cloud.manager import explaining, process
-    from bedplate.core import logging
+    from bedplate.cloud.manager import explaining
+    from bedplate.core import flags_global, logging
 
     request = explaining.read(kind, words)
-    log = process.log_options(request.options, os.environ)
+    log = flags_global.log_options(request.options.globals, request.options.given, os.environ)
     logging.configure(dataclasses.replace(log, is_quiet=log.verbosity == 0))
     found = asyncio.run(explaining.explain(request, dict(os.environ)))
     sys.exit(explaining.show(found, request.output, sys.stdout))

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from bedplate.cloud.manager import flags, options, usage
+from bedplate.cloud.manager import options, usage
 from bedplate.cloud.manager.process import Program, defaults_for
+from bedplate.core import flags
 
 GENERIC: dict[str, Any] = {
     "allocate-node-cidrs": False,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from bedplate.cloud.manager import flags
 from bedplate.cloud.manager.options import GROUPS, Options
+from bedplate.core import flags
 
 __all__ = ["KEY", "configz", "shown_flags"]
 

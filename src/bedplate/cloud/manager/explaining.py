@@ -22,10 +22,10 @@ from bedplate.cloud.interface import Provider
 from bedplate.cloud.manager import leading, selection, validation, wiring
 from bedplate.cloud.manager import options as reading
 from bedplate.cloud.manager.assembly import create_clouds
-from bedplate.cloud.manager.flags import Flag
 from bedplate.cloud.manager.options import Options
 from bedplate.cloud.routing import Clouds
 from bedplate.core import clock, errors, logging
+from bedplate.core.flags import Flag
 from bedplate.kube import config
 from bedplate.kube.client import Client
 from bedplate.runtime.cache import Cache

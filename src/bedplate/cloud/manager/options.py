@@ -11,11 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bedplate.cloud.manager import flags
-from bedplate.cloud.manager.flags import Flag
 from bedplate.cloud.manager.options_controllers import CloudNode, Lifecycle, Route, ServiceLB
 from bedplate.cloud.manager.options_generic import Cloud, Debugging, Generic, LeaderMigration, Misc
-from bedplate.cloud.manager.options_global import Global
 from bedplate.cloud.manager.options_serving import (
     Authentication,
     Authorization,
@@ -23,6 +20,9 @@ from bedplate.cloud.manager.options_serving import (
     Webhook,
     WebhookServing,
 )
+from bedplate.core import flags
+from bedplate.core.flags import Flag
+from bedplate.core.flags_global import Global
 
 __all__ = ["GROUPS", "Options", "Reading", "all_flags", "read"]
 

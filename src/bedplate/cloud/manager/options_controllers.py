@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bedplate.cloud.manager.flags import Duration, flag
+from bedplate.core.flags import Duration, flag
 
 __all__ = ["CloudNode", "Lifecycle", "Route", "ServiceLB"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bedplate.cloud.manager.flags import Duration, Repeated, flag
+from bedplate.core.flags import Duration, Repeated, flag
 
 __all__ = ["Authentication", "Authorization", "SecureServing", "Webhook", "WebhookServing"]
 

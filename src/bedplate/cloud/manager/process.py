@@ -8,7 +8,6 @@ that is passed in (it knows about signals).
 from __future__ import annotations
 
 import dataclasses
-import platform
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
@@ -20,10 +19,10 @@ from bedplate.cloud.manager import usage, validation
 from bedplate.cloud.manager.assembly import Assembly
 from bedplate.cloud.manager.configz import shown_flags
 from bedplate.cloud.manager.options import Options
-from bedplate.core import errors, logging
+from bedplate.core import errors, flags_global, logging
 from bedplate.runtime.leaderelection import LeadershipLost
 
-__all__ = ["Program", "Runner", "defaults_for", "log_options", "run"]
+__all__ = ["Program", "Runner", "defaults_for", "run"]
 
 log = logging.get_logger("cloud.manager")
 Runner = Callable[[Coroutine[Any, Any, None]], None]
@@ -61,27 +60,15 @@ def run(
         out.write(usage.full(program.name, program.provider, defaults_for(program)))
         return 0
     if options.globals.version != "false" and not read.problems:
-        out.write(_version(program, options.globals.version))
+        out.write(flags_global.version_text(program.name, __version__, options.globals.version))
         return 0
     problems = [*read.problems, *validation.problems(options, registry.names())]
     if problems:
         err.write("".join(f"Error: {text}\n" for text in problems) + "\n" + usage.short(program.name))
         return FAILED
-    logging.configure(log_options(options, environ), err)
+    logging.configure(flags_global.log_options(options.globals, options.given, environ), err)
     _log_start(program, options)
     return _run(program, Assembly(options, environ), runner, err)
-
-
-def log_options(options: Options, environ: Mapping[str, str]) -> logging.LogOptions:
-    """How to log; a level that was given before these flags (`bedplate -v 4 ccm run`) counts where they give none."""
-    chosen = options.globals
-    level = chosen.v if "v" in options.given else max(chosen.v, logging.verbosity())
-    return logging.LogOptions(
-        level,
-        chosen.logging_format,
-        color=False if environ.get("NO_COLOR") else None,
-        vmodule=validation.vmodule(chosen.vmodule),
-    )
 
 
 def _run(program: Program, assembly: Assembly, runner: Runner, err: TextIO) -> int:
@@ -95,12 +82,6 @@ def _run(program: Program, assembly: Assembly, runner: Runner, err: TextIO) -> i
         return FAILED
     log.info("manager.stopped")
     return 0
-
-
-def _version(program: Program, wanted: str) -> str:
-    if wanted == "raw":
-        return f"{program.name} version={__version__!r} python={platform.python_version()!r}\n"
-    return f"{program.name} v{__version__}\n"
 
 
 def _log_start(program: Program, options: Options) -> None:

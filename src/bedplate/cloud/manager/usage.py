@@ -8,19 +8,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from bedplate.cloud.manager import features, flags
+from bedplate.cloud.manager import features
 from bedplate.cloud.manager.options import GROUPS, Options
+from bedplate.core import flags
 
 __all__ = ["full", "short"]
 
-_WORDS = {
-    "string": "string",
-    "strings": "strings",
-    "repeated": "string",
-    "int": "int",
-    "float": "float",
-    "duration": "duration",
-}
 _WIDTH = 100
 
 
@@ -42,7 +35,7 @@ def full(program: str, provider: str = "", defaults: Options | None = None) -> s
         lines += ["", f"{group.title} flags:", ""]
         chosen = getattr(own, group.field)
         for one in flags.flags_of(group.kind):
-            lines += _entry(one, getattr(chosen, one.field))
+            lines += flags.describe(one, getattr(chosen, one.field))
     lines += ["", "Feature gates (accepted; what each stands for is settled here):", ""]
     lines += [f"      {name}: {text}" for name, text in features.GATES.items()]
     return "\n".join(lines) + "\n"
@@ -79,18 +72,3 @@ def _examples(program: str, provider: str) -> Iterator[str]:
     yield f"  {program} --cloud-provider {name} --cloud-config /etc/cloud/config.yaml --dry-run"
     yield f"  {program} --cloud-provider=nvidia-bmm,oxide --cloud-config=nvidia-bmm=bmm.yaml,oxide=oxide.yaml"
     yield f"  {program} --cloud-provider={name} --controllers='*,-service' --node-selector=pool=metal"
-
-
-def _entry(one: flags.Flag, default: object) -> Iterator[str]:
-    head = f"  -{one.short}, --{one.name}" if one.short else f"      --{one.name}"
-    if one.kind in _WORDS and not one.is_bare:
-        head += f" {_WORDS[one.kind]}"
-    text = one.help
-    if default not in (False, "", ()) and one.name != "version":
-        shown = flags.render(one, default)
-        text += f" (default {shown})" if one.kind != "string" else f' (default "{shown}")'
-    if one.deprecated:
-        text += f" DEPRECATED: {one.deprecated}."
-    yield head
-    indent = " " * 10
-    yield textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)

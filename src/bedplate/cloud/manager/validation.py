@@ -15,10 +15,10 @@ from bedplate.api import names
 from bedplate.cloud.controllers import service_plan
 from bedplate.cloud.manager import features, selection, tlsoptions
 from bedplate.cloud.manager.options import Options
-from bedplate.core import duration, errors
+from bedplate.core import duration, errors, flags_global
 from bedplate.runtime.leaderelection import Timing
 
-__all__ = ["parse_cidrs", "problems", "selector_problems", "vmodule"]
+__all__ = ["parse_cidrs", "problems", "selector_problems"]
 
 _SET = re.compile(r"(\S+)\s+(in|notin)\s*\(([^()]*)\)")
 _EQUALITY = re.compile(r"([^=!\s]+)\s*(==|=|!=)\s*(.*)")
@@ -29,12 +29,12 @@ def problems(options: Options, providers: Collection[str]) -> list[str]:
     return [
         *_clouds(options, providers),
         *selection.enabled_controllers(options.generic.controllers)[1],
-        *features.problems(options.generic.feature_gates),
+        *flags_global.gate_problems(options.generic.feature_gates, features.GATES),
         *_numbers(options),
         *_leader_election(options),
         *_cluster(options),
         *_serving(options),
-        *_logging(options),
+        *flags_global.problems(options.globals),
     ]
 
 
@@ -195,23 +195,3 @@ def _serving(options: Options) -> Iterator[str]:
     for path in options.authorization.authorization_always_allow_paths:
         if "*" in path.rstrip("*") or not path:
             yield f"--authorization-always-allow-paths: {path!r} may hold * at its end only"
-
-
-def _logging(options: Options) -> Iterator[str]:
-    if options.globals.logging_format not in ("text", "json"):
-        yield f"--logging-format: {options.globals.logging_format!r} is neither text nor json"
-    try:
-        vmodule(options.globals.vmodule)
-    except ValueError as err:
-        yield f"--vmodule: {err}"
-
-
-def vmodule(words: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
-    """Pairs of a pattern and a level; raises ValueError."""
-    found = []
-    for word in words:
-        pattern, equals, level = word.rpartition("=")
-        if not equals or not pattern or not level.isdigit():
-            raise ValueError(f"{word!r} is not NAME=N")
-        found.append((pattern, int(level)))
-    return tuple(found)

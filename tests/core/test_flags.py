@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bedplate.cloud.manager import flags
-from bedplate.cloud.manager.flags import Duration, Repeated, flag
+from bedplate.core import flags
+from bedplate.core.flags import Duration, Repeated, flag
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,27 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from bedplate.core import duration
 
-__all__ = ["Duration", "Flag", "Parsed", "Repeated", "flag", "flags_of", "parse", "parse_bool", "render"]
+__all__ = ["Duration", "Flag", "Parsed", "Repeated", "describe", "flag", "flags_of", "parse", "parse_bool", "render"]
 
 T = TypeVar("T")
 Duration = Annotated[float, "duration"]
 Repeated = Annotated[tuple[str, ...], "repeated"]
+_WIDTH = 100
+_WORDS = {
+    "string": "string",
+    "strings": "strings",
+    "repeated": "string",
+    "int": "int",
+    "float": "float",
+    "duration": "duration",
+}
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 _FALSE = ("0", "f", "F", "FALSE", "false", "False")
 
@@ -188,3 +198,19 @@ def render(one: Flag, value: Any) -> str:
     if one.kind in ("strings", "repeated"):
         return ("," if one.kind == "strings" else ";").join(value)
     return f"{value:g}" if one.kind == "float" else str(value)
+
+
+def describe(one: Flag, default: object) -> Iterator[str]:
+    """A flag's lines in `--help`."""
+    head = f"  -{one.short}, --{one.name}" if one.short else f"      --{one.name}"
+    if one.kind in _WORDS and not one.is_bare:
+        head += f" {_WORDS[one.kind]}"
+    text = one.help
+    if default not in (False, "", ()) and one.name != "version":
+        shown = render(one, default)
+        text += f" (default {shown})" if one.kind != "string" else f' (default "{shown}")'
+    if one.deprecated:
+        text += f" DEPRECATED: {one.deprecated}."
+    yield head
+    indent = " " * 10
+    yield textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
