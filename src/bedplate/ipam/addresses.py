@@ -2,9 +2,9 @@
 
 In: text. Out: `Address` and `Network` values; None where a text means nothing. Pure.
 
-Texts mean what they mean to the `net` package of Go: an IPv4-mapped IPv6 address is an IPv4 address; a zone is refused
-and so are leading zeros of an IPv4 address. `text` writes the form of RFC 5952. Two values of different families are never
-equal, and no order between them is asked for.
+Texts mean what they mean to Go: an IPv4-mapped IPv6 address is an IPv4 address; a zone is refused, and so are leading
+zeros of an IPv4 address. `text` writes the form of RFC 5952. Two values of different families are never equal, and no
+order between them is asked for.
 """
 
 from __future__ import annotations
