@@ -119,10 +119,10 @@ def _explain(kind: str, words: list[str]) -> NoReturn:
     import dataclasses
 
     from bedplate.cloud.manager import explaining
-    from bedplate.core import flags_global, logging
+    from bedplate.core import explanation, flags_global, logging
 
     request = explaining.read(kind, words)
     log = flags_global.log_options(request.options.globals, request.options.given, os.environ)
     logging.configure(dataclasses.replace(log, is_quiet=log.verbosity == 0))
     found = asyncio.run(explaining.explain(request, dict(os.environ)))
-    sys.exit(explaining.show(found, request.output, sys.stdout))
+    sys.exit(explanation.show(found, request.output, sys.stdout))

@@ -19,47 +19,12 @@ from bedplate.cloud.errors import InstanceNotFound
 from bedplate.cloud.interface import InstanceMetadata, Provider
 from bedplate.cloud.routing import Claimed, Clouds, Contested, Foreign, Owned, Unclaimed, Unplaced, Waiting
 from bedplate.core import clock
+from bedplate.core.explanation import Explanation, Finding, State
 
 __all__ = ["Explanation", "Finding", "State", "explain_node", "explain_service"]
 
 ASK_S = 60.0
 CONCURRENT = 5
-
-
-class State:
-    """How a finding is to be read."""
-
-    GOOD = "ok"
-    NOTICE = "notice"
-    """As it should be, and worth knowing: a node that is not ours, a Service of another controller."""
-    BAD = "attention"
-    UNKNOWN = "unknown"
-    """It could not be found out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing about the object: the question (`topic`), the answer in a word, and the reason."""
-
-    topic: str
-    answer: str
-    why: str
-    state: str = State.GOOD
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """All findings about one object."""
-
-    kind: str
-    name: str
-    findings: tuple[Finding, ...]
-
-    @property
-    def state(self) -> str:
-        """The worst of all findings; what cannot be found out is worse than what is merely wrong."""
-        order = (State.GOOD, State.NOTICE, State.BAD, State.UNKNOWN)
-        return max((one.state for one in self.findings), key=order.index, default=State.GOOD)
 
 
 # Nodes

@@ -1,23 +1,21 @@
-"""`bedplate ccm explain`: looks at the live cluster and the clouds, and shows why an object is as it is.
+"""`bedplate ccm explain`: looks at the live cluster and the clouds, and says why an object is as it is.
 
-In: a command line with the manager's own flags (which cloud, which file, which cluster). Out: a table for people, or
-JSON, and an exit code: 0 all is as it should be, 1 something stands out, 2 the command line or the configuration is
-wrong, 3 something could not be asked, 4 there is no such object. It reads, and writes nothing anywhere.
+In: a command line with the manager's own flags (which cloud, which file, which cluster). Out: an `Explanation`, which
+`core.explanation` shows. Raises `Invalid` for a wrong command line or configuration, `NotFound` when there is no such
+object. It reads, and writes nothing anywhere.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any
 
 from bedplate.api import names
 from bedplate.api.resources import ENDPOINT_SLICES, NODES, SERVICES
 from bedplate.cloud import registry
 from bedplate.cloud.controllers import service_plan
-from bedplate.cloud.explanation import Explanation, State, explain_node, explain_service
+from bedplate.cloud.explanation import explain_node, explain_service
 from bedplate.cloud.interface import Provider
 from bedplate.cloud.manager import leading, selection, validation, wiring
 from bedplate.cloud.manager import options as reading
@@ -25,17 +23,16 @@ from bedplate.cloud.manager.assembly import create_clouds
 from bedplate.cloud.manager.options import Options
 from bedplate.cloud.routing import Clouds
 from bedplate.core import clock, errors, logging
+from bedplate.core.explanation import Explanation
 from bedplate.core.flags import Flag
 from bedplate.kube import config
 from bedplate.kube.client import Client
 from bedplate.runtime.cache import Cache
 
-__all__ = ["Request", "explain", "read", "show"]
+__all__ = ["Request", "explain", "read"]
 
 log = logging.get_logger("cloud.explaining")
 OUTPUT = Flag("output", "output", "string", "table", "table or json.", short="o")
-EXIT_CODES = {State.GOOD: 0, State.NOTICE: 0, State.BAD: 1, State.UNKNOWN: 3}
-_WIDTH = 100
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -153,35 +150,3 @@ async def _service(client: Client, request: Request, caches: wiring.Caches, clou
         ownership=ownership,
         cluster=request.options.generic.cluster_name,
     )
-
-
-def show(explanation: Explanation, output: str, out: TextIO) -> int:
-    """Print it; the exit code that goes with it."""
-    out.write(_json(explanation) if output == "json" else _table(explanation))
-    return EXIT_CODES[explanation.state]
-
-
-def _json(explanation: Explanation) -> str:
-    findings = [
-        {"topic": one.topic, "answer": one.answer, "state": one.state, "why": one.why} for one in explanation.findings
-    ]
-    found = {"kind": explanation.kind, "name": explanation.name, "state": explanation.state, "findings": findings}
-    return json.dumps(found, indent=2) + "\n"
-
-
-def _table(explanation: Explanation) -> str:
-    marks = {State.GOOD: " ", State.NOTICE: "·", State.BAD: "!", State.UNKNOWN: "?"}
-    topics = max(len(one.topic) for one in explanation.findings)
-    answers = max(len(one.answer) for one in explanation.findings)
-    lines = [f"{explanation.kind} {explanation.name}"]
-    for one in explanation.findings:
-        head = f"{marks[one.state]} {one.topic:<{topics}}  {one.answer:<{answers}}  "
-        lines += textwrap.wrap(
-            one.why,
-            max(_WIDTH, len(head) + 40),
-            initial_indent=head,
-            subsequent_indent=" " * len(head),
-            break_on_hyphens=False,
-            break_long_words=False,
-        ) or [head.rstrip()]
-    return "\n".join(lines) + "\n"
