@@ -41,12 +41,16 @@ def test_named_nodes_alone_are_all_nodes() -> None:
 
 def test_every_problem_is_reported_at_once() -> None:
     options = Options(
-        named=("a=10.9.9.9", "b=10.77.0.2", "c"), links=("eth0",), control_plane="magic", cloud_provider="aws"
+        named=("a=10.9.9.9", "b=10.77.0.2", "c"),
+        links=("eth0",),
+        control_plane="magic",
+        cloud_provider="aws",
+        network="weave",
     )
     with pytest.raises(errors.Invalid) as caught:
         make_plan(options, [])
     text = str(caught.value)
-    for part in ("--node a=10.9.9.9", "--node b=10.77.0.2", "--node c:", "--link eth0", "magic", "aws"):
+    for part in ("--node a=10.9.9.9", "--node b=10.77.0.2", "--node c:", "--link eth0", "magic", "aws", "weave"):
         assert part in text
 
 
@@ -121,3 +125,8 @@ def test_a_kubelet_argument_is_for_all_or_for_one() -> None:
 def test_a_kubelet_argument_of_nobody_is_refused(argument: str) -> None:
     with pytest.raises(errors.Invalid, match="--kubelet-arg"):
         make_plan(Options(named=("a=10.77.0.20",), kubelet_args=(argument,)), [])
+
+
+def test_the_pod_network_is_the_labs_unless_somebody_else_makes_it() -> None:
+    assert make_plan(Options(), []).has_network
+    assert not make_plan(Options(network="none"), []).has_network

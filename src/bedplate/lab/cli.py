@@ -22,7 +22,7 @@ from bedplate.core import errors
 from bedplate.lab import binaries as found_binaries
 from bedplate.lab import cgroups, cluster, inspection, loading, power, state, versions
 from bedplate.lab.nodes import Node
-from bedplate.lab.plan import CONTROL_PLANES, Options
+from bedplate.lab.plan import CONTROL_PLANES, NETWORKS, Options
 
 __all__ = ["binaries", "lab"]
 
@@ -84,6 +84,9 @@ Examples:
 @click.option(
     "--link", "links", multiple=True, metavar="NAME", help="A second network; NAME is its interface in nodes."
 )
+@click.option(
+    "--network", type=click.Choice(NETWORKS), default="lab", show_default=True, help="`none`: you make the pod network."
+)
 @click.option("--timeout", "timeout_s", type=click.FloatRange(1), default=300.0, show_default=True, metavar="SECONDS")
 def up(
     name: str,
@@ -95,15 +98,17 @@ def up(
     kubelet_args: tuple[str, ...],
     cloud_provider: str | None,
     links: tuple[str, ...],
+    network: str,
     timeout_s: float,
 ) -> None:
-    """Make a lab and wait until its nodes are Ready and its DNS answers.
+    """Make a lab and wait until its nodes are Ready and its DNS answers; without a network, until they have registered.
 
     A start that fails or is interrupted removes everything it has made.
     """
     cluster.check_machine()
+    provider = cloud_provider or ""
     options = Options(
-        name, nodes, kubernetes, control_plane, named, subnet, kubelet_args, cloud_provider or "", links, timeout_s
+        name, nodes, kubernetes, control_plane, named, subnet, kubelet_args, provider, links, timeout_s, network
     )
     report = _reporter()
     programs = cluster.gather(options, report)

@@ -163,6 +163,8 @@ async def _build(plan: Plan, folder: Path, programs: dict[str, Path], timeout_s:
         report(f"making {len(plan.nodes)} nodes in {plan.subnet}")
         await ground.make_ground()
         await (kubeadm_plane if plan.control_plane == "kubeadm" else process_plane).start(ground)
+        if not plan.has_network:
+            return
         report("waiting for nodes")
         await ground.until_nodes_ready()
         report("waiting for cluster DNS")

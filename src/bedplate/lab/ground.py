@@ -158,7 +158,10 @@ class Ground:
         await self.waiter.until("add-ons are accepted", accepted, self.first.logs / "kube-apiserver.log")
 
     async def connect_pods(self) -> None:
-        """Give every node its pod network, once the controller manager has given it a range."""
+        """Give every node its pod network, once the controller manager has given it a range.
+
+        Where the network is somebody else's, nodes are only waited for.
+        """
         ranges: dict[str, str] = {}
 
         async def have_ranges() -> str:
@@ -168,6 +171,8 @@ class Ground:
             return f"no pod range for {', '.join(missing)}" if missing else ""
 
         await self.waiter.until("every node has registered", have_ranges, self.first.logs / "kubelet.log")
+        if not self.plan.has_network:
+            return
         for name in self.nodes:
             await self.connect_pods_of(name, ranges)
         routes = network.route_batch(ranges, self.plan, device=self.plan.interface)

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from bedplate.core import errors
 from bedplate.lab import versions
 
-__all__ = ["CONTROL_PLANES", "NodePlan", "Options", "Plan", "check_name", "interface_name", "make_plan"]
+__all__ = ["CONTROL_PLANES", "NETWORKS", "NodePlan", "Options", "Plan", "check_name", "interface_name", "make_plan"]
 
 CONTROL_PLANES = ("process", "kubeadm")
+# Who makes the pod network: the lab, with bridges and routes; or nobody, so that whoever uses the lab can.
+NETWORKS = ("lab", "none")
 SERVICE_CIDR = "10.96.0.0/16"
 DNS_ADDRESS = "10.96.0.10"
 
@@ -46,6 +48,7 @@ class Options:
     cloud_provider: str = ""
     links: tuple[str, ...] = ()
     timeout_s: float = 300.0
+    network: str = "lab"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,12 @@ class Plan:
     links: tuple[str, ...] = ()
     service_cidr: str = SERVICE_CIDR
     dns: str = DNS_ADDRESS
+    network: str = "lab"
+
+    @property
+    def has_network(self) -> bool:
+        """Whether the lab makes the pod network."""
+        return self.network == "lab"
 
     @property
     def interface(self) -> str:
@@ -108,6 +117,8 @@ def make_plan(options: Options, in_use: Iterable[Network]) -> Plan:
     check_name(options.name)
     if options.control_plane not in CONTROL_PLANES:
         problems.append(f"--control-plane {options.control_plane}: must be one of {', '.join(CONTROL_PLANES)}")
+    if options.network not in NETWORKS:
+        problems.append(f"--network {options.network}: must be one of {', '.join(NETWORKS)}")
     if options.cloud_provider not in ("", "external"):
         problems.append(f"--cloud-provider {options.cloud_provider}: only 'external' exists in Kubernetes now")
     problems += [
@@ -137,6 +148,7 @@ def make_plan(options: Options, in_use: Iterable[Network]) -> Plan:
         kubelet_args=options.kubelet_args,
         cloud_provider=options.cloud_provider,
         links=options.links,
+        network=options.network,
     )
 
 

@@ -55,11 +55,8 @@ async def _start(ground: Ground, this: NodePlan) -> None:
     await ground.switch.ip(network.cable_batch(ground.plan, this, node.pid), f"connect node {this.name}")
     await ground.connect(this)
     kubernetes_node.prepare(node, ground.plan)
-    items = json.loads(await ground.kubectl("get", "nodes", "-o", "json"))["items"]
-    ranges = {item["metadata"]["name"]: item["spec"].get("podCIDR", "") for item in items}
-    if not ranges.get(this.name):
-        raise errors.NotFound(f"the cluster has no node {this.name!r} any more", hint="take the lab down and up again")
-    await ground.connect_pods_of(this.name, ranges)
+    if ground.plan.has_network:
+        await _connect_pods(ground, this)
     ground.waiter.daemons.append(kubernetes_node.start_containerd(node))
     await ground.preload(node, [])
     if ground.plan.control_plane == "kubeadm":
@@ -75,6 +72,14 @@ async def _start(ground: Ground, this: NodePlan) -> None:
         return "" if status == "True" and clock.parse_rfc3339(heard) >= started else f"Ready is {answer}"
 
     await ground.waiter.until(f"{this.name} is Ready", ready, node.logs / "kubelet.log")
+
+
+async def _connect_pods(ground: Ground, this: NodePlan) -> None:
+    items = json.loads(await ground.kubectl("get", "nodes", "-o", "json"))["items"]
+    ranges = {item["metadata"]["name"]: item["spec"].get("podCIDR", "") for item in items}
+    if not ranges.get(this.name):
+        raise errors.NotFound(f"the cluster has no node {this.name!r} any more", hint="take the lab down and up again")
+    await ground.connect_pods_of(this.name, ranges)
 
 
 def _find(plan: Plan, name: str) -> NodePlan:
