@@ -138,8 +138,8 @@ def _cut(key: str, exclusions: Sequence[tuple[str, str]], bits: int, start: int,
 
 
 class _Exclusion(msgspec.Struct):
-    startIP: str  # noqa: N815 - the document's own names
-    endIP: str  # noqa: N815
+    startIP: str
+    endIP: str
 
 
 class _Route(msgspec.Struct):
@@ -148,12 +148,12 @@ class _Route(msgspec.Struct):
 
 class _Document(msgspec.Struct):
     subnet: str
-    startIP: str  # noqa: N815
-    endIP: str  # noqa: N815
+    startIP: str
+    endIP: str
     gateway: str = ""
     exclusions: list[_Exclusion] | None = None
     routes: list[_Route] | None = None
-    defaultGateway: bool = False  # noqa: N815
+    defaultGateway: bool = False
 
 
 def read(key: str, document: str) -> PoolConfig | None:

@@ -1,0 +1,261 @@
+"""The store file's text (§9): the original's format, byte for byte.
+
+In: reservations, or the bytes of a file. Out: texts and the checksum over them; a `Document`, or `Corrupt` for whatever
+the original's daemon would refuse. Pure; files are `storage.py`'s.
+
+A document is head and body: `{"version":1,"checksum":N,"pools":` and the rest. The checksum is that of the text with 0
+in place of N, so the body is hashed once, going on from the sum of the head.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from bedplate.ipam import addresses
+from bedplate.ipam.node import checksum, gojson
+from bedplate.ipam.node.reservations import Reservation
+
+__all__ = [
+    "VERSION",
+    "Corrupt",
+    "Document",
+    "Entry",
+    "PoolRecord",
+    "body_of",
+    "decode",
+    "decode_reservation",
+    "encode",
+    "encode_entry",
+    "pool_head",
+    "pool_tail",
+    "seal",
+]
+
+VERSION = 1
+
+
+class Corrupt(ValueError):
+    """The bytes are no store that the original would accept; the message says why."""
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """A reservation and its text in a document, key included."""
+
+    reservation: Reservation
+    text: bytes
+
+
+class PoolRecord(msgspec.Struct):
+    """What a store knows of a pool."""
+
+    name: str
+    entries: dict[str, Entry] = {}
+    config: str = ""
+    pointer: str = ""
+
+
+class Document(msgspec.Struct):
+    """A store's content."""
+
+    pools: dict[str, PoolRecord] = {}
+    version: int = VERSION
+
+
+@functools.lru_cache(maxsize=256)
+def _quoted_config(document: str) -> str:
+    return gojson.quote(document)
+
+
+def encode_entry(key: str, one: Reservation) -> bytes:
+    """`"key":{...}`."""
+    quote = gojson.quote
+    return (
+        f'{quote(key)}:{{"container_id":{quote(one.container_id)},"interface_name":{quote(one.interface_name)},'
+        f'"ip_address":"{one.address}","metadata":{{"create_time":{quote(one.create_time)},'
+        f'"pod_uuid":{quote(one.pod_uid)},"pod_name":{quote(one.pod_name)},'
+        f'"pod_namespace":{quote(one.pod_namespace)},"device_id":{quote(one.device_id)},'
+        f'"pool_config_snapshot":{_quoted_config(one.config)}}}}}'
+    ).encode()
+
+
+def pool_head(key: str, name: str) -> bytes:
+    """What stands before a pool's entries."""
+    return f'{gojson.quote(key)}:{{"name":{gojson.quote(name)},"entries":{{'.encode()
+
+
+def pool_tail(config: str, pointer: str) -> bytes:
+    """What stands after them."""
+    return f'}},"last_pool_config":{_quoted_config(config)},"last_reserved_ip":"{pointer}"}}'.encode()
+
+
+def body_of(pools: Iterable[tuple[bytes, Iterable[bytes], bytes]]) -> bytes:
+    """The body, from each pool's head, entries and tail, all sorted by key."""
+    return b"{" + b",".join(b"".join((head, b",".join(entries), tail)) for head, entries, tail in pools) + b"}}"
+
+
+def seal(body: bytes, version: int = VERSION) -> tuple[int, bytes]:
+    """The checksum of the document with this body, and the head that goes before it."""
+    total = checksum.fnv1a32(body, checksum.fnv1a32(b'{"version":%d,"checksum":0,"pools":' % version))
+    return total, b'{"version":%d,"checksum":%d,"pools":' % (version, total)
+
+
+def encode(document: Document) -> bytes:
+    """The whole text."""
+    body = body_of(
+        (
+            pool_head(key, pool.name),
+            [pool.entries[one].text for one in sorted(pool.entries)],
+            pool_tail(pool.config, pool.pointer),
+        )
+        for key, pool in sorted(document.pools.items())
+    )
+    return seal(body, document.version)[1] + body
+
+
+def decode(content: bytes) -> tuple[Document, int]:
+    """The document and its checksum. No bytes are an empty store, with checksum 0."""
+    if not content:
+        return Document(), 0
+    try:
+        root = _struct(gojson.parse(content), _ROOT, {})
+    except Corrupt:
+        raise
+    except ValueError as error:
+        raise Corrupt(f"it is no JSON: {error}") from error
+    version, written, found = root.get("version", 0), root.get("checksum", 0), root.get("pools")
+    if written == 0:
+        raise Corrupt("it has no checksum")
+    pools = {key: _pool(key, fields) for key, fields in (found or {}).items()}
+    total = seal(b"null}" if found is None else _body(pools, found), version)[0]
+    if total != written:
+        raise Corrupt(f"its checksum is {written}, that of its content {total}")
+    return Document(pools, version), written
+
+
+def decode_reservation(pool: str, tree: Any) -> Reservation:
+    """The reservation of a parsed object."""
+    return _reservation(pool, _struct(tree, _RESERVATION, {}))
+
+
+def _body(pools: Mapping[str, PoolRecord], found: Mapping[str, Mapping[str, Any]]) -> bytes:
+    """The body as the original writes it after reading: a list that was not there is `null`, not empty."""
+    parts = []
+    for key in sorted(pools):
+        pool = pools[key]
+        head, tail = pool_head(key, pool.name), pool_tail(pool.config, pool.pointer)
+        if found[key].get("entries") is None:
+            head, tail = head[:-1] + b"null", tail[1:]
+        parts.append((head, [pool.entries[one].text for one in sorted(pool.entries)], tail))
+    return body_of(parts)
+
+
+def _pool(key: str, fields: Mapping[str, Any]) -> PoolRecord:
+    entries = {}
+    for name, values in (fields.get("entries") or {}).items():
+        reservation = _reservation(key, values)
+        entries[name] = Entry(reservation, encode_entry(name, reservation))
+    return PoolRecord(
+        fields.get("name", ""),
+        entries,
+        sys.intern(fields.get("last_pool_config", "")),
+        fields.get("last_reserved_ip", ""),
+    )
+
+
+def _reservation(pool: str, fields: Mapping[str, Any]) -> Reservation:
+    meta: Mapping[str, str] = fields.get("metadata", {})
+    return Reservation(
+        pool=pool,
+        container_id=fields.get("container_id", ""),
+        interface_name=fields.get("interface_name", ""),
+        address=fields.get("ip_address", ""),
+        create_time=meta.get("create_time", ""),
+        pod_uid=meta.get("pod_uuid", ""),
+        pod_name=meta.get("pod_name", ""),
+        pod_namespace=meta.get("pod_namespace", ""),
+        device_id=meta.get("device_id", ""),
+        # The same text stands in every reservation of a pool: it is kept once.
+        config=sys.intern(meta.get("pool_config_snapshot", "")),
+    )
+
+
+# How the original's library fills a field: from a value and what the field held before, for a name may come twice.
+Filler = Callable[[Any, Any], Any]
+
+
+def _struct(tree: Any, fields: Mapping[str, Filler], values: dict[str, Any]) -> dict[str, Any]:
+    if tree is None:
+        return values
+    if not isinstance(tree, gojson.Pairs):
+        raise Corrupt("something else stands where an object is expected")
+    for written, value in tree:
+        name = written if written in fields else gojson.fold(written)
+        if name in fields:
+            values[name] = fields[name](value, values.get(name))
+    return values
+
+
+def _map(fields: Mapping[str, Filler]) -> Filler:
+    def fill(value: Any, before: Any) -> Any:
+        if value is None:
+            return None
+        if not isinstance(value, gojson.Pairs):
+            raise Corrupt("something else stands where an object is expected")
+        return {**(before or {}), **{key: _struct(item, fields, {}) for key, item in value}}
+
+    return fill
+
+
+def _text(value: Any, before: Any) -> Any:
+    if value is None:
+        return before or ""
+    if type(value) is not str:
+        raise Corrupt("something else stands where a text is expected")
+    return value
+
+
+def _address(value: Any, before: Any) -> Any:
+    if value is None or value == "":
+        return ""
+    address = addresses.parse_address(value) if type(value) is str else None
+    if address is None:
+        raise Corrupt(f"{str(value)[:80]!r} is no address")
+    return str(address)
+
+
+def _integer(lowest: int, highest: int) -> Filler:
+    def fill(value: Any, before: Any) -> Any:
+        if value is None:
+            return before or 0
+        if type(value) is not int or not lowest <= value <= highest:
+            raise Corrupt(f"{str(value)[:80]!r} is no number that is expected there")
+        return value
+
+    return fill
+
+
+_META = dict.fromkeys(
+    ("create_time", "pod_uuid", "pod_name", "pod_namespace", "device_id", "pool_config_snapshot"), cast(Filler, _text)
+)
+_RESERVATION: dict[str, Filler] = {
+    "container_id": _text,
+    "interface_name": _text,
+    "ip_address": _address,
+    "metadata": lambda value, before: _struct(value, _META, before or {}),
+}
+_POOL: dict[str, Filler] = {
+    "name": _text,
+    "entries": _map(_RESERVATION),
+    "last_pool_config": _text,
+    "last_reserved_ip": _address,
+}
+_ROOT: dict[str, Filler] = {
+    "version": _integer(-(1 << 63), (1 << 63) - 1),
+    "checksum": _integer(0, (1 << 32) - 1),
+    "pools": _map(_POOL),
+}
