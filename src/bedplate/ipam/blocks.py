@@ -10,11 +10,12 @@ exclusions cover any block on their own, and then there is no block at all.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bedplate.ipam.ranges import EMPTY, Range, RangeSet
 
-__all__ = ["FreeBlocks", "Grid", "excluded_blocks"]
+__all__ = ["FreeBlocks", "Grid", "excluded_blocks", "left_in"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +66,18 @@ def excluded_blocks(grid: Grid, addresses: RangeSet, offsets: RangeSet) -> Range
         found.extend(
             Range(index, index)
             for index in {touched.first, touched.last}
-            if judged < index <= touched.last and _nothing_left(grid, index, addresses, offsets)
+            if judged < index <= touched.last and next(left_in(grid, index, addresses, offsets), None) is None
         )
         judged = max(judged, touched.last)
     return RangeSet(found)
 
 
-def _nothing_left(grid: Grid, index: int, addresses: RangeSet, offsets: RangeSet) -> bool:
+def left_in(grid: Grid, index: int, addresses: RangeSet, offsets: RangeSet) -> Iterator[Range]:
+    """The addresses of a block that are not excluded, ascending and lazily: the first ones cost a bisection."""
     start = grid.start_of(index)
-    left = addresses.gaps(grid.hosts_of(index))
-    return all(offsets.covers(Range(gap.first - start, gap.last - start)) for gap in left)
+    for gap in addresses.gaps(grid.hosts_of(index)):
+        for left in offsets.gaps(Range(gap.first - start, gap.last - start)):
+            yield Range(start + left.first, start + left.last)
 
 
 class FreeBlocks:
@@ -96,9 +99,9 @@ class FreeBlocks:
         """The block exists, is not excluded and belongs to nobody; whether it is held back is not asked."""
         return 0 <= index < self._count and index not in self._taken and index not in self._excluded
 
-    def may_keep(self, index: int) -> bool:
-        """As `may_take`, for a block that stands in a status already: it may lie past the blocks that are given."""
-        return index >= 0 and index not in self._taken and index not in self._excluded
+    def is_taken(self, index: int) -> bool:
+        """The block is somebody's."""
+        return index in self._taken
 
     def take(self, index: int) -> None:
         """The block is somebody's from now on; one outside the row may be named, too."""

@@ -155,7 +155,7 @@ def _keep(
             continue
         gateway = gateway_text(pool.spec, prefix)
         index = (prefix.base - cut.grid.first) // cut.grid.stride
-        if not free.may_keep(index) or (mode is Mode.UPSTREAM and written.gateway != gateway):
+        if not free.may_take(index) or (mode is Mode.UPSTREAM and written.gateway != gateway):
             continue
         free.take(index)
         same = written.gateway == gateway

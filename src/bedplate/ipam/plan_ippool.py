@@ -9,8 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from bedplate.ipam.addresses import Network, first_usable, last_usable, parse_address, parse_network, text
-from bedplate.ipam.blocks import FreeBlocks, Grid, excluded_blocks
+from bedplate.ipam.addresses import (
+    Network,
+    first_usable,
+    has_broadcast,
+    last_usable,
+    parse_address,
+    parse_network,
+    text,
+)
+from bedplate.ipam.blocks import FreeBlocks, Grid, excluded_blocks, left_in
 from bedplate.ipam.planning import (
     NOTHING,
     Freed,
@@ -38,10 +46,11 @@ class BlockCut:
 
     network: Network
     grid: Grid
-    """All blocks that lie in the subnet, also one that ends at its broadcast address."""
-    given: int
-    """How many of them are given to nodes."""
     barred: RangeSet
+    """Blocks without an address to give."""
+    tail: int | None
+    """The index of a block behind the others that would end at the broadcast address. None is given like that, but
+    one that stands in a status is not taken away, just as the original does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +75,7 @@ def plan_ippool(
     cut = cut_blocks(pool.spec)
     entries = _read(pool.status.allocations)
     bits = cut.network.bits
-    free = FreeBlocks(cut.given, cut.barred, held_indexes(cut.grid, bits, held))
+    free = FreeBlocks(cut.grid.count, cut.barred, held_indexes(cut.grid, bits, held))
     kept = _keep(entries, frozenset(names), cut, free)
     homes = _old_homes(entries, cut) if mode is Mode.STABLE else {}
     new, unplaced = fill([name for name in names if name not in kept], cut.grid, free, bits, held, homes)
@@ -86,14 +95,15 @@ def cut_blocks(spec: IPPoolSpec) -> BlockCut:
     network = parsed[1]
     size = spec.per_node_block_size
     first = first_usable(network)
-    grid = Grid(first, size, size, (network.top - first + 1) // size)
-    barred = excluded_blocks(grid, excluded_addresses(spec.exclusions), excluded_offsets(spec.per_node_exclusions))
+    grid = Grid(first, size, size, (last_usable(network) - first + 1) // size)
+    addresses, offsets = excluded_addresses(spec.exclusions), excluded_offsets(spec.per_node_exclusions)
     gateway = parse_address(spec.gateway)
     if size == 1 and gateway is not None:
         # A block of one address that is the gateway's would serve nobody.
-        index = gateway.value - first
-        barred = barred.union(RangeSet([Range(index, index)]))
-    return BlockCut(network, grid, (last_usable(network) - first + 1) // size, barred)
+        addresses = addresses.union(RangeSet([Range(gateway.value, gateway.value)]))
+    ends_at_broadcast = grid.start_of(grid.count + 1) == network.top + 1 and has_broadcast(network)
+    usable_tail = ends_at_broadcast and any(left_in(grid, grid.count, addresses, offsets))
+    return BlockCut(network, grid, excluded_blocks(grid, addresses, offsets), grid.count if usable_tail else None)
 
 
 def block_text(bits: int, addresses: Range) -> str:
@@ -114,7 +124,7 @@ def _keep(entries: Iterable[_Entry], names: frozenset[str], cut: BlockCut, free:
     """The blocks that nodes have and that still fit; of two nodes with one block the first in the status keeps it.
 
     A node with two entries gets the later block, but the earlier one is nobody's until the next pass, as it is with the
-    original. A block may end at the broadcast address: none is given like that, but one that was is not taken away.
+    original.
     """
     kept: dict[str, int] = {}
     for entry in entries:
@@ -124,7 +134,7 @@ def _keep(entries: Iterable[_Entry], names: frozenset[str], cut: BlockCut, free:
         if not cut.network.base <= first <= last <= cut.network.top:
             continue
         index = cut.grid.index_of(first)
-        if index is None or not free.may_keep(index):
+        if index is None or not (free.may_take(index) or (index == cut.tail and not free.is_taken(index))):
             continue
         free.take(index)
         kept[entry.node] = index

@@ -1,0 +1,200 @@
+"""What is allowed in a pool but hardly meant (Q8).
+
+In: valid specs. Out: sentences for the webhook and for Events; a pool is never refused for one of them. Pure; the cost
+grows with the number of exclusions and pools, never with the size of a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from bedplate.ipam.addresses import (
+    Address,
+    Network,
+    first_usable,
+    gateway_at,
+    has_broadcast,
+    is_small,
+    parse_address,
+    parse_network,
+    text,
+)
+from bedplate.ipam.blocks import Grid, left_in
+from bedplate.ipam.plan_cidrpool import cut_prefixes
+from bedplate.ipam.plan_ippool import cut_blocks
+from bedplate.ipam.planning import excluded_addresses, excluded_offsets
+from bedplate.ipam.pools import CIDRPoolSpec, IPPoolSpec
+from bedplate.ipam.ranges import Range, RangeSet
+
+__all__ = [
+    "Overlap",
+    "Territory",
+    "cidrpool_territory",
+    "cidrpool_warnings",
+    "ippool_territory",
+    "ippool_warnings",
+    "overlaps",
+    "overlaps_of",
+]
+
+SHOWN = 3
+"""How many blocks a sentence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Territory:
+    """The addresses a pool may give: its network without what is excluded or reserved for nobody."""
+
+    key: str
+    network: Network
+    addresses: RangeSet
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Two pools that may give one address."""
+
+    key: str
+    other: str
+    bits: int
+    addresses: Range
+    """The lowest run of addresses they share."""
+
+    def __str__(self) -> str:
+        first, last = (text(self.bits, value) for value in self.addresses)
+        return f"{self.key} and {self.other} may both give addresses from {first} to {last}"
+
+
+def ippool_warnings(spec: IPPoolSpec) -> list[str]:
+    """What is odd about an IPPool."""
+    cut = cut_blocks(spec)
+    found = list(_host_bits("subnet", spec.subnet))
+    offsets = excluded_offsets(spec.per_node_exclusions)
+    if offsets.covers(Range(0, cut.grid.span - 1)):
+        return [*found, "spec.perNodeExclusions covers every address of a block: no node will get one"]
+    if cut.grid.count == cut.barred.total():
+        found.append("spec.exclusions leaves no block: no node will get one")
+    gateway = parse_address(spec.gateway)
+    if gateway is None:
+        return found
+    found.extend(_odd_gateway(cut.network, gateway))
+    index = (gateway.value - cut.grid.first) // cut.grid.stride
+    if 0 <= index < cut.grid.count and index not in cut.barred:
+        left = left_in(cut.grid, index, excluded_addresses(spec.exclusions), offsets)
+        if _none_but(left, gateway.value):
+            found.append(f"the block at {_at(cut.network, cut.grid, index)} has no address left but the gateway")
+    return found
+
+
+def cidrpool_warnings(spec: CIDRPoolSpec) -> list[str]:
+    """What is odd about a CIDRPool."""
+    cut = cut_prefixes(spec)
+    offsets = excluded_offsets(spec.per_node_exclusions)
+    hosts = Range(0 if is_small(cut.prefix_at(0)) else 1, cut.grid.span - 1)
+    gateway = gateway_at(cut.prefix_at(0), spec.gateway_index) if spec.gateway_index is not None else None
+    at = None if gateway is None else gateway.value - cut.cidr.base
+    if offsets.covers(Range(0, hosts.last)):
+        return ["spec.perNodeExclusions covers every address of a prefix: no node will get one"]
+    if _none_but(offsets.gaps(hosts), at):
+        return ["a prefix has no address for pods besides the gateway and spec.perNodeExclusions"]
+    if cut.grid.count == cut.excluded.total():
+        return ["spec.exclusions leaves no prefix: no node will get one"]
+    addresses = excluded_addresses(spec.exclusions)
+    network_addresses = offsets.union(RangeSet([Range(0, hosts.first - 1)]))
+    useless = [
+        f"{text(cut.cidr.bits, cut.grid.start_of(index))}/{cut.length}"
+        for index in _at_ends(cut.grid, addresses)
+        if index not in cut.excluded
+        and _none_but(
+            left_in(cut.grid, index, addresses, network_addresses),
+            None if at is None else cut.grid.start_of(index) + at,
+        )
+    ]
+    return [f"no address for pods is left in {_listed(useless)}"] if useless else []
+
+
+def ippool_territory(key: str, spec: IPPoolSpec) -> Territory | None:
+    """What an IPPool may give; None when its subnet means nothing."""
+    parsed = parse_network(spec.subnet)
+    return None if parsed is None else _territory(key, parsed[1], excluded_addresses(spec.exclusions))
+
+
+def cidrpool_territory(key: str, spec: CIDRPoolSpec) -> Territory | None:
+    """What a CIDRPool may give; None when its network means nothing."""
+    parsed = parse_network(spec.cidr)
+    if parsed is None:
+        return None
+    reserved = (parse_network(entry.prefix) for entry in spec.static_allocations if not entry.node_name)
+    nobodys = RangeSet(Range(one[1].base, one[1].top) for one in reserved if one is not None)
+    return _territory(key, parsed[1], excluded_addresses(spec.exclusions).union(nobodys))
+
+
+def overlaps(territories: Iterable[Territory]) -> list[Overlap]:
+    """Pools that share addresses with another one, each with one that it shares them with; O(P log P)."""
+    found: dict[tuple[str, str], Overlap] = {}
+    runs = sorted((one.network.bits, run.first, run.last, one.key) for one in territories for run in one.addresses)
+    # The run that reaches furthest so far: whatever begins before its end shares addresses with it. Runs of one pool
+    # never touch, so it is always another's.
+    furthest: tuple[int, int, str] | None = None
+    for bits, first, last, key in runs:
+        if furthest is not None and furthest[0] == bits and first <= furthest[1]:
+            pair = (key, furthest[2])
+            found.setdefault(pair, Overlap(*pair, bits, Range(first, min(last, furthest[1]))))
+        if furthest is None or (bits, last) > furthest[:2]:
+            furthest = (bits, last, key)
+    return list(found.values())
+
+
+def overlaps_of(one: Territory, others: Iterable[Territory]) -> list[Overlap]:
+    """Every other pool that this one shares addresses with."""
+    found = []
+    for other in others:
+        if other.key == one.key or not one.network.overlaps(other.network):
+            continue
+        shared = _first_shared(one.addresses, other.addresses)
+        if shared is not None:
+            found.append(Overlap(one.key, other.key, one.network.bits, shared))
+    return found
+
+
+def _territory(key: str, network: Network, excluded: RangeSet) -> Territory:
+    return Territory(key, network, RangeSet(excluded.gaps(Range(network.base, network.top))))
+
+
+def _first_shared(one: RangeSet, other: RangeSet) -> Range | None:
+    fewer, more = sorted((one, other), key=len)
+    return next((shared for run in fewer for shared in more.within(run)), None)
+
+
+def _host_bits(key: str, written: str) -> Iterable[str]:
+    parsed = parse_network(written)
+    if parsed is not None and parsed[0].value != parsed[1].base:
+        yield f"spec.{key} {written} has host bits set; {parsed[1]} is used"
+
+
+def _odd_gateway(network: Network, gateway: Address) -> Iterable[str]:
+    if gateway.value < first_usable(network):
+        yield f"spec.gateway {gateway} is the network address of {network}"
+    elif has_broadcast(network) and gateway.value == network.top:
+        yield f"spec.gateway {gateway} is the broadcast address of {network}"
+
+
+def _at_ends(grid: Grid, addresses: RangeSet) -> list[int]:
+    """The blocks that an exclusion begins or ends in: all others are excluded whole or not at all."""
+    ends = {index for one in addresses for index in grid.touched_by(one)}
+    return sorted(index for index in ends if 0 <= index < grid.count)
+
+
+def _none_but(left: Iterable[Range], gateway: int | None) -> bool:
+    """Every address that is left is the gateway's; the first two runs tell."""
+    return all(run.first == run.last == gateway for run in left)
+
+
+def _at(network: Network, grid: Grid, index: int) -> str:
+    return "-".join(text(network.bits, value) for value in grid.hosts_of(index))
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = len(texts) - SHOWN
+    return ", ".join(texts[:SHOWN]) + (f" and {more} more" if more > 0 else "")
