@@ -28,6 +28,10 @@ __all__ = [
 ]
 
 V4, V6 = 32, 128
+_MAPPED = 0xFFFF
+"""What stands before the 32 bits of an IPv4 address that is written as IPv6."""
+_DOTTED = (0, _MAPPED)
+"""The same for addresses whose last part the C library writes with dots."""
 
 
 class Address(NamedTuple):
@@ -76,33 +80,38 @@ def parse_address(written: str) -> Address | None:
         value = int.from_bytes(socket.inet_pton(socket.AF_INET6, written), "big")
     except (OSError, ValueError):
         return None
-    return Address(V4, value & 0xFFFFFFFF) if value >> 32 == 0xFFFF else Address(V6, value)
+    return Address(V4, value & 0xFFFFFFFF) if value >> V4 == _MAPPED else Address(V6, value)
 
 
 def parse_network(written: str) -> tuple[Address, Network] | None:
     """The address as it was written, and its network; None when the text is no CIDR.
 
-    The length of an IPv4-mapped network counts from its IPv4 part (`::ffff:10.0.0.0/104` is `10.0.0.0/8`); a shorter
-    one has no IPv4 form and means nothing here.
+    The length of an IPv4-mapped network counts from its IPv4 part (`::ffff:10.0.0.0/104` is `10.0.0.0/8`). A shorter
+    one has no IPv4 form: it is an IPv6 network, and the address always has host bits in it.
     """
     head, slash, tail = written.partition("/")
     address = parse_address(head)
-    if address is None or not slash or not tail.isascii() or not tail.isdigit():
+    digits = tail.lstrip("0")
+    if address is None or not slash or not tail.isascii() or not tail.isdigit() or len(digits) > 3:
         return None
-    length = int(tail)
-    if address.bits == V4 and ":" in head:
-        length -= V6 - V4
-    if not 0 <= length <= address.bits:
+    length = int(digits or "0")
+    bits, value = address
+    if bits == V4 and ":" in head:
+        bits, value = (V6, value | _MAPPED << V4) if length < V6 - V4 else (V4, value)
+        length -= V6 - V4 if bits == V4 else 0
+    if length > bits:
         return None
-    host = address.bits - length
-    return address, Network(address.bits, address.value >> host << host, length)
+    host = bits - length
+    return address, Network(bits, value >> host << host, length)
 
 
 def text(bits: int, value: int) -> str:
     """An address as Go prints it."""
     if bits == V4:
         return socket.inet_ntop(socket.AF_INET, value.to_bytes(4, "big"))
-    return str(ipaddress.IPv6Address(value))
+    if value >> V4 in _DOTTED:
+        return str(ipaddress.IPv6Address(value))
+    return socket.inet_ntop(socket.AF_INET6, value.to_bytes(16, "big"))
 
 
 def is_small(network: Network) -> bool:
