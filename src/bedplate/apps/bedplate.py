@@ -28,8 +28,9 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "lab": ("bedplate.lab.cli", "lab", "Real multi-node Kubernetes on this machine."),
     "binaries": ("bedplate.lab.cli", "binaries", "Build and list Kubernetes programs in the cache."),
     "ccm": ("bedplate.apps.ccm", "ccm", "The cloud controller manager: run it, or ask why a node is as it is."),
+    "ipam": ("bedplate.apps.ipam", "ipam", "Addresses for pods: pools, blocks, who holds an address, and why."),
     "sim": ("bedplate.apps.sim", "sim", "Simulated nodes, and simulated NVIDIA BMM and Oxide clouds."),
-    "doctor": ("bedplate.cli.doctor.command", "doctor", "Find what keeps a cloud controller manager from working."),
+    "doctor": ("bedplate.cli.doctor.command", "doctor", "Find what keeps the programs of a cluster from working."),
     "completion": ("bedplate.apps.completion", "completion", "Print a shell completion script."),
 }
 

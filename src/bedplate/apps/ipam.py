@@ -1,0 +1,197 @@
+"""`bedplate ipam …`: pools, blocks and addresses as they are, who holds an address, and why a node has no block.
+
+In: a kubeconfig (and, on a node, its store file). Out: tables, JSON, pictures; it changes nothing, but `store sync`
+brings a store file up to date. Exit codes: 0 well, 1 something stands out, 2 wrong command line, 3 something could not
+be asked, 4 no such object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from bedplate.cli import display
+from bedplate.core import clock, errors
+
+if TYPE_CHECKING:
+    from bedplate.cli.ipam.landscape import Landscape
+    from bedplate.cli.ipam.tables import Table
+    from bedplate.core.explanation import Explanation
+
+__all__ = ["ipam"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+EXAMPLES = """
+\b
+Examples:
+  bedplate ipam pools                          every pool: blocks, free ones, addresses in use
+  bedplate ipam blocks my-pool                 which node has which block
+  bedplate ipam allocations --node host-a      who holds which address
+  bedplate ipam explain 192.168.0.7            who holds it, since when, whose block it is in
+  bedplate ipam explain host-a                 what a node has of every pool, and why not of some
+  bedplate ipam map my-pool                    a picture of a pool
+"""
+
+
+@click.group(epilog=EXAMPLES)
+def ipam() -> None:
+    """Addresses for pods: pools, blocks, who holds what, and why."""
+
+
+def _of_cluster(command: F) -> F:
+    """The options of every command that looks at a cluster."""
+    for option in (
+        click.option("-n", "--namespace", default="kube-system", show_default=True, help="Where the pools are."),
+        click.option("--kubeconfig", default="", help="Which cluster; default as kubectl finds it."),
+    ):
+        command = option(command)
+    return command
+
+
+_stores = click.option(
+    "--store-file",
+    "stores",
+    multiple=True,
+    type=click.Path(),
+    help="A node's store as well, read where it is: it knows containers and moments.",
+)
+
+
+@ipam.command(short_help="Every pool: network, blocks, free ones, addresses in use.")
+@_of_cluster
+@display.output_option
+def pools(kubeconfig: str, namespace: str, output: str) -> None:
+    """Every pool: its network, blocks given, free and quarantined, addresses in use, and what stands out."""
+    from bedplate.cli.ipam import tables
+
+    land = _look(kubeconfig, namespace)
+    _show(tables.pools(land), output, f"there are no pools in namespace {namespace}")
+
+
+@ipam.command(short_help="Which node has which block.")
+@click.argument("pool", default="")
+@click.option("--node", default="", help="Of this node alone.")
+@_of_cluster
+@display.output_option
+def blocks(pool: str, node: str, kubeconfig: str, namespace: str, output: str) -> None:
+    """Which node has which block of POOL, or of every pool, and how full it is."""
+    from bedplate.cli.ipam import tables
+
+    land = _look(kubeconfig, namespace)
+    _known_pool(land, pool)
+    _show(tables.blocks(land, pool, node), output, "no node has a block")
+
+
+@ipam.command(short_help="Who holds which address.")
+@click.option("--pool", default="", help="Of this pool alone.")
+@click.option("--node", default="", help="On this node alone.")
+@click.option("--pod", default="", metavar="NAMESPACE/NAME", help="Of this pod alone.")
+@_stores
+@_of_cluster
+@display.output_option
+def allocations(
+    pool: str, node: str, pod: str, stores: tuple[str, ...], kubeconfig: str, namespace: str, output: str
+) -> None:
+    """Who holds which address of the pools, as pods' network-status annotations and podIPs tell it.
+
+    That needs no login to any node. With --store-file, a node's own record is shown as well.
+    """
+    from bedplate.cli.ipam import tables
+
+    land = _look(kubeconfig, namespace, stores)
+    _known_pool(land, pool)
+    table = tables.allocations(land, pool=pool, node=node, pod=pod)
+    _show(table, output, "no pod holds an address of a pool")
+
+
+@ipam.command(short_help="Who holds an address; why a node has no block; what keeps a pool from working.")
+@click.argument("what", metavar="ADDRESS|NODE|POOL")
+@_stores
+@_of_cluster
+@display.output_option
+def explain(what: str, stores: tuple[str, ...], kubeconfig: str, namespace: str, output: str) -> None:
+    """Say why an address, a node or a pool is as it is; nothing is changed.
+
+    Where a name could be several things, say which: node/NAME, ippool/NAME, cidrpool/NAME. Exit code: 0 all is as it
+    should be, 1 something stands out, 3 something could not be asked, 4 no such thing.
+    """
+    from bedplate.core import explanation
+
+    found = _explain(what, _look(kubeconfig, namespace, stores))
+    sys.exit(explanation.show(found, output, sys.stdout))
+
+
+@ipam.command(name="map", short_help="A picture of a pool: which blocks are given, and how full.")
+@click.argument("pool", default="")
+@click.option("--nodes", type=click.IntRange(0), default=12, show_default=True, help="How many blocks to list below.")
+@_of_cluster
+def map_(pool: str, nodes: int, kubeconfig: str, namespace: str) -> None:
+    """A picture of POOL, or of every pool: which blocks are given, how full they are, which nobody can have."""
+    from bedplate.cli.ipam import picture
+
+    land = _look(kubeconfig, namespace)
+    _known_pool(land, pool)
+    width = shutil.get_terminal_size((100, 24)).columns
+    drawn = [picture.draw(view, width, most_nodes=nodes) for view in land.views if pool in ("", view.name, view.key)]
+    click.echo("\n\n".join(drawn) or f"there are no pools in namespace {namespace}")
+
+
+def _look(kubeconfig: str, namespace: str, stores: tuple[str, ...] = ()) -> Landscape:
+    return asyncio.run(_read(kubeconfig, namespace, stores))
+
+
+async def _read(kubeconfig: str, namespace: str, stores: tuple[str, ...]) -> Landscape:
+    from bedplate.cli import progress
+    from bedplate.cli.ipam import landscape, survey
+    from bedplate.kube import Client, config
+
+    settings = config.load(kubeconfig or None).with_rate(-1, 1).with_user_agent("bedplate-ipam")
+    with progress.shown() as tell:
+        async with Client(settings) as client:
+            found = await survey.read(client, namespace, tell)
+    return landscape.see(found, clock.SystemClock().now())
+
+
+def _explain(what: str, land: Landscape) -> Explanation:
+    from bedplate.cli.ipam import explaining
+    from bedplate.ipam.addresses import parse_address
+
+    address = parse_address(what.partition("/")[0])
+    if address is not None:
+        return explaining.explain_address(address, land)
+    kind, _, name = what.rpartition("/")
+    found = [
+        (f"node/{name}", explaining.explain_node(node, land))
+        for node in land.nodes
+        if node.name == name and kind in ("", "node")
+    ]
+    for pool, view in zip(land.pools, land.views, strict=True):
+        if view.name == name and kind in ("", view.kind.lower()):
+            found.append((f"{view.kind.lower()}/{name}", explaining.explain_pool(pool, view, land)))
+    if not found:
+        hint = "bedplate ipam pools, and kubectl get nodes, list what there is"
+        text = f"{what} is neither an address nor a node, nor a pool in namespace {land.namespace}"
+        raise errors.NotFound(text, hint=hint)
+    if len(found) > 1:
+        choices = " or ".join(name for name, _ in found)
+        raise errors.Invalid(f"{what} is the name of several things", hint=f"say which one: {choices}")
+    return found[0][1]
+
+
+def _known_pool(land: Landscape, pool: str) -> None:
+    if pool and all(pool not in (view.name, view.key) for view in land.views):
+        names = ", ".join(view.key for view in land.views) or "none"
+        raise errors.NotFound(f"there is no pool {pool} in namespace {land.namespace}", hint=f"there are: {names}")
+
+
+def _show(table: Table, output: str, otherwise: str) -> None:
+    if not table.rows and output == "table":
+        click.echo(otherwise, err=True)
+        return
+    display.show(output, table.columns, table.rows, table.data)

@@ -1,0 +1,257 @@
+"""Why an address, a node or a pool is as it is: who holds it, whose block it is in, why a node has none.
+
+In: a `Survey` and the views made of it. Out: `Explanation`s. Pure: it asks nobody. A plan of the controller's own kind
+says why a node has no block, so the reason shown is the reason that decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+
+from bedplate.api import core
+from bedplate.cli import display
+from bedplate.cli.ipam import selection, tables
+from bedplate.cli.ipam.holders import Holding
+from bedplate.cli.ipam.landscape import Landscape
+from bedplate.cli.ipam.survey import Pool
+from bedplate.cli.ipam.views import Block, PoolView
+from bedplate.core.explanation import Explanation, Finding, State
+from bedplate.ipam import addresses
+from bedplate.ipam.addresses import Address
+
+__all__ = ["explain_address", "explain_node", "explain_pool"]
+
+CONTROLLER = "deployment/nv-ipam-controller"
+
+
+# Addresses
+
+
+def explain_address(address: Address, land: Landscape) -> Explanation:
+    """Everything about one address."""
+    views = [view for view in land.views if view.network is not None and view.network.holds(address)]
+    holdings = [one for one in land.holdings if one.address == address]
+    findings: list[Finding] = []
+    for view in views:
+        findings += _in_pool(address, view)
+    if not views:
+        names = ", ".join(view.network_text for view in land.views) or "there are none"
+        findings.append(Finding("pool", "none", f"no pool's network holds it ({names})", State.NOTICE))
+    if len(views) > 1:
+        both = " and ".join(f"{view.kind} {view.name}" for view in views)
+        text = f"{both} overlap here: two pods may be given this address; change one pool's network"
+        findings.append(Finding("pools", "overlap", text, State.BAD))
+    findings += _holders(holdings, views, land)
+    return Explanation("Address", str(address), tuple(findings))
+
+
+def _in_pool(address: Address, view: PoolView) -> Iterator[Finding]:
+    yield Finding("pool", f"{view.kind} {view.name}", f"lies in its network {view.network_text}")
+    if view.problems:
+        yield Finding("spec", "invalid", "; ".join(view.problems), State.BAD)
+    block = view.block_with(address)
+    yield _place(address, view, block)
+    yield _nature(address, view, block)
+
+
+def _place(address: Address, view: PoolView, block: Block | None) -> Finding:
+    if block is not None:
+        return Finding("block", block.text, f"given to node {block.node}")
+    index = view.index_of(address)
+    if index is None:
+        return Finding("block", "none", "lies outside every block: what is left over at the ends of the network")
+    if (kept := next((one for one in view.held if one.index == index), None)) is not None:
+        until = f" until {kept.until:%Y-%m-%d %H:%M:%S} UTC" if kept.until is not None else ""
+        text = f"{kept.text} was node {kept.node}'s, and is kept back{until}: pods of it may still run"
+        return Finding("block", "quarantined", text, State.NOTICE)
+    taken = next((one for one in view.blocks if one.index == index), None)
+    if taken is not None:
+        return Finding("block", taken.text, f"given to node {taken.node}; this address of it is never given to pods")
+    if index in view.reserved:
+        return Finding("block", "reserved", "spec.staticAllocations keeps this prefix", State.NOTICE)
+    if index in view.excluded:
+        return Finding("block", "excluded", "spec.exclusions leave no address of this block", State.NOTICE)
+    return Finding("block", "free", "no node has this block yet")
+
+
+def _nature(address: Address, view: PoolView, block: Block | None) -> Finding:
+    network = view.network
+    assert network is not None, "only views whose network holds the address are asked"
+    pool_gateway = addresses.parse_address(view.gateway)
+    if (block is not None and block.gateway == address) or pool_gateway == address:
+        return Finding("use", "gateway", "never given to a pod, unless one asks for it by name", State.NOTICE)
+    if not addresses.is_small(network) and address.value == network.base:
+        return Finding("use", "network address", "never given to a pod", State.NOTICE)
+    if addresses.has_broadcast(network) and address.value == network.top:
+        return Finding("use", "broadcast address", "never given to a pod", State.NOTICE)
+    if block is not None and block.excludes(address):
+        text = "spec.exclusions or spec.perNodeExclusions keep it back; only a pod that asks for it by name gets it"
+        return Finding("use", "excluded", text, State.NOTICE)
+    if block is None:
+        return Finding("use", "not now", "pods get addresses of their node's block alone")
+    return Finding("use", "for pods", f"node {block.node} may give it to a pod")
+
+
+def _holders(holdings: Sequence[Holding], views: Sequence[PoolView], land: Landscape) -> list[Finding]:
+    found: list[Finding] = []
+    for one in holdings:
+        where = f" through interface {one.interface}" if one.interface else ""
+        network = f" of network {one.network}" if one.network else ""
+        since = f", since {one.since:%Y-%m-%d %H:%M:%S} UTC ({_ago(one, land.now)})" if one.since is not None else ""
+        text = f"on node {one.node or 'unknown'}{where}{network}{since}; its {one.source} says so"
+        found.append(Finding("holder", one.who, text))
+        found += _stray(one, views)
+    holders = {(one.namespace, one.pod, one.container) for one in holdings if one.source != "store"}
+    if len(holders) > 1:
+        text = "more than one pod has this address: delete one of them, then see which of their nodes lost its block"
+        found.append(Finding("holders", str(len(holders)), text, State.BAD))
+    if not holdings:
+        known = "no pod's annotation or podIPs names it" if land.has_pods else "no pods were read"
+        more = "" if land.has_stores else "; a node's store may (--store-file, on that node)"
+        found.append(Finding("holder", "nobody", known + more))
+    return found
+
+
+def _stray(one: Holding, views: Sequence[PoolView]) -> Iterator[Finding]:
+    for view in views:
+        block = view.block_with(one.address)
+        if block is None or not one.node or block.node == one.node:
+            continue
+        text = (
+            f"the block is node {block.node}'s, but its holder runs on {one.node}: the block changed hands, or "
+            "the pod asked for this address by name; another pod may get it too"
+        )
+        yield Finding("node", "another", text, State.BAD)
+
+
+def _ago(one: Holding, now: datetime) -> str:
+    return f"{display.age((now - one.since).total_seconds())} ago" if one.since is not None else ""
+
+
+# Nodes
+
+
+def explain_node(node: core.Node, land: Landscape) -> Explanation:
+    """What a node has of every pool, and why it has nothing of some."""
+    findings = [
+        _node_in_pool(node, pool, view, land.namespace, land.unplaced(view.key))
+        for pool, view in zip(land.pools, land.views, strict=True)
+    ]
+    if not findings:
+        text = f"there are no IPPools or CIDRPools in namespace {land.namespace}"
+        findings.append(Finding("pools", "none", text, State.NOTICE))
+    return Explanation("Node", node.name, tuple(findings))
+
+
+def _node_in_pool(node: core.Node, pool: Pool, view: PoolView, namespace: str, unplaced: Mapping[str, str]) -> Finding:
+    topic = f"{view.kind} {view.name}"
+    why_not = selection.why_not(pool.spec.node_selector, node)
+    block = view.block_of(node.name)
+    if block is not None:
+        text = f"{block.used} of {tables.count(block.usable)} addresses in use"
+        if block.usable == 0:
+            return Finding(topic, block.text, "exclusions and gateway leave no address for pods", State.BAD)
+        if why_not:
+            return Finding(topic, block.text, f"still in the status, but {why_not}", State.BAD)
+        if block.used >= block.usable:
+            return Finding(topic, block.text, f"{text}: the next pod here gets none", State.BAD)
+        return Finding(topic, block.text, text)
+    if view.problems:
+        text = f"the spec is invalid, so nobody gets a new block: {'; '.join(view.problems)}"
+        return Finding(topic, "no block", text, State.BAD)
+    if why_not:
+        return Finding(topic, "not for it", why_not, State.NOTICE)
+    return Finding(topic, "no block", _why_none(unplaced.get(node.name, ""), view, namespace), State.BAD)
+
+
+def _why_none(why: str, view: PoolView, namespace: str) -> str:
+    if why == "exhausted":
+        return (
+            f"all {tables.count(view.total - view.excluded.total())} blocks are given: enlarge the network, or make "
+            f"{'perNodeBlockSize smaller' if view.kind == 'IPPool' else 'prefixes longer'}, or narrow the nodeSelector"
+        )
+    if why == "quarantined":
+        times = [one.until for one in view.held if one.until is not None]
+        until = f", the first until {min(times):%Y-%m-%d %H:%M:%S} UTC" if times else ""
+        return f"the blocks that are left were those of nodes that went away, and are kept back{until}"
+    return (
+        f"it matches, and blocks are free, but the status has none: is the controller at work? "
+        f"kubectl -n {namespace} logs {CONTROLLER}; bedplate doctor ipam"
+    )
+
+
+# Pools
+
+
+def explain_pool(pool: Pool, view: PoolView, land: Landscape) -> Explanation:
+    """What a pool has given to whom, and what stands in its way."""
+    return Explanation(view.kind, view.name, tuple(_about_pool(pool, view, land)))
+
+
+def _about_pool(pool: Pool, view: PoolView, land: Landscape) -> Iterator[Finding]:
+    if view.problems:
+        for text in view.problems:
+            yield Finding("spec", "invalid", text, State.BAD)
+    else:
+        yield Finding("spec", "valid", f"{view.network_text}, {view.block_text} a node")
+    yield from (Finding("overlap", other, text, State.BAD) for other, text in land.overlaps(view.key))
+    yield _blocks(view)
+    yield from _nodes(pool, view, land)
+    for stray in view.strays:
+        yield Finding("status", "does not fit", f"{stray} is no block of this pool", State.BAD)
+    yield from _stale(view, land)
+    for kept in view.held:
+        until = f"until {kept.until:%Y-%m-%d %H:%M:%S} UTC" if kept.until is not None else "for now"
+        yield Finding("quarantine", kept.text, f"was node {kept.node}'s; nobody else gets it {until}", State.NOTICE)
+    yield _addresses(view)
+
+
+def _blocks(view: PoolView) -> Finding:
+    free, total, out = (tables.count(number) for number in (view.free, view.total, view.excluded.total()))
+    text = f"{len(view.blocks)} given, {free} free of {total}, {out} excluded"
+    if view.total and view.excluded.total() >= view.total:
+        return Finding("blocks", "all excluded", "exclusions leave no address of any block", State.BAD)
+    if view.free == 0 and not view.problems:
+        return Finding("blocks", "none free", f"{text}; a node that joins gets none", State.NOTICE)
+    return Finding("blocks", f"{free} free", text)
+
+
+def _nodes(pool: Pool, view: PoolView, land: Landscape) -> Iterator[Finding]:
+    wanted = [node for node in land.nodes if not selection.why_not(pool.spec.node_selector, node)]
+    given, unplaced = {block.node for block in view.blocks}, land.unplaced(view.key)
+    without = [node.name for node in wanted if node.name not in given]
+    text = f"{len(wanted)} of the cluster's {len(land.nodes)} match the nodeSelector; without a block: {len(without)}"
+    state = State.BAD if without else State.NOTICE if not wanted else State.GOOD
+    yield Finding("nodes", str(len(wanted)), text, state)
+    if view.problems:
+        return
+    reasons = ((name, _why_none(unplaced.get(name, ""), view, land.namespace)) for name in without)
+    for reason, names in _by_reason(reasons):
+        yield Finding("no block", _few(names), reason, State.BAD)
+
+
+def _by_reason(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
+    found: dict[str, list[str]] = {}
+    for name, reason in pairs:
+        found.setdefault(reason, []).append(name)
+    return list(found.items())
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _stale(view: PoolView, land: Landscape) -> Iterator[Finding]:
+    known = {node.name for node in land.nodes}
+    if gone := [block.node for block in view.blocks if block.node not in known]:
+        text = "still in the status, though no such node exists: is the controller at work?"
+        yield Finding("status", _few(gone), text, State.BAD)
+
+
+def _addresses(view: PoolView) -> Finding:
+    full = [block.node for block in view.blocks if block.usable <= block.used]
+    text = f"{view.used} of {tables.count(view.usable)} that the given blocks have for pods"
+    if full:
+        return Finding("addresses", f"{view.used} in use", f"{text}; none is left on {_few(full)}", State.BAD)
+    return Finding("addresses", f"{view.used} in use", text)

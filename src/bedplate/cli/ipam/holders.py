@@ -1,0 +1,106 @@
+"""Who holds which address, as far as the cluster tells it: pods' addresses and their network-status annotations.
+
+In: pods. Out: `Holding`s. Pure. A node's store knows more (`stores.py`): containers that never came to be pods, and the
+moment an address was given; what is read here needs no login to any node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from bedplate.api import core
+from bedplate.ipam.addresses import Address, parse_address
+
+__all__ = ["NETWORK_STATUS", "Holding", "of_pod", "of_pods"]
+
+NETWORK_STATUS = "k8s.v1.cni.cncf.io/network-status"
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """An address and its holder. `source` says where that is written: network-status, podIPs or a store."""
+
+    address: Address
+    namespace: str
+    pod: str
+    uid: str
+    node: str
+    interface: str
+    network: str
+    since: datetime | None
+    source: str
+    pool: str = ""
+    container: str = ""
+    device: str = ""
+
+    @property
+    def who(self) -> str:
+        """The pod as kubectl names it, or the container when no pod is known."""
+        return f"{self.namespace}/{self.pod}" if self.pod else f"container {self.container[:12]}"
+
+
+class _Attachment(msgspec.Struct, frozen=True):
+    """One entry of the annotation, as far as it is read."""
+
+    name: str = ""
+    interface: str = ""
+    ips: tuple[str, ...] = ()
+
+
+_decoder = msgspec.json.Decoder(tuple[_Attachment, ...])
+
+
+def of_pods(pods: Iterable[core.Pod]) -> Iterator[Holding]:
+    """The addresses of all pods that may still use them."""
+    for pod in pods:
+        yield from of_pod(pod)
+
+
+def of_pod(pod: core.Pod) -> Iterator[Holding]:
+    """A pod's addresses, each once. A pod that has ended, or that has its node's address, holds none."""
+    if pod.is_finished or pod.spec.host_network:
+        return
+    seen: set[Address] = set()
+    for attachment in _attachments(pod):
+        for written in attachment.ips:
+            # Some plugins write the length of the network behind the address.
+            address = parse_address(written.partition("/")[0])
+            if address is not None and address not in seen:
+                seen.add(address)
+                yield _holding(pod, address, attachment.interface, attachment.name, "network-status")
+    written_ips = [one.ip for one in pod.status.pod_ips] or [pod.status.pod_ip]
+    for written in written_ips:
+        address = parse_address(written)
+        if address is not None and address not in seen:
+            seen.add(address)
+            yield _holding(pod, address, "", "", "podIPs")
+
+
+def _attachments(pod: core.Pod) -> tuple[_Attachment, ...]:
+    text = pod.metadata.annotation(NETWORK_STATUS)
+    if not text:
+        return ()
+    try:
+        return _decoder.decode(text)
+    except msgspec.DecodeError:
+        # Anybody may write an annotation; one that is no list of networks tells nothing.
+        return ()
+
+
+def _holding(pod: core.Pod, address: Address, interface: str, network: str, source: str) -> Holding:
+    since = pod.status.start_time or pod.metadata.creation_timestamp
+    return Holding(
+        address,
+        pod.metadata.namespace,
+        pod.metadata.name,
+        pod.metadata.uid,
+        pod.spec.node_name,
+        interface,
+        network,
+        since,
+        source,
+    )

@@ -1,0 +1,109 @@
+"""All pools of a cluster together: their views, who holds what, which networks overlap, which nodes go without.
+
+In: a `Survey`, and holdings of stores if some were read. Out: `Landscape`, which tables, pictures and explanations ask.
+Pure; the controller's own plan says which nodes would get no block, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from bedplate.api import core
+from bedplate.cli.ipam import holders, viewing
+from bedplate.cli.ipam.holders import Holding
+from bedplate.cli.ipam.survey import Pool, Survey
+from bedplate.cli.ipam.views import PoolView
+from bedplate.ipam import plan_cidrpool, plan_ippool, pools, quarantine, validation
+from bedplate.ipam.planning import PlanNode, Unplaced
+
+__all__ = ["Landscape", "see"]
+
+
+@dataclass(frozen=True, slots=True)
+class Landscape:
+    """What there is. `views` are those of `pools`, in the same order."""
+
+    namespace: str
+    now: datetime
+    pools: tuple[Pool, ...]
+    views: tuple[PoolView, ...]
+    nodes: tuple[core.Node, ...]
+    holdings: tuple[Holding, ...]
+    has_pods: bool
+    has_stores: bool
+
+    def overlaps(self, key: str) -> list[tuple[str, str]]:
+        """The other pools that share addresses with this one, each with a sentence."""
+        mine = next(view for view in self.views if view.key == key)
+        found: list[tuple[str, str]] = []
+        for other in self.views:
+            if other.key == key or mine.network is None or other.network is None:
+                continue
+            if mine.network.overlaps(other.network):
+                name = f"{other.kind} {other.name}"
+                text = f"its {other.network_text} and this pool's {mine.network_text} share addresses"
+                found.append((name, f"{text}: two pods may get the same one"))
+        return found
+
+    def unplaced(self, key: str) -> Mapping[str, str]:
+        """Nodes that the controller would leave without a block, and why: exhausted or quarantined."""
+        pool = next(pool for pool, view in zip(self.pools, self.views, strict=True) if view.key == key)
+        return unplaced(pool, self.nodes, self.now)
+
+
+def see(survey: Survey, now: datetime, stored: Iterable[Holding] | None = None) -> Landscape:
+    """Put it together. `stored`: what nodes' stores say, None when none was read."""
+    held = list(holders.of_pods(survey.pods or ()))
+    known = {(one.address, one.uid) for one in held}
+    held += [one for one in stored or () if (one.address, one.uid) not in known or not one.uid]
+    used = {one.address for one in held}
+    views = tuple(
+        viewing.view_of(pool, used=used, held=quarantined(pool, now), problems=problems_of(pool))
+        for pool in survey.pools
+    )
+    return Landscape(
+        survey.namespace,
+        now,
+        survey.pools,
+        views,
+        survey.nodes,
+        tuple(held),
+        has_pods=survey.pods is not None,
+        has_stores=stored is not None,
+    )
+
+
+def problems_of(pool: Pool) -> list[str]:
+    """What is wrong with the spec."""
+    if isinstance(pool, pools.IPPool):
+        return [str(one) for one in validation.ippool_problems(pool.name, pool.spec)]
+    return [str(one) for one in validation.cidrpool_problems(pool.name, pool.spec)]
+
+
+def quarantined(pool: Pool, now: datetime) -> viewing.Held:
+    """The blocks that the pool's annotation still keeps back."""
+    return {one.block: (one.node, one.until) for one in _entries(pool) if one.until > now}
+
+
+def unplaced(pool: Pool, nodes: Sequence[core.Node], now: datetime) -> dict[str, str]:
+    """Who would get no block now, by the controller's own plan: exhausted or quarantined."""
+    wanted = [PlanNode(node.name, node.metadata.labels) for node in nodes]
+    hold = quarantine.Hold(quarantine.Policy.ALWAYS)
+    found: tuple[Unplaced, ...]
+    if isinstance(pool, pools.IPPool):
+        ippool = pool
+        found = quarantine.plan_held(
+            lambda held: plan_ippool.plan_ippool(ippool, wanted, held), _entries(pool), now, hold
+        ).plan.unplaced
+    else:
+        cidrpool = pool
+        found = quarantine.plan_held(
+            lambda held: plan_cidrpool.plan_cidrpool(cidrpool, wanted, held), _entries(pool), now, hold
+        ).plan.unplaced
+    return {one.node: str(one.why) for one in found}
+
+
+def _entries(pool: Pool) -> tuple[quarantine.Entry, ...]:
+    return quarantine.read(pool.metadata.annotations.get(quarantine.ANNOTATION)).entries
