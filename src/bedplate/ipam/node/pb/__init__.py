@@ -1,1 +1,1 @@
-"""Messages of the node daemon's services and of the runtime's, made from `proto/ipam` by `proto/ipam/generate`, never by hand."""
+"""Messages of the daemon's services and of the container runtime, made from `proto/ipam` by its `generate`."""

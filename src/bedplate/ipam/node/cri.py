@@ -1,0 +1,47 @@
+"""Which pod sandboxes the container runtime has: the strongest proof that an address is or is not in use (Q4).
+
+In: the path of the runtime's CRI socket. Out: sandboxes, those that have stopped too, for their network is torn down
+only with a DEL. The container id of a CNI call is the sandbox's id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from bedplate.ipam.node import grpcclient
+from bedplate.ipam.node.pb import bedplate_cri_pb2 as pb
+
+__all__ = ["Runtime", "Sandbox"]
+
+_LIST = "/runtime.v1.RuntimeService/ListPodSandbox"
+_TIMEOUT_S = 10.0
+
+
+class Sandbox(NamedTuple):
+    """One sandbox, and the pod it is of."""
+
+    id: str
+    pod_uid: str
+    pod_namespace: str
+    pod_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """The container runtime behind a socket."""
+
+    socket: str
+
+    async def sandboxes(self) -> list[Sandbox]:
+        """All sandboxes. Raises `CallFailed`: no answer proves nothing."""
+        answer = await grpcclient.call(
+            self.socket, _LIST, pb.ListPodSandboxRequest().SerializeToString(), timeout_s=_TIMEOUT_S
+        )
+        try:
+            items = pb.ListPodSandboxResponse.FromString(answer).items
+        except DecodeError as err:
+            raise grpcclient.CallFailed(f"{self.socket}: the list of sandboxes cannot be decoded: {err}") from err
+        return [Sandbox(one.id, one.metadata.uid, one.metadata.namespace, one.metadata.name) for one in items]

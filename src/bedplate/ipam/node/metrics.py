@@ -1,0 +1,122 @@
+"""What the daemon counts (W24).
+
+In: a prometheus registry. Out: counters and histograms of calls and of the cleaner, and gauges of every pool and of the
+store, read when they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from bedplate.ipam.node.grpcstatus import Code
+from bedplate.ipam.node.reservations import Usage
+
+__all__ = ["CallMetrics", "CleanerMetrics", "Snapshot", "StateCollector"]
+
+_BUCKETS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+class CallMetrics:
+    """Calls by method and code."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._total = Counter(
+            "bedplate_ipam_node_calls_total", "gRPC calls that were answered.", ("method", "code"), registry=registry
+        )
+        self._seconds = Histogram(
+            "bedplate_ipam_node_call_duration_seconds",
+            "Time from a request to its answer.",
+            ("method",),
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        # Looking a label up costs more than counting.
+        self._totals: dict[tuple[str, Code], Counter] = {}
+        self._histograms: dict[str, Histogram] = {}
+        self.foreign = Counter(
+            "bedplate_ipam_node_foreign_static_addresses_total",
+            "Static addresses that were given although they lie in another node's block.",
+            ("pool",),
+            registry=registry,
+        )
+
+    def count(self, method: str, code: Code, seconds: float) -> None:
+        """One call has ended."""
+        total = self._totals.get((method, code))
+        if total is None:
+            total = self._totals[method, code] = self._total.labels(method, code.name)
+            self._histograms[method] = self._seconds.labels(method)
+        total.inc()
+        self._histograms[method].observe(seconds)
+
+
+class CleanerMetrics:
+    """What became of reservations that nobody asked to free."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.released = Counter(
+            "bedplate_ipam_node_cleaner_releases_total",
+            "Reservations that were freed because their owner is proven dead.",
+            ("proof",),
+            registry=registry,
+        )
+        self.passes = Counter(
+            "bedplate_ipam_node_cleaner_passes_total", "Looks at all reservations.", ("result",), registry=registry
+        )
+
+
+class Snapshot(NamedTuple):
+    """What the gauges show."""
+
+    usage: Mapping[str, Usage]
+    problems: Mapping[str, str]
+    store: Mapping[str, float]
+    """Figures of the store by the last part of their metric's name."""
+    is_ready: bool
+
+
+_STORE_HELP = {
+    "bytes": "Size of the store file.",
+    "journal_bytes": "Size of the journals that extend the store file.",
+    "journal_mode": "Whether reservations are acknowledged by the journal (the file is too large to be rewritten).",
+    "fsync_seconds": "How long the last write to the disk took.",
+    "commits_total": "Batches written.",
+}
+
+
+class StateCollector(Collector):
+    """Gauges that are read from the daemon when somebody looks."""
+
+    def __init__(self, registry: CollectorRegistry, look: Callable[[], Snapshot]) -> None:
+        self._look = look
+        registry.register(self)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing in advance: what there is depends on the daemon's state."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        found = self._look()
+        capacity = GaugeMetricFamily(
+            "bedplate_ipam_node_pool_capacity", "Addresses of this node's block that can be given.", labels=("pool",)
+        )
+        used = GaugeMetricFamily("bedplate_ipam_node_pool_used", "Addresses that are held.", labels=("pool",))
+        free = GaugeMetricFamily("bedplate_ipam_node_pool_free", "Addresses that can be given now.", labels=("pool",))
+        for pool, usage in found.usage.items():
+            capacity.add_metric((pool,), usage.capacity)
+            used.add_metric((pool,), usage.held)
+            free.add_metric((pool,), usage.free)
+        invalid = GaugeMetricFamily(
+            "bedplate_ipam_node_pool_invalid", "1 for a pool whose spec or entry is wrong.", labels=("pool",)
+        )
+        for pool in found.problems:
+            invalid.add_metric((pool,), 1)
+        ready = GaugeMetricFamily("bedplate_ipam_node_ready", "1 when addresses can be given.", float(found.is_ready))
+        yield from (capacity, used, free, invalid, ready)
+        for name, value in found.store.items():
+            yield GaugeMetricFamily(f"bedplate_ipam_node_store_{name}", _STORE_HELP.get(name, name), value)

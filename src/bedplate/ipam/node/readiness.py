@@ -1,0 +1,107 @@
+"""Whether the daemon can do its work, and waiting until it can (W15).
+
+In: what the parts report. Out: readiness for the probe and for calls. Ready means: the store is loaded, the caches hold
+complete lists, the socket is bound, and nothing that was lost waits to be found again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from bedplate.core import errors, logging
+from bedplate.runtime.cache import Cache
+
+__all__ = ["NotReady", "Readiness"]
+
+log = logging.get_logger("ipam.node")
+
+
+class NotReady(errors.Unavailable):
+    """A part of the daemon is not there yet."""
+
+
+class Readiness:
+    """The state of one daemon. Everything happens on one event loop."""
+
+    def __init__(self) -> None:
+        self.pool_caches: tuple[Cache[Any], ...] = ()
+        self.pod_caches: tuple[Cache[Any], ...] = ()
+        self.has_store = False
+        self.has_socket = False
+        self.is_away = False
+        """The API server did not answer so far: what the store remembers has to do."""
+        self.must_recover = False
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    @property
+    def has_pools(self) -> bool:
+        """Every pool was listed once."""
+        return bool(self.pool_caches) and all(one.synced.is_set() for one in self.pool_caches)
+
+    @property
+    def has_pods(self) -> bool:
+        """This node's pods were listed once."""
+        return bool(self.pod_caches) and all(one.synced.is_set() for one in self.pod_caches)
+
+    def changed(self) -> None:
+        """Let everybody who waits look again."""
+        for one in self._waiting:
+            if not one.done():
+                one.set_result(None)
+        self._waiting.clear()
+
+    def answered(self) -> None:
+        """The API server has answered."""
+        if self.is_away:
+            self.is_away = False
+            log.info("apiserver.back")
+            self.changed()
+
+    def unanswered(self, reason: str) -> None:
+        """The API server has not answered, or not in time."""
+        if not self.is_away:
+            self.is_away = True
+            level = log if not self.has_pools else log.v(2)
+            level.warning("apiserver.away", error=reason, effect="pools that the store remembers are served")
+            self.changed()
+
+    async def wait(self, is_enough: Callable[[], bool], until: float) -> bool:
+        """Wait until something is so, or until that loop time; whether it is so."""
+        loop = asyncio.get_running_loop()
+        while not is_enough():
+            left = until - loop.time()
+            if left <= 0:
+                return False
+            change: asyncio.Future[None] = loop.create_future()
+            self._waiting.add(change)
+            try:
+                await asyncio.wait((change,), timeout=left)
+            finally:
+                self._waiting.discard(change)
+        return True
+
+    def check_store(self) -> None:
+        """Raise unless the store is loaded and whole."""
+        if not self.has_store:
+            raise NotReady("the store is not loaded")
+        if self.must_recover:
+            raise NotReady("the store was damaged, and what pods hold has not been read yet")
+
+    def check_caches(self) -> None:
+        """Raise unless everything was listed once."""
+        if not self.has_pools:
+            raise NotReady("pools have not been listed yet")
+        if not self.has_pods:
+            raise NotReady("pods have not been listed yet")
+
+    def check_socket(self) -> None:
+        """Raise unless calls can arrive."""
+        if not self.has_socket:
+            raise NotReady("the socket is not bound")
+
+    @property
+    def is_ready(self) -> bool:
+        """All of it."""
+        return self.has_store and not self.must_recover and self.has_pools and self.has_pods and self.has_socket

@@ -1,0 +1,164 @@
+"""Listening on the daemon's socket, and stopping without cutting off a call.
+
+In: an address (`unix://…` or `tcp://host:port`) and what is served. Out: answered calls. An old socket is removed
+before and after; anything else at its place is left alone and said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import stat
+import uuid
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from bedplate.core import errors, logging
+from bedplate.ipam.node.connection import Connection, Handler
+from bedplate.ipam.node.grpcstatus import Code
+from bedplate.ipam.node.metrics import CallMetrics
+
+__all__ = ["Bind", "Server", "parse_bind"]
+
+log = logging.get_logger("ipam.node.grpc")
+_BACKLOG = 4096
+_CLOSE_S = 0.5
+
+
+class Bind(NamedTuple):
+    """Where to listen: a path, or a host and a port."""
+
+    path: str = ""
+    host: str = ""
+    port: int = 0
+
+    def __str__(self) -> str:
+        return f"unix://{self.path}" if self.path else f"tcp://{self.host}:{self.port}"
+
+
+def parse_bind(written: str) -> Bind:
+    """What `--bind-address` means; `ValueError` when it means nothing."""
+    parts = urlsplit(written)
+    if parts.scheme == "unix":
+        path = parts.netloc + parts.path
+        if not path:
+            raise ValueError("a unix address needs a path")
+        return Bind(path=path)
+    if parts.scheme != "tcp":
+        raise ValueError("only unix:// and tcp:// are known")
+    if parts.port is None:
+        raise ValueError("a tcp address needs a port")
+    return Bind(host=parts.hostname or "", port=parts.port)
+
+
+class Server:
+    """Serves gRPC until `stop`."""
+
+    def __init__(self, handlers: Mapping[bytes, Handler], metrics: CallMetrics) -> None:
+        self.handlers = handlers
+        self._metrics = metrics
+        self._connections: set[Connection] = set()
+        self._servers: list[asyncio.Server] = []
+        self._path = ""
+        self._inode = 0
+        self._all_gone: asyncio.Event | None = None
+        self.bound: Bind | None = None
+
+    async def start(self, bind: Bind) -> None:
+        """Listen. Raises `Invalid` when the place is taken."""
+        loop = asyncio.get_running_loop()
+        sockets = [_unix_socket(bind.path)] if bind.path else await _tcp_sockets(bind)
+        for one in sockets:
+            self._servers.append(await loop.create_server(lambda: Connection(self, loop), sock=one, backlog=_BACKLOG))
+        if bind.path:
+            self._path, self._inode = bind.path, os.stat(bind.path).st_ino
+            self.bound = bind
+        else:
+            self.bound = Bind(host=bind.host, port=sockets[0].getsockname()[1])
+        log.info("grpc.listening", address=str(self.bound))
+
+    async def stop(self, within_s: float) -> None:
+        """Take no more calls, answer those in hand, remove the socket."""
+        for server in self._servers:
+            server.close()
+        self.bound = None
+        self._remove_socket()
+        for one in list(self._connections):
+            one.leave()
+        calls = {call for one in self._connections for call in one.calls}
+        if calls:
+            await asyncio.wait(calls, timeout=within_s)
+        if self._connections:
+            self._all_gone = asyncio.Event()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_S):
+                    await self._all_gone.wait()
+        log.info("grpc.stopped")
+
+    def _remove_socket(self) -> None:
+        # Only our own: a successor may have put its socket there already.
+        if self._path:
+            with contextlib.suppress(FileNotFoundError):
+                if os.stat(self._path).st_ino == self._inode:
+                    os.unlink(self._path)
+
+    # What a connection calls
+
+    def started(self, connection: Connection) -> None:
+        """A caller has come."""
+        self._connections.add(connection)
+
+    def ended(self, connection: Connection) -> None:
+        """A caller has gone."""
+        self._connections.discard(connection)
+        if self._all_gone is not None and not self._connections:
+            self._all_gone.set()
+
+    def done(self, method: str, code: Code, message: str, seconds: float, notes: Mapping[str, object]) -> None:
+        """A call was answered: count it and say so."""
+        is_known = method.encode() in self.handlers
+        self._metrics.count(method.rpartition("/")[2] if is_known else "unknown", code, seconds)
+        if code is Code.OK and not log.shows(1):
+            return
+        values = {"method": method, "request": uuid.uuid4().hex[:16], "seconds": round(seconds, 6), **notes}
+        if code is Code.OK:
+            log.info("grpc.answered", **values)
+        else:
+            log.error("grpc.failed", code=code.name, error=message, **values)
+
+
+def _unix_socket(path: str) -> socket.socket:
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            raise errors.Invalid(
+                f"--bind-address: {path} exists and is no socket", hint="remove it, or choose another address"
+            )
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        made.bind(path)
+    except OSError as err:
+        made.close()
+        raise errors.Invalid(f"--bind-address: cannot listen on {path}: {err.strerror or err}") from err
+    return made
+
+
+async def _tcp_sockets(bind: Bind) -> list[socket.socket]:
+    """One socket: for all addresses where none is named, both families on one port."""
+    loop = asyncio.get_running_loop()
+    made: socket.socket | None = None
+    try:
+        if not bind.host:
+            return [socket.create_server(("", bind.port), family=socket.AF_INET6, dualstack_ipv6=True)]
+        async with asyncio.timeout(10):
+            found = await loop.getaddrinfo(bind.host, bind.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = found[0]
+        made = socket.create_server(address[:2], family=socket.AddressFamily(family))
+    except (OSError, TimeoutError) as err:
+        raise errors.Invalid(f"--bind-address: cannot listen on {bind}: {err}") from err
+    return [made]

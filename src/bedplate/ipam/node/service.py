@@ -1,0 +1,325 @@
+"""The calls of CNI plugins (§7): from messages to the ledger, and from its answers to messages.
+
+In: encoded requests. Out: encoded answers, or `Failed` with a gRPC code. Which address is given, and how it becomes
+durable, is the ledger's; which reservations are dead is the collector's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, Protocol, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from bedplate.core import errors
+from bedplate.ipam import addresses
+from bedplate.ipam.addresses import Network
+from bedplate.ipam.node.connection import Call, Handler
+from bedplate.ipam.node.grpcstatus import Code, Failed
+from bedplate.ipam.node.ledger import Ledger
+from bedplate.ipam.node.pb import bedplate_ipam_pb2 as own_pb
+from bedplate.ipam.node.pb import nvidia_ipam_pb2 as pb
+from bedplate.ipam.node.poolconfig import PoolConfig
+from bedplate.ipam.node.poolview import PoolView
+from bedplate.ipam.node.readiness import Readiness
+from bedplate.ipam.node.reservations import (
+    AlreadyReserved,
+    Exhausted,
+    Owner,
+    Refused,
+    Reservation,
+    StoreFailed,
+    Wanted,
+)
+from bedplate.ipam.pools import cidrpool_key, ippool_key
+
+__all__ = ["Collecting", "NodeService", "routes_of"]
+
+M = TypeVar("M", bound=Message)
+_PREFIX = b"/nvidia.ipam.node.v1.IPAMService/"
+_OWN_PREFIX = b"/bedplate.ipam.node.v1.NodeService/"
+_LONGEST_WAIT_S = 30.0
+_UINT64 = (1 << 64) - 1
+_CODES: Mapping[type[errors.BedplateError], Code] = {
+    AlreadyReserved: Code.ALREADY_EXISTS,
+    Exhausted: Code.RESOURCE_EXHAUSTED,
+    Refused: Code.INVALID_ARGUMENT,
+    StoreFailed: Code.INTERNAL,
+}
+
+
+class Collecting(Protocol):
+    """Frees what is proven dead: `cleaner.Cleaner`."""
+
+    async def collect(self, candidates: Sequence[Reservation]) -> int: ...
+
+
+class NodeService:
+    """Both services of the daemon."""
+
+    def __init__(self, ledger: Ledger, view: PoolView, readiness: Readiness, collector: Collecting) -> None:
+        self._ledger = ledger
+        self._view = view
+        self._readiness = readiness
+        self._collector = collector
+
+    def handlers(self) -> dict[bytes, Handler]:
+        """What is served, by path."""
+        made: list[tuple[bytes, type[Message], Callable[[Any, Call], Awaitable[Message]]]] = [
+            (_PREFIX + b"Allocate", pb.AllocateRequest, self.allocate),
+            (_PREFIX + b"IsAllocated", pb.IsAllocatedRequest, self.is_allocated),
+            (_PREFIX + b"Deallocate", pb.DeallocateRequest, self.deallocate),
+            (_OWN_PREFIX + b"Collect", own_pb.CollectRequest, self.collect),
+            (_OWN_PREFIX + b"Status", own_pb.StatusRequest, self.status),
+        ]
+        return {path: partial(_handle, kind, method) for path, kind, method in made}
+
+    async def allocate(self, request: pb.AllocateRequest, call: Call) -> pb.AllocateResponse:
+        """ADD: an address of every pool, or none."""
+        parameters = _checked(request)
+        _note(call, parameters)
+        keys = _keys(parameters.pools, parameters.pool_type)
+        configs = await self._configs(keys, call)
+        owner = _owner(parameters)
+        wanted = self._wanted(parameters, configs)
+        is_gateway = parameters.features.allocate_default_gateway
+        routes = [_routes(one) if one.gateway is not None and not is_gateway else () for one in configs]
+        _stop_if_gone(call)
+        given = await self._ledger.allocate(owner, wanted)
+        call.notes["addresses"] = [one.address for one in given]
+        kind = parameters.pool_type or pb.POOL_TYPE_IPPOOL
+        return pb.AllocateResponse(
+            allocations=[
+                pb.AllocationInfo(
+                    pool=name,
+                    ip=f"{reservation.address}/{config.network.length}",
+                    gateway="" if config.gateway is None or is_gateway else str(config.gateway),
+                    pool_type=kind,
+                    routes=[pb.Route(dest=dest) for dest in ways],
+                )
+                for name, config, reservation, ways in zip(parameters.pools, configs, given, routes, strict=True)
+            ]
+        )
+
+    async def is_allocated(self, request: pb.IsAllocatedRequest, call: Call) -> pb.IsAllocatedResponse:
+        """CHECK: whether every pool holds an address for the interface."""
+        parameters = _checked(request)
+        _note(call, parameters)
+        _stop_if_gone(call)
+        for name, key in zip(parameters.pools, _keys(parameters.pools, parameters.pool_type), strict=True):
+            if self._ledger.find(key, parameters.cni_containerid, parameters.cni_ifname) is None:
+                raise Failed(Code.NOT_FOUND, f"pool {name!r} holds no address for this interface")
+        return pb.IsAllocatedResponse()
+
+    async def deallocate(self, request: pb.DeallocateRequest, call: Call) -> pb.DeallocateResponse:
+        """DEL: container and interface are enough (W18); without pools, in every pool."""
+        parameters = request.parameters
+        if not request.HasField("parameters"):
+            raise _required("parameters")
+        if parameters.pools:
+            _check_pools(parameters)
+        _check_interface(parameters)
+        _note(call, parameters)
+        _stop_if_gone(call)
+        keys = _keys(parameters.pools, parameters.pool_type) if parameters.pools else None
+        call.notes["released"] = await self._ledger.release(parameters.cni_containerid, parameters.cni_ifname, keys)
+        return pb.DeallocateResponse()
+
+    async def collect(self, request: own_pb.CollectRequest, call: Call) -> own_pb.CollectResponse:
+        """GC: free what these pools hold for attachments that are not listed, and that are proven dead."""
+        if not self._readiness.has_pods:
+            raise Failed(Code.UNAVAILABLE, "pods have not been listed yet")
+        valid = {(one.container_id, one.ifname) for one in request.valid}
+        candidates = [
+            one
+            for key in _keys(request.pools, request.pool_type)
+            for one in self._ledger.reservations(key)
+            if (one.container_id, one.interface_name) not in valid
+        ]
+        released = await self._collector.collect(candidates) if candidates else 0
+        call.notes.update(network=request.network, released=released, kept=len(candidates) - released)
+        return own_pb.CollectResponse(released=released, kept=len(candidates) - released)
+
+    async def status(self, request: own_pb.StatusRequest, call: Call) -> own_pb.StatusResponse:
+        """STATUS: whether an ADD on these pools would be served."""
+        if len(request.pools) > 2:
+            raise Failed(Code.INVALID_ARGUMENT, "pools: at most two")
+        configs = await self._configs(_keys(request.pools, request.pool_type), call)
+        usage = self._ledger.usage({one.key: one for one in configs})
+        states = []
+        for name, config in zip(request.pools, configs, strict=True):
+            found = usage[config.key]
+            if not found.free:
+                raise Failed(Code.RESOURCE_EXHAUSTED, f"pool {name!r} has no free address on this node")
+            states.append(
+                own_pb.PoolState(
+                    pool=name,
+                    pool_type=request.pool_type or own_pb.POOL_TYPE_IPPOOL,
+                    capacity=min(found.capacity, _UINT64),
+                    used=found.held,
+                    free=min(found.free, _UINT64),
+                )
+            )
+        return own_pb.StatusResponse(pools=states)
+
+    async def _configs(self, keys: Sequence[str], call: Call) -> list[PoolConfig]:
+        """What is known of the pools; waits for the first list of them as long as the caller does (W15)."""
+        state = self._readiness
+        if not state.has_pools or state.must_recover:
+            now = asyncio.get_running_loop().time()
+            left = min(call.deadline - now, _LONGEST_WAIT_S) if call.deadline is not None else _LONGEST_WAIT_S
+            # The answer has to arrive before the caller's patience ends.
+            if not await state.wait(lambda: self._is_enough(keys), now + left * 0.9):
+                raise Failed(Code.UNAVAILABLE, self._missing(keys))
+        if not state.has_pools:
+            remembered = self._ledger.pools()
+            return [found for key in keys if (found := remembered[key]) is not None]
+        return [self._config(key) for key in keys]
+
+    def _is_enough(self, keys: Sequence[str]) -> bool:
+        state = self._readiness
+        if state.must_recover:
+            return False
+        if state.has_pools:
+            return True
+        remembered = self._ledger.pools()
+        return state.is_away and all(remembered.get(key) is not None for key in keys)
+
+    def _missing(self, keys: Sequence[str]) -> str:
+        if self._readiness.must_recover:
+            return "the store was damaged; no address is given before the API server has told what pods hold"
+        if self._readiness.is_away:
+            return f"the API server does not answer, and the store does not remember {', '.join(keys)}"
+        return "pools have not been listed yet"
+
+    def _config(self, key: str) -> PoolConfig:
+        found = self._view.configs.get(key)
+        if found is not None:
+            return found
+        if key in self._view.unusable:
+            raise Failed(Code.INTERNAL, f"pool {key!r} cannot be used: {self._view.problems.get(key, '')}")
+        why = self._view.problems.get(key) or "it does not exist, or this node has no block of it"
+        raise Failed(Code.NOT_FOUND, f"pool {key!r} is not configured on this node: {why}")
+
+    def _wanted(self, parameters: pb.IPAMParameters, configs: Iterable[PoolConfig]) -> list[Wanted]:
+        features = parameters.features
+        requested = tuple(
+            found for text in parameters.requested_ips if (found := addresses.parse_address(text)) is not None
+        )
+        index = features.allocate_ip_with_index if features.HasField("allocate_ip_with_index") else None
+        is_static = bool(requested) or index is not None
+        return [
+            Wanted(
+                config,
+                requested,
+                features.allocate_default_gateway,
+                index,
+                partial(self._view.node_of, config.key) if is_static else None,
+            )
+            for config in configs
+        ]
+
+
+async def _handle(kind: type[M], method: Callable[[M, Call], Awaitable[Message]], message: bytes, call: Call) -> bytes:
+    try:
+        request = kind.FromString(message)
+    except DecodeError as err:
+        raise Failed(Code.INTERNAL, f"the request cannot be decoded: {err}") from None
+    try:
+        return (await method(request, call)).SerializeToString()
+    except errors.BedplateError as err:
+        code = next((code for one, code in _CODES.items() if isinstance(err, one)), Code.INTERNAL)
+        raise Failed(code, str(err)) from err
+
+
+def _checked(request: pb.AllocateRequest | pb.IsAllocatedRequest) -> pb.IPAMParameters:
+    """The parameters, once all of §7's checks have passed, in its order."""
+    if not request.HasField("parameters"):
+        raise _required("parameters")
+    parameters = request.parameters
+    _check_pools(parameters)
+    _check_interface(parameters)
+    if not parameters.HasField("metadata"):
+        raise _required("parameters.metadata")
+    if not parameters.metadata.k8s_pod_name:
+        raise _required("parameters.metadata.k8s_pod_name")
+    if not parameters.metadata.k8s_pod_namespace:
+        raise _required("parameters.metadata.k8s_pod_namespace")
+    for position, text in enumerate(parameters.requested_ips):
+        if addresses.parse_address(text) is None:
+            raise Failed(Code.INVALID_ARGUMENT, f"parameters.requested_ips[{position}] is no IP address")
+    if parameters.features.allocate_default_gateway and parameters.requested_ips:
+        raise Failed(Code.INVALID_ARGUMENT, "allocate_default_gateway and requested_ips exclude each other")
+    return parameters
+
+
+def _check_pools(parameters: pb.IPAMParameters) -> None:
+    if not 1 <= len(parameters.pools) <= 2:
+        raise Failed(Code.INVALID_ARGUMENT, "parameters.pools: one or two pools are needed")
+    for position, name in enumerate(parameters.pools):
+        if not name:
+            raise Failed(Code.INVALID_ARGUMENT, f"parameters.pools[{position}] is empty")
+
+
+def _check_interface(parameters: pb.IPAMParameters) -> None:
+    if not parameters.cni_containerid:
+        raise _required("parameters.cni_containerid")
+    if not parameters.cni_ifname:
+        raise _required("parameters.cni_ifname")
+
+
+def _required(field: str) -> Failed:
+    return Failed(Code.INVALID_ARGUMENT, f"{field} is required")
+
+
+def _stop_if_gone(call: Call) -> None:
+    is_late = call.deadline is not None and asyncio.get_running_loop().time() >= call.deadline
+    if call.is_gone or is_late:
+        raise Failed(Code.CANCELLED, "the caller has gone")
+
+
+def _keys(names: Iterable[str], kind: int) -> list[str]:
+    key = cidrpool_key if kind == pb.POOL_TYPE_CIDRPOOL else ippool_key
+    return [key(name) for name in names]
+
+
+def _owner(parameters: pb.IPAMParameters) -> Owner:
+    about = parameters.metadata
+    return Owner(
+        parameters.cni_containerid,
+        parameters.cni_ifname,
+        about.k8s_pod_uid,
+        about.k8s_pod_name,
+        about.k8s_pod_namespace,
+        about.device_id,
+    )
+
+
+def _note(call: Call, parameters: pb.IPAMParameters) -> None:
+    call.notes.update(
+        pools=list(parameters.pools),
+        container=parameters.cni_containerid,
+        interface=parameters.cni_ifname,
+        pod=f"{parameters.metadata.k8s_pod_namespace}/{parameters.metadata.k8s_pod_name}",
+    )
+
+
+def _routes(config: PoolConfig) -> tuple[str, ...]:
+    try:
+        return routes_of(config.routes, config.default_gateway, config.bits)
+    except ValueError as err:
+        raise Failed(Code.INVALID_ARGUMENT, f"pool {config.key!r}: {err}") from None
+
+
+@lru_cache(maxsize=256)
+def routes_of(written: tuple[str, ...], has_default: bool, bits: int) -> tuple[str, ...]:
+    """Destinations as they are answered: masked, sorted by address and mask, each once."""
+    found: set[Network] = {Network(bits, 0, 0)} if has_default else set()
+    for text in written:
+        parsed = addresses.parse_network(text)
+        if parsed is None:
+            raise ValueError(f"the route {text!r} is no network")
+        found.add(parsed[1])
+    return tuple(str(one) for one in sorted(found, key=lambda one: (one.base.to_bytes(one.bits // 8), one.length)))
