@@ -35,10 +35,7 @@ def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
         ([{}], "the term is empty"),
         ([], "has no terms"),
         (
-            [
-                {"matchExpressions": [expression("role", "In", "x")]},
-                {"matchExpressions": [expression("zone", "Exists")]},
-            ],
+            [{"matchExpressions": [expression(key, "In", "x")]} for key in ("role", "zone")],
             "term 2: zone In (x) fails",
         ),
     ],
