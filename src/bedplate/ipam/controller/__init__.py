@@ -1,0 +1,1 @@
+"""`ipam-controller`: from watches of nodes and pools to the pools' statuses."""

@@ -1,0 +1,209 @@
+"""Every flag of `ipam-controller` as one typed value (§14), and what is wrong with them.
+
+In: the words of a command line. Out: `Options` and every problem found, grammar and values together. Pure. The first
+group holds the original's flags; the others are ours, and their defaults ask for nothing.
+"""
+
+# Flags are made by a function, and no value of them can be changed.
+# ruff: noqa: RUF009
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bedplate.api import names
+from bedplate.core import duration, flags, flags_global
+from bedplate.core.flags import Duration, Flag, flag
+from bedplate.core.flags_global import Global
+
+__all__ = [
+    "GATES",
+    "GROUPS",
+    "Allocating",
+    "Common",
+    "Controlling",
+    "Options",
+    "Reading",
+    "Webhook",
+    "listener",
+    "read",
+]
+
+MODES = ("stable", "upstream")
+QUARANTINES = ("pods", "always", "off")
+GATES = ("AllAlpha", "AllBeta", "ContextualLogging", "LoggingAlphaOptions", "LoggingBetaOptions")
+
+
+@dataclass(frozen=True, slots=True)
+class Controlling:
+    """The original's flags."""
+
+    health_probe_bind_address: str = flag(":8081", "Where /healthz and /readyz are served; 0 for nowhere.")
+    ippools_namespace: str = flag("kube-system", "The namespace whose IPPools and CIDRPools are served.")
+    kubeconfig: str = flag("", "Which cluster; without it KUBECONFIG counts, then the pod's service account.")
+    leader_elect: bool = flag(False, "Let one of several replicas work at a time.")
+    leader_elect_namespace: str = flag("kube-system", "Where the Lease of the election stands.")
+    metrics_bind_address: str = flag(":8080", "Where /metrics is served; 0 for nowhere.")
+    webhook: bool = flag(False, "Serve the validating webhook.")
+
+
+@dataclass(frozen=True, slots=True)
+class Allocating:
+    """How blocks are given."""
+
+    allocation_mode: str = flag(
+        "stable",
+        "stable: every block that still fits its pool's spec stays with its node, and an invalid spec changes nothing. "
+        "upstream: the original's way; a changed gatewayIndex or an invalid spec takes every block away.",
+    )
+    quarantine: str = flag(
+        "pods",
+        "Keep the block of a node that is gone from others for a while: pods (while pods of that node are still "
+        "recorded), always, or off. Needs the rights to list pods and to patch pools; without them it is off.",
+    )
+    quarantine_duration: Duration = flag(600.0, "For how long at most.")
+    dry_run: bool = flag(False, "Write nothing: log what would be written. Takes part in no election.")
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """How the webhook is served."""
+
+    webhook_port: int = flag(9443, "Its port.")
+    webhook_cert_dir: str = flag(
+        "/tmp/k8s-webhook-server/serving-certs", "The folder of tls.crt and tls.key; read again when they change."
+    )
+    webhook_self_signed: bool = flag(
+        False,
+        "Make the certificate, keep it in a Secret that all replicas share, renew it, and put its authority into the "
+        "ValidatingWebhookConfiguration: for clusters with neither cert-manager nor OpenShift.",
+    )
+    webhook_secret_name: str = flag("nv-ipam-webhook-server-cert", "With --webhook-self-signed: the Secret.")
+    webhook_service_name: str = flag("nv-ipam-webhook-service", "With --webhook-self-signed: the Service.")
+    webhook_configuration_name: str = flag(
+        "nv-ipam-validating-webhook-configuration", "With --webhook-self-signed: the ValidatingWebhookConfiguration."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """Common."""
+
+    feature_gates: tuple[str, ...] = flag((), f"NAME=true|false; accepted without effect: {', '.join(GATES)}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the program was told. `given` names the flags that were written down."""
+
+    controlling: Controlling = field(default_factory=Controlling)
+    allocating: Allocating = field(default_factory=Allocating)
+    webhook: Webhook = field(default_factory=Webhook)
+    common: Common = field(default_factory=Common)
+    globals: Global = field(default_factory=Global)
+    given: frozenset[str] = frozenset()
+
+    def items(self) -> Iterator[tuple[Flag, Any]]:
+        """Every flag with its value."""
+        for group in GROUPS:
+            chosen = getattr(self, group.field)
+            for one in flags.flags_of(group.kind):
+                yield one, getattr(chosen, one.field)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One section of `--help`."""
+
+    field: str
+    title: str
+    kind: type
+
+
+GROUPS = (
+    Group("controlling", "Controller", Controlling),
+    Group("allocating", "Allocation", Allocating),
+    Group("webhook", "Webhook", Webhook),
+    Group("common", "Common", Common),
+    Group("globals", "Logging and information", Global),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A command line that was read, and what is wrong with it."""
+
+    options: Options
+    problems: tuple[str, ...] = ()
+
+
+def read(words: Sequence[str]) -> Reading:
+    """Read a command line; every problem is found."""
+    parsed = flags.parse([one for group in GROUPS for one in flags.flags_of(group.kind)], words)
+    chosen: dict[str, Any] = {}
+    for group in GROUPS:
+        values = {one.field: parsed.values[one.name] for one in flags.flags_of(group.kind) if one.name in parsed.values}
+        chosen[group.field] = dataclasses.replace(group.kind(), **values)
+    options = Options(**chosen, given=frozenset(parsed.values))
+    # The original lets empty words pass: what a template leaves of a flag that is not set.
+    extra = [f"takes no arguments, but was given {word!r}" for word in parsed.arguments if word]
+    return Reading(options, (*parsed.problems, *extra, *_problems(options)))
+
+
+def _problems(options: Options) -> Iterator[str]:
+    chosen = options.controlling
+    for name, address in (
+        ("metrics-bind-address", chosen.metrics_bind_address),
+        ("health-probe-bind-address", chosen.health_probe_bind_address),
+    ):
+        try:
+            listener(address)
+        except ValueError as err:
+            yield f"--{name}: {err}"
+    for name, value in (
+        ("ippools-namespace", chosen.ippools_namespace),
+        ("leader-elect-namespace", chosen.leader_elect_namespace),
+    ):
+        yield from (f"--{name}: {text}" for text in names.dns_label_problems(value))
+    yield from _choice_problems(options)
+    yield from flags_global.gate_problems(options.common.feature_gates, GATES)
+    yield from flags_global.problems(options.globals)
+
+
+def _choice_problems(options: Options) -> Iterator[str]:
+    chosen, webhook = options.allocating, options.webhook
+    for name, value, known in (
+        ("allocation-mode", chosen.allocation_mode, MODES),
+        ("quarantine", chosen.quarantine, QUARANTINES),
+    ):
+        if value not in known:
+            yield f"--{name}: {value!r} is none of {', '.join(known)}"
+    if chosen.quarantine_duration <= 0:
+        shown = duration.format_duration(chosen.quarantine_duration)
+        yield f"--quarantine-duration: must be longer than nothing, is {shown} (--quarantine=off switches it off)"
+    if not 0 <= webhook.webhook_port <= 65535:
+        yield f"--webhook-port: {webhook.webhook_port} is no port"
+    if webhook.webhook_self_signed and not options.controlling.webhook:
+        yield "--webhook-self-signed: needs --webhook"
+    for name, value in (
+        ("webhook-secret-name", webhook.webhook_secret_name),
+        ("webhook-service-name", webhook.webhook_service_name),
+        ("webhook-configuration-name", webhook.webhook_configuration_name),
+    ):
+        yield from (f"--{name}: {text}" for text in names.dns_subdomain_problems(value))
+
+
+def listener(address: str) -> tuple[str | None, int] | None:
+    """Host (None: every interface) and port of `host:port`, `[v6]:port` or `:port`; None for `0` and for nothing."""
+    if address in ("", "0"):
+        return None
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{address!r} is not HOST:PORT, :PORT or 0")
+    bare = host.removeprefix("[").removesuffix("]") if host.startswith("[") and host.endswith("]") else host
+    if ":" in bare and bare == host:
+        raise ValueError(f"{address!r}: write an IPv6 address as [{host}]:{port}")
+    return (bare or None), int(port)

@@ -1,0 +1,123 @@
+"""When to work on a pool after nodes came or went: soon for one, once for many.
+
+In: `touch(key)` for every change that concerns a pool. Out: the key, handed to a queue when it is due. A status is
+one object that every daemon receives whole, so a thousand nodes that join together must not be a thousand writes; but
+a node that joins alone must not wait for others that never come.
+
+    a single change         due after `quiet_s` without another one
+    a trickle               due at the latest `patience_s` after its first change
+    a flood (`FLOOD` or     due after `flood_quiet_s` without another one, at the latest `flood_patience_s` after its
+    more changes wait)      first change; what comes within `flood_memory_s` of it belongs to it
+
+`due_at` is pure; `Pacer` is the task that waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bedplate.core import clock
+
+__all__ = ["Pace", "Pacer", "Waiting", "due_at"]
+
+FLOOD = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The times, in seconds."""
+
+    quiet_s: float = 0.06
+    patience_s: float = 0.5
+    flood_quiet_s: float = 0.2
+    flood_patience_s: float = 2.5
+    flood_memory_s: float = 1.0
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Changes of one pool that wait: the first, the last, how many."""
+
+    first: float
+    last: float
+    changes: int = 1
+
+    def is_flood(self, previous: float | None, pace: Pace) -> bool:
+        """Many at once, or what follows many; `previous`: when the last flood of this pool was released."""
+        return self.changes >= FLOOD or (previous is not None and self.first < previous + pace.flood_memory_s)
+
+
+def due_at(waiting: Waiting, previous: float | None, pace: Pace) -> float:
+    """The moment to work on it; `previous`: when the last flood of this pool was released."""
+    if waiting.is_flood(previous, pace):
+        return min(waiting.first + pace.flood_patience_s, waiting.last + pace.flood_quiet_s)
+    return min(waiting.first + pace.patience_s, waiting.last + pace.quiet_s)
+
+
+class Pacer:
+    """Hands keys to `release` when they are due. Run `run()` beside the controller that it feeds."""
+
+    def __init__(
+        self, name: str, release: Callable[[str], None], *, pace: Pace | None = None, time: clock.Clock | None = None
+    ) -> None:
+        self.name = name
+        self._release = release
+        self._pace = pace if pace is not None else Pace()
+        self._time = time if time is not None else clock.SystemClock()
+        self._waiting: dict[str, Waiting] = {}
+        self._floods: dict[str, float] = {}
+        """When the last flood of a pool was released."""
+        self._wake = asyncio.Event()
+
+    def touch(self, key: str) -> None:
+        """Something that concerns this pool changed."""
+        now = self._time.monotonic()
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            self._waiting[key] = Waiting(now, now)
+            self._wake.set()
+        else:
+            # The wait may only grow, so the sleeper need not be woken: it looks again when it wakes.
+            waiting.last = now
+            waiting.changes += 1
+
+    async def run(self) -> None:
+        """Wait and release until cancelled."""
+        while True:
+            if not self._waiting:
+                self._wake.clear()
+                await self._wake.wait()
+            now = self._time.monotonic()
+            soonest = min(self._look(now), default=now)
+            if soonest > now:
+                await self._sleep(soonest - now)
+
+    def _look(self, now: float) -> list[float]:
+        """Release what is due; when the others will be."""
+        later = []
+        for key, waiting in list(self._waiting.items()):
+            due = due_at(waiting, self._floods.get(key), self._pace)
+            if due > now:
+                later.append(due)
+                continue
+            del self._waiting[key]
+            if waiting.changes >= FLOOD:
+                self._floods[key] = now
+            else:
+                self._floods.pop(key, None)
+            self._release(key)
+        return later
+
+    async def _sleep(self, seconds: float) -> None:
+        """Until then, or until another pool begins to wait."""
+        self._wake.clear()
+        sleeping = asyncio.ensure_future(self._time.sleep(seconds))
+        waking = asyncio.ensure_future(self._wake.wait())
+        try:
+            await asyncio.wait((sleeping, waking), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleeping.cancel()
+            waking.cancel()
+            await asyncio.gather(sleeping, waking, return_exceptions=True)

@@ -1,0 +1,170 @@
+"""One pass over one pool: read, plan, tell, write.
+
+In: a pool's key; caches of nodes and pools. Out: the pool's status, Events, metrics. Every decision is made by the
+plans; here it is only found out whether anything is to be done:
+
+    a node came, went or has other labels      the pools whose set of nodes changed, together with others of the moment
+    a pool's spec or annotations changed       that pool, at once
+    a pool's status changed                    that pool, unless it is what the last pass planned
+    anything else, such as a heartbeat         nothing
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from prometheus_client import CollectorRegistry
+
+from bedplate.api import meta
+from bedplate.core import clock, logging
+from bedplate.core.metrics import shared
+from bedplate.ipam import validation
+from bedplate.ipam.controller import telling
+from bedplate.ipam.controller.holding import Holding, HoldingPlan
+from bedplate.ipam.controller.kinds import Kind
+from bedplate.ipam.controller.metrics import PoolMetrics, Usage
+from bedplate.ipam.controller.pacing import Pace, Pacer
+from bedplate.ipam.controller.roster import Roster, matters
+from bedplate.ipam.controller.statuses import Statuses
+from bedplate.ipam.planning import Held, Mode, Plan, Unplaced, UnplacedWhy
+from bedplate.ipam.pools import CIDRPool, IPPool
+from bedplate.runtime import events
+from bedplate.runtime.cache import Cache, Change
+from bedplate.runtime.controller import Controller, Result
+from bedplate.runtime.manager import Leading
+
+__all__ = ["PoolController"]
+
+P = TypeVar("P", bound=IPPool | CIDRPool)
+WORKERS = 4
+RECONCILE_TIMEOUT_S = 120.0
+
+
+@dataclass(slots=True)
+class PoolController(Generic[P]):
+    """Serves the pools of one kind. `parts` run while leading."""
+
+    kind: Kind[P]
+    pools: Cache[P]
+    nodes: Cache[meta.PartialObject]
+    statuses: Statuses[P]
+    holding: Holding
+    teller: telling.Teller
+    overlaps: Callable[[Kind[Any], Any], Sequence[str]]
+    mode: Mode = Mode.STABLE
+    pace: Pace = field(default_factory=Pace)
+    time: clock.Clock = field(default_factory=clock.SystemClock)
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    passes: int = 0
+    _roster: Roster = field(init=False)
+    _pacer: Pacer = field(init=False)
+    _controller: Controller = field(init=False)
+    _metrics: PoolMetrics = field(init=False)
+    _planned: dict[str, tuple[Any, ...] | None] = field(init=False, default_factory=dict)
+    """What each pool's status shall be, by the last pass; None while the first one is under way."""
+    _log: logging.Logger = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._roster = Roster(self.nodes)
+        self._metrics = shared(self.registry, PoolMetrics)
+        self._log = logging.get_logger("ipam.pool", kind=self.kind.ref.kind)
+        self._controller = Controller(
+            self.kind.name,
+            self.reconcile,
+            workers=WORKERS,
+            timeout_s=RECONCILE_TIMEOUT_S,
+            time=self.time,
+            registry=self.registry,
+        )
+        self._controller.watches(self.pools, self._pool_changed).watches(self.nodes, self._node_changed)
+        self._pacer = Pacer(f"{self.kind.name} joins", self._controller.queue.add, pace=self.pace, time=self.time)
+
+    def parts(self) -> list[Leading]:
+        """What runs while leading."""
+        return [self._controller, self._pacer]
+
+    # What concerns whom
+
+    def _pool_changed(self, change: Change[Any]) -> Iterable[str]:
+        old, new = change.old, change.new
+        planned = self._planned.get(change.key)
+        if old is None or new is None or planned is None or old.metadata.uid != new.metadata.uid:
+            return (change.key,)
+        is_same = old.spec == new.spec and old.metadata.annotations == new.metadata.annotations
+        if is_same and new.status.allocations == planned:
+            return ()
+        return (change.key,)
+
+    def _node_changed(self, change: Change[Any]) -> Iterable[str]:
+        concerned = False
+        if self._roster.note(change):
+            # A pool without a plan has not been looked at yet, and will be: with all nodes there are then.
+            for key in self._planned:
+                pool = self.pools.get(key)
+                if pool is not None and matters(change, self._roster.test(key, pool.spec.node_selector)):
+                    self._pacer.touch(key)
+                    concerned = True
+        self._metrics.changes.labels(self.kind.name, "yes" if concerned else "no").inc()
+        return ()
+
+    # One pass
+
+    async def reconcile(self, key: str) -> Result | None:
+        """Bring one pool up to date."""
+        pool = self.statuses.present(key)
+        if pool is None:
+            self._forget(key)
+            return None
+        self.passes += 1
+        # From here on changes of nodes concern this pool; those until now are part of the plan.
+        self._planned.setdefault(key, None)
+        about = events.reference(self.kind.ref, pool)
+        self.teller.state(about, key, telling.OVERLAP, self.overlaps(self.kind, pool))
+        found = await self.holding.plan(pool, functools.partial(self._plan, pool), self._roster.has)
+        plan = found.plan
+        self._planned[key] = plan.allocations
+        self._tell(key, pool, about, found)
+        if await self.holding.remember(self.statuses, key, pool, found):
+            self._log.v(1).info("pool.quarantine_written", pool=key, blocks=len(found.entries))
+            pool = self.statuses.present(key) or pool
+        if plan.allocations != pool.status.allocations:
+            await self.statuses.write(key, pool, plan.allocations)
+            self._log.v(1).info("pool.status_written", pool=key, blocks=len(plan.allocations))
+            if plan.unplaced:
+                # What this plan gave up may be somebody's in the next one.
+                return Result(requeue_after_s=0.0)
+        return Result(requeue_after_s=found.again_s)
+
+    def _plan(self, pool: P, held: Held) -> Plan[Any]:
+        return self.kind.plan(pool, self._roster.nodes(), held, self.mode)
+
+    def _tell(self, key: str, pool: P, about: meta.ObjectReference, found: HoldingPlan) -> None:
+        plan = found.plan
+        text = validation.summary(plan.problems)
+        self.teller.state(about, key, telling.INVALID_SPEC, [text] if text else [])
+        if not plan.problems:
+            self.teller.nodes(about, key, self.kind.exhausted, {one.node: _why(one) for one in plan.unplaced})
+        usage = Usage(
+            capacity=0 if plan.problems else self.kind.capacity(pool),
+            used=len(plan.allocations),
+            quarantined=len(found.entries),
+            nodes_without_block=len(plan.unplaced),
+            is_valid=not plan.problems,
+        )
+        self._metrics.show(self.kind.name, pool.name, usage)
+
+    def _forget(self, key: str) -> None:
+        self._planned.pop(key, None)
+        self._roster.forget(key)
+        self.statuses.forget(key)
+        self.teller.forget(key)
+        self._metrics.forget(self.kind.name, key.rpartition("/")[2])
+
+
+def _why(one: Unplaced) -> str:
+    if one.why is UnplacedWhy.QUARANTINED:
+        return f"no free block for node {one.node}: those left are held back for nodes that went away"
+    return f"no free block for node {one.node}: the pool is used up"

@@ -1,0 +1,197 @@
+"""Where the webhook's certificate comes from: a folder that somebody fills, or a Secret of our own.
+
+In: a folder, or a client and names. Out: an `ssl.SSLContext` whose new connections use the newest pair, and
+`is_ready`. Neither source ends the program: files that are missing, and a Secret that may not be read, are told and
+tried again.
+
+With the Secret, every replica does the same: read it, make or renew what is missing or old (whoever writes first wins,
+the others read again), and see to it that the ValidatingWebhookConfiguration names the authority.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import ssl
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from bedplate.api.resources import SECRETS, custom
+from bedplate.core import clock, errors, logging
+from bedplate.ipam.webhook import pki
+from bedplate.kube import errors as kube_errors
+from bedplate.kube.client import Client
+from bedplate.kube.options import PatchType
+
+__all__ = ["CONFIGURATIONS", "FolderCertificates", "SecretCertificates", "ServingPair", "Source"]
+
+log = logging.get_logger("ipam.webhook.certificates")
+CONFIGURATIONS = custom(
+    "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", False
+)
+_MEMORY = "/dev/shm"
+_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+LOOK_S = 5.0
+"""How often files, the Secret and the configuration are looked at."""
+
+
+class Source(Protocol):
+    """What keeps a `ServingPair` up to date, leading or not."""
+
+    async def run(self) -> None: ...
+
+
+class ServingPair:
+    """What the webhook's port presents. `is_ready` once there is a pair."""
+
+    def __init__(self) -> None:
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.context.set_ciphers(_CIPHERS)
+        self.is_ready = False
+        self._content = b""
+
+    def use(self, certificate: bytes, key: bytes) -> bool:
+        """Present this pair from now on; whether it is another one. Raises ValueError for what is no pair."""
+        content = certificate + b"\n" + key
+        if content == self._content:
+            return False
+        # Tried on another context first: a broken pair must not replace a good one.
+        self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), content)
+        self._load(self.context, content)
+        self._content, self.is_ready = content, True
+        return True
+
+    @staticmethod
+    def _load(context: ssl.SSLContext, content: bytes) -> None:
+        # OpenSSL's interface takes paths only. The file is private to this user and gone after the call.
+        folder = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+        with tempfile.NamedTemporaryFile(prefix="bedplate-webhook-", dir=folder) as file:
+            file.write(content)
+            file.flush()
+            try:
+                # An encrypted key is an error: without a password OpenSSL would ask for one on the terminal.
+                context.load_cert_chain(file.name, password="")
+            except ssl.SSLError as err:
+                raise ValueError(f"no matching certificate and key in PEM ({err.reason or err})") from err
+
+
+@dataclass(slots=True)
+class FolderCertificates:
+    """`tls.crt` and `tls.key` of a folder, as cert-manager and OpenShift mount them."""
+
+    pair: ServingPair
+    folder: Path
+    time: clock.Clock = field(default_factory=clock.SystemClock)
+    _told: str = ""
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            self.look()
+            await self.time.sleep(LOOK_S)
+
+    def look(self) -> None:
+        """Read the files; a pair that cannot be used is told once, and the last good one stays."""
+        try:
+            is_new = self.pair.use((self.folder / "tls.crt").read_bytes(), (self.folder / "tls.key").read_bytes())
+        except (OSError, ValueError) as err:
+            text = str(err)
+            if text != self._told:
+                hint = "mount a certificate there, or use --webhook-cert-dir or --webhook-self-signed"
+                log.error("webhook.no_certificate", folder=str(self.folder), error=text, hint=hint)
+            self._told = text
+            return
+        self._told = ""
+        if is_new:
+            log.info("webhook.certificate_loaded", folder=str(self.folder))
+
+
+@dataclass(slots=True)
+class SecretCertificates:
+    """A certificate of our own, in a Secret that all replicas share."""
+
+    pair: ServingPair
+    client: Client
+    namespace: str
+    secret: str
+    configuration: str
+    names: Sequence[str]
+    is_dry_run: bool = False
+    time: clock.Clock = field(default_factory=clock.SystemClock)
+    _told: str = ""
+
+    async def run(self) -> None:
+        """Look, renew and publish until cancelled."""
+        while True:
+            try:
+                await self.look()
+                self._told = ""
+            except errors.Conflict as err:
+                # Another replica was quicker: its work is read next time.
+                log.v(2).info("webhook.certificate_conflict", error=str(err))
+            except errors.BedplateError as err:
+                if str(err) != self._told:
+                    hint = "the role needs rights for --webhook-self-signed, see the deployment guide"
+                    log.error("webhook.certificate_failed", error=str(err), hint=hint)
+                self._told = str(err)
+            await self.time.sleep(LOOK_S)
+
+    async def look(self) -> None:
+        """One round."""
+        held = await self._held()
+        if self.pair.use(held.certificate, held.key):
+            log.info("webhook.certificate_loaded", secret=f"{self.namespace}/{self.secret}")
+        await self._publish(held.authority)
+
+    async def _held(self) -> pki.Pair:
+        """What the Secret holds, after it was made or renewed."""
+        now = self.time.now()
+        try:
+            found: dict[str, Any] = await self.client.get(SECRETS.raw(), self.secret, self.namespace)
+        except kube_errors.NotFound:
+            made = pki.renewed(pki.Pair(), self.names, now)
+            await self._write({"metadata": {"name": self.secret, "namespace": self.namespace}}, made)
+            return made
+        data = {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
+        held = pki.Pair.of(data)
+        made = pki.renewed(held, self.names, now)
+        if made != held:
+            await self._write(found, made)
+        return made
+
+    async def _write(self, secret: dict[str, Any], pair: pki.Pair) -> None:
+        if self.is_dry_run:
+            return
+        data = {key: base64.b64encode(value).decode() for key, value in pair.data().items()}
+        body = {"type": "kubernetes.io/tls", **secret, "data": {**(secret.get("data") or {}), **data}}
+        if secret["metadata"].get("resourceVersion"):
+            await self.client.update(SECRETS.raw(), body, self.namespace)
+        else:
+            try:
+                await self.client.create(SECRETS.raw(), body, self.namespace)
+            except kube_errors.AlreadyExists as err:
+                raise errors.Conflict(str(err)) from err
+        log.info("webhook.certificate_made", secret=f"{self.namespace}/{self.secret}")
+
+    async def _publish(self, authority: bytes) -> None:
+        """Let the API server trust the authority."""
+        try:
+            found: dict[str, Any] = await self.client.get(CONFIGURATIONS, self.configuration)
+        except kube_errors.NotFound:
+            log.v(1).info("webhook.no_configuration", name=self.configuration)
+            return
+        wanted = base64.b64encode(authority).decode()
+        changes: list[dict[str, Any]] = [
+            {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": wanted}
+            for index, one in enumerate(found.get("webhooks") or ())
+            if one["clientConfig"].get("caBundle") != wanted
+        ]
+        if not changes or self.is_dry_run:
+            return
+        version = {"op": "test", "path": "/metadata/resourceVersion", "value": found["metadata"]["resourceVersion"]}
+        await self.client.patch(CONFIGURATIONS, self.configuration, [version, *changes], type=PatchType.JSON)
+        log.info("webhook.authority_published", configuration=self.configuration, webhooks=len(changes))

@@ -1,0 +1,171 @@
+"""The webhook's own certificates: an authority and a serving pair, as the content of one Secret.
+
+In: what the Secret holds, the names of the Service, the time. Out: what it should hold; equal when all is well. Pure
+but for the random numbers of keys. An authority that nears its end is followed by a new one, and both are published
+while the old one lasts, so that no connection fails in between.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+__all__ = ["Pair", "renewed", "serving_names"]
+
+AUTHORITY_LIFE, AUTHORITY_RENEW = timedelta(days=3650), timedelta(days=400)
+SERVING_LIFE, SERVING_RENEW = timedelta(days=365), timedelta(days=60)
+# For API servers whose clock is behind.
+_LEEWAY = timedelta(hours=1)
+AUTHORITY, AUTHORITY_KEY, CERTIFICATE, KEY = "ca.crt", "ca.key", "tls.crt", "tls.key"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The four texts. `authority` may hold two certificates: the present one first."""
+
+    authority: bytes = b""
+    authority_key: bytes = b""
+    certificate: bytes = b""
+    key: bytes = b""
+
+    @classmethod
+    def of(cls, data: Mapping[str, bytes]) -> Pair:
+        """From the keys of a Secret; what is missing is empty."""
+        return cls(*(data.get(key, b"") for key in (AUTHORITY, AUTHORITY_KEY, CERTIFICATE, KEY)))
+
+    def data(self) -> dict[str, bytes]:
+        """The keys of a Secret."""
+        return {
+            AUTHORITY: self.authority,
+            AUTHORITY_KEY: self.authority_key,
+            CERTIFICATE: self.certificate,
+            KEY: self.key,
+        }
+
+
+def serving_names(service: str, namespace: str) -> tuple[str, ...]:
+    """Under which names the API server, and a test beside it, reach the webhook."""
+    return (
+        f"{service}.{namespace}.svc",
+        f"{service}.{namespace}",
+        f"{service}.{namespace}.svc.cluster.local",
+        "localhost",
+        "127.0.0.1",
+        "::1",
+    )
+
+
+def renewed(pair: Pair, names: Sequence[str], now: datetime) -> Pair:
+    """The same when it is good for a while; else one whose broken or old parts are new."""
+    with_authority = _with_authority(pair, now)
+    if with_authority is pair and _is_serving_good(pair, names, now):
+        return pair
+    return _with_serving(with_authority, names, now)
+
+
+def _with_authority(pair: Pair, now: datetime) -> Pair:
+    known = _certificates(pair.authority)
+    if known and _fits(known[0], pair.authority_key) and known[0].not_valid_after_utc > now + AUTHORITY_RENEW:
+        return pair
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"nv-ipam-webhook-ca@{int(now.timestamp())}")])
+    made = (
+        _builder(name, name, key, now, AUTHORITY_LIFE)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(is_authority=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    before = [one for one in known[:1] if one.not_valid_after_utc > now]
+    bundle = b"".join(one.public_bytes(serialization.Encoding.PEM) for one in (made, *before))
+    return replace(pair, authority=bundle, authority_key=_pem(key))
+
+
+def _is_serving_good(pair: Pair, names: Sequence[str], now: datetime) -> bool:
+    found, authorities = _certificates(pair.certificate), _certificates(pair.authority)
+    if not found or not authorities or not _fits(found[0], pair.key):
+        return False
+    one = found[0]
+    try:
+        one.verify_directly_issued_by(authorities[0])
+        covered = one.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except Exception:
+        # Another authority's signature, or none that this library can check: either way not what we would make.
+        return False
+    return one.not_valid_after_utc > now + SERVING_RENEW and {str(name.value) for name in covered}.issuperset(names)
+
+
+def _with_serving(pair: Pair, names: Sequence[str], now: datetime) -> Pair:
+    authority = _certificates(pair.authority)[0]
+    signer: Any = serialization.load_pem_private_key(pair.authority_key, None)
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
+    made = (
+        _builder(subject, authority.subject, key, now, SERVING_LIFE)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(is_authority=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+        .sign(signer, hashes.SHA256())
+    )
+    return replace(pair, certificate=made.public_bytes(serialization.Encoding.PEM), key=_pem(key))
+
+
+def _certificates(text: bytes) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(text)
+    except ValueError:
+        return []
+
+
+def _fits(certificate: x509.Certificate, key: bytes) -> bool:
+    """Whether this is the certificate of that key."""
+    try:
+        found: Any = serialization.load_pem_private_key(key, None)
+    except (ValueError, TypeError):
+        return False
+    return bool(found.public_key() == certificate.public_key())
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, life: timedelta
+) -> x509.CertificateBuilder:
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
+    builder = builder.serial_number(x509.random_serial_number())
+    return builder.not_valid_before(now - _LEEWAY).not_valid_after(now + life)
+
+
+def _usage(*, is_authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
