@@ -1,8 +1,8 @@
 """The folder of a store: the few calls to the system that make a text durable.
 
 In: names inside the folder, bytes. Out: effects, or `OSError`. Everything that reads or writes a store goes through
-`Disk`, so that a test can let any single step fail, or be the last one before a crash. What the steps are for is decided
-in `storage.py` and `recovery.py`.
+`Disk`, so that a test can let any single step fail, or be the last one before a crash. What the steps are for is
+decided in `storage.py` and `recovery.py`.
 """
 
 from __future__ import annotations

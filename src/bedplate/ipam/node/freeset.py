@@ -3,8 +3,8 @@
 In: the ends of a block, what is never given, and numbers as they are taken and given back. Out: the next free number
 after a pointer, going round. Pure.
 
-What is not free is kept as spans that neither overlap nor touch: one search by halves finds the span a number lies in,
-and its end is the answer, however much is held and however large the block is.
+What is not free is kept as spans that neither overlap nor touch: one search by halves finds the span a number lies
+in, and its end is the answer, however much is held and however large the block is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The journal: what was acknowledged and is not yet in the store file (Q2).
 
-In: operations on a document, and the checksums of files. Out: lines; or, of a journal's bytes, the operations that a file with
-a given checksum still lacks. Pure; `storage.py` writes, `recovery.py` reads.
+In: operations on a document, and the checksums of files. Out: lines; or, of a journal's bytes, the operations that a
+file with a given checksum still lacks. Pure; `storage.py` writes, `recovery.py` reads.
 
 A line is `<crc32> <payload>`, the payload one of
 
@@ -9,15 +9,14 @@ A line is `<crc32> <payload>`, the payload one of
     {"file":[N,CHECKSUM,SIZE]}       a store file with this checksum and size holds everything before mark N
     {"do":[OPERATION,...]}           one call: all of it or nothing
 
-with the operations {"add":POOL,"pointer":IP,"entry":{KEY:{...}}}, {"del":POOL,"key":KEY}, {"drop":POOL}. A journal begins with a
-mark and the file that it extends. A file named nowhere in it is foreign to it.
+with the operations {"add":POOL,"pointer":IP,"entry":{KEY:{...}}}, {"del":POOL,"key":KEY}, {"drop":POOL}. A journal
+begins with a mark and the file that it extends. A file named nowhere in it is foreign to it.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -66,12 +65,25 @@ def drop(pool: str) -> bytes:
     return f'{{"drop":{gojson.quote(pool)}}}'.encode()
 
 
-class Line(msgspec.Struct, frozen=True):
-    """One good line: where it begins and ends, and what it says."""
+class Operation(msgspec.Struct, frozen=True, rename={"dele": "del"}):
+    """One change; exactly one of `add`, `dele` and `drop` names the pool."""
 
-    begin: int
-    end: int
-    payload: dict[str, Any]
+    add: str | None = None
+    dele: str | None = None
+    drop: str | None = None
+    pointer: str = ""
+    key: str = ""
+    entry: dict[str, msgspec.Raw] = {}
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line that can be read. `begin` and `end` are its place in the file."""
+
+    mark: int | None = None
+    file: tuple[int, int, int] | None = None
+    do: tuple[Operation, ...] | None = None
+    begin: int = 0
+    end: int = 0
 
 
 class Journal(msgspec.Struct, frozen=True):
@@ -87,23 +99,23 @@ class Journal(msgspec.Struct, frozen=True):
     @property
     def calls(self) -> int:
         """How many calls it holds."""
-        return sum("do" in line.payload for line in self.lines)
+        return sum(line.do is not None for line in self.lines)
 
     @property
     def last_mark(self) -> int:
         """The highest place."""
-        return max((line.payload["mark"] for line in self.lines if "mark" in line.payload), default=0)
+        return max((line.mark for line in self.lines if line.mark is not None), default=0)
 
     def place_of(self, checksum: int, size: int) -> int | None:
         """The last place up to which a file with this checksum and size holds everything; None: it is foreign."""
-        places = [line.payload["file"] for line in self.lines if "file" in line.payload]
-        return next((place for place, *known in reversed(places) if known == [checksum, size]), None)
+        files = (line.file for line in reversed(self.lines) if line.file is not None)
+        return next((place for place, *known in files if known == [checksum, size]), None)
 
     def after(self, place: int) -> list[Line]:
         """The calls after a place."""
         for at, line in enumerate(self.lines):
-            if line.payload.get("mark") == place:
-                return [later for later in self.lines[at:] if "do" in later.payload]
+            if line.mark == place:
+                return [later for later in self.lines[at:] if later.do is not None]
         return []
 
 
@@ -116,38 +128,38 @@ def read(content: bytes) -> Journal:
         newline = content.find(b"\n", at)
         if newline < 0:
             break
-        payload = _payload(content[at:newline])
-        if payload is None:
+        line = _read_line(content[at:newline], at)
+        if line is None:
             damaged.append(at)
         else:
-            lines.append(Line(at, newline + 1, payload))
+            lines.append(line)
         at = newline + 1
     return Journal(tuple(lines), tuple(damaged), lines[-1].end if lines else 0, len(content))
 
 
-def _payload(line: bytes) -> dict[str, Any] | None:
-    head, _, payload = line.partition(b" ")
+_DECODER = msgspec.json.Decoder(Line)
+
+
+def _read_line(text: bytes, begin: int) -> Line | None:
+    head, _, payload = text.partition(b" ")
     try:
         if len(head) != 8 or int(head, 16) != zlib.crc32(payload):
             return None
-        found = gojson.parse(payload)
-    except ValueError:
+        return msgspec.structs.replace(_DECODER.decode(payload), begin=begin, end=begin + len(text) + 1)
+    except (ValueError, msgspec.MsgspecError):
         return None
-    return dict(found) if isinstance(found, gojson.Pairs) else None
 
 
 def apply(document: Document, line: Line) -> None:
-    """Do a call's operations again. Those that were done already change nothing."""
-    for operation in line.payload["do"]:
-        fields = dict(operation)
-        if "add" in fields:
-            key, tree = fields["entry"][0]
-            reservation = storefile.decode_reservation(fields["add"], tree)
-            pool = document.pools.setdefault(fields["add"], PoolRecord(fields["add"]))
-            pool.entries[key] = Entry(reservation, storefile.encode_entry(key, reservation))
-            pool.pointer, pool.config = fields["pointer"], reservation.config
-        elif "del" in fields:
-            if fields["del"] in document.pools:
-                document.pools[fields["del"]].entries.pop(fields["key"], None)
-        else:
-            document.pools.pop(fields["drop"], None)
+    """Do a call's operations again; those that were done already change nothing. Raises `Corrupt`."""
+    for one in line.do or ():
+        if one.add is not None:
+            for key, text in one.entry.items():
+                reservation = storefile.decode_reservation(one.add, gojson.parse(bytes(text)))
+                pool = document.pools.setdefault(one.add, PoolRecord(one.add))
+                pool.entries[key] = Entry(reservation, storefile.encode_entry(key, reservation))
+                pool.pointer, pool.config = one.pointer, reservation.config
+        elif one.dele is not None and one.dele in document.pools:
+            document.pools[one.dele].entries.pop(one.key, None)
+        elif one.drop is not None:
+            document.pools.pop(one.drop, None)

@@ -1,12 +1,14 @@
 """Who has which address (§8): the only place that chooses one.
 
-In: owners, what they want, and a store's path. Out: reservations that are on the disk when they are returned. One event
-loop owns the memory; `storage.py` makes batches durable. It knows no pods and no API server: which reservations are dead
-is decided by the caller.
+In: owners, what they want, and a store's path. Out: reservations that are on the disk when they are returned. One
+event loop owns the memory; `commits.py` makes batches of changes durable. It knows no pods and no API server: which
+reservations are dead is decided by the caller.
 """
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,11 +16,34 @@ from pathlib import Path
 import msgspec
 
 from bedplate.core.clock import Clock
+from bedplate.core.logging import get_logger
+from bedplate.ipam import addresses
 from bedplate.ipam.addresses import Address
+from bedplate.ipam.node import choice, journal, locks, poolconfig, recovery, storefile
+from bedplate.ipam.node.book import Book, PoolPage, free_set
+from bedplate.ipam.node.commits import Commit, Committer
+from bedplate.ipam.node.disk import Disk
 from bedplate.ipam.node.poolconfig import PoolConfig
-from bedplate.ipam.node.reservations import Owner, Proven, Reservation, StaticIPCheck, Usage, Wanted
+from bedplate.ipam.node.recovery import Recovery
+from bedplate.ipam.node.reservations import (
+    AlreadyReserved,
+    Exhausted,
+    Owner,
+    Proven,
+    Refused,
+    Reservation,
+    StaticIPCheck,
+    StoreFailed,
+    Usage,
+    Wanted,
+    key_of,
+)
+from bedplate.ipam.node.storage import Storage
+from bedplate.ipam.node.storefile import Entry, PoolRecord
 
-__all__ = ["Ledger", "LedgerOptions", "Recovery"]
+__all__ = ["Ledger", "LedgerOptions", "Recovery", "timestamp"]
+
+log = get_logger("ipam.node.ledger")
 
 
 class LedgerOptions(msgspec.Struct, frozen=True):
@@ -27,68 +52,288 @@ class LedgerOptions(msgspec.Struct, frozen=True):
     static_ip_check: StaticIPCheck = StaticIPCheck.WARN
     on_foreign: Callable[[str, Address, str], None] | None = None
     """Called when an address is given that lies in another node's block (pool key, address, that node)."""
+    on_commit: Callable[[Commit], None] | None = None
+    """Called after every batch that was written."""
     wall_ns: Callable[[], int] = time.time_ns
 
 
-class Recovery(msgspec.Struct, frozen=True):
-    """What was found broken at start, and what became of it. It stands until `adopt` was called."""
+_DEFAULTS = LedgerOptions()
 
-    what: str
-    set_aside: tuple[str, ...]
-    restored: int
+
+def timestamp(nanoseconds: int) -> str:
+    """A time as the original writes it: local, with as many digits as it has, up to nine."""
+    seconds, rest = divmod(nanoseconds, 1_000_000_000)
+    local = time.localtime(seconds)
+    offset = local.tm_gmtoff // 60
+    zone = "Z" if offset == 0 else f"{'-' if offset < 0 else '+'}{abs(offset) // 60:02d}:{abs(offset) % 60:02d}"
+    fraction = f".{rest:09d}".rstrip("0").rstrip(".")
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', local)}{fraction}{zone}"
+
+
+class _Change:
+    """What one call does to the book: the lines for the journal, and the way back."""
+
+    __slots__ = ("_undos", "operations")
+
+    def __init__(self) -> None:
+        self.operations: list[bytes] = []
+        self._undos: list[Callable[[], object]] = []
+
+    def did(self, operation: bytes, undo: Callable[[], object]) -> None:
+        """Note a step that was done."""
+        self.operations.append(operation)
+        self._undos.append(undo)
+
+    def undo(self) -> None:
+        """Take all steps back, the last one first."""
+        for undo in reversed(self._undos):
+            undo()
 
 
 class Ledger:
     """The reservations of a node."""
 
-    @classmethod
-    async def open(cls, path: Path, *, clock: Clock, options: LedgerOptions = LedgerOptions()) -> Ledger:
-        """Lock, load and repair the store. Raises `StoreBusy` or `StoreFailed` with what to do next."""
-        raise NotImplementedError
+    def __init__(self, disk: Disk, storage: Storage, book: Book, clock: Clock, options: LedgerOptions) -> None:
+        self._disk, self._storage, self._book, self._options = disk, storage, book, options
+        self._commits = Committer(book, storage, clock, options.on_commit)
+        self._is_closed = False
+        self.recovery: Recovery | None = None
+        """Something acknowledged may be missing: give no address before `adopt`. It survives a restart."""
 
-    recovery: Recovery | None
-    """Something acknowledged may be missing: give no address before `adopt`. It survives a restart."""
+    @classmethod
+    async def open(
+        cls, path: Path, *, clock: Clock, options: LedgerOptions = _DEFAULTS, disk: Disk | None = None
+    ) -> Ledger:
+        """Lock, load and repair the store. Raises `StoreBusy` or `StoreFailed` with what to do next."""
+        disk = disk or Disk(path)
+
+        def stamp() -> str:
+            return clock.now().strftime("%Y%m%dT%H%M%SZ")
+
+        opened = asyncio.get_running_loop().run_in_executor(None, _open, disk, stamp)
+        try:
+            storage, loaded = await asyncio.shield(opened)
+        except asyncio.CancelledError:
+            # Nobody else knows of the locks that are taken meanwhile.
+            opened.add_done_callback(_let_go)
+            raise
+        ledger = cls(disk, storage, Book(loaded.assessment.document), clock, options)
+        ledger.recovery = loaded.recovery
+        ledger._commits.start()
+        return ledger
 
     async def allocate(self, owner: Owner, wanted: Sequence[Wanted]) -> tuple[Reservation, ...]:
         """One address of each pool, all or nothing. Returns when they are on the disk."""
-        raise NotImplementedError
+        change = _Change()
+        try:
+            made = [self._reserve(owner, one, change) for one in wanted]
+            given = {reservation.address for reservation in made}
+            for address in {address for one in wanted for address in one.requested}:
+                if str(address) not in given:
+                    raise Refused(f"the requested address {address} lies in none of the pools on this node")
+        except BaseException:
+            change.undo()
+            raise
+        await self._commits.commit(change.operations, change.undo)
+        return tuple(made)
+
+    def _reserve(self, owner: Owner, wanted: Wanted, change: _Change) -> Reservation:
+        config = wanted.config
+        static = choice.choose_static(wanted, self._options.static_ip_check)
+        key = key_of(owner.container_id, owner.interface_name)
+        page = self._book.pages.get(config.key) or PoolPage(config.key, PoolRecord(config.key))
+        if key in page.entries:
+            raise AlreadyReserved(
+                f"interface {owner.interface_name} of container {owner.container_id} has the address "
+                f"{page.entries[key].address} in pool {config.key} already",
+                pool=config.key,
+            )
+        if static is None:
+            address = _next_address(page, config)
+            return self._enter(page, owner, config, address, str(address), change)
+        self._check_static(page, wanted, static)
+        # The rotation goes on where it was.
+        return self._enter(page, owner, config, static, page.pointer, change)
+
+    def _check_static(self, page: PoolPage, wanted: Wanted, address: Address) -> None:
+        node = choice.foreign_node(wanted, address, self._options.static_ip_check)
+        if address in page.held:
+            raise Exhausted(f"{address} of pool {page.key} is reserved already", pool=page.key)
+        if node is not None:
+            log.warning("ledger.foreign_address", pool=page.key, address=str(address), node=node)
+            if self._options.on_foreign is not None:
+                self._options.on_foreign(page.key, address, node)
+
+    def _enter(
+        self, page: PoolPage, owner: Owner, config: PoolConfig, address: Address, pointer: str, change: _Change
+    ) -> Reservation:
+        reservation = Reservation(
+            config.key,
+            owner.container_id,
+            owner.interface_name,
+            str(address),
+            timestamp(self._options.wall_ns()),
+            owner.pod_uid,
+            owner.pod_name,
+            owner.pod_namespace,
+            owner.device_id,
+            config.document,
+        )
+        key, pages = key_of(owner.container_id, owner.interface_name), self._book.pages
+        entry = Entry(reservation, storefile.encode_entry(key, reservation))
+        is_new, before = config.key not in pages, (page.pointer, page.config)
+
+        def undo() -> None:
+            page.remove(key)
+            page.pointer, page.config = before
+            if is_new:
+                del pages[config.key]
+
+        pages[config.key] = page
+        page.add(key, entry, address)
+        page.pointer, page.config = pointer, config.document
+        change.did(journal.add(config.key, pointer, entry.text), undo)
+        return reservation
 
     async def release(self, container_id: str, interface_name: str, pools: Collection[str] | None = None) -> int:
         """Free the interface's addresses in these pools (None: in all); how many there were."""
-        raise NotImplementedError
+        found = (
+            self.find(pool, container_id, interface_name) for pool in (self._book.pages if pools is None else pools)
+        )
+        return await self._release([reservation for reservation in found if reservation is not None])
 
     async def release_proven(self, dead: Sequence[Reservation]) -> int:
         """Free those that are still the same; how many they were."""
-        raise NotImplementedError
+        return await self._release(
+            [one for one in dead if self.find(one.pool, one.container_id, one.interface_name) == one]
+        )
+
+    async def _release(self, found: Sequence[Reservation]) -> int:
+        if not found:
+            # Another call may have freed it just now: it is gone when that is on the disk.
+            await self._commits.settled()
+            return 0
+        change = _Change()
+        for reservation in found:
+            self._strike(self._book.pages[reservation.pool], reservation, change)
+        await self._commits.commit(change.operations, change.undo)
+        return len(found)
+
+    def _strike(self, page: PoolPage, reservation: Reservation, change: _Change) -> None:
+        key = key_of(reservation.container_id, reservation.interface_name)
+        entry = page.remove(key)
+        address = addresses.parse_address(reservation.address)
+        change.did(journal.delete(page.key, key), lambda: page.add(key, entry, address))
 
     async def forget_pools(self, keys: Collection[str]) -> int:
         """Remove the records of these pools that hold nothing (their rotation goes with them); how many there were."""
-        raise NotImplementedError
+        change, pages = _Change(), self._book.pages
+        empty = [key for key in keys if key in pages and not pages[key].entries]
+        for key in empty:
+            page = pages.pop(key)
+            change.did(journal.drop(key), functools.partial(pages.__setitem__, key, page))
+        if empty:
+            await self._commits.commit(change.operations, change.undo)
+        return len(empty)
 
     async def adopt(self, proven: Sequence[Proven]) -> int:
         """Add what pods prove to have after a loss, and end `recovery`; how many were new."""
-        raise NotImplementedError
+        change = _Change()
+        for one in proven:
+            config, container = one.config, one.container_id or f"recovered-{one.pod_uid}"
+            page = self._book.pages.get(config.key) or PoolPage(config.key, PoolRecord(config.key))
+            if one.address in page.held or key_of(container, one.interface_name) in page.entries:
+                continue
+            owner = Owner(container, one.interface_name, one.pod_uid, one.pod_name, one.pod_namespace, one.device_id)
+            self._enter(page, owner, config, one.address, page.pointer, change)
+        if change.operations:
+            await self._commits.commit(change.operations, change.undo)
+        await asyncio.get_running_loop().run_in_executor(
+            None, self._disk.unlink, recovery.recovering_name(self._disk.name)
+        )
+        if self.recovery is not None:
+            log.warning("ledger.recovered", added=len(change.operations), restored=self.recovery.restored)
+        self.recovery = None
+        return len(change.operations)
 
     def find(self, pool: str, container_id: str, interface_name: str) -> Reservation | None:
         """The interface's reservation in that pool."""
-        raise NotImplementedError
+        page = self._book.pages.get(pool)
+        found = page.entries.get(key_of(container_id, interface_name)) if page is not None else None
+        if found is None or (found.container_id, found.interface_name) != (container_id, interface_name):
+            return None
+        return found
 
     def reservations(self, pool: str | None = None) -> Iterator[Reservation]:
-        """All of them, or those of one pool."""
-        raise NotImplementedError
+        """All of them, or those of one pool, as they are now."""
+        if pool is None:
+            return self._book.reservations()
+        page = self._book.pages.get(pool)
+        return iter(list(page.entries.values()) if page is not None else ())
 
     def pools(self) -> Mapping[str, PoolConfig | None]:
         """Every pool with a record, and the configuration it remembers (None: none that can be used)."""
-        raise NotImplementedError
+        return {key: poolconfig.read(key, page.config) for key, page in self._book.pages.items()}
 
     def usage(self, configs: Mapping[str, PoolConfig]) -> dict[str, Usage]:
         """How full each pool is, those of `configs` and those with a record."""
-        raise NotImplementedError
+        found = {}
+        for key in {*configs, *self._book.pages}:
+            page, config = self._book.pages.get(key), configs.get(key)
+            held = len(page.entries) if page is not None else 0
+            if config is None:
+                found[key] = Usage(held)
+            else:
+                free = page.free(config) if page is not None else free_set(config, {})
+                found[key] = Usage(held, free.capacity, free.free)
+        return found
 
     async def sync(self) -> None:
         """Bring the store file up to date."""
-        raise NotImplementedError
+        await self._commits.sync()
 
     async def close(self) -> None:
         """Write what is outstanding, bring the file up to date, give up the locks."""
-        raise NotImplementedError
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            await self._commits.close()
+        finally:
+            self._storage.release()
+
+
+def _next_address(page: PoolPage, config: PoolConfig) -> Address:
+    pointer = addresses.parse_address(page.pointer) if page.pointer else None
+    number = page.free(config).after(pointer.value if pointer is not None and pointer.bits == config.bits else None)
+    if number is None:
+        raise Exhausted(f"no address is free in the node's block of pool {config.key}", pool=config.key)
+    return Address(config.bits, number)
+
+
+def _let_go(opened: asyncio.Future[tuple[Storage, recovery.Loaded]]) -> None:
+    if opened.exception() is None:
+        opened.result()[0].release()
+
+
+def _open(disk: Disk, stamp: Callable[[], str]) -> tuple[Storage, recovery.Loaded]:
+    held = locks.take(disk)
+    try:
+        loaded = recovery.load(disk, stamp())
+        storage = Storage(disk, held, loaded.assessment, stamp)
+        if not loaded.is_current:
+            # The original finds everything from the first moment on, and the journal begins anew.
+            book = Book(loaded.assessment.document)
+            storage.write_whole(book.text(), book.version, keeps_previous=loaded.assessment.file is not None)
+    except OSError as error:
+        held.release()
+        disk.release()
+        raise StoreFailed(
+            f"the store {disk.path} cannot be used: {error.strerror or error}",
+            hint=f"look at the disk that holds {disk.path.parent}",
+        ) from error
+    except BaseException:
+        held.release()
+        disk.release()
+        raise
+    return storage, loaded

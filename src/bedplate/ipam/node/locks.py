@@ -2,9 +2,9 @@
 
 In: a `Disk`. Out: the locks, or `StoreBusy` naming the process that has them.
 
-Two locks. `store.lock` is ours: held for life, with the holder's process id in it. The other is the one the original takes, on the
-store file itself: since a file that is replaced leaves the lock with the old one, `storage.py` locks every new file before it
-gets the store's name.
+Two locks. `store.lock` is ours: held for life, with the holder's process id in it. The other is the one the original
+takes, on the store file itself: since a file that is replaced leaves the lock with the old one, `storage.py` locks
+every new file before it gets the store's name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The values of the ledger: who asks, what is wanted, what was given, and why not.
 
-In: nothing. Out: values and errors. `service.py` makes `Owner` and `Wanted` of a request and turns the errors into gRPC
-codes; `ledger.py` makes `Reservation`.
+In: nothing. Out: values and errors. `service.py` makes `Owner` and `Wanted` of a request and turns the errors into
+gRPC codes; `ledger.py` makes `Reservation`.
 
     AlreadyReserved   the interface has an address in this pool        ALREADY_EXISTS
     Exhausted         no address is free, or the wanted one is taken    RESOURCE_EXHAUSTED

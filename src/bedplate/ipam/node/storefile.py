@@ -1,10 +1,10 @@
 """The store file's text (§9): the original's format, byte for byte.
 
-In: reservations, or the bytes of a file. Out: texts and the checksum over them; a `Document`, or `Corrupt` for whatever
-the original's daemon would refuse. Pure; files are `storage.py`'s.
+In: reservations, or the bytes of a file. Out: texts and the checksum over them; a `Document`, or `Corrupt` for
+whatever the original's daemon would refuse. Pure; files are `storage.py`'s.
 
-A document is head and body: `{"version":1,"checksum":N,"pools":` and the rest. The checksum is that of the text with 0
-in place of N, so the body is hashed once, going on from the sum of the head.
+A document is head and body: `{"version":1,"checksum":N,"pools":` and the rest. The checksum is that of the text with
+0 in place of N, so the body is hashed once, going on from the sum of the head.
 """
 
 from __future__ import annotations

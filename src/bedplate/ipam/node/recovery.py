@@ -1,0 +1,244 @@
+"""Loading a store: its file, the journal behind it, and what to do when one of them is broken (W9).
+
+In: the bytes of the file, of its journal and of the previous snapshot. Out: the document they add up to, and what was
+wrong with them (`assess`, pure); and the effects that follow from it (`load`): leftovers removed, broken and foreign
+files set aside. Nothing is deleted that might be the only copy of an acknowledged reservation.
+
+A broken file is replaced by the sum of what can be read: the previous snapshot, the reservations in the broken file
+that are whole, and the journal's calls. An address that may be held counts as held: the cleaner frees it once its pod
+is proven gone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from bedplate.core.logging import get_logger
+from bedplate.ipam.node import gojson, journal, storefile
+from bedplate.ipam.node.disk import Disk
+from bedplate.ipam.node.journal import Journal
+from bedplate.ipam.node.reservations import Reservation, key_of
+from bedplate.ipam.node.storefile import Corrupt, Document, Entry, PoolRecord
+
+__all__ = ["Assessment", "Loaded", "Recovery", "assess", "load", "previous_name", "recovering_name", "temporary"]
+
+log = get_logger("ipam.node.store")
+
+
+def previous_name(store: str) -> str:
+    """The name of the snapshot before the present one."""
+    return f"{store}.previous"
+
+
+def recovering_name(store: str) -> str:
+    """The name of the file that says that something was lost and not yet made up for."""
+    return f"{store}.recovering"
+
+
+def temporary(name: str, number: int) -> str:
+    """A name for a file that is being written: the original's form."""
+    return f".{name}{number}"
+
+
+class Recovery(msgspec.Struct, frozen=True):
+    """What was found broken, and what became of it. It stands until `Ledger.adopt` was called."""
+
+    what: str
+    set_aside: tuple[str, ...]
+    restored: int
+    """How many reservations could be read."""
+
+
+class Assessment(msgspec.Struct, frozen=True):
+    """What a store's files add up to."""
+
+    document: Document
+    file: tuple[int, int] | None
+    """Checksum and size of the store file; None when it is broken."""
+    pending: int = 0
+    """Calls that stand in the journal alone."""
+    broken_file: str = ""
+    """Why the file cannot be used."""
+    broken_journal: str = ""
+    """Why a call may be missing from the journal."""
+    is_foreign: bool = False
+    """The journal does not belong to the file, and holds calls."""
+    torn: int = 0
+    """Bytes at the journal's end that were being written."""
+    place: int | None = None
+    """The journal's mark up to which the file holds everything."""
+    journal: Journal | None = None
+
+
+def assess(content: bytes, journal_content: bytes | None, previous: bytes | None) -> Assessment:
+    """Add up the store file, its journal and the previous snapshot."""
+    log_book = journal.read(journal_content) if journal_content is not None else None
+    try:
+        document, checksum = storefile.decode(content)
+    except Corrupt as error:
+        return _rebuild(content, str(error), log_book, previous)
+    file = (checksum, len(content))
+    if log_book is None:
+        return Assessment(document, file)
+    place = log_book.place_of(*file)
+    if place is None:
+        return Assessment(document, file, is_foreign=bool(log_book.calls or log_book.damaged), journal=log_book)
+    calls = log_book.after(place)
+    unusable = _replay(document, calls)
+    begin = min((line.begin for line in log_book.lines if line.mark == place), default=0)
+    unusable += [at for at in log_book.damaged if at > begin]
+    return Assessment(
+        document,
+        file,
+        pending=len(calls),
+        broken_journal=_damage(unusable),
+        torn=0 if log_book.damaged else log_book.size - log_book.end,
+        place=place,
+        journal=log_book,
+    )
+
+
+def _damage(places: list[int]) -> str:
+    return f"{len(places)} of its lines cannot be read, the first at byte {min(places)}" if places else ""
+
+
+def _replay(document: Document, calls: list[journal.Line]) -> list[int]:
+    """Do the calls again; where those stand that make no sense."""
+    unusable = []
+    for line in calls:
+        try:
+            journal.apply(document, line)
+        except ValueError:
+            unusable.append(line.begin)
+    return unusable
+
+
+def _rebuild(content: bytes, why: str, log_book: Journal | None, previous: bytes | None) -> Assessment:
+    document, place = Document(), None
+    if previous is not None:
+        try:
+            document, checksum = storefile.decode(previous)
+            place = log_book.place_of(checksum, len(previous)) if log_book else None
+        except Corrupt as error:
+            log.warning("store.previous_broken", reason=str(error))
+    for reservation in _whole_reservations(content):
+        pool = document.pools.setdefault(reservation.pool, PoolRecord(reservation.pool))
+        key = key_of(reservation.container_id, reservation.interface_name)
+        if key not in pool.entries and all(e.reservation.address != reservation.address for e in pool.entries.values()):
+            pool.entries[key] = Entry(reservation, storefile.encode_entry(key, reservation))
+    calls: list[journal.Line] = []
+    if log_book is not None:
+        calls = [line for line in log_book.lines if line.do is not None] if place is None else log_book.after(place)
+    unusable = [*_replay(document, calls), *(log_book.damaged if log_book else ())]
+    return Assessment(
+        document, None, pending=len(calls), broken_file=why, broken_journal=_damage(unusable), journal=log_book
+    )
+
+
+_POOL = re.compile(r'"((?:[^"\\]|\\.)+)":\{"name":"(?:[^"\\]|\\.)*","entries":')
+_SCANNER = json.JSONDecoder(object_pairs_hook=gojson.Pairs)
+
+
+def _whole_reservations(content: bytes) -> Iterator[Reservation]:
+    """The reservations in a broken file whose own text is whole."""
+    text = content.decode("utf-8", "replace")
+    pools = [(match.end(), match.group(1)) for match in _POOL.finditer(text)]
+    for match in re.finditer(r'\{"container_id":', text):
+        names = [name for end, name in pools if end <= match.start()]
+        if not names:
+            continue
+        try:
+            pool = json.loads(f'"{names[-1]}"')
+            found = storefile.decode_reservation(pool, _SCANNER.raw_decode(text, match.start())[0])
+        except (ValueError, RecursionError):
+            continue
+        if found.container_id and found.interface_name and found.address:
+            yield found
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """A store that was read."""
+
+    assessment: Assessment
+    recovery: Recovery | None
+
+    @property
+    def is_current(self) -> bool:
+        """The store file holds everything and nothing lies beside it."""
+        return self.assessment.file is not None and not self.assessment.pending and self.assessment.place is None
+
+
+def load(disk: Disk, stamp: str) -> Loaded:
+    """Read a store, clear up behind a killed process, and set aside what is broken, with `stamp` in its name."""
+    _remove_leftovers(disk)
+    content = disk.read(disk.name) or b""
+    log_name = journal.journal_name(disk.name)
+    found = assess(content, disk.read(log_name), disk.read(previous_name(disk.name)))
+    recovery = _unfinished(disk)
+    if found.broken_file or found.broken_journal:
+        recovery = _set_aside_broken(disk, found, stamp)
+    elif found.is_foreign:
+        aside = f"{log_name}.foreign-{stamp}"
+        disk.rename(log_name, aside)
+        log.warning(
+            "store.journal_foreign",
+            reason="the store file is not the one that the journal extends: another daemon wrote it since",
+            set_aside=aside,
+        )
+    elif found.journal is not None and found.place is None:
+        disk.unlink(log_name)
+    if found.torn:
+        log.warning("store.journal_torn", bytes=found.torn, reason="a call was being written when the daemon ended")
+    if found.pending:
+        log.info("store.replayed", calls=found.pending)
+    return Loaded(found, recovery)
+
+
+def _remove_leftovers(disk: Disk) -> None:
+    pattern = re.compile(rf"\.{re.escape(disk.name)}(\.journal|\.previous)?[0-9]+")
+    for name in disk.names():
+        if pattern.fullmatch(name):
+            disk.unlink(name)
+            log.info("store.leftover_removed", file=name)
+
+
+def _set_aside_broken(disk: Disk, found: Assessment, stamp: str) -> Recovery:
+    """Keep the broken files under other names. They keep their own, too, until the store is written anew."""
+    asides, reasons = [], []
+    for reason, name in ((found.broken_file, disk.name), (found.broken_journal, journal.journal_name(disk.name))):
+        if reason:
+            aside = f"{name}.corrupt-{stamp}"
+            disk.unlink(aside)
+            disk.link(name, aside)
+            asides.append(aside)
+            reasons.append(f"{name}: {reason}")
+    restored = sum(len(pool.entries) for pool in found.document.pools.values())
+    recovery = Recovery("; ".join(reasons), tuple(asides), restored)
+    note = disk.open(recovering_name(disk.name), 0o1101, 0o600)
+    try:
+        disk.write(note, [msgspec.json.encode(recovery)])
+        disk.sync(note)
+    finally:
+        disk.close(note)
+    log.error(
+        "store.broken",
+        what=recovery.what,
+        set_aside=", ".join(asides),
+        restored=restored,
+        next="what pods prove to have is added; addresses of pods that prove nothing may be given again",
+    )
+    return recovery
+
+
+def _unfinished(disk: Disk) -> Recovery | None:
+    note = disk.read(recovering_name(disk.name))
+    if note is None:
+        return None
+    try:
+        return msgspec.json.decode(note, type=Recovery)
+    except (msgspec.MsgspecError, UnicodeError):
+        return Recovery("an earlier recovery was not finished", (), 0)
