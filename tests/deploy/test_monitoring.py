@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules: every query parses, and names metrics and labels that the manager has."""
+"""The dashboards and the alert rules: every query parses, and names metrics and labels that the programs have."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from tests.deploy.conftest import ROOT
 
 import bedplate
+from bedplate.ipam.node.metrics import Snapshot, StateCollector
+from bedplate.ipam.node.reservations import Usage
 
 promql_parser = pytest.importorskip("promql_parser", reason="promql-parser is not installed (requirements/dev.txt)")
-DASHBOARD = json.loads((ROOT / "deploy" / "dashboards" / "cloud-controller-manager.json").read_text())
-ALERTS = yaml.safe_load((ROOT / "deploy" / "alerts" / "cloud-controller-manager.yaml").read_text())["groups"][0][
-    "rules"
+DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((ROOT / "deploy/dashboards").glob("*.json"))}
+ALERTS = [
+    rule
+    for path in sorted((ROOT / "deploy/alerts").glob("*.yaml"))
+    for group in yaml.safe_load(path.read_text())["groups"]
+    for rule in group["rules"]
 ]
-GRAFANA = {"$__rate_interval": "5m", "$job": ".*"}
+GRAFANA = {"$__rate_interval": "5m", "$job": ".*", "$controller": ".*", "$node": ".*", "$pool": ".*"}
 # What Prometheus itself knows of every target.
 OF_PROMETHEUS = {"up": set[str]()}
 OF_TARGETS = {"job", "instance", "le"}
@@ -44,18 +49,26 @@ def metrics_of_the_code() -> dict[str, set[str]]:
                         suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
                         for suffix in suffixes.get(family.type, ("",)):
                             found[family.name + suffix] = labels
+    found |= {family.name: set(family.samples[0].labels) for family in state_of_a_daemon()}
     process = CollectorRegistry()
     ProcessCollector(registry=process)
     return found | {sample.name: set() for family in process.collect() for sample in family.samples}
 
 
+def state_of_a_daemon() -> Iterator[Any]:
+    """The gauges that a node daemon shows, which depend on what it has."""
+    names = ("bytes", "journal_bytes", "journal_mode", "fsync_seconds", "commits_total")
+    snapshot = Snapshot({"p": Usage(1, 2, 1)}, {"q": "wrong"}, dict.fromkeys(names, 1.0), is_ready=True)
+    return iter(StateCollector(CollectorRegistry(), lambda: snapshot).collect())
+
+
 def queries() -> Iterator[tuple[str, str]]:
-    for panel in DASHBOARD["panels"]:
+    for board, panel in ((name, panel) for name, one in DASHBOARDS.items() for panel in one["panels"]):
         for target in panel.get("targets", []):
             expression = target["expr"]
             for name, value in GRAFANA.items():
                 expression = expression.replace(name, value)
-            yield f"panel {panel['title']}", expression
+            yield f"{board}: panel {panel['title']}", expression
     for rule in ALERTS:
         yield f"alert {rule['alert']}", rule["expr"]
 
@@ -100,11 +113,12 @@ def test_every_alert_says_how_grave_it_is_and_what_to_do() -> None:
         assert set(rule["annotations"]) == {"summary", "description"}
 
 
-def test_panels_do_not_overlap() -> None:
+@pytest.mark.parametrize("board", DASHBOARDS.values(), ids=DASHBOARDS)
+def test_panels_do_not_overlap(board: dict[str, Any]) -> None:
     taken: set[tuple[int, int]] = set()
-    for panel in DASHBOARD["panels"]:
+    for panel in board["panels"]:
         at = panel["gridPos"]
         cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
         assert not cells & taken, panel["title"]
         taken |= cells
-    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
