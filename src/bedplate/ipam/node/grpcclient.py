@@ -40,7 +40,7 @@ async def call(path: str, method: str, message: bytes, *, timeout_s: float) -> b
     except TimeoutError as err:
         raise CallFailed(f"{path}: no answer to {method} within {timeout_s:g} s") from err
     except (OSError, EOFError) as err:
-        raise CallFailed(f"{path}: {err or 'the connection was closed'}") from err
+        raise CallFailed(f"{path}: {str(err) or 'the connection was closed'}") from err
     except (http2.ProtocolError, HeaderError) as err:
         raise CallFailed(f"{path}: it does not speak gRPC: {err}") from err
 
@@ -74,6 +74,7 @@ class _Answer:
         self._block = b""
         self._body: list[bytes] = []
         self._size = 0
+        self._is_end = False
 
     async def read(self) -> bytes:
         while not await self._step():
@@ -94,13 +95,13 @@ class _Answer:
                 self._writer.write(http2.frame(http2.PING, http2.ACK, 0, payload))
             case http2.DATA:
                 self._take_data(http2.unpadded(http2.DATA, flags, payload))
-                return bool(flags & http2.END_STREAM)
+                self._is_end = bool(flags & http2.END_STREAM)
             case http2.HEADERS | http2.CONTINUATION:
                 self._take_block(kind, flags, payload)
-                return bool(flags & http2.END_STREAM and kind == http2.HEADERS)
+                self._is_end |= kind == http2.HEADERS and bool(flags & http2.END_STREAM)
             case http2.RST_STREAM | http2.GOAWAY:
                 raise CallFailed("the other side ended the call")
-        return False
+        return self._is_end and not self._block
 
     def _take_data(self, piece: bytes) -> None:
         self._body.append(piece)

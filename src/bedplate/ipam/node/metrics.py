@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from bedplate.ipam.node.commits import Commit
 from bedplate.ipam.node.grpcstatus import Code
 from bedplate.ipam.node.reservations import Usage
 
-__all__ = ["CallMetrics", "CleanerMetrics", "Snapshot", "StateCollector"]
+__all__ = ["CallMetrics", "CleanerMetrics", "Snapshot", "StateCollector", "StoreMetrics"]
 
 _BUCKETS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
@@ -70,23 +71,44 @@ class CleanerMetrics:
         )
 
 
+class StoreMetrics:
+    """What the disk does."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._seconds = Histogram(
+            "bedplate_ipam_node_store_commit_duration_seconds",
+            "Time to write one batch of changes and to sync it to the disk.",
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        self._calls = Counter(
+            "bedplate_ipam_node_store_committed_calls_total", "Calls whose changes are on the disk.", registry=registry
+        )
+        self._file = Gauge("bedplate_ipam_node_store_bytes", "Size of the store file.", registry=registry)
+        self._journal = Gauge(
+            "bedplate_ipam_node_store_journal_bytes", "Size of the journal that extends it.", registry=registry
+        )
+        self._mode = Gauge(
+            "bedplate_ipam_node_store_journal_mode",
+            "1 when changes are acknowledged by the journal: the file is too large to be rewritten each time.",
+            registry=registry,
+        )
+
+    def count(self, commit: Commit) -> None:
+        """One batch was written."""
+        self._seconds.observe(commit.seconds)
+        self._calls.inc(commit.calls)
+        self._file.set(commit.file_bytes)
+        self._journal.set(commit.journal_bytes)
+        self._mode.set(0 if commit.is_whole else 1)
+
+
 class Snapshot(NamedTuple):
     """What the gauges show."""
 
     usage: Mapping[str, Usage]
     problems: Mapping[str, str]
-    store: Mapping[str, float]
-    """Figures of the store by the last part of their metric's name."""
     is_ready: bool
-
-
-_STORE_HELP = {
-    "bytes": "Size of the store file.",
-    "journal_bytes": "Size of the journals that extend the store file.",
-    "journal_mode": "Whether reservations are acknowledged by the journal (the file is too large to be rewritten).",
-    "fsync_seconds": "How long the last write to the disk took.",
-    "commits_total": "Batches written.",
-}
 
 
 class StateCollector(Collector):
@@ -118,5 +140,3 @@ class StateCollector(Collector):
             invalid.add_metric((pool,), 1)
         ready = GaugeMetricFamily("bedplate_ipam_node_ready", "1 when addresses can be given.", float(found.is_ready))
         yield from (capacity, used, free, invalid, ready)
-        for name, value in found.store.items():
-            yield GaugeMetricFamily(f"bedplate_ipam_node_store_{name}", _STORE_HELP.get(name, name), value)

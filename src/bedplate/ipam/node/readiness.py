@@ -33,6 +33,8 @@ class Readiness:
         self.is_away = False
         """The API server did not answer so far: what the store remembers has to do."""
         self.must_recover = False
+        self.refusal = ""
+        """Why the API server does not let pools be read, if it does not."""
         self._waiting: set[asyncio.Future[None]] = set()
 
     @property
@@ -54,10 +56,16 @@ class Readiness:
 
     def answered(self) -> None:
         """The API server has answered."""
+        self.refusal = ""
         if self.is_away:
             self.is_away = False
             log.info("apiserver.back")
             self.changed()
+
+    def refused(self, reason: str) -> None:
+        """The API server has answered that it will not answer."""
+        self.answered()
+        self.refusal = reason
 
     def unanswered(self, reason: str) -> None:
         """The API server has not answered, or not in time."""

@@ -192,7 +192,7 @@ class NodeService:
             return "the store was damaged; no address is given before the API server has told what pods hold"
         if self._readiness.is_away:
             return f"the API server does not answer, and the store does not remember {', '.join(keys)}"
-        return "pools have not been listed yet"
+        return f"pools have not been listed yet{': ' if self._readiness.refusal else ''}{self._readiness.refusal}"
 
     def _config(self, key: str) -> PoolConfig:
         found = self._view.configs.get(key)

@@ -1,0 +1,32 @@
+"""The program `ipam-node`: addresses for the pods of one node.
+
+In: the command line, the environment. Out: an exit code. What it does is in `bedplate.ipam.node`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Coroutine
+from typing import Any, NoReturn
+
+__all__ = ["main"]
+
+STOPS_WITHIN_S = 9.0
+
+
+def main() -> NoReturn:
+    """The program."""
+    from bedplate.ipam.node import process
+
+    sys.exit(process.run(sys.argv[1:], dict(os.environ), _until_stopped, sys.stdout, sys.stderr))
+
+
+def _until_stopped(main: Coroutine[Any, Any, None]) -> None:
+    from bedplate.apps import stopping
+
+    stopping.run_until_stopped(main, stops_within_s=STOPS_WITHIN_S)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,290 @@
+"""Frees addresses whose owners are proven dead, and nothing else (§10, Q4).
+
+In: the ledger, the pods of this node, the API server, the container runtime where its socket is given. Out: freed
+addresses, each with its reason in the log. Everything is decided without holding up a call (W11); the ledger frees only
+what is still as it was when it was judged.
+
+Dead means dead on several looks: a sandbox that the runtime did not have twice, or a pod that was gone from the cache
+and from the API server itself `misses` times in a row. A look that fails proves nothing, for that reservation (W14).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bedplate.core import clock, errors, logging
+from bedplate.ipam.node import proofs
+from bedplate.ipam.node.cri import Runtime
+from bedplate.ipam.node.ledger import Ledger
+from bedplate.ipam.node.metrics import CleanerMetrics
+from bedplate.ipam.node.poolview import PoolView
+from bedplate.ipam.node.proofs import Evidence, LeanPod, Proof, Sandboxes, Verdict
+from bedplate.ipam.node.reservations import Reservation
+from bedplate.runtime.cache import Cache
+
+__all__ = ["Cleaner", "CleanerOptions", "PodAsker"]
+
+log = logging.get_logger("ipam.node.cleaner")
+SANDBOX_MISSES = 2
+# More suspects than this are looked up with one list of this node's pods instead of one GET each.
+_LIST_FROM = 16
+_CHUNK = 128
+_PAUSE_EVERY = 200
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerOptions:
+    """How patient it is."""
+
+    is_on: bool = True
+    interval_s: float = 60.0
+    misses: int = 4
+    grace_s: float = 240.0
+    """A sandbox is listed only after its network is made: nothing younger is judged by the runtime's list."""
+
+
+class PodAsker(NamedTuple):
+    """How the API server itself is asked, not a cache."""
+
+    get: Callable[[str, str], Awaitable[LeanPod | None]]
+    """Namespace, name; None when there is no such pod."""
+    list: Callable[[], Awaitable[Sequence[LeanPod]]]
+    """All pods of this node."""
+
+
+class _Key(NamedTuple):
+    pool: str
+    container_id: str
+    interface_name: str
+    create_time: str
+
+
+@dataclass(slots=True)
+class _Misses:
+    first: float
+    last: float
+    proof: Proof
+    count: int = 0
+
+
+def _key(one: Reservation) -> _Key:
+    return _Key(one.pool, one.container_id, one.interface_name, one.create_time)
+
+
+class Cleaner:
+    """Looks at all reservations again and again."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        view: PoolView,
+        node_name: str,
+        pods: Cache[LeanPod],
+        ask: PodAsker,
+        *,
+        runtime: Runtime | None,
+        options: CleanerOptions,
+        metrics: CleanerMetrics,
+        time: clock.Clock,
+    ) -> None:
+        self._ledger = ledger
+        self._view = view
+        self._node = node_name
+        self._pods = pods
+        self._ask = ask
+        self._runtime = runtime
+        self._options = options
+        self._metrics = metrics
+        self._time = time
+        self._misses: dict[_Key, _Misses] = {}
+        self._seen: dict[_Key, float] = {}
+        self._empty: set[str] = set()
+        self._is_runtime_silent = False
+
+    async def run(self) -> None:
+        """Pass after pass until cancelled; to be started when the caches are filled."""
+        if not self._options.is_on:
+            log.info("cleaner.off")
+            return
+        if self._runtime is not None:
+            log.info("cleaner.proof", proof=Proof.SANDBOX.value, socket=self._runtime.socket, looks=SANDBOX_MISSES)
+        else:
+            log.info("cleaner.proof", proof=Proof.POD.value, looks=self._options.misses, why="no --cri-socket is given")
+        while True:
+            try:
+                await self.sweep()
+                self._metrics.passes.labels("done").inc()
+            except errors.BedplateError as err:
+                self._metrics.passes.labels("failed").inc()
+                log.warning("cleaner.pass_failed", error=str(err))
+            await self._time.sleep(self._options.interval_s)
+
+    async def sweep(self) -> int:
+        """One pass; how many addresses were freed."""
+        known = list(self._ledger.reservations())
+        keys = {_key(one) for one in known}
+        self._misses = {key: value for key, value in self._misses.items() if key in keys}
+        now = self._time.monotonic()
+        self._seen = {key: self._seen.get(key, now) for key in keys}
+        evidence = await self._look(known)
+        dead = [(one, found) for one, found in evidence if self._note(one, found) >= self._needed(found.proof)]
+        freed = await self._free(dead)
+        await self._forget_empty_pools({one.pool for one in known})
+        return freed
+
+    async def collect(self, candidates: Sequence[Reservation]) -> int:
+        """CNI GC: free those of the candidates that are dead; how many they were.
+
+        That the runtime left them out of its list is one proof, for a sandbox; its list may be of another network's, so
+        a pod has to have been missing before.
+        """
+        evidence = await self._look(candidates)
+        needed = {Proof.SANDBOX: 1, Proof.POD: 2}
+        return await self._free(
+            [(one, found) for one, found in evidence if self._note(one, found) >= needed[found.proof]]
+        )
+
+    def _needed(self, proof: Proof) -> int:
+        return SANDBOX_MISSES if proof is Proof.SANDBOX else self._options.misses
+
+    def _note(self, one: Reservation, found: Evidence) -> int:
+        """Count a look; on how many looks the reservation was dead, this one included."""
+        key = _key(one)
+        if found.verdict is Verdict.ALIVE:
+            self._misses.pop(key, None)
+            return 0
+        if found.verdict is Verdict.UNKNOWN:
+            return 0
+        now = self._time.monotonic()
+        known = self._misses.get(key)
+        if known is None or known.proof is not found.proof:
+            known = self._misses[key] = _Misses(now, float("-inf"), found.proof)
+        # Two looks in one moment are one.
+        if now - known.last >= self._options.interval_s / 2:
+            known.last = now
+            known.count += 1
+        return known.count
+
+    # Looking
+
+    async def _look(self, known: Sequence[Reservation]) -> list[tuple[Reservation, Evidence]]:
+        if not known:
+            return []
+        sandboxes = await self._sandboxes()
+        found: list[tuple[Reservation, Evidence]] = []
+        suspects: list[Reservation] = []
+        for position, one in enumerate(known, 1):
+            evidence = self._first_look(one, sandboxes)
+            if evidence is None:
+                suspects.append(one)
+            else:
+                found.append((one, evidence))
+            if position % _PAUSE_EVERY == 0:
+                await asyncio.sleep(0)
+        return found + await self._ask_for(suspects)
+
+    async def _sandboxes(self) -> Sandboxes | Evidence | None:
+        """What the runtime has; evidence of nothing when it does not answer; None without a socket."""
+        if self._runtime is None:
+            return None
+        try:
+            listed = await self._runtime.sandboxes()
+        except errors.BedplateError as err:
+            level = log.v(2) if self._is_runtime_silent else log
+            level.warning("cleaner.no_runtime", error=str(err), effect="nothing is freed until it answers")
+            self._is_runtime_silent = True
+            return Evidence(Verdict.UNKNOWN, Proof.SANDBOX, "the container runtime does not answer")
+        self._is_runtime_silent = False
+        return proofs.sandboxes_of(listed, self._pods)
+
+    def _first_look(self, one: Reservation, sandboxes: Sandboxes | Evidence | None) -> Evidence | None:
+        """What can be said without asking the API server; None when it has to be asked."""
+        if isinstance(sandboxes, Evidence):
+            return sandboxes
+        if sandboxes is not None:
+            found = proofs.by_sandbox(one, sandboxes)
+            if found is not None and found.verdict is Verdict.DEAD and not self._is_settled(one):
+                return Evidence(Verdict.UNKNOWN, Proof.SANDBOX, "it may still be being made")
+            if found is not None:
+                return found
+        if not proofs.has_pod(one):
+            return Evidence(Verdict.UNKNOWN, Proof.POD, "nobody said which pod it is for")
+        cached = self._pods.get(proofs.pod_key(one))
+        if cached is not None:
+            found = proofs.by_pod(one, cached, self._node)
+            if found.verdict is Verdict.ALIVE:
+                return found
+        return None
+
+    def _is_settled(self, one: Reservation) -> bool:
+        seen = self._time.monotonic() - self._seen.get(_key(one), self._time.monotonic())
+        return max(seen, proofs.age_s(one, self._time.now())) >= self._options.grace_s
+
+    async def _ask_for(self, suspects: Sequence[Reservation]) -> list[tuple[Reservation, Evidence]]:
+        wanted = {proofs.pod_key(one): one for one in suspects}
+        if len(wanted) > _LIST_FROM:
+            answers = await self._list_pods(wanted)
+        else:
+            answers = {key: await self._get_pod(one) for key, one in wanted.items()}
+        found: list[tuple[Reservation, Evidence]] = []
+        for one in suspects:
+            answer = answers[proofs.pod_key(one)]
+            if isinstance(answer, Evidence):
+                found.append((one, answer))
+            else:
+                found.append((one, proofs.by_pod(one, answer, self._node)))
+        return found
+
+    async def _get_pod(self, one: Reservation) -> LeanPod | Evidence | None:
+        try:
+            return await self._ask.get(one.pod_namespace, one.pod_name)
+        except (errors.BedplateError, ValueError) as err:
+            log.v(2).info("cleaner.ask_failed", pod=proofs.pod_key(one), error=str(err))
+            return Evidence(Verdict.UNKNOWN, Proof.POD, "the API server does not answer")
+
+    async def _list_pods(self, wanted: dict[str, Reservation]) -> dict[str, LeanPod | Evidence | None]:
+        try:
+            here = {f"{pod.namespace}/{pod.name}": pod for pod in await self._ask.list()}
+        except errors.BedplateError as err:
+            log.v(2).info("cleaner.ask_failed", pods=len(wanted), error=str(err))
+            return dict.fromkeys(wanted, Evidence(Verdict.UNKNOWN, Proof.POD, "the API server does not answer"))
+        return {key: here.get(key) for key in wanted}
+
+    # Freeing
+
+    async def _free(self, dead: Sequence[tuple[Reservation, Evidence]]) -> int:
+        freed = 0
+        for start in range(0, len(dead), _CHUNK):
+            chunk = [(one, found) for one, found in dead[start : start + _CHUNK] if self._is_unchanged(one)]
+            freed += await self._ledger.release_proven([one for one, _ in chunk])
+            for one, found in chunk:
+                misses = self._misses.pop(_key(one), None)
+                self._metrics.released.labels(found.proof.value).inc()
+                log.info(
+                    "cleaner.freed",
+                    pool=one.pool,
+                    address=one.address,
+                    container=one.container_id,
+                    interface=one.interface_name,
+                    pod=proofs.pod_key(one),
+                    proof=found.proof.value,
+                    why=found.reason,
+                    looks=misses.count if misses is not None else 0,
+                )
+            # Whoever waits for an address comes first.
+            await asyncio.sleep(0)
+        return freed
+
+    def _is_unchanged(self, one: Reservation) -> bool:
+        return self._ledger.find(one.pool, one.container_id, one.interface_name) == one
+
+    async def _forget_empty_pools(self, used: set[str]) -> None:
+        """Drop records of pools that hold nothing and are not this node's any more, seen so on two passes."""
+        empty = {key for key in self._ledger.pools() if key not in used and key not in self._view.configs}
+        gone, self._empty = empty & self._empty, empty
+        if gone:
+            await self._ledger.forget_pools(gone)
+            log.info("cleaner.forgot_pools", pools=sorted(gone))

@@ -1,0 +1,252 @@
+"""Everything put together: store, socket, watches, cleaner, probes.
+
+In: options, environment. Out: `Daemon.run`, the whole program in the order of §11: files are installed, the store is
+locked and loaded, the socket is bound, then everything else runs beside it. It stops in the reverse order: no more
+calls, the last ones answered, the store written. The API server may be away all the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+
+from bedplate.core import clock, errors, logging
+from bedplate.core.metrics import shared
+from bedplate.ipam.addresses import Address
+from bedplate.ipam.controller import connection
+from bedplate.ipam.controller.endpoints import Endpoint, metrics, probes
+from bedplate.ipam.controller.options import listener
+from bedplate.ipam.node import install, recovering
+from bedplate.ipam.node.cleaner import Cleaner, CleanerOptions, PodAsker
+from bedplate.ipam.node.commits import Commit
+from bedplate.ipam.node.cri import Runtime, Sandbox
+from bedplate.ipam.node.ledger import Ledger, LedgerOptions
+from bedplate.ipam.node.metrics import CallMetrics, CleanerMetrics, Snapshot, StateCollector, StoreMetrics
+from bedplate.ipam.node.options import Options, cri_path
+from bedplate.ipam.node.poolview import LEAN_CIDRPOOLS, LEAN_IPPOOLS, LeanPool, PoolView
+from bedplate.ipam.node.proofs import LEAN_PODS, LeanPod
+from bedplate.ipam.node.readiness import Readiness
+from bedplate.ipam.node.reservations import StaticIPCheck
+from bedplate.ipam.node.server import Server, parse_bind
+from bedplate.ipam.node.service import NodeService
+from bedplate.ipam.node.source import ApiSource
+from bedplate.kube import errors as kube_errors
+from bedplate.kube.client import Client
+from bedplate.kube.metrics import RequestMetrics
+from bedplate.runtime.cache import Cache
+from bedplate.runtime.events import WARNING, EventRecorder
+from bedplate.runtime.manager import Manager
+from bedplate.serving.health import Checks
+
+__all__ = ["Daemon"]
+
+log = logging.get_logger("ipam.node")
+PROGRAM = "ipam-node"
+FOREIGN = "StaticIPInForeignBlock"
+STOP_S = 5.0
+QPS, BURST = 20.0, 30
+
+
+class Daemon:
+    """One daemon. `run` ends when it is cancelled, and raises when a part fails."""
+
+    def __init__(
+        self,
+        options: Options,
+        environ: Mapping[str, str],
+        plugin: Path | None = None,
+        *,
+        time: clock.Clock | None = None,
+    ) -> None:
+        self._options = options
+        self._environ = environ
+        self._plugin = plugin
+        self._time = time if time is not None else clock.SystemClock()
+        self._node = options.daemon.node_name
+        self.registry = CollectorRegistry()
+        self.readiness = Readiness()
+        self.view = PoolView(self._node)
+        self.server: Server | None = None
+        self._calls = CallMetrics(self.registry)
+        self._store = StoreMetrics(self.registry)
+        self._runtime = Runtime(cri_path(options.checks.cri_socket)) if options.checks.cri_socket else None
+        self._events: _Events | None = None
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self.registry)
+
+    async def run(self) -> None:
+        """The whole program."""
+        chosen = self._options.daemon
+        install.install(self._options.cni, self._plugin)
+        config = connection.find(chosen.kubeconfig, self._environ, PROGRAM).with_rate(QPS, BURST)
+        async with contextlib.AsyncExitStack() as stack:
+            ledger = await Ledger.open(Path(chosen.store_file), clock=self._time, options=self._ledger_options())
+            stack.push_async_callback(ledger.close)
+            self.readiness.must_recover = ledger.recovery is not None
+            self.readiness.has_store = True
+            client = await stack.enter_async_context(
+                Client(config, time=self._time, metrics=shared(self.registry, RequestMetrics))
+            )
+            self._events = await stack.enter_async_context(_Events(replace(config, qps=1.0, burst=10), time=self._time))
+            manager, pods = self._watch(client)
+            cleaner = self._cleaner(ledger, client, pods)
+            StateCollector(self.registry, lambda: self._snapshot(ledger))
+            service = NodeService(ledger, self.view, self.readiness, cleaner)
+            self.server = Server(service.handlers(), self._calls)
+            manager.serve(lambda: self._settle(ledger, pods, cleaner))
+            self._serve_http(manager)
+            await self.server.start(parse_bind(chosen.bind_address))
+            self.readiness.has_socket = True
+            # What is here now stays: no need to look at it again and again.
+            gc.freeze()
+            await self._run_until_stopped(self.server, manager)
+
+    async def _run_until_stopped(self, server: Server, manager: Manager) -> None:
+        running = asyncio.ensure_future(manager.run())
+        try:
+            await asyncio.wait((running,))
+        finally:
+            self.readiness.has_socket = False
+            await server.stop(STOP_S)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        running.result()
+
+    def _ledger_options(self) -> LedgerOptions:
+        check = StaticIPCheck(self._options.checks.static_ip_check)
+        return LedgerOptions(static_ip_check=check, on_foreign=self._foreign, on_commit=self._committed)
+
+    def _watch(self, client: Client) -> tuple[Manager, Cache[LeanPod]]:
+        """Everything that is read from the API server."""
+        assert self._events is not None
+        namespace = self._options.daemon.ippools_namespace
+        source = ApiSource(client, self.readiness)
+        manager = Manager(source, recorder=self._events.recorder, time=self._time)
+        ippools: Cache[LeanPool] = manager.cache(LEAN_IPPOOLS, namespace=namespace)
+        cidrpools: Cache[LeanPool] = manager.cache(LEAN_CIDRPOOLS, namespace=namespace)
+        pods: Cache[LeanPod] = manager.cache(LEAN_PODS, field_selector=f"spec.nodeName={self._node}")
+        ippools.on_change(self.view.take_ippool)
+        cidrpools.on_change(self.view.take_cidrpool)
+        self.readiness.pool_caches = (ippools, cidrpools)
+        self.readiness.pod_caches = (pods,)
+        return manager, pods
+
+    def _cleaner(self, ledger: Ledger, client: Client, pods: Cache[LeanPod]) -> Cleaner:
+        async def get(namespace: str, name: str) -> LeanPod | None:
+            try:
+                return await client.get(LEAN_PODS, name, namespace)
+            except kube_errors.NotFound:
+                return None
+
+        async def every() -> Sequence[LeanPod]:
+            return (await client.list(LEAN_PODS, field_selector=f"spec.nodeName={self._node}")).items
+
+        chosen = self._options.checks
+        return Cleaner(
+            ledger,
+            self.view,
+            self._node,
+            pods,
+            PodAsker(get, every),
+            runtime=self._runtime,
+            options=CleanerOptions(
+                chosen.cleaner == "on", chosen.cleaner_interval, chosen.cleaner_misses, chosen.cleaner_grace
+            ),
+            metrics=CleanerMetrics(self.registry),
+            time=self._time,
+        )
+
+    async def _settle(self, ledger: Ledger, pods: Cache[LeanPod], cleaner: Cleaner) -> None:
+        """Tell who waits when the caches are filled, repair what was lost, then clean for ever."""
+        for cache in self.readiness.pool_caches:
+            await cache.synced.wait()
+        self.readiness.changed()
+        await pods.synced.wait()
+        if ledger.recovery is not None:
+            await self._recover(ledger, pods)
+        self.readiness.changed()
+        log.info("daemon.ready", pools=sorted(self.view.configs))
+        await cleaner.run()
+        # A cleaner that is switched off has nothing more to do; a part that ends would end the program.
+        await asyncio.Event().wait()
+
+    async def _recover(self, ledger: Ledger, pods: Cache[LeanPod]) -> None:
+        sandboxes: list[Sandbox] = []
+        if self._runtime is not None:
+            try:
+                sandboxes = await self._runtime.sandboxes()
+            except errors.BedplateError as err:
+                log.warning("recovery.no_runtime", error=str(err))
+        proven = recovering.proven_by_pods(pods, self.view.configs, sandboxes)
+        adopted = await ledger.adopt(proven)
+        self.readiness.must_recover = False
+        log.warning("recovery.done", held_by_pods=len(proven), added=adopted)
+
+    def _serve_http(self, manager: Manager) -> None:
+        chosen = self._options.daemon
+        state = self.readiness
+        ready = Checks(
+            "readyz", {"store": state.check_store, "caches": state.check_caches, "socket": state.check_socket}
+        )
+        for name, flag, routes in (
+            ("probes", "--health-probe-bind-address", probes(Checks("healthz"), ready)),
+            ("metrics", "--metrics-bind-address", metrics(self.registry)),
+        ):
+            written = chosen.health_probe_bind_address if name == "probes" else chosen.metrics_bind_address
+            address = listener(written)
+            if address is not None:
+                manager.serve(Endpoint(name, flag, address, routes, self._time).run)
+
+    def _snapshot(self, ledger: Ledger) -> Snapshot:
+        return Snapshot(ledger.usage(self.view.configs), self.view.problems, self.readiness.is_ready)
+
+    def _committed(self, commit: Commit) -> None:
+        self._store.count(commit)
+
+    def _foreign(self, pool: str, address: Address, node: str) -> None:
+        """A static address was given that another node may give too (W6)."""
+        self._calls.foreign.labels(pool).inc()
+        about = self.view.reference(pool)
+        if about is not None and self._events is not None:
+            text = f"node {self._node} gave the requested address {address}, which lies in the block of node {node}"
+            self._events.tell(about, FOREIGN, text)
+
+
+class _Events:
+    """Events about pools, as long as the API server lets us write any: the original's role does not."""
+
+    def __init__(self, config: Any, *, time: clock.Clock) -> None:
+        self._client = _EventClient(config, time=time)
+        self.recorder = EventRecorder(self._client, PROGRAM, time=time)
+
+    async def __aenter__(self) -> _Events:
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._client.__aexit__(*exc)
+
+    def tell(self, about: Any, reason: str, text: str) -> None:
+        """Write it in the background."""
+        if not self._client.is_denied:
+            self.recorder.event(about, WARNING, reason, text)
+
+
+class _EventClient(Client):
+    """A client that remembers that it may not write."""
+
+    is_denied = False
+
+    async def create(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await super().create(*args, **kwargs)
+        except kube_errors.Forbidden:
+            self.is_denied = True
+            raise

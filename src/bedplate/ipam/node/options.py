@@ -1,0 +1,206 @@
+"""Every flag of `ipam-node` as one typed value (§11), and what is wrong with them.
+
+In: the words of a command line; for `path_problems` the file system. Out: `Options` and every problem found, grammar
+and values together. The first two groups hold the original's flags; the third is ours.
+"""
+
+# Flags are made by a function, and no value of them can be changed.
+# ruff: noqa: RUF009
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bedplate.core import flags, flags_global
+from bedplate.core.flags import Duration, Flag, flag
+from bedplate.core.flags_global import Global
+from bedplate.ipam.controller.options import GATES, listener
+from bedplate.ipam.node import server
+from bedplate.ipam.node.reservations import StaticIPCheck
+
+__all__ = ["GROUPS", "Checks", "Cni", "Common", "Daemon", "Options", "Reading", "cri_path", "path_problems", "read"]
+
+DEFAULT_SOCKET = "unix:///var/lib/cni/nv-ipam/daemon.sock"
+DEFAULT_PLUGIN = "/nv-ipam"
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """The daemon itself; the original's flags."""
+
+    bind_address: str = flag(DEFAULT_SOCKET, "Where CNI plugins call: unix:///PATH or tcp://HOST:PORT.")
+    health_probe_bind_address: str = flag(":8081", "Where /healthz and /readyz are served; 0 for nowhere.")
+    ippools_namespace: str = flag("kube-system", "The namespace whose IPPools and CIDRPools are served.")
+    kubeconfig: str = flag("", "Which cluster; without it KUBECONFIG counts, then the pod's service account.")
+    metrics_bind_address: str = flag(":8080", "Where /metrics is served; 0 for nowhere.")
+    node_name: str = flag("", "The Node this is. Required.")
+    store_file: str = flag("/var/lib/cni/nv-ipam/store", "Where reservations are kept; its folder has to exist.")
+
+
+@dataclass(frozen=True, slots=True)
+class Cni:
+    """What is installed for container runtimes; the original's flags."""
+
+    cni_bin_dir: str = flag("/opt/cni/bin", "The folder of CNI plugins, where nv-ipam is put.")
+    cni_conf_dir: str = flag("/etc/cni/net.d/nv-ipam.d", "The folder where nv-ipam.conf is put.")
+    cni_daemon_call_timeout: int = flag(5, "Into nv-ipam.conf: how many seconds the plugin waits for the daemon.")
+    cni_daemon_socket: str = flag(DEFAULT_SOCKET, "Into nv-ipam.conf: where the plugin finds the daemon.")
+    cni_force_pool_name: bool = flag(False, "Into nv-ipam.conf: refuse network configurations that name no pool.")
+    cni_log_file: str = flag("/var/log/nv-ipam-cni.log", "Into nv-ipam.conf: the plugin's log.")
+    cni_log_level: str = flag("info", "Into nv-ipam.conf: panic, error, warning, info, debug or verbose.")
+    cni_nv_ipam_bin_file: str = flag(
+        DEFAULT_PLUGIN, "The plugin to install. Where this is absent, the one that came with this program is."
+    )
+    cni_skip_nv_ipam_binary_copy: bool = flag(False, "Do not install the plugin.")
+    cni_skip_nv_ipam_config_creation: bool = flag(False, "Do not write nv-ipam.conf.")
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """What is given, and what is taken back."""
+
+    cleaner: str = flag("on", "on: free addresses whose owners are proven dead. off: only DEL and GC free any.")
+    cleaner_grace: Duration = flag(
+        240.0, "With --cri-socket: younger reservations may be of a sandbox that is still being made."
+    )
+    cleaner_interval: Duration = flag(60.0, "Time between two looks of the cleaner.")
+    cleaner_misses: int = flag(4, "Without --cri-socket: on how many looks in a row a pod has to be gone.")
+    cri_socket: str = flag(
+        "",
+        "The container runtime's socket (unix:///run/containerd/containerd.sock): an address whose sandbox the runtime "
+        "does not have on two looks is freed, also after a reboot. Without it pods are asked for, which takes longer.",
+    )
+    static_ip_check: str = flag(
+        "warn",
+        "A requested address inside another node's block: refuse it, warn (log, event, metric), or off. Only off "
+        "gives out a network's own address and its broadcast address.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """Common."""
+
+    feature_gates: tuple[str, ...] = flag((), f"NAME=true|false; accepted without effect: {', '.join(GATES)}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the program was told. `given` names the flags that were written down."""
+
+    daemon: Daemon = field(default_factory=Daemon)
+    cni: Cni = field(default_factory=Cni)
+    checks: Checks = field(default_factory=Checks)
+    common: Common = field(default_factory=Common)
+    globals: Global = field(default_factory=Global)
+    given: frozenset[str] = frozenset()
+
+    def items(self) -> Iterator[tuple[Flag, Any]]:
+        """Every flag with its value."""
+        for group in GROUPS:
+            chosen = getattr(self, group.field)
+            for one in flags.flags_of(group.kind):
+                yield one, getattr(chosen, one.field)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One section of `--help`."""
+
+    field: str
+    title: str
+    kind: type
+
+
+GROUPS = (
+    Group("daemon", "Node daemon", Daemon),
+    Group("cni", "CNI plugin", Cni),
+    Group("checks", "Addresses", Checks),
+    Group("common", "Common", Common),
+    Group("globals", "Logging and information", Global),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A command line that was read, and what is wrong with it."""
+
+    options: Options
+    problems: tuple[str, ...] = ()
+
+
+def read(words: Sequence[str]) -> Reading:
+    """Read a command line; every problem of grammar and values is found."""
+    parsed = flags.parse([one for group in GROUPS for one in flags.flags_of(group.kind)], words)
+    chosen: dict[str, Any] = {}
+    for group in GROUPS:
+        values = {one.field: parsed.values[one.name] for one in flags.flags_of(group.kind) if one.name in parsed.values}
+        chosen[group.field] = dataclasses.replace(group.kind(), **values)
+    options = Options(**chosen, given=frozenset(parsed.values))
+    # The original lets empty words pass: what a template leaves of a flag that is not set.
+    extra = [f"takes no arguments, but was given {word!r}" for word in parsed.arguments if word]
+    return Reading(options, (*parsed.problems, *extra, *_problems(options)))
+
+
+def _problems(options: Options) -> Iterator[str]:
+    chosen = options.daemon
+    if not chosen.node_name:
+        yield "--node-name is required"
+    if not chosen.ippools_namespace:
+        yield "--ippools-namespace must not be empty"
+    try:
+        server.parse_bind(chosen.bind_address)
+    except ValueError as err:
+        yield f"--bind-address: {chosen.bind_address!r}: {err}"
+    for name, address in (
+        ("metrics-bind-address", chosen.metrics_bind_address),
+        ("health-probe-bind-address", chosen.health_probe_bind_address),
+    ):
+        try:
+            listener(address)
+        except ValueError as err:
+            yield f"--{name}: {err}"
+    yield from _check_problems(options.checks)
+    yield from flags_global.gate_problems(options.common.feature_gates, GATES)
+    yield from flags_global.problems(options.globals)
+
+
+def _check_problems(chosen: Checks) -> Iterator[str]:
+    known = [one.value for one in StaticIPCheck]
+    if chosen.static_ip_check not in known:
+        yield f"--static-ip-check: {chosen.static_ip_check!r} is none of {', '.join(known)}"
+    if chosen.cleaner not in ("on", "off"):
+        yield f"--cleaner: {chosen.cleaner!r} is neither on nor off"
+    if chosen.cleaner_interval <= 0:
+        yield "--cleaner-interval: must be longer than nothing (--cleaner=off switches it off)"
+    if chosen.cleaner_misses < 2:
+        yield f"--cleaner-misses: must be at least 2, is {chosen.cleaner_misses} (--cleaner=off switches it off)"
+    if chosen.cleaner_grace < 0:
+        yield "--cleaner-grace: must not be negative"
+    if chosen.cri_socket and not cri_path(chosen.cri_socket).startswith("/"):
+        yield f"--cri-socket: {chosen.cri_socket!r} is neither unix:///PATH nor a path"
+
+
+def cri_path(written: str) -> str:
+    """The path of `--cri-socket`, written as an address or as a path."""
+    return written.removeprefix("unix://")
+
+
+def path_problems(options: Options, plugin: Path | None) -> Iterator[str]:
+    """Files and folders that have to be there and are not; `plugin` is what would be installed."""
+    cni = options.cni
+    wanted = [("store-file", Path(options.daemon.store_file).parent, "its folder")]
+    if not cni.cni_skip_nv_ipam_binary_copy:
+        wanted.append(("cni-bin-dir", Path(cni.cni_bin_dir), "the folder"))
+        if plugin is None:
+            yield f"--cni-nv-ipam-bin-file: {cni.cni_nv_ipam_bin_file} does not exist, nor is there a plugin beside us"
+    if not cni.cni_skip_nv_ipam_config_creation:
+        wanted.append(("cni-conf-dir", Path(cni.cni_conf_dir), "the folder"))
+    wanted.append(("cni-log-file", Path(cni.cni_log_file).parent, "its folder"))
+    for name, path, what in wanted:
+        if not path.exists():
+            yield f"--{name}: {what} {path} does not exist"

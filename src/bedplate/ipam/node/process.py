@@ -1,0 +1,60 @@
+"""`ipam-node` as a program: from a command line to an exit code.
+
+In: the words of the command line, the environment, standard output and error. Out: an exit code. Help and version are
+printed; problems are printed together; everything else is `Daemon.run`, run by the runner that is passed in (it knows
+about signals).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TextIO
+
+from bedplate import __version__
+from bedplate.core import errors, flags, flags_global, logging
+from bedplate.ipam.node import install, usage
+from bedplate.ipam.node import options as reading
+from bedplate.ipam.node.options import Options
+
+__all__ = ["PROGRAM", "Runner", "run"]
+
+log = logging.get_logger("ipam.node")
+Runner = Callable[[Coroutine[Any, Any, None]], None]
+PROGRAM = "ipam-node"
+FAILED = 1
+
+
+def run(words: Sequence[str], environ: Mapping[str, str], runner: Runner, out: TextIO, err: TextIO) -> int:
+    """The whole program; returns its exit code."""
+    read = reading.read(words)
+    options = read.options
+    if options.globals.help:
+        out.write(usage.full(PROGRAM))
+        return 0
+    if options.globals.version != "false":
+        out.write(flags_global.version_text(PROGRAM, __version__, options.globals.version))
+        return 0
+    plugin = install.find_plugin(options.cni)
+    problems = [*read.problems, *reading.path_problems(options, plugin)]
+    if problems:
+        err.write("".join(f"Error: {text}\n" for text in problems) + "\n" + usage.short(PROGRAM))
+        return FAILED
+    logging.configure(flags_global.log_options(options.globals, options.given, environ), err)
+    _log_start(options)
+    # Late, for whoever only wants to read the help.
+    from bedplate.ipam.node.daemon import Daemon
+
+    try:
+        runner(Daemon(options, environ, plugin).run())
+    except errors.BedplateError as failure:
+        err.write(f"{PROGRAM}: {errors.describe(failure)}\n")
+        return FAILED
+    log.info("daemon.stopped")
+    return 0
+
+
+def _log_start(options: Options) -> None:
+    chosen = options.daemon
+    log.info("daemon.starting", version=__version__, node=chosen.node_name, pools_namespace=chosen.ippools_namespace)
+    for one, value in options.items():
+        log.v(1).info("daemon.flag", flag=f"--{one.name}", value=flags.render(one, value))

@@ -1,0 +1,172 @@
+"""When a reservation is dead (Q4): what one look proves.
+
+In: a reservation, the sandboxes of the runtime, what the API server says of its pod. Out: `Evidence`. Pure; looking
+twice, counting and freeing are the cleaner's.
+
+The runtime is believed first: a sandbox that is listed lives, whatever the API server says, and one that is not is gone
+even if its pod is still there (a reboot). Its list counts only when it is this node's: some sandbox in it is of a pod
+that the API server has here too. A container id that no runtime would make (a driver's own) is judged by its pod.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from enum import Enum
+from typing import NamedTuple
+
+from bedplate.api import meta
+from bedplate.api.core import PodIP
+from bedplate.api.resources import PODS
+from bedplate.core import clock
+from bedplate.ipam.node.cri import Sandbox
+from bedplate.ipam.node.reservations import Reservation
+
+__all__ = [
+    "LEAN_PODS",
+    "Evidence",
+    "LeanPod",
+    "Proof",
+    "Sandboxes",
+    "Verdict",
+    "age_s",
+    "by_pod",
+    "by_sandbox",
+    "has_pod",
+    "is_same_pod",
+    "pod_key",
+    "sandboxes_of",
+]
+
+_STATIC_POD_UID = "kubernetes.io/config.hash"
+_FINISHED = ("Succeeded", "Failed")
+_SANDBOX_ID = re.compile(r"[0-9a-f]{64}")
+# Nanoseconds are more than a datetime holds.
+_FRACTION = re.compile(r"(\.\d{6})\d+")
+
+
+class LeanPodSpec(meta.Model, frozen=True):
+    """Where a pod runs."""
+
+    node_name: str = ""
+    host_network: bool = False
+
+
+class LeanPodStatus(meta.Model, frozen=True):
+    """How far a pod is, and its addresses in the cluster's network."""
+
+    phase: str = ""
+    pod_ips: tuple[PodIP, ...] = meta.field("podIPs", ())
+
+
+class LeanPod(meta.Object, frozen=True):
+    """As much of a pod as tells whose an address is."""
+
+    spec: LeanPodSpec = LeanPodSpec()
+    status: LeanPodStatus = LeanPodStatus()
+
+
+LEAN_PODS = PODS.with_model(LeanPod)
+
+
+class Proof(Enum):
+    """By what a reservation is known to be dead."""
+
+    SANDBOX = "sandbox"
+    POD = "pod"
+
+
+class Verdict(Enum):
+    """What one look says."""
+
+    ALIVE = "alive"
+    DEAD = "dead"
+    UNKNOWN = "unknown"
+
+
+class Evidence(NamedTuple):
+    """A verdict, by which proof, and why."""
+
+    verdict: Verdict
+    proof: Proof
+    reason: str
+
+
+class Sandboxes(NamedTuple):
+    """What the runtime has."""
+
+    ids: frozenset[str]
+    uids: frozenset[str]
+    pods: frozenset[str]
+    is_of_this_node: bool
+
+
+def sandboxes_of(found: Iterable[Sandbox], pods: Iterable[LeanPod]) -> Sandboxes:
+    """The runtime's list, compared with the pods that the API server has on this node."""
+    listed = list(found)
+    uids = frozenset(one.pod_uid for one in listed)
+    here = {uid for pod in pods for uid in _uids(pod)}
+    return Sandboxes(
+        frozenset(one.id for one in listed),
+        uids,
+        frozenset(f"{one.pod_namespace}/{one.pod_name}" for one in listed),
+        not here.isdisjoint(uids),
+    )
+
+
+def by_sandbox(reservation: Reservation, sandboxes: Sandboxes) -> Evidence | None:
+    """What the runtime says; None when it cannot say anything."""
+    if reservation.container_id in sandboxes.ids:
+        return Evidence(Verdict.ALIVE, Proof.SANDBOX, "its sandbox exists")
+    if _SANDBOX_ID.fullmatch(reservation.container_id) is None:
+        is_here = (
+            reservation.pod_uid in sandboxes.uids if reservation.pod_uid else pod_key(reservation) in sandboxes.pods
+        )
+        return Evidence(Verdict.ALIVE, Proof.SANDBOX, "its pod has a sandbox") if is_here else None
+    if not sandboxes.is_of_this_node:
+        return None
+    return Evidence(Verdict.DEAD, Proof.SANDBOX, "the container runtime has no such sandbox")
+
+
+def by_pod(reservation: Reservation, pod: LeanPod | None, node_name: str) -> Evidence:
+    """What the API server says; None: there is no such pod."""
+    if pod is None:
+        return Evidence(Verdict.DEAD, Proof.POD, "the pod does not exist")
+    if not is_same_pod(reservation, pod):
+        return Evidence(Verdict.DEAD, Proof.POD, "the pod was replaced by one of the same name")
+    if pod.spec.node_name and pod.spec.node_name != node_name:
+        return Evidence(Verdict.DEAD, Proof.POD, f"the pod is on node {pod.spec.node_name}")
+    if pod.status.phase in _FINISHED:
+        return Evidence(Verdict.DEAD, Proof.POD, f"the pod has ended ({pod.status.phase})")
+    return Evidence(Verdict.ALIVE, Proof.POD, "its pod exists")
+
+
+def is_same_pod(reservation: Reservation, pod: LeanPod) -> bool:
+    """The pod is the one that the address was given to, as far as anybody can tell."""
+    return not reservation.pod_uid or reservation.pod_uid in _uids(pod)
+
+
+def _uids(pod: LeanPod) -> tuple[str, ...]:
+    # The runtime knows a static pod by the hash of its file, the API server its mirror by another uid.
+    static = pod.metadata.annotation(_STATIC_POD_UID)
+    return (pod.metadata.uid, static) if static else (pod.metadata.uid,)
+
+
+def has_pod(reservation: Reservation) -> bool:
+    """Somebody said which pod it is for."""
+    return bool(reservation.pod_name and reservation.pod_namespace)
+
+
+def pod_key(reservation: Reservation) -> str:
+    """The pod's key in a cache."""
+    return f"{reservation.pod_namespace}/{reservation.pod_name}"
+
+
+def age_s(reservation: Reservation, now: datetime) -> float:
+    """Seconds since it was made; 0 when nobody can say (an unreadable time, or one that is still to come)."""
+    try:
+        made = clock.parse_rfc3339(_FRACTION.sub(r"\1", reservation.create_time))
+    except ValueError:
+        return 0.0
+    return max(0.0, (now - made).total_seconds())

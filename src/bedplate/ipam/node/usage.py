@@ -1,0 +1,48 @@
+"""`ipam-node --help`: every flag in its section, with examples; and the short text after a mistake.
+
+In: the name of the program. Out: text. Pure.
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+from bedplate.core import flags
+from bedplate.ipam.node.options import GROUPS, Options
+
+__all__ = ["full", "short"]
+
+_WIDTH = 100
+_ABOUT = (
+    "Gives addresses of this node's blocks to pods: answers the CNI plugin nv-ipam on a socket, keeps every "
+    "reservation on the disk before it is acknowledged, and frees those whose owners are proven dead. Also installs the plugin and "
+    "its configuration. While the API server is away, pools that the store remembers are served."
+)
+_EXITS = (
+    "Exit code: 0 after SIGTERM or SIGINT (a second one ends it at once), 1 for everything else: a wrong command line, "
+    "a store that cannot be used, a part that failed."
+)
+_EXAMPLES = (
+    "--node-name=worker-1 --kubeconfig=admin.conf --v=1",
+    "--node-name=$NODE_NAME --ippools-namespace=kube-system --cri-socket=unix:///run/containerd/containerd.sock",
+    "--node-name=worker-1 --bind-address=tcp://127.0.0.1:9092 --cni-daemon-socket=127.0.0.1:9092",
+    "--node-name=worker-1 --static-ip-check=refuse --cleaner=off",
+)
+
+
+def short(program: str) -> str:
+    """What to show after a mistake."""
+    return f"Usage:\n  {program} [flags]\n\n{program} --help shows every flag.\n"
+
+
+def full(program: str) -> str:
+    """The whole help text."""
+    lines = [textwrap.fill(text, _WIDTH) + "\n" for text in (_ABOUT, _EXITS)]
+    lines += [f"Usage:\n  {program} [flags]\n", "Examples:", *(f"  {program} {words}" for words in _EXAMPLES)]
+    defaults = Options()
+    for group in GROUPS:
+        lines += ["", f"{group.title} flags:", ""]
+        chosen = getattr(defaults, group.field)
+        for one in flags.flags_of(group.kind):
+            lines += flags.describe(one, getattr(chosen, one.field))
+    return "\n".join(lines) + "\n"
