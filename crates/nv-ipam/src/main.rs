@@ -1,0 +1,110 @@
+//! `nv-ipam`: the CNI plugin that a main plugin (`macvlan`, `bridge`, `host-device`, …) asks for addresses.
+//!
+//! In: the CNI environment and the network configuration on standard input. Out: one JSON document on standard output,
+//! the result or an error, and an exit status. In between one call of the node's daemon over its socket. The program is
+//! on the path of every pod's start, so it is one thread, statically linked, and waits for nothing but that call.
+
+mod address;
+mod calendar;
+mod cniargs;
+mod environment;
+mod error;
+mod gzip;
+mod json;
+mod log;
+mod netns;
+mod network;
+mod outcome;
+mod plugin;
+mod proto;
+mod rotation;
+mod rpc;
+#[cfg(test)]
+mod scratch;
+mod settings;
+mod sys;
+mod versions;
+
+use std::io::{Read, Write};
+use std::process::ExitCode;
+
+use environment::{Command, Environment};
+use error::{CniError, INTERNAL, IO_FAILURE};
+use json::Value;
+use log::Log;
+use plugin::{Config, Plugin};
+
+const VERSION: &str = include_str!("../../../VERSION").trim_ascii_end();
+
+fn main() -> ExitCode {
+    // A fault of our own is an error like any other to whoever reads the answer.
+    std::panic::set_hook(Box::new(|_| {}));
+    let is_done = std::panic::catch_unwind(run).unwrap_or_else(|_| {
+        fail(&CniError::new(INTERNAL, "a fault in nv-ipam itself"), "");
+        false
+    });
+    if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run() -> bool {
+    let environment = match Environment::read(|name| std::env::var_os(name)) {
+        Ok(environment) => environment,
+        Err(error) => return fail(&error, ""),
+    };
+    if environment.command_text.is_empty() {
+        let versions = versions::SUPPORTED.join(", ");
+        let _ =
+            writeln!(std::io::stderr(), "nv-ipam CNI plugin {VERSION}\nCNI protocol versions supported: {versions}");
+        return true;
+    }
+    if environment.command == Command::Version {
+        return print(&(versions::document().compact() + "\n")).is_ok();
+    }
+    let mut stdin = Vec::new();
+    if let Err(error) = std::io::stdin().read_to_end(&mut stdin) {
+        return fail(&CniError::new(IO_FAILURE, format!("standard input cannot be read: {error}")), "");
+    }
+    let config = match Config::read(&stdin, environment.command, &environment.command_text) {
+        Ok(config) => config,
+        Err(error) => return fail(&error, ""),
+    };
+    let mut log = Log::new();
+    let is_done = answer(&environment, &config, &stdin, &mut log);
+    log.finish();
+    is_done
+}
+
+fn answer(environment: &Environment, config: &Config, stdin: &[u8], log: &mut Log) -> bool {
+    let refused = |error: &CniError, log: &mut Log| {
+        let details = if error.details.is_empty() { String::new() } else { format!(" ({})", error.details) };
+        log.error(&format!("{} failed: {}{details}", environment.command.name(), error.message));
+        fail(error, &config.version)
+    };
+    let plugin = match Plugin::prepare(environment, config, stdin, log) {
+        Ok(plugin) => plugin,
+        Err(error) => return refused(&error, log),
+    };
+    match plugin.run(log) {
+        Ok(None) => true,
+        Ok(Some(result)) => match print(&result.pretty()) {
+            Ok(()) => true,
+            Err(error) => {
+                plugin.give_back(log);
+                refused(&CniError::new(IO_FAILURE, format!("the result cannot be written: {error}")), log)
+            }
+        },
+        Err(error) => refused(&error, log),
+    }
+}
+
+fn fail(error: &CniError, version: &str) -> bool {
+    let document: Value = error.document(version);
+    let _ = print(&document.pretty());
+    false
+}
+
+fn print(text: &str) -> std::io::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}

@@ -1,0 +1,317 @@
+//! From the configuration, its file and `CNI_ARGS` to what a call needs: pools, addresses asked for, socket, log.
+//!
+//! Every value comes from standard input if it is there, else from `nv-ipam.conf` in the configuration folder, else it
+//! is the default. Problems are collected, not raised: ADD and CHECK refuse a configuration with one, DEL uses what is
+//! left, as an address must come back even after the configuration broke.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::address;
+use crate::json;
+use crate::network::{self, Ipam, Network, Problems};
+
+pub const CONF_DIR: &str = "/etc/cni/net.d/nv-ipam.d";
+pub const CONF_FILE: &str = "nv-ipam.conf";
+pub const DAEMON_SOCKET: &str = "unix:///var/lib/cni/nv-ipam/daemon.sock";
+pub const LOG_FILE: &str = "/var/log/nv-ipam-cni.log";
+pub const LOG_LEVEL: &str = "info";
+const CALL_TIMEOUT_S: i64 = 5;
+/// Longer waits mean the same to everybody, and sums with them must not overflow.
+const LONGEST_TIMEOUT_S: i64 = 365 * 24 * 3600;
+const MAX_POOLS: usize = 2;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum PoolType {
+    IpPool = 1,
+    CidrPool = 2,
+}
+
+/// How to reach the daemon and where to log: known before the rest is looked at.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Place {
+    pub socket: String,
+    pub timeout: Duration,
+    pub log_file: String,
+    pub log_level: String,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wish {
+    pub pools: Vec<String>,
+    pub pool_type: PoolType,
+    pub requested_ips: Vec<IpAddr>,
+    pub wants_gateway: bool,
+    pub index: Option<i32>,
+}
+
+/// The `ipam` section with the file and the defaults below it.
+pub fn merge(network: &Network, problems: &mut Problems) -> Ipam {
+    if network.ipam.is_none() {
+        problems.push("the configuration has no section ipam".to_string());
+    }
+    let mut ipam = network.ipam.clone().unwrap_or_default();
+    if ipam.conf_dir.is_empty() {
+        ipam.conf_dir = CONF_DIR.to_string();
+    }
+    let file = read_file(&ipam.conf_dir, problems);
+    fill(&mut ipam.pool_name, file.pool_name, "");
+    fill(&mut ipam.pool_type, file.pool_type, "ippool");
+    fill(&mut ipam.daemon_socket, file.daemon_socket, DAEMON_SOCKET);
+    fill(&mut ipam.log_file, file.log_file, LOG_FILE);
+    fill(&mut ipam.log_level, file.log_level, LOG_LEVEL);
+    ipam.force_pool_name = ipam.force_pool_name.or(file.force_pool_name);
+    for timeout in [file.daemon_call_timeout_s, CALL_TIMEOUT_S] {
+        if ipam.daemon_call_timeout_s == 0 {
+            ipam.daemon_call_timeout_s = timeout;
+        }
+    }
+    if ipam.force_pool_name != Some(true) && ipam.pool_name.is_empty() {
+        ipam.pool_name.clone_from(&network.name);
+    }
+    ipam
+}
+
+fn fill(value: &mut String, from_file: String, default: &str) {
+    if value.is_empty() {
+        *value = if from_file.is_empty() { default.to_string() } else { from_file };
+    }
+}
+
+fn read_file(folder: &str, problems: &mut Problems) -> Ipam {
+    let mut ipam = Ipam::default();
+    let path = Path::new(folder).join(CONF_FILE);
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return ipam,
+        Err(error) => {
+            problems.push(format!("cannot read {}: {error}", path.display()));
+            return ipam;
+        }
+    };
+    let known = problems.len();
+    match json::parse(&text) {
+        Ok(document) => network::read_ipam(&mut ipam, &document, "the file", problems),
+        Err(error) => problems.push(error),
+    }
+    for problem in &mut problems[known..] {
+        *problem = format!("{}: {problem}", path.display());
+    }
+    ipam
+}
+
+pub fn place(ipam: &Ipam, problems: &mut Problems) -> Place {
+    let mut timeout_s = ipam.daemon_call_timeout_s;
+    if timeout_s <= 0 {
+        problems.push(format!("daemonCallTimeoutSeconds must be above zero, not {timeout_s}"));
+        timeout_s = CALL_TIMEOUT_S;
+    }
+    Place {
+        socket: ipam.daemon_socket.clone(),
+        timeout: Duration::from_secs(timeout_s.min(LONGEST_TIMEOUT_S) as u64),
+        log_file: ipam.log_file.clone(),
+        log_level: ipam.log_level.clone(),
+    }
+}
+
+/// What is asked of the daemon. `arg_ip` is the address of `CNI_ARGS`, used where the configuration asks for none.
+pub fn wish(network: &Network, ipam: &Ipam, arg_ip: &str, problems: &mut Problems) -> Wish {
+    let args = &network.args;
+    let requested_ips = requested(network, arg_ip, problems);
+    if args.allocate_ip_with_index.is_some_and(|index| index < 0) {
+        problems.push("allocateIPWithIndex cannot be negative".to_string());
+    }
+    if args.allocate_default_gateway && !requested_ips.is_empty() {
+        problems.push("allocateDefaultGateway and a static address exclude each other".to_string());
+    }
+    if args.allocate_default_gateway && args.allocate_ip_with_index.is_some() {
+        problems.push("allocateDefaultGateway and allocateIPWithIndex exclude each other".to_string());
+    }
+    if args.allocate_ip_with_index.is_some() && !requested_ips.is_empty() {
+        problems.push("allocateIPWithIndex and a static address exclude each other".to_string());
+    }
+    let pools = pools(network, ipam, problems);
+    let pool_type = pool_type(network, ipam, problems);
+    Wish {
+        // Without a pool type the pools mean nothing, and none stands for all of them.
+        pools: if pool_type.is_some() { pools } else { Vec::new() },
+        pool_type: pool_type.unwrap_or(PoolType::IpPool),
+        requested_ips,
+        wants_gateway: args.allocate_default_gateway,
+        index: args.allocate_ip_with_index,
+    }
+}
+
+fn requested(network: &Network, arg_ip: &str, problems: &mut Problems) -> Vec<IpAddr> {
+    let listed = if network.runtime_ips.is_empty() { &network.args.ips } else { &network.runtime_ips };
+    let single = [arg_ip.to_string()];
+    let texts: &[String] = if listed.is_empty() && !arg_ip.is_empty() { &single } else { listed };
+    let mut found = Vec::new();
+    for text in texts {
+        match address::parse_ip(text.split('/').next().unwrap_or_default()) {
+            Some(ip) => found.push(ip),
+            None => problems.push(format!("the static address {text:?} is no IP address")),
+        }
+    }
+    found
+}
+
+/// One or two names; none where the configuration is wrong about them.
+fn pools(network: &Network, ipam: &Ipam, problems: &mut Problems) -> Vec<String> {
+    let pools: Vec<String> = if !network.args.pool_names.is_empty() {
+        network.args.pool_names.clone()
+    } else if ipam.pool_name.is_empty() {
+        problems.push("no pool is named, and forcePoolName is set".to_string());
+        return Vec::new();
+    } else {
+        ipam.pool_name.split(',').map(String::from).collect()
+    };
+    if pools.len() > MAX_POOLS {
+        problems.push(format!("{} pools are named, {MAX_POOLS} are possible", pools.len()));
+        return Vec::new();
+    }
+    if pools.iter().any(String::is_empty) {
+        problems.push("a pool's name is empty".to_string());
+        return Vec::new();
+    }
+    pools
+}
+
+fn pool_type(network: &Network, ipam: &Ipam, problems: &mut Problems) -> Option<PoolType> {
+    let text = if network.args.pool_type.is_empty() { &ipam.pool_type } else { &network.args.pool_type };
+    match text.to_lowercase().as_str() {
+        "ippool" => Some(PoolType::IpPool),
+        "cidrpool" => Some(PoolType::CidrPool),
+        _ => {
+            problems.push(format!("poolType {text:?} is neither ippool nor cidrpool"));
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch;
+
+    struct Case {
+        ipam: Ipam,
+        place: Place,
+        wish: Wish,
+        problems: Problems,
+    }
+
+    /// What comes out for a configuration, with `$C` standing for the configuration folder.
+    fn load(stdin: &str, file: Option<&str>, arg_ip: &str) -> Case {
+        let folder = scratch::folder();
+        if let Some(text) = file {
+            fs::write(folder.join(CONF_FILE), text).unwrap();
+        }
+        let text = stdin.replace("$C", folder.to_str().unwrap());
+        let mut problems = Problems::new();
+        let network = network::read_network(&json::parse(text.as_bytes()).unwrap(), &mut problems);
+        let ipam = merge(&network, &mut problems);
+        let place = place(&ipam, &mut problems);
+        let wish = wish(&network, &ipam, arg_ip, &mut problems);
+        Case { ipam, place, wish, problems }
+    }
+
+    #[test]
+    fn defaults_hold_without_file_and_settings() {
+        let case = load(r#"{"name":"n","ipam":{"confDir":"$C"}}"#, None, "");
+        assert_eq!(case.problems, Problems::new());
+        assert_eq!((case.place.socket.as_str(), case.place.timeout), (DAEMON_SOCKET, Duration::from_secs(5)));
+        assert_eq!((case.place.log_file.as_str(), case.place.log_level.as_str()), (LOG_FILE, LOG_LEVEL));
+        assert_eq!((case.wish.pools, case.wish.pool_type), (vec!["n".to_string()], PoolType::IpPool));
+    }
+
+    #[test]
+    fn standard_input_wins_over_the_file() {
+        let file = r#"{"daemonSocket":"unix:///f","daemonCallTimeoutSeconds":9,"logFile":"/f.log","LOGLEVEL":"debug",
+            "poolName":"fp","poolType":"CIDRPool","confDir":"/elsewhere","forcePoolName":true}"#;
+        let case = load(r#"{"name":"n","ipam":{"confDir":"$C"}}"#, Some(file), "");
+        assert_eq!((case.place.socket.as_str(), case.place.timeout), ("unix:///f", Duration::from_secs(9)));
+        assert_eq!((case.wish.pools, case.wish.pool_type), (vec!["fp".to_string()], PoolType::CidrPool));
+        let stdin = r#"{"name":"n","ipam":{"confDir":"$C","daemonSocket":"unix:///s","logLevel":"error","poolType":"ippool",
+            "poolName":"a,b","daemonCallTimeoutSeconds":1}}"#;
+        let case = load(stdin, Some(file), "");
+        assert_eq!((case.place.socket.as_str(), case.place.timeout), ("unix:///s", Duration::from_secs(1)));
+        assert_eq!((case.place.log_level.as_str(), case.place.log_file.as_str()), ("error", "/f.log"));
+        assert_eq!((case.wish.pools, case.wish.pool_type), (vec!["a".to_string(), "b".to_string()], PoolType::IpPool));
+        assert_eq!(case.ipam.force_pool_name, Some(true));
+    }
+
+    #[test]
+    fn a_forced_name_has_to_be_given() {
+        for (stdin, file) in [
+            (r#"{"name":"n","ipam":{"confDir":"$C","forcePoolName":true}}"#, None),
+            (r#"{"name":"n","ipam":{"confDir":"$C"}}"#, Some(r#"{"forcePoolName":true}"#)),
+        ] {
+            assert_eq!(load(stdin, file, "").problems.len(), 1);
+        }
+        let stdin = r#"{"name":"n","ipam":{"confDir":"$C","forcePoolName":false}}"#;
+        let case = load(stdin, Some(r#"{"forcePoolName":true}"#), "");
+        assert_eq!((case.problems.len(), case.wish.pools), (0, vec!["n".to_string()]));
+    }
+
+    #[test]
+    fn arguments_of_the_pod_win() {
+        let stdin = r#"{"name":"n","ipam":{"confDir":"$C","poolName":"x","poolType":"ippool"},
+            "args":{"cni":{"poolNames":["a","b"],"poolType":"CIDRPOOL"}}}"#;
+        let case = load(stdin, None, "");
+        assert_eq!((case.wish.pools.len(), case.wish.pool_type), (2, PoolType::CidrPool));
+    }
+
+    #[test]
+    fn the_first_source_of_addresses_counts() {
+        let base = r#"{"name":"n","ipam":{"confDir":"$C"}"#;
+        let runtime = r#""runtimeConfig":{"ips":["1.1.1.1/24","fd00::1"]}"#;
+        let args = r#""args":{"cni":{"ips":["2.2.2.2"]}}"#;
+        let texts = |stdin: String| {
+            let found = load(&stdin, None, "3.3.3.3/8").wish.requested_ips;
+            found.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(texts(format!("{base},{runtime},{args}}}")), ["1.1.1.1", "fd00::1"]);
+        assert_eq!(texts(format!("{base},{args}}}")), ["2.2.2.2"]);
+        assert_eq!(texts(format!("{base}}}")), ["3.3.3.3"]);
+        assert_eq!(load(&format!("{base}}}"), None, "nonsense").problems.len(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_together_is_refused() {
+        for cni in [
+            r#"{"allocateDefaultGateway":true,"ips":["1.1.1.1"]}"#,
+            r#"{"allocateDefaultGateway":true,"allocateIPWithIndex":1}"#,
+            r#"{"allocateIPWithIndex":1,"ips":["1.1.1.1"]}"#,
+            r#"{"allocateIPWithIndex":-1}"#,
+            r#"{"poolNames":["a","b","c"]}"#,
+            r#"{"poolNames":["a",""]}"#,
+            r#"{"poolType":"other"}"#,
+        ] {
+            let stdin = format!(r#"{{"name":"n","ipam":{{"confDir":"$C"}},"args":{{"cni":{cni}}}}}"#);
+            assert_eq!(load(&stdin, None, "").problems.len(), 1, "{cni}");
+        }
+    }
+
+    #[test]
+    fn a_broken_file_is_a_problem_and_a_missing_one_is_not() {
+        for file in ["{", "[]", r#"{"poolName":1}"#] {
+            let case = load(r#"{"name":"n","ipam":{"confDir":"$C"}}"#, Some(file), "");
+            assert_eq!(case.problems.len(), 1, "{file}");
+            assert!(case.problems[0].contains(CONF_FILE), "{:?}", case.problems);
+        }
+        assert!(load(r#"{"name":"n","ipam":{"confDir":"$C"}}"#, Some("null"), "").problems.is_empty());
+    }
+
+    #[test]
+    fn a_timeout_is_above_zero() {
+        let case = load(r#"{"name":"n","ipam":{"confDir":"$C","daemonCallTimeoutSeconds":-1}}"#, None, "");
+        assert_eq!((case.problems.len(), case.place.timeout), (1, Duration::from_secs(5)));
+        let case =
+            load(r#"{"name":"n","ipam":{"confDir":"$C","daemonCallTimeoutSeconds":9223372036854775807}}"#, None, "");
+        assert_eq!((case.problems.len(), case.place.timeout), (0, Duration::from_secs(LONGEST_TIMEOUT_S as u64)));
+    }
+}
