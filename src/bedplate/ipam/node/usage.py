@@ -15,8 +15,8 @@ __all__ = ["full", "short"]
 _WIDTH = 100
 _ABOUT = (
     "Gives addresses of this node's blocks to pods: answers the CNI plugin nv-ipam on a socket, keeps every "
-    "reservation on the disk before it is acknowledged, and frees those whose owners are proven dead. Also installs the plugin and "
-    "its configuration. While the API server is away, pools that the store remembers are served."
+    "reservation on the disk before it is acknowledged, and frees those whose owners are proven dead. Also installs "
+    "the plugin and its configuration. While the API server is away, pools that the store remembers are served."
 )
 _EXITS = (
     "Exit code: 0 after SIGTERM or SIGINT (a second one ends it at once), 1 for everything else: a wrong command line, "
