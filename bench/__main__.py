@@ -18,9 +18,9 @@ import time
 from collections.abc import Sequence
 
 from bedplate.core import errors
-from bench import apiload, ccm, informer, ready, report, store
+from bench import apiload, ccm, informer, ipam, ready, report, store
 
-TOPICS = ("store", "ready", "apiserver", "informer", "ccm")
+TOPICS = ("store", "ready", "apiserver", "informer", "ccm", "ipam")
 
 
 def tell(line: str) -> None:
@@ -37,6 +37,8 @@ async def measure(name: str, folder: pathlib.Path, options: argparse.Namespace) 
             return await apiload.run(folder, is_quick=options.quick, tell=tell)
         case "ccm":
             return await ccm.run(folder, is_quick=options.quick, tell=tell)
+        case "ipam":
+            return await ipam.run(folder, is_quick=options.quick, tell=tell)
         case _:
             return await informer.run(folder, is_quick=options.quick, tell=tell)
 
