@@ -1,5 +1,6 @@
-# The cloud controller managers and nothing else. `make docker-build` assembles the two archives before it builds this:
-# Python with the pinned packages, and our own modules (tools/rootfs.py).
+# The cloud controller managers and the programs of address management (/ipam-controller, /ipam-node, /nv-ipam), nothing
+# else. `make docker-build` assembles the two archives before it builds this: Python with the pinned packages, and our
+# own modules and programs (tools/rootfs.py).
 FROM scratch
 ADD build/rootfs/base.tar /
 ADD build/rootfs/app.tar /

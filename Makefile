@@ -50,17 +50,23 @@ soak: ## run the long versions: thousands of kills and random sequences
 	@$(SETUP) all
 	@$(BIN)/python tools/test.py --soak $(ARGS)
 
+# The native programs are looked at where a cargo is installed.
+CARGO = $(shell command -v cargo)
+RUST_LINT = $(if $(CARGO),cargo fmt --all --check && cargo clippy --quiet --offline --all-targets -- --deny warnings,true)
+
 lint: ## format check, lint, types, layers
 	@$(SETUP) venv
 	@$(BIN)/ruff format --check --quiet src tests bench tools .ci
 	@$(BIN)/ruff check --quiet src tests bench tools .ci
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache > build/imports.txt 2>&1 || { cat build/imports.txt; exit 1; }
+	@$(RUST_LINT)
 
 fmt: ## format the code
 	@$(SETUP) venv
 	@$(BIN)/ruff format --quiet src tests bench tools .ci
 	@$(BIN)/ruff check --quiet --fix src tests bench tools .ci
+	@$(if $(CARGO),cargo fmt --all)
 
 bench: ## measure against the peers, in the same run
 	@$(SETUP) all
@@ -125,4 +131,4 @@ helm-push: helm-package ## push the packaged chart of PROVIDER to HELM_CHART_REG
 	@$(BIN)/python tools/chart.py push $(MANAGER) $(HELM_CHART_REGISTRY) $(ARGS)
 
 clean: ## remove what was built here (not the cache of binaries)
-	@rm -rf build dist .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf build dist target .venv src/bedplate/ipam/node/libstoresum.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,4 +1,4 @@
-"""Makes, keeps and pushes the container image of the cloud controller managers.
+"""Makes, keeps and pushes the container image of the cloud controller managers and of address management.
 
     python tools/image.py archive --image NAME --output FILE    an archive; needs no other program
     python tools/image.py build --image NAME                    into docker, podman or buildah, else as an archive
@@ -85,7 +85,7 @@ def _config(diff_ids: list[str]) -> dict[str, Any]:
         "Entrypoint": [f"/usr/bin/{rootfs.GENERIC}"],
         "WorkingDir": "/",
         "Labels": {
-            "org.opencontainers.image.title": "Bedplate cloud controller managers",
+            "org.opencontainers.image.title": "Bedplate cloud controller managers and address management",
             "org.opencontainers.image.version": bedplate.__version__,
             "org.opencontainers.image.licenses": "Apache-2.0",
         },
@@ -201,7 +201,7 @@ def push(name: str, *, is_plain: bool) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Make and push the image of the cloud controller managers.")
+    parser = argparse.ArgumentParser(description="Make and push the image.")
     parser.add_argument("what", choices=("archive", "build", "push"))
     parser.add_argument("--image", required=True, help="name of the image, with registry and tag")
     parser.add_argument("--output", type=Path, help="file of the archive")

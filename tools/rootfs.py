@@ -1,9 +1,10 @@
-"""Assembles a root file system that runs the cloud controller managers and nothing else.
+"""Assembles a root file system that runs the cloud controller managers and address management, and nothing else.
 
     python tools/rootfs.py [--output FOLDER]     default: build/rootfs, with base.tar and app.tar
 
 In: the Python that runs this (its interpreter, standard library and the shared libraries they load), the packages
-pinned in requirements/base.txt as they are installed, the sources in src/bedplate, the machine's CA certificates.
+pinned in requirements/base.txt as they are installed, the sources in src/bedplate, the native programs that
+tools/crates.py builds, the machine's CA certificates.
 Out: two layers. `base.tar` changes with Python and the packages, `app.tar` with our sources; both are kept in the
 user's cache under a key of what went in, so that only what changed is made again. Equal input gives equal bytes.
 
@@ -33,6 +34,8 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import crates
 
 from bedplate.lab import binaries
 
@@ -162,6 +165,17 @@ def programs() -> dict[str, str]:
     return texts
 
 
+def native() -> dict[str, Path]:
+    """The CNI plugin, and the library that the node daemon loads, where they can be had."""
+    try:
+        found = crates.artefacts()
+    except crates.Left as left:
+        print(f"rootfs: left out: nv-ipam ({left})", file=sys.stderr)
+        return {}
+    library = f"{MODULES}/{crates.PLACES[crates.LIBRARY].relative_to(ROOT / 'src').as_posix()}"
+    return {f"usr/bin/{crates.PLUGIN}": found[crates.PLUGIN], library: found[crates.LIBRARY]}
+
+
 # Layers
 
 
@@ -191,6 +205,9 @@ def base_layer(sources: Mapping[str, Path], scratch: Path) -> Layer:
 def app_layer(sources: Mapping[str, Path], scratch: Path) -> Layer:
     """Our own modules with their sources, and the programs, which users know at `/NAME` and at `/usr/bin/NAME`."""
     layer: Layer = {inside: Entry(source=source) for inside, source in sources.items()}
+    for inside in [inside for inside in sources if inside.startswith("usr/bin/")]:
+        layer[inside] = Entry(0o755, source=sources[inside])
+        layer[inside.removeprefix("usr/bin/")] = Entry(0o777, link=inside)
     code = compiled({inside: source for inside, source in sources.items() if inside.endswith(".py")}, scratch)
     for inside, content in code.items():
         folder, _, name = inside.rpartition("/")
@@ -264,7 +281,7 @@ def assemble() -> tuple[Path, Path]:
     extensions = [path for path in (*python.values(), *packaged.values()) if is_elf(path)]
     base = python | packaged | libraries(extensions) | certificates()
     modules = sorted(path for path in (ROOT / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    app = {f"{MODULES}/{path.relative_to(ROOT / 'src').as_posix()}": path for path in modules}
+    app = {f"{MODULES}/{path.relative_to(ROOT / 'src').as_posix()}": path for path in modules} | native()
     with _locked(folder):
         layers = (
             _kept(folder, f"base-{_key_by_times(base)}", lambda scratch: base_layer(base, scratch)),
@@ -317,7 +334,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Assemble the root file system of the cloud controller managers.")
+    parser = argparse.ArgumentParser(description="Assemble the root file system of the image.")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "rootfs", help="folder for base.tar, app.tar")
     output: Path = parser.parse_args().output
     output.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,12 @@
 """Installs what the make targets need. Standard library only: it runs before anything is installed.
 
-    python3 tools/setup.py venv   the virtual environment alone
+    python3 tools/setup.py venv   the virtual environment, with the native programs in it
     python3 tools/setup.py up     that, and kubectl where none is found
     python3 tools/setup.py all    that, Debian packages (as root), and the Kubernetes programs the tests use
 
-A second run finds everything in place and takes a second or two. What cannot be installed (no root, no network, no Go)
-is named in one line each and left out; the tests that need it then skip and say so. The virtual environment is the one
-thing that nothing works without.
+A second run finds everything in place and takes a second or two. What cannot be installed (no root, no network, no Go,
+no cargo) is named in one line each and left out; the tests that need it then skip and say so. The virtual environment
+is the one thing that nothing works without.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ PACKAGES = {
     "nsenter": "util-linux",
     "ps": "procps",
 }
+# Where there is no cargo: Debian 12 has a new one under another name (its plain one is too old), later ones do not.
+RUST_PACKAGES = ("cargo-web", "cargo")
 KUBERNETES = "kube-apiserver kubectl kube-controller-manager kube-scheduler kubelet kubeadm kube-proxy"
 OTHERS = "etcd etcdctl coredns helm kwok registry"
 NETWORK_TROUBLE = re.compile(r"name resolution|unreachable|refused|timed out|resolve|dial |broken by", re.IGNORECASE)
@@ -168,6 +170,29 @@ def install_packages() -> None:
         left_out(names, reason(output))
 
 
+def install_rust() -> None:
+    """A cargo for the native programs, where there is none; what is missing afterwards is said when they are built."""
+    if is_there("cargo") or os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return
+    for package in RUST_PACKAGES:
+        say(f"installing Debian package: {package}")
+        install = ("apt-get", "install", "--yes", "--quiet", "--no-install-recommends", package, "gcc", "libc6-dev")
+        if run(*install, DEBIAN_FRONTEND="noninteractive")[0]:
+            return
+
+
+def build_crates() -> None:
+    """The CNI plugin and the store checksum, from the cache or built now."""
+
+    def progress(line: str) -> None:
+        if line.startswith("building "):
+            say(line)
+
+    done, output = run(sys.executable, ROOT / "tools" / "crates.py", "install", on_line=progress)
+    if not done:
+        left_out("nv-ipam and a faster ipam-node", reason(output))
+
+
 def is_there(probe: str) -> bool:
     if probe.startswith("/"):
         return Path(probe).exists()
@@ -215,11 +240,14 @@ def main(what: str) -> None:
             say("waiting for another setup in this folder")
             fcntl.flock(lock, fcntl.LOCK_EX)
         make_venv()
+        if what == "all":
+            install_packages()
+            install_rust()
+        build_crates()
         if what == "up":
             get_kubectl()
         if what == "all":
             NO_KUBECTL.unlink(missing_ok=True)
-            install_packages()
             get_binaries(f"{KUBERNETES} {OTHERS}", "1.35")
             get_binaries(KUBERNETES, "1.34")
 

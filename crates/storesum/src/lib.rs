@@ -7,9 +7,7 @@ const PRIME: u32 = 0x0100_0193;
 
 /// The sum of `bytes`, going on from `start` (the sum of what came before, or the offset basis 0x811c9dc5).
 pub fn fnv1a32(bytes: &[u8], start: u32) -> u32 {
-    bytes
-        .iter()
-        .fold(start, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(PRIME))
+    bytes.iter().fold(start, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(PRIME))
 }
 
 /// The same for C.
