@@ -73,10 +73,15 @@ class Committer:
     """Makes the changes of a book durable."""
 
     def __init__(
-        self, book: Book, storage: Storage, clock: Clock, observe: Callable[[Commit], None] | None = None
+        self,
+        book: Book,
+        storage: Storage,
+        clock: Clock,
+        whole_below: int = WHOLE_BELOW,
+        observe: Callable[[Commit], None] | None = None,
     ) -> None:
-        self._book, self._storage, self._clock, self._observe = book, storage, clock, observe
-        self.whole_below = WHOLE_BELOW
+        self._book, self._storage, self._clock = book, storage, clock
+        self._whole_below, self._observe = whole_below, observe
         self._batch = _Batch()
         self._is_writing = False
         self._wake = asyncio.Event()
@@ -182,7 +187,7 @@ class Committer:
         """Write a batch; True when the whole file was written."""
         if not batch.undos and not self._storage.has_journal:
             return False  # At most a mark, of a journal that is not needed any more.
-        if self._storage.must_rewrite or self._book.length() < self.whole_below:
+        if self._storage.must_rewrite or self._book.length() < self._whole_below:
             text, version = self._book.text(), self._book.version
             await self._in_thread(self._writer, lambda: self._storage.write_whole(text, version))
             self._epoch += 1

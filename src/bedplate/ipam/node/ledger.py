@@ -21,7 +21,7 @@ from bedplate.ipam import addresses
 from bedplate.ipam.addresses import Address
 from bedplate.ipam.node import choice, journal, locks, poolconfig, recovery, storefile
 from bedplate.ipam.node.book import Book, PoolPage, free_set
-from bedplate.ipam.node.commits import Commit, Committer
+from bedplate.ipam.node.commits import WHOLE_BELOW, Commit, Committer
 from bedplate.ipam.node.disk import Disk
 from bedplate.ipam.node.poolconfig import PoolConfig
 from bedplate.ipam.node.recovery import Recovery
@@ -55,6 +55,8 @@ class LedgerOptions(msgspec.Struct, frozen=True):
     on_commit: Callable[[Commit], None] | None = None
     """Called after every batch that was written."""
     wall_ns: Callable[[], int] = time.time_ns
+    whole_below: int = WHOLE_BELOW
+    """Bytes of a store file up to which every batch rewrites it."""
 
 
 _DEFAULTS = LedgerOptions()
@@ -95,7 +97,7 @@ class Ledger:
 
     def __init__(self, disk: Disk, storage: Storage, book: Book, clock: Clock, options: LedgerOptions) -> None:
         self._disk, self._storage, self._book, self._options = disk, storage, book, options
-        self._commits = Committer(book, storage, clock, options.on_commit)
+        self._commits = Committer(book, storage, clock, options.whole_below, options.on_commit)
         self._is_closed = False
         self.recovery: Recovery | None = None
         """Something acknowledged may be missing: give no address before `adopt`. It survives a restart."""

@@ -8,6 +8,7 @@ Exclusions are merged and cut to the block here, so that they may overlap (W20);
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -156,6 +157,7 @@ class _Document(msgspec.Struct):
     defaultGateway: bool = False
 
 
+@functools.lru_cache(maxsize=256)
 def read(key: str, document: str) -> PoolConfig | None:
     """The configuration a store remembers; None when its text says nothing that can be used."""
     try:

@@ -1,0 +1,176 @@
+"""What the tests of the ledger share: pools, owners, and disks that fail or lose power at any step."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from bedplate.ipam.node import poolconfig
+from bedplate.ipam.node.disk import Disk
+from bedplate.ipam.node.poolconfig import PoolConfig
+from bedplate.ipam.node.reservations import Owner
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "ipam"
+
+
+def pool(key: str = "v4", size: int = 250, gateway: str = "10.7.0.1") -> PoolConfig:
+    """A pool with a block of that many addresses."""
+    end = 0x0A070001 + size - 1
+    last = ".".join(str(end >> shift & 255) for shift in (24, 16, 8, 0))
+    return poolconfig.make(key, subnet="10.7.0.0/16", start="10.7.0.1", end=last, gateway=gateway)
+
+
+def owner(number: int, interface: str = "net0") -> Owner:
+    """An interface of some pod."""
+    uid = f"5d1f1a7e-0000-4000-8000-{number:012d}"
+    return Owner(f"{number:064x}", interface, uid, f"pod-{number}", "default", "")
+
+
+class Power(OSError):
+    """The machine is off: no call does anything any more."""
+
+
+class StepDisk(Disk):
+    """A disk that counts its steps. At step `last` it fails, once or for good."""
+
+    def __init__(self, path: Path, last: int | None = None, error: OSError | None = None) -> None:
+        super().__init__(path)
+        self.steps = 0
+        self.last = last
+        self.error = error
+        """None: power is lost."""
+        self.done: list[str] = []
+        self.files: set[int] = set()
+
+    def step(self, name: str) -> None:
+        """Count a step; raise when it is not done."""
+        self.steps += 1
+        self.done.append(name)
+        if self.last is None or self.steps < self.last:
+            return
+        if self.error is None:
+            raise Power(5, "power lost")
+        if self.steps == self.last:
+            raise self.error
+
+    @property
+    def is_off(self) -> bool:
+        """Power was lost."""
+        return self.error is None and self.last is not None and self.steps >= self.last
+
+    def abandon(self) -> None:
+        """What the system does for a process that is no more."""
+        for file in self.files:
+            os.close(file)
+        self.files = set()
+        Disk.release(self)
+
+    def create(self, name: str, mode: int) -> int:
+        self.step("create")
+        file = super().create(name, mode)
+        self.files.add(file)
+        return file
+
+    def open(self, name: str, flags: int = os.O_RDWR, mode: int = 0o600) -> int:
+        self.step("open")
+        file = super().open(name, flags, mode)
+        self.files.add(file)
+        return file
+
+    def close(self, file: int) -> None:
+        if self.is_off:
+            return
+        self.files.discard(file)
+        super().close(file)
+
+    def release(self) -> None:
+        if not self.is_off:
+            super().release()
+
+    def write(self, file: int, texts: object) -> None:
+        whole = b"".join(texts)  # type: ignore[arg-type]
+        try:
+            self.step("write")
+        except OSError:
+            if not self.is_off or self.steps == self.last:
+                super().write(file, [whole[: len(whole) // 2]])
+            raise
+        super().write(file, [whole])
+
+    def truncate(self, file: int, size: int) -> None:
+        self.step("truncate")
+        super().truncate(file, size)
+
+    def chmod(self, file: int, mode: int) -> None:
+        self.step("chmod")
+        super().chmod(file, mode)
+
+    def sync(self, file: int) -> None:
+        self.step("sync")
+
+    def sync_folder(self) -> None:
+        self.step("sync_folder")
+
+    def rename(self, old: str, new: str) -> None:
+        self.step("rename")
+        super().rename(old, new)
+
+    def link(self, old: str, new: str) -> None:
+        self.step("link")
+        super().link(old, new)
+
+    def unlink(self, name: str) -> None:
+        self.step("unlink")
+        super().unlink(name)
+
+
+class LossyDisk(StepDisk):
+    """A disk that also knows what would be left after a power failure: nothing but what was synced.
+
+    `lossy_names` tells whether names given since the last sync of the folder are lost, too; otherwise they are there
+    and only contents are missing, which is the other end of what file systems do.
+    """
+
+    def __init__(self, path: Path, last: int | None = None) -> None:
+        super().__init__(path, last)
+        self._inodes: dict[int, int] = {}
+        self._synced: dict[int, bytes] = {}
+        self._names: dict[str, int] = {}
+        for name in os.listdir(path.parent):
+            inode = os.stat(path.parent / name).st_ino
+            self._names[name] = inode
+            self._synced[inode] = (path.parent / name).read_bytes()
+
+    def create(self, name: str, mode: int) -> int:
+        return self._known(super().create(name, mode), is_new=True)
+
+    def open(self, name: str, flags: int = os.O_RDWR, mode: int = 0o600) -> int:
+        return self._known(super().open(name, flags, mode))
+
+    def _known(self, file: int, *, is_new: bool = False) -> int:
+        inode = os.fstat(file).st_ino
+        self._inodes[file] = inode
+        if is_new or inode not in self._synced:
+            self._synced[inode] = b""  # Inode numbers are used again.
+        return file
+
+    def sync(self, file: int) -> None:
+        super().sync(file)
+        size = os.fstat(file).st_size
+        reader = os.open(f"/proc/self/fd/{file}", os.O_RDONLY)
+        try:
+            self._synced[self._inodes[file]] = os.pread(reader, size, 0)
+        finally:
+            os.close(reader)
+
+    def sync_folder(self) -> None:
+        super().sync_folder()
+        self._names = self._present()
+
+    def _present(self) -> dict[str, int]:
+        return {name: os.stat(self.path.parent / name).st_ino for name in os.listdir(self.path.parent)}
+
+    def left_after_power_failure(self, folder: Path, *, lossy_names: bool) -> None:
+        """Put what is left into another folder."""
+        for name, inode in (self._names if lossy_names else self._present()).items():
+            (folder / name).write_bytes(self._synced[inode])

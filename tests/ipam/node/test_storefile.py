@@ -1,0 +1,203 @@
+"""The store file's text is the original's, byte for byte, and what the original refuses is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.ipam.node.storekit import VECTORS
+
+from bedplate.ipam.node import checksum, gojson, storefile
+from bedplate.ipam.node.reservations import Reservation
+from bedplate.ipam.node.storefile import Corrupt, Document, Entry, PoolRecord
+
+STORES = sorted((VECTORS / "stores").glob("*.store"))
+CONFIG = (
+    '{"subnet":"192.168.0.0/16","startIP":"192.168.0.1","endIP":"192.168.0.24","gateway":"192.168.0.1",'
+    '"exclusions":[],"routes":[],"defaultGateway":false}'
+)
+ONE = Reservation(
+    "pool1",
+    "id1",
+    "net0",
+    "192.168.0.2",
+    "2024-01-02T03:04:05.678901234Z",
+    "uid-1",
+    "pod1",
+    "default",
+    "0000:d8:00.1",
+    CONFIG,
+)
+
+
+def sum_of(text: bytes) -> int:
+    """FNV-1a once more, without any code of the package."""
+    total = 2166136261
+    for byte in text:
+        total = (total ^ byte) * 16777619 % 2**32
+    return total
+
+
+def sealed(text: str) -> bytes:
+    """The text with its checksum, which is written as 0 in it."""
+    return text.replace('"checksum":0', f'"checksum":{sum_of(text.encode())}').encode()
+
+
+@pytest.mark.parametrize("path", STORES, ids=lambda path: path.stem)
+def test_a_file_of_the_original_is_written_back_byte_for_byte(path: Path) -> None:
+    content = path.read_bytes()
+    document, total = storefile.decode(content)
+    if content:
+        assert storefile.encode(document) == content
+        written = json.loads(content)
+        assert written["checksum"] == total
+        assert {(key, name) for key, pool in written["pools"].items() for name in pool["entries"]} == {
+            (key, name) for key, pool in document.pools.items() for name in pool.entries
+        }
+    else:
+        assert (document, total) == (Document(), 0)
+
+
+def test_the_checksums_of_the_specification_come_out() -> None:
+    assert storefile.encode(Document()) == b'{"version":1,"checksum":1512731210,"pools":{}}'
+    empty = Document({"cidrpool/p": PoolRecord("cidrpool/p")})
+    assert b'"checksum":3578377714,' in storefile.encode(empty)
+    entry = Entry(ONE, storefile.encode_entry("id1_net0", ONE))
+    text = storefile.encode(Document({"pool1": PoolRecord("pool1", {"id1_net0": entry}, CONFIG, "192.168.0.2")}))
+    # 731 with the checksum 0.
+    assert (len(text) - len("1402365892") + 1, storefile.decode(text)[1]) == (731, 1402365892)
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("plain é😀", '"plain é😀"'),
+        ('<a> & "b" \\', '"\\u003ca\\u003e \\u0026 \\"b\\" \\\\"'),
+        ("\b\f\n\r\t\x00\x1f\x7f", '"\\b\\f\\n\\r\\t\\u0000\\u001f\x7f"'),
+        ("\u2028\u2029", '"\\u2028\\u2029"'),
+        ("\ud800", '"\\ufffd"'),
+    ],
+)
+def test_texts_are_escaped_as_in_the_original(text: str, written: str) -> None:
+    assert gojson.quote(text) == written
+
+
+def test_keys_are_sorted_by_their_bytes() -> None:
+    keys = ["b", "a", "Z", "é", "😀", "\uffff", "a_"]
+    text = storefile.encode(Document({key: PoolRecord(key) for key in keys}))
+    assert list(json.loads(text)["pools"]) == sorted(keys, key=str.encode)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"version":1,"checksum":0,"pools":null}',
+        '{"version":7,"checksum":0,"pools":{"p":{"name":"other","entries":null,"last_pool_config":"","last_reserved_ip":""}}}',
+        '{"version":0,"checksum":0,"pools":{}}',
+    ],
+)
+def test_what_the_original_takes_is_taken(text: str) -> None:
+    document, _ = storefile.decode(sealed(text))
+    assert all(not pool.entries for pool in document.pools.values())
+
+
+def test_blanks_case_and_repetition_do_not_matter_as_the_checksum_is_that_of_the_content() -> None:
+    canonical = sealed(
+        '{"version":1,"checksum":0,"pools":{"p":{"name":"p","entries":{},"last_pool_config":"","last_reserved_ip":"10.0.0.1"}}}'
+    )
+    total = storefile.decode(canonical)[1]
+    odd = (
+        f'{{ "checkſum": 5, "Checksum" : {total}, "pools": {{"p": {{"last_reserved_ip": "::1", "name": "q"}}}},\n'
+        '"pools": {"p": {"NAME": "p", "name": null, "entries": {}, "last_reserved_ip": "::ffff:10.0.0.1"}}, '
+        '"VERSION": 1, "else": [] }'
+    )
+    document, _ = storefile.decode(odd.encode())
+    assert storefile.encode(document) == canonical
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b" ", "no JSON"),
+        (b"null", "no checksum"),
+        (b"[]", "object"),
+        (b'{"version":1,"checksum":0,"pools":{}}', "no checksum"),
+        (b'{"version":1,"checksum":1512731211,"pools":{}}', "checksum"),
+        (b'{"version":1,"checksum":1512731210,"pools":{}} x', "no JSON"),
+        (b'{"version":1.0,"checksum":1512731210,"pools":{}}', "number"),
+        (b'{"version":true,"checksum":1512731210,"pools":{}}', "number"),
+        (b'{"version":1,"checksum":-1,"pools":{}}', "number"),
+        (b'{"version":1,"checksum":4294967296,"pools":{}}', "number"),
+        (b'{"version":"x","version":1,"checksum":1512731210,"pools":{}}', "number"),
+        (b'{"version":1,"checksum":1512731210,"pools":[]}', "object"),
+        (b'{"version":1,"checksum":1,"pools":{"p":{"name":1}}}', "text"),
+        (b'{"version":1,"checksum":1,"pools":{"p":{"last_reserved_ip":"10.0.0.256"}}}', "address"),
+        (b'{"version":1,"checksum":1,"pools":{"p":{"last_reserved_ip":[10]}}}', "address"),
+        (b'{"version":NaN}', "JSON"),
+        (b"[" * 100_000, "JSON"),
+        (b'{"version":' + b"9" * 5000 + b"}", "JSON"),
+        (b"\xef\xbb\xbf{}", "JSON"),
+    ],
+)
+def test_what_the_original_refuses_is_refused_with_a_reason(content: bytes, reason: str) -> None:
+    with pytest.raises(Corrupt, match=reason):
+        storefile.decode(content)
+
+
+def test_bytes_that_are_no_characters_become_one_sign_each() -> None:
+    rest = '"entries":{},"last_pool_config":"","last_reserved_ip":""}}}'
+    record = '{"version":1,"checksum":0,"pools":{"p":{"name":"a��b�",' + rest
+    good = sealed(record.replace("�", "\\ufffd"))
+    # The original writes the sign as it is when it reads the raw bytes.
+    raw = sealed(record)
+    total = storefile.decode(raw)[1]
+    odd = raw.replace("��".encode(), b"\xe2\x82").replace("b�".encode(), b"b\\ud800")
+    assert storefile.decode(odd)[0].pools["p"].name == "a��b�"
+    assert storefile.decode(odd)[1] == total
+    with pytest.raises(Corrupt):
+        storefile.decode(good)
+
+
+texts = st.text(max_size=12)
+
+
+@given(texts, texts, texts, st.sampled_from(["10.0.0.9", "fd00::9", ""]), texts)
+def test_whatever_a_reservation_says_is_read_back(
+    container: str, interface: str, pod: str, address: str, config: str
+) -> None:
+    one = Reservation("p", container, interface, address, "t", pod, pod, pod, interface, config)
+    key = f"{container}_{interface}"
+    content = storefile.encode(Document({"p": PoolRecord("p", {key: Entry(one, storefile.encode_entry(key, one))})}))
+    found, total = storefile.decode(content)
+    assert found.pools["p"].entries[key].reservation == one
+    assert sum_of(content.replace(b'"checksum":%d' % total, b'"checksum":0', 1)) == total
+    assert json.loads(content)["pools"]["p"]["entries"][key]["metadata"]["pod_name"] == pod
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_crash_the_loader(content: bytes) -> None:
+    try:
+        storefile.decode(content)
+    except Corrupt:
+        pass
+
+
+@given(st.data())
+def test_no_damage_crashes_the_loader_and_none_goes_unseen(data: st.DataObject) -> None:
+    content = bytearray(data.draw(st.sampled_from(STORES[3:])).read_bytes())
+    before = storefile.decode(bytes(content))[0]
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        assert storefile.decode(bytes(content))[0] == before
+    except Corrupt:
+        pass
+
+
+def test_the_slow_and_the_native_sum_are_the_same() -> None:
+    for content in (b"", b"a", b"foobar", bytes(range(256)) * 9):
+        assert checksum.slow(content) == checksum.fnv1a32(content) == sum_of(content)
+        assert checksum.fnv1a32(content[3:], checksum.fnv1a32(content[:3])) == sum_of(content)
