@@ -120,7 +120,7 @@ def check_better(state: State, plan: Plan[Any]) -> None:
 
 
 def check_resized(state: State, plan: Plan[Any]) -> None:
-    """As many nodes have a block, the status is settled at once, and where blocks became smaller by half nobody moved."""
+    """As many nodes have a block, the status is settled at once, and where blocks became half as large nobody moved."""
     assert len(entries(plan)) == len(state.after)
     again = planned(state.kind, state.name, state.spec, state.nodes, entries(plan), Mode.STABLE)
     assert again.allocations == plan.allocations

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from functools import lru_cache
 from typing import NamedTuple
 
 __all__ = [
@@ -28,6 +29,8 @@ __all__ = [
 ]
 
 V4, V6 = 32, 128
+REMEMBERED = 1 << 15
+"""How many texts are remembered: a controller reads and writes the same ones on every pass."""
 _MAPPED = 0xFFFF
 """What stands before the 32 bits of an IPv4 address that is written as IPv6."""
 _DOTTED = (0, _MAPPED)
@@ -72,6 +75,7 @@ class Network(NamedTuple):
         return f"{text(self.bits, self.base)}/{self.length}"
 
 
+@lru_cache(REMEMBERED)
 def parse_address(written: str) -> Address | None:
     """An address, or None."""
     try:
@@ -83,6 +87,7 @@ def parse_address(written: str) -> Address | None:
     return Address(V4, value & 0xFFFFFFFF) if value >> V4 == _MAPPED else Address(V6, value)
 
 
+@lru_cache(REMEMBERED)
 def parse_network(written: str) -> tuple[Address, Network] | None:
     """The address as it was written, and its network; None when the text is no CIDR.
 
@@ -105,6 +110,7 @@ def parse_network(written: str) -> tuple[Address, Network] | None:
     return address, Network(bits, value >> host << host, length)
 
 
+@lru_cache(REMEMBERED)
 def text(bits: int, value: int) -> str:
     """An address as Go prints it."""
     if bits == V4:

@@ -10,10 +10,11 @@ kept as it was written.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from bedplate.ipam.addresses import Network, gateway_at, has_broadcast, parse_network
+from bedplate.ipam.addresses import Network, has_broadcast, parse_network, text
 from bedplate.ipam.blocks import FreeBlocks, Grid, excluded_blocks
 from bedplate.ipam.planning import (
     NOTHING,
@@ -33,7 +34,7 @@ from bedplate.ipam.pools import CIDRAllocation, CIDRPool, CIDRPoolSpec, StaticAl
 from bedplate.ipam.ranges import Range, RangeSet
 from bedplate.ipam.validation import cidrpool_problems
 
-__all__ = ["PrefixCut", "cut_prefixes", "gateway_text", "plan_cidrpool"]
+__all__ = ["PrefixCut", "cut_prefixes", "plan_cidrpool"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +49,18 @@ class PrefixCut:
     """By node."""
     spoken_for: frozenset[Network]
     """All static prefixes, also those of nodes that are not there, and of nobody."""
+    gateway_index: int | None
 
     def prefix_at(self, index: int) -> Network:
         """The prefix with this index."""
         return Network(self.cidr.bits, self.grid.start_of(index), self.length)
 
+    def gateway_of(self, prefix: Network) -> str:
+        """The gateway of one of these prefixes; empty when they have none."""
+        return "" if self.gateway_index is None else text(prefix.bits, prefix.base + self.gateway_index)
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+
+class _Entry(NamedTuple):
     """An entry of the status whose prefix could be read and has no host bits."""
 
     written: CIDRAllocation
@@ -78,14 +83,14 @@ def plan_cidrpool(
     free = FreeBlocks(cut.grid.count, cut.excluded, held_indexes(cut.grid, cut.cidr.bits, held))
     for prefix in cut.spoken_for:
         free.take((prefix.base - cut.grid.first) // cut.grid.stride)
-    given = {name: _static(spec, cut.statics[name]) for name in names if name in cut.statics}
-    given |= _keep(pool, entries, frozenset(names) - given.keys(), cut, free, mode)
+    given = {name: _static(cut, cut.statics[name]) for name in names if name in cut.statics}
+    given |= _keep(pool.status.allocations, entries, frozenset(names) - given.keys(), cut, free, mode)
     homes = _old_homes(entries, cut) if mode is Mode.STABLE else {}
     rest = [name for name in names if name not in given]
     new, unplaced = fill(rest, cut.grid, free, cut.cidr.bits, held, homes)
     for name, index in new.items():
         prefix = cut.prefix_at(index)
-        given[name] = CIDRAllocation(node_name=name, gateway=gateway_text(spec, prefix), prefix=str(prefix))
+        given[name] = CIDRAllocation(node_name=name, gateway=cut.gateway_of(prefix), prefix=str(prefix))
     allocations = tuple(given[name] for name in names if name in given)
     return Plan(allocations, unplaced, freed=_freed(entries, given, frozenset(names)))
 
@@ -107,20 +112,15 @@ def cut_prefixes(spec: CIDRPoolSpec) -> PrefixCut:
         excluded,
         {entry.node_name: entry for entry in spec.static_allocations if entry.node_name},
         frozenset(one[1] for one in spoken_for if one is not None),
+        spec.gateway_index,
     )
 
 
-def gateway_text(spec: CIDRPoolSpec, prefix: Network) -> str:
-    """The gateway that the pool's index names in a prefix; empty when there is none."""
-    gateway = gateway_at(prefix, spec.gateway_index) if spec.gateway_index is not None else None
-    return str(gateway) if gateway is not None else ""
-
-
-def _static(spec: CIDRPoolSpec, entry: StaticAllocation) -> CIDRAllocation:
+def _static(cut: PrefixCut, entry: StaticAllocation) -> CIDRAllocation:
     gateway = entry.gateway
     parsed = parse_network(entry.prefix)
     if not gateway and parsed is not None:
-        gateway = gateway_text(spec, parsed[1])
+        gateway = cut.gateway_of(parsed[1])
     return CIDRAllocation(node_name=entry.node_name, gateway=gateway, prefix=entry.prefix)
 
 
@@ -134,7 +134,7 @@ def _read(allocations: Iterable[CIDRAllocation]) -> list[_Entry]:
 
 
 def _keep(
-    pool: CIDRPool,
+    allocations: Sequence[CIDRAllocation],
     entries: Iterable[_Entry],
     names: frozenset[str],
     cut: PrefixCut,
@@ -145,7 +145,7 @@ def _keep(
 
     A gateway that is not the computed one costs a node its prefix in the original; ours puts the gateway right.
     """
-    clashes = _Clashes(pool.status.allocations, entries, count_gateways=mode is Mode.UPSTREAM)
+    clashes = _Clashes(allocations, entries, count_gateways=mode is Mode.UPSTREAM)
     kept: dict[str, CIDRAllocation] = {}
     for entry in entries:
         written, prefix = entry.written, entry.prefix
@@ -153,7 +153,7 @@ def _keep(
             continue
         if prefix.length != cut.length or not cut.cidr.holds_network(prefix):
             continue
-        gateway = gateway_text(pool.spec, prefix)
+        gateway = cut.gateway_of(prefix)
         index = (prefix.base - cut.grid.first) // cut.grid.stride
         if not free.may_take(index) or (mode is Mode.UPSTREAM and written.gateway != gateway):
             continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bedplate.ipam.addresses import (
     Network,
@@ -53,8 +54,7 @@ class BlockCut:
     one that stands in a status is not taken away, just as the original does."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(NamedTuple):
     """An entry of the status that could be read. Addresses of another family than the pool's have no place there."""
 
     node: str

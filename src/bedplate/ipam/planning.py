@@ -158,13 +158,12 @@ def fill(
     _give_back(placed, frozenset(names), grid, free, bits, held)
     if homes:
         _settle_near(placed, (name for name in names if name not in placed), grid, free, homes)
+    rest = iter([name for name in names if name not in placed])
     without: list[str] = []
-    for name in names:
-        if name in placed:
-            continue
+    for name in rest:
         index = free.lowest()
         if index is None:
-            without.append(name)
+            without = [name, *rest]
         else:
             free.take(index)
             placed[name] = index
