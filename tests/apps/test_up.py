@@ -187,3 +187,25 @@ def test_a_second_up_on_the_same_data_is_refused_with_the_reason(tmp_path: Path,
     assert other.returncode != 0
     assert str(up.process.pid) in other.stderr, other.stderr
     assert "Traceback" not in other.stderr
+
+
+def test_pools_fill_as_pods_come_and_empty_when_they_go(tmp_path: Path, kubectl: str, started: list[Up]) -> None:
+    up = Up(tmp_path, "--nodes", "4")
+    started.append(up)
+    environ = os.environ | {"KUBECONFIG": up.wait_for(r"export KUBECONFIG=(\S+)")[1]}
+    up.wait_for(r"rail [1-9]\d* of 31 addresses   storage [1-9]\d* of 20 addresses")
+
+    def run(*command: str) -> str:
+        return subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stdout
+
+    found = json.loads(run(str(servers.bedplate_program()), "ipam", "allocations", "-o", "json"))
+    held = [one["address"] for one in found]
+    assert held and len(set(held)) == len(held)
+    blocks = json.loads(run(str(servers.bedplate_program()), "ipam", "blocks", "-o", "json"))
+    assert {(one["pool"], one["node"]) for one in blocks} == {
+        (pool, f"node00{number}") for pool in ("rail", "storage") for number in range(1, 5)
+    }
+    run(kubectl, "delete", "deployment", "trainers", "--namespace=demo", "--wait=false")
+    up.wait_for("rail 0 of 31 addresses   storage 0 of 20 addresses")
+    assert up.interrupt() == 0
+    assert "Traceback" not in up.text()

@@ -114,3 +114,32 @@ async def test_the_live_view_leaves_room_for_the_ctrl_c_that_a_terminal_shows(
     lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().out).replace("\r", "\n").splitlines()
     assert any("bedplate up" in line for line in lines)
     assert max(map(len, lines)) <= 60 - len("^C")
+
+
+POOL = clusterview.Pool("rail", "172.16.0.0/15", blocks=2, free_blocks=5, used=9, usable=10)
+
+
+def test_pools_are_drawn_with_how_full_they_are() -> None:
+    text = drawn(clusterview.Picture((node("a"),), (), pools=[POOL]))
+    assert "rail" in text and "██████████████████░░" in text
+    assert "9 of 10 addresses used, 2 blocks given, 5 free" in text
+
+
+async def test_pods_and_their_addresses_alone_are_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    looks = 0
+
+    def look() -> clusterview.Picture:
+        nonlocal looks
+        looks += 1
+        pool = clusterview.Pool("rail", "", 1, 0, used=looks, usable=10)
+        return clusterview.Picture((node("a"),) if looks > 3 else (), (), pools=[pool])
+
+    task = asyncio.create_task(clusterview.follow_plain(look))
+    while looks < 5 and not task.done():
+        await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    # The first look, and the one that saw another node: what happened to pods in between was not worth a line.
+    ends = [line.rpartition("   ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert ends == ["rail 1 of 10 addresses", "rail 4 of 10 addresses"]

@@ -192,3 +192,34 @@ async def test_a_fleet_without_machines_leaves_the_event_loop_to_others() -> Non
     async with running(World(0)) as world:
         await world.clock.advance(60)
         assert world.server.patched == []
+
+
+class Networks:
+    """Gives an annotation, or an error as long as `failures` lasts."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
+
+    async def attach(self, pod: core.Pod) -> dict[str, str]:
+        self.failures -= 1
+        if self.failures >= 0:
+            raise errors.Unavailable("not yet")
+        return {"network": "there"}
+
+
+async def test_a_pod_gets_its_networks_before_it_runs() -> None:
+    world = World(1)
+    world.fleet.networks = Networks()
+    async with running(world, pod("a", "node001")):
+        await world.clock.advance(1)
+    patches = [body for kind, _, body in world.server.patched if kind == "Pod"]
+    assert patches[0]["metadata"]["annotations"] == {"network": "there"}
+    assert patches[1]["status"]["phase"] == "Running"
+
+
+async def test_a_pod_whose_networks_cannot_be_had_does_not_run() -> None:
+    world = World(1)
+    world.fleet.networks = Networks(failures=1000)
+    async with running(world, pod("a", "node001")):
+        await world.clock.advance(1)
+    assert world.statuses() == {}

@@ -3,7 +3,8 @@
 In: flags; data of an earlier run in the data folder. Out: a kubeconfig, a line to paste, and a live view (or plain
 lines) until Ctrl-C, which stops all of it. The data stays, and the next start takes the same port if it is free. The
 nodes join tainted; the cloud controller manager initialises them from the simulated site, and follows its machines when
-they stop, terminate and come back.
+they stop, terminate and come back. The IPAM controller gives every node a block of two pools, from which pods that come
+and go get addresses.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from bedplate.apps.site import Site
     from bedplate.cli import clusterview
     from bedplate.cloud.manager.assembly import Assembly
+    from bedplate.ipam.controller.assembly import Assembly as IpamAssembly
 
 __all__ = ["up"]
 
@@ -41,7 +43,7 @@ Examples:
   bedplate up                          50 nodes, live view
   bedplate up --nodes 1000 --plain     lines instead of a live view
   bedplate up --data ~/try             keep the data somewhere else
-  bedplate up --calm                   no machine stops or terminates by itself
+  bedplate up --calm                   no machine stops or terminates, no pod comes or goes by itself
 """
 
 
@@ -68,10 +70,10 @@ class Options:
     help="API server port; 0 takes the last one used, or a free one.",
 )
 @click.option("--plain", "is_plain", is_flag=True, help="No live display: one line when something changed.")
-@click.option("--calm", "is_calm", is_flag=True, help="No machine of the site stops or terminates by itself.")
+@click.option("--calm", "is_calm", is_flag=True, help="No machine stops or terminates, no pod comes or goes by itself.")
 @click.pass_context
 def up(ctx: click.Context, data: Path, nodes: int, port: int, is_plain: bool, is_calm: bool) -> None:
-    """Run an embedded API server, a simulated site, its nodes and the cloud controller manager on this machine."""
+    """Run an embedded API server, a simulated site, its nodes, the cloud manager and address management here."""
     options = Options(data, nodes, port, is_plain or not display.is_terminal(), is_calm)
     with contextlib.ExitStack() as files:
         if logging.verbosity() == 0:
@@ -122,6 +124,7 @@ def _port(options: Options) -> int:
 
 
 async def _simulate(options: Options, kubeconfig: Path, started: float, said: list[str]) -> None:
+    from bedplate.apps import demopools, podnets
     from bedplate.apps import site as sites
     from bedplate.cli import clusterview
     from bedplate.kube import Client, config
@@ -130,7 +133,10 @@ async def _simulate(options: Options, kubeconfig: Path, started: float, said: li
 
     settings = config.load(kubeconfig, environ=os.environ).with_rate(-1, 0).with_user_agent("bedplate-sim")
     async with Client(settings) as client, BmmCloud() as cloud:
+        await demopools.install(client)
         fleet = fleets.assemble(client, options.nodes, shape=machines.Shape(is_uninitialized=True))
+        networks = podnets.PodNetworks(fleet.manager, options.data / "ipam")
+        fleet.kubelets.networks = networks
         events = fleet.manager.cache(resources.EVENTS)
         churn = None if options.is_calm else sites.CHURN
         site = sites.Site(cloud, fleet.kubelets, fleet.nodes, churn=churn, time=clock.SystemClock())
@@ -140,9 +146,12 @@ async def _simulate(options: Options, kubeconfig: Path, started: float, said: li
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(fleet.manager.run())
             tasks.create_task(_assemble(kubeconfig, config_file).run())
+            tasks.create_task(_assemble_ipam(kubeconfig).run())
             await fleet.kubelets.registered.wait()
             await _seen(fleet, options.nodes)
             tasks.create_task(site.run())
+            if not options.is_calm:
+                tasks.create_task(demopools.Tide(client, options.nodes, time=clock.SystemClock()).run())
             more = [f"{options.nodes} simulated nodes ready after {time.monotonic() - started:.1f} s; Ctrl-C stops all"]
             more += [
                 f"the cloud: a simulated NVIDIA BMM site at {cloud.url}, configured in {config_file}",
@@ -151,7 +160,8 @@ async def _simulate(options: Options, kubeconfig: Path, started: float, said: li
             click.echo("\n".join(more))
 
             def look() -> clusterview.Picture:
-                return clusterview.Picture(tuple(fleet.nodes), tuple(fleet.pods), [_cloud(site)], tuple(events))
+                nodes, pods = tuple(fleet.nodes), tuple(fleet.pods)
+                return clusterview.Picture(nodes, pods, [_cloud(site)], tuple(events), networks.pools())
 
             if options.is_plain:
                 await clusterview.follow_plain(look)
@@ -176,6 +186,20 @@ def _assemble(kubeconfig: Path, config_file: Path) -> Assembly:
         "--kube-api-qps=500",
         "--kube-api-burst=500",
         "--event-qps=500",
+    ]
+    return Assembly(options.read(words).options, {})
+
+
+def _assemble_ipam(kubeconfig: Path) -> IpamAssembly:
+    """The controller of pools as a user starts it; nobody asks this one for its health."""
+    from bedplate.ipam.controller import options
+    from bedplate.ipam.controller.assembly import Assembly
+
+    words = [
+        f"--kubeconfig={kubeconfig}",
+        "--health-probe-bind-address=0",
+        "--metrics-bind-address=0",
+        "--quarantine-duration=1m",
     ]
     return Assembly(options.read(words).options, {})
 

@@ -1,4 +1,4 @@
-"""The view of `bedplate up`: nodes, pods, clouds and events, redrawn on a terminal or as lines when they change.
+"""The view of `bedplate up`: nodes, pods, clouds, pools and events, redrawn on a terminal or as lines when they change.
 
 In: what there is, asked for again at every look. Out: text on standard output until cancelled. What is worth a row is
 decided by `choose`: first nodes that are not ready or not initialised, then the busiest; the latest events.
@@ -23,18 +23,21 @@ from rich.text import Text
 from bedplate.api import core, names
 from bedplate.cli import display
 
-__all__ = ["Cloud", "Picture", "choose", "follow_live", "follow_plain", "panel", "state_of"]
+__all__ = ["Cloud", "Picture", "Pool", "choose", "follow_live", "follow_plain", "panel", "state_of"]
 
 LOOK_EVERY_S = 0.5
+# Pods come and go all the time: a plain line about them alone is worth its place only now and then.
+PODS_EVERY_S = 10.0
 MOST_ROWS = 12
 MOST_EVENTS = 5
 MOST_ALIKE = 3
 NARROW = 92
 # Columns that stay free, so that the `^C` a terminal shows does not wrap and move the cursor that Live counts on.
 MARGIN = 3
-# Lines of the panel that are not rows of nodes: its frame, counts, clouds, the titles of tables, what was left out, and
-# the events.
+# Lines of the panel that are not rows of nodes: its frame, counts, clouds, pools, the titles of tables, what was left
+# out, and the events.
 FRAME_LINES = 13 + MOST_EVENTS
+BAR_WIDTH = 20
 MORE_FRAME_LINES_IF_NARROW = 3
 
 
@@ -53,6 +56,28 @@ class Cloud:
 
 
 @dataclass(frozen=True, slots=True)
+class Pool:
+    """One pool of addresses at one moment."""
+
+    name: str
+    network: str
+    blocks: int
+    free_blocks: int
+    used: int
+    usable: int
+
+    @property
+    def text(self) -> str:
+        return f"{self.used} of {self.usable} addresses used, {self.blocks} blocks given, {self.free_blocks} free"
+
+    @property
+    def bar(self) -> str:
+        """How full it is."""
+        full, empty = display.bar(self.used, self.usable, BAR_WIDTH)
+        return f"[{display.heat(self.used, self.usable)}]{full}[/][dim]{empty}[/]"
+
+
+@dataclass(frozen=True, slots=True)
 class Picture:
     """What there is at one moment."""
 
@@ -60,6 +85,7 @@ class Picture:
     pods: Sequence[core.Pod]
     clouds: Sequence[Cloud] = ()
     events: Sequence[core.Event] = ()
+    pools: Sequence[Pool] = ()
 
     @property
     def initialised_text(self) -> str:
@@ -122,6 +148,8 @@ def panel(picture: Picture, up_for_s: float, rows: int = MOST_ROWS, *, is_narrow
     parts.add_row(("\n" if is_narrow else "   ").join(counts))
     if picture.clouds:
         parts.add_row("\n".join(f"{cloud.name}   {cloud.text}" for cloud in picture.clouds))
+    if picture.pools:
+        parts.add_row(_pools(picture.pools))
     if shown:
         parts.add_row(_table(shown, is_narrow=is_narrow))
     if len(shown) < len(picture.nodes):
@@ -132,6 +160,13 @@ def panel(picture: Picture, up_for_s: float, rows: int = MOST_ROWS, *, is_narrow
             Text("\n".join(line_of(event) for event in recent), style="dim", no_wrap=True, overflow="ellipsis")
         )
     return Panel(parts, title="bedplate up", subtitle="Ctrl-C stops all", expand=False)
+
+
+def _pools(pools: Iterable[Pool]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for pool in pools:
+        table.add_row(pool.name, pool.bar, pool.text)
+    return table
 
 
 def _table(shown: Iterable[tuple[core.Node, int]], *, is_narrow: bool) -> Table:
@@ -158,8 +193,9 @@ def _key(event: core.Event) -> tuple[str, int]:
 
 
 async def follow_plain(look: Look) -> None:
-    """A line whenever a count changed, and one for every event. The rate of calls alone is no news."""
-    last = ""
+    """A line whenever a count changed, and one for every event. The rate of calls alone is no news, and pods and their
+    addresses are no more than every few seconds."""
+    last, last_pods, due = "", "", 0.0
     told: set[tuple[str, int]] = set()
     while True:
         picture = look()
@@ -167,11 +203,14 @@ async def follow_plain(look: Look) -> None:
         told.update(_key(event) for event in news)
         for line in digest(news):
             click.echo(line)
-        counts = f"nodes {picture.node_text}, {picture.initialised_text}   pods {picture.pod_text}"
+        counts = f"nodes {picture.node_text}, {picture.initialised_text}"
         counts += "".join(f"   {cloud.name} {cloud.running} of {cloud.machines} running" for cloud in picture.clouds)
-        if counts != last:
-            click.echo(counts + "".join(f", {cloud.calls_per_minute} calls a minute" for cloud in picture.clouds))
-            last = counts
+        pods = f"   pods {picture.pod_text}"
+        pods += "".join(f"   {pool.name} {pool.used} of {pool.usable} addresses" for pool in picture.pools)
+        if counts != last or (pods != last_pods and time.monotonic() >= due):
+            rates = "".join(f", {cloud.calls_per_minute} calls a minute" for cloud in picture.clouds)
+            click.echo(counts + rates + pods)
+            last, last_pods, due = counts, pods, time.monotonic() + PODS_EVERY_S
         await asyncio.sleep(LOOK_EVERY_S)
 
 
@@ -189,8 +228,11 @@ async def follow_live(look: Look, header: Iterable[str], started: float) -> None
                 console.print("\n".join(lines), soft_wrap=True)
             is_narrow = size.width < NARROW
             above = sum(1 + max(0, len(line) - 1) // size.width for line in lines)
+            picture = look()
             frame = FRAME_LINES + (MORE_FRAME_LINES_IF_NARROW if is_narrow else 0)
+            # A pool's line wraps where there is little room; an empty line follows the last one.
+            frame += len(picture.pools) * (2 if is_narrow else 1) + (1 if picture.pools else 0)
             rows = max(0, min(MOST_ROWS, size.height - above - frame))
-            view = panel(look(), time.monotonic() - started, rows, is_narrow=is_narrow)
+            view = panel(picture, time.monotonic() - started, rows, is_narrow=is_narrow)
             live.update(Constrain(view, size.width - MARGIN), refresh=True)
             await asyncio.sleep(LOOK_EVERY_S)

@@ -13,7 +13,7 @@ from typing import Any
 import click
 import msgspec
 
-__all__ = ["age", "is_terminal", "output_option", "show", "table"]
+__all__ = ["age", "bar", "heat", "is_terminal", "output_option", "show", "table"]
 
 output_option = click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print."
@@ -39,6 +39,19 @@ def show(output: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
         click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
     else:
         click.echo(table(columns, rows))
+
+
+def heat(used: int, usable: int) -> str:
+    """The colour of a share: of something that fills up, and should not be full."""
+    share = used / usable if usable else 0.0
+    return "red" if share >= 0.9 else "yellow" if share >= 0.7 else "green"
+
+
+def bar(used: int, usable: int, width: int) -> tuple[str, str]:
+    """The full and the empty part of a bar: any use can be seen, and only what is full looks full."""
+    share = used / usable if usable else 0.0
+    cells = min(width - (used < usable), max(round(share * width), 1 if used else 0))
+    return "█" * cells, "░" * (width - cells)
 
 
 def age(seconds: float) -> str:

@@ -3,6 +3,7 @@
 In: a client for any API server, real or embedded, and how many machines of which shape. Out: Nodes, Leases, pod
 statuses. One process stands for all of them, with one watch on pods and one on nodes, so thousands exist in seconds.
 `fail` and `heal` make machines NotReady and Ready again; `silence` stops a machine's heartbeat as a cut cable would.
+Pods may get further networks from `networks`; a pod waits as long as those cannot be had.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
+from typing import Protocol
 
 from bedplate.api import core, resources
 from bedplate.api.objects import key_of, split_key
@@ -24,12 +26,23 @@ from bedplate.runtime.controller import Controller, Result
 from bedplate.sim import machines, podstatus
 from bedplate.sim.addresses import Addresses
 
-__all__ = ["Fleet"]
+__all__ = ["Fleet", "Networks"]
 
 log = logging.get_logger("sim.kubelets")
 AT_ONCE = 24
 _STATUS_PERIOD_S = 300.0
 Action = Callable[[machines.Machine], Awaitable[None]]
+
+
+class Networks(Protocol):
+    """Gives pods interfaces besides their first one, as a chain of CNI plugins does before a pod starts."""
+
+    async def attach(self, pod: core.Pod) -> Mapping[str, str]:
+        """Annotations that the pod gets; none when it asks for no network. May be asked again for the same pod.
+
+        Raises an error of the tree when the pod cannot start now.
+        """
+        ...
 
 
 class Fleet:
@@ -64,6 +77,8 @@ class Fleet:
         self._failed: dict[str, datetime] = {}
         self._addresses = Addresses()
         self.registered = asyncio.Event()
+        self.networks: Networks | None = None
+        """Who gives pods more networks; to be set before the fleet runs."""
         self.controller = Controller("simulated-kubelets", self._reconcile, workers=AT_ONCE)
         self.controller.watches(pods, self._own_pods)
 
@@ -223,6 +238,9 @@ class Fleet:
             return None
         if pod.status.phase in ("", "Pending"):
             machine = self.machines[pod.spec.node_name]
+            if self.networks is not None and (annotations := await self.networks.attach(pod)):
+                body = {"metadata": {"uid": pod.metadata.uid, "annotations": dict(annotations)}}
+                await self._client.patch(resources.PODS.raw(), name, body, namespace)
             address = machine.address if pod.spec.host_network else self._addresses.take(key, self._range(machine))
             status = podstatus.started(pod, machine.address, address, self._time.now())
             await self._client.patch(resources.PODS.raw(), name, {"status": status}, namespace, subresource="status")

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
+from bedplate.cli import display
 from bedplate.cli.ipam import tables
 from bedplate.cli.ipam.views import Block, PoolView
 from bedplate.ipam import addresses
@@ -40,18 +41,13 @@ def draw(view: PoolView, width: int, *, most_nodes: int = MOST_NODES) -> str:
 
 
 def bar(used: int, usable: int, width: int = BAR_WIDTH) -> str:
-    """A share as a bar: something is seen of any use, and only a full one looks full."""
-    share = used / usable if usable else 0.0
-    cells = min(width - (used < usable), max(round(share * width), 1 if used else 0))
-    return _coloured("█" * cells, _heat(share)) + _coloured("░" * (width - cells), "bright_black")
+    """A share as a bar."""
+    full, empty = display.bar(used, usable, width)
+    return _coloured(full, display.heat(used, usable)) + _coloured(empty, "bright_black")
 
 
 def _coloured(text: str, colour: str) -> str:
     return click.style(text, fg=colour) if text else ""
-
-
-def _heat(share: float) -> str:
-    return "red" if share >= 0.9 else "yellow" if share >= 0.7 else "green"
 
 
 def _title(view: PoolView) -> str:
@@ -115,7 +111,7 @@ def _mark(
     if end - first == 1 and first in given:
         block = given[first]
         share = block.used / block.usable if block.usable else 1.0
-        return _level(share), _heat(share)
+        return _level(share), display.heat(block.used, block.usable)
     count = sum(index in given for index in range(first, end))
     if count:
         return _level(count / (end - first)), "green"
