@@ -172,7 +172,7 @@ def test_a_settled_status_is_planned_again_as_it_is(mode: Mode) -> None:
             assert (again.allocations, again.freed) == (plan.allocations, ())
 
 
-def test_single_passes_give_what_the_original_gave() -> None:
+def test_random_pools_settle_as_they_do_with_the_original() -> None:
     for case in PLANS:
         nodes = {node["name"]: node["labels"] for node in case["nodes"]}
         plan = planned(case["kind"], "p", case["spec"], nodes, case["before"], Mode.UPSTREAM)

@@ -6,7 +6,7 @@ O(N log N), exclusions O(E log E), whatever the size of the subnet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,6 +28,7 @@ from bedplate.ipam.planning import (
     Mode,
     Plan,
     PlanNode,
+    Unplaced,
     excluded_addresses,
     excluded_offsets,
     fill,
@@ -74,18 +75,30 @@ def plan_ippool(
     names = matching_names(pool.spec.node_selector, nodes)
     cut = cut_blocks(pool.spec)
     entries = _read(pool.status.allocations)
+    given, unplaced = _assign(cut, names, entries, held, mode)
+    bits = cut.network.bits
+    if unplaced and len({entry.node for entry in entries}) < len(entries):
+        # The earlier one of two blocks of a node was nobody's so far; the original gives it on its next pass.
+        settled = [_Entry(name, addresses, bits) for name, addresses in given.items()]
+        given, unplaced = _assign(cut, names, settled, held, mode)
+    allocations = tuple(
+        IPAllocation(node_name=name, start_ip=text(bits, first), end_ip=text(bits, last))
+        for name, (first, last) in given.items()
+    )
+    return Plan(allocations, unplaced, freed=_freed(entries, given, frozenset(names)))
+
+
+def _assign(
+    cut: BlockCut, names: Sequence[str], entries: Sequence[_Entry], held: Held, mode: Mode
+) -> tuple[dict[str, Range], tuple[Unplaced, ...]]:
+    """The addresses of each node, in the order of names; and the nodes without."""
     bits = cut.network.bits
     free = FreeBlocks(cut.grid.count, cut.barred, held_indexes(cut.grid, bits, held))
     kept = _keep(entries, frozenset(names), cut, free)
     homes = _old_homes(entries, cut) if mode is Mode.STABLE else {}
     new, unplaced = fill([name for name in names if name not in kept], cut.grid, free, bits, held, homes)
     blocks = kept | new
-    given = {name: cut.grid.hosts_of(blocks[name]) for name in names if name in blocks}
-    allocations = tuple(
-        IPAllocation(node_name=name, start_ip=text(bits, first), end_ip=text(bits, last))
-        for name, (first, last) in given.items()
-    )
-    return Plan(allocations, unplaced, freed=_freed(entries, given, frozenset(names)))
+    return {name: cut.grid.hosts_of(blocks[name]) for name in names if name in blocks}, unplaced
 
 
 def cut_blocks(spec: IPPoolSpec) -> BlockCut:
@@ -123,8 +136,7 @@ def _read(allocations: Iterable[IPAllocation]) -> list[_Entry]:
 def _keep(entries: Iterable[_Entry], names: frozenset[str], cut: BlockCut, free: FreeBlocks) -> dict[str, int]:
     """The blocks that nodes have and that still fit; of two nodes with one block the first in the status keeps it.
 
-    A node with two entries gets the later block, but the earlier one is nobody's until the next pass, as it is with the
-    original.
+    A node with two entries gets the later block; the earlier one is nobody's for now, as it is with the original.
     """
     kept: dict[str, int] = {}
     for entry in entries:
@@ -141,7 +153,7 @@ def _keep(entries: Iterable[_Entry], names: frozenset[str], cut: BlockCut, free:
     return kept
 
 
-def _old_homes(entries: list[_Entry], cut: BlockCut) -> Mapping[str, Range]:
+def _old_homes(entries: Sequence[_Entry], cut: BlockCut) -> Mapping[str, Range]:
     """Where nodes were before the block size changed: all entries have one length, and it is not the pool's."""
     lengths = {entry.addresses.last - entry.addresses.first + 1 for entry in entries}
     if len(lengths) != 1 or lengths == {cut.grid.stride}:
