@@ -11,6 +11,7 @@ import asyncio
 import shutil
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -142,6 +143,99 @@ def map_(pool: str, nodes: int, kubeconfig: str, namespace: str) -> None:
     click.echo("\n\n".join(drawn) or f"there are no pools in namespace {namespace}")
 
 
+STORE_EXAMPLES = """
+\b
+Examples:
+  bedplate ipam store show /var/lib/cni/nv-ipam/store
+  bedplate ipam store check /var/lib/cni/nv-ipam/store -o json
+  bedplate ipam store sync /var/lib/cni/nv-ipam/store       before the original's daemon takes over
+"""
+
+
+@ipam.group(short_help="A node's store file: what is in it, whether it is well.", epilog=STORE_EXAMPLES)
+def store() -> None:
+    """The file in which a node's daemon keeps its reservations.
+
+    Run these on that node; the daemon may run meanwhile.
+    """
+
+
+_file = click.argument("file", type=click.Path(path_type=Path))
+
+
+@store.command(short_help="Every reservation in FILE.")
+@_file
+@display.output_option
+def show(file: Path, output: str) -> None:
+    """Every reservation that FILE and its journal hold."""
+    from bedplate.cli.ipam import stores
+    from bedplate.ipam.node.storeview import read_store
+
+    view = read_store(file)
+    table = stores.listed(view, clock.SystemClock().now())
+    if table.rows or not view.problem:
+        _show(table, output, f"{file} holds no reservation")
+    if view.problem:
+        raise errors.Invalid(f"{file} is broken: {view.problem}", hint=f"bedplate ipam store check {file}")
+
+
+@store.command(short_help="Whether FILE is well.")
+@_file
+@display.output_option
+def check(file: Path, output: str) -> None:
+    """Whether FILE and its journal are well, who uses them, and whether the original's daemon would see everything.
+
+    Exit code: 0 all is well, 1 something is wrong, 4 there is no such file.
+    """
+    from bedplate.cli.ipam import stores
+    from bedplate.core import explanation
+    from bedplate.ipam.node.storeview import read_store
+
+    sys.exit(explanation.show(stores.check(file, read_store(file)), output, sys.stdout))
+
+
+@store.command(short_help="Bring FILE up to date with its journal.")
+@_file
+def sync(file: Path) -> None:
+    """Bring FILE up to date, so that the original's daemon finds everything that was acknowledged.
+
+    When a daemon uses the store, that daemon does it, and is waited for.
+    """
+    from bedplate.ipam.node.storeview import sync_store
+
+    done = asyncio.run(sync_store(file, clock=clock.SystemClock()))
+    by = f"by process {done.daemon}, which uses it" if done.daemon is not None else "by this command"
+    click.echo(f"{file} is up to date: {done.reservations} reservations, written {by}")
+
+
+_PROGRAM: dict[str, Any] = {
+    "add_help_option": False,
+    "context_settings": {
+        "ignore_unknown_options": True,
+        "allow_extra_args": True,
+        "allow_interspersed_args": False,
+    },
+}
+
+
+@ipam.command(short_help="Run ipam-controller: blocks for nodes.", **_PROGRAM)
+@click.argument("flags", nargs=-1, type=click.UNPROCESSED)
+def controller(flags: tuple[str, ...]) -> None:
+    """Run ipam-controller, which gives every node its block of every pool; --help shows every flag."""
+    from bedplate.apps import ipamcontroller
+
+    ipamcontroller.run(list(flags))
+
+
+@ipam.command(short_help="Run ipam-node: addresses for the pods of one node.", **_PROGRAM)
+@click.argument("flags", nargs=-1, type=click.UNPROCESSED)
+def node(flags: tuple[str, ...]) -> None:
+    """Run ipam-node, which gives a node's pods their addresses; --help shows every flag."""
+    from bedplate.apps import ipamnode
+
+    ipamnode.run(list(flags))
+
+
 def _look(kubeconfig: str, namespace: str, stores: tuple[str, ...] = ()) -> Landscape:
     return asyncio.run(_read(kubeconfig, namespace, stores))
 
@@ -149,13 +243,15 @@ def _look(kubeconfig: str, namespace: str, stores: tuple[str, ...] = ()) -> Land
 async def _read(kubeconfig: str, namespace: str, stores: tuple[str, ...]) -> Landscape:
     from bedplate.cli import progress
     from bedplate.cli.ipam import landscape, survey
+    from bedplate.cli.ipam.stores import holdings
     from bedplate.kube import Client, config
 
     settings = config.load(kubeconfig or None).with_rate(-1, 1).with_user_agent("bedplate-ipam")
     with progress.shown() as tell:
         async with Client(settings) as client:
             found = await survey.read(client, namespace, tell)
-    return landscape.see(found, clock.SystemClock().now())
+    stored = [one for store in stores for one in holdings(Path(store))] if stores else None
+    return landscape.see(found, clock.SystemClock().now(), stored)
 
 
 def _explain(what: str, land: Landscape) -> Explanation:

@@ -7,19 +7,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, NoReturn
 
-__all__ = ["main"]
+__all__ = ["main", "run"]
 
 STOPS_WITHIN_S = 9.0
 
 
 def main() -> NoReturn:
     """The program."""
+    run(sys.argv[1:])
+
+
+def run(words: Sequence[str]) -> NoReturn:
+    """The program with these flags."""
     from bedplate.ipam.controller import process
 
-    sys.exit(process.run(sys.argv[1:], dict(os.environ), _until_stopped, sys.stdout, sys.stderr))
+    sys.exit(process.run(words, dict(os.environ), _until_stopped, sys.stdout, sys.stderr))
 
 
 def _until_stopped(main: Coroutine[Any, Any, None]) -> None:

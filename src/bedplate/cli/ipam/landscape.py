@@ -6,6 +6,7 @@ Pure; the controller's own plan says which nodes would get no block, and why.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -63,6 +64,7 @@ def see(survey: Survey, now: datetime, stored: Iterable[Holding] | None = None) 
         viewing.view_of(pool, used=used, held=quarantined(pool, now), problems=problems_of(pool))
         for pool in survey.pools
     )
+    held = [_placed(one, views) for one in held]
     return Landscape(
         survey.namespace,
         now,
@@ -73,6 +75,15 @@ def see(survey: Survey, now: datetime, stored: Iterable[Holding] | None = None) 
         has_pods=survey.pods is not None,
         has_stores=stored is not None,
     )
+
+
+def _placed(one: Holding, views: Iterable[PoolView]) -> Holding:
+    """A store does not name its node; whose block the address is of does."""
+    if one.node:
+        return one
+    blocks = [view.block_with(one.address) for view in views if one.pool in ("", view.key)]
+    found = next((block.node for block in blocks if block is not None), "")
+    return dataclasses.replace(one, node=found)
 
 
 def problems_of(pool: Pool) -> list[str]:

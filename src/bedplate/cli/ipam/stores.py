@@ -1,0 +1,149 @@
+"""A node's store file, as people look at it: who is in it, and whether it is well.
+
+In: the path of a store, read without any lock. Out: `Holding`s, rows of a table, an `Explanation`. Reads only; bringing
+a file up to date is `ipam.node.storeview.sync_store`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from bedplate.cli import display
+from bedplate.cli.ipam.holders import Holding
+from bedplate.cli.ipam.tables import Table
+from bedplate.core import clock
+from bedplate.core.explanation import Explanation, Finding, State
+from bedplate.ipam.addresses import parse_address
+from bedplate.ipam.node import poolconfig
+from bedplate.ipam.node.reservations import Reservation
+from bedplate.ipam.node.storeview import StoreView, read_store
+
+__all__ = ["check", "holdings", "listed"]
+
+
+def holdings(path: Path) -> Iterator[Holding]:
+    """What a store says about who holds what. It does not say which node it is of."""
+    for one in read_store(path).reservations():
+        address = parse_address(one.address)
+        if address is not None:
+            yield Holding(
+                address,
+                one.pod_namespace,
+                one.pod_name,
+                one.pod_uid,
+                "",
+                one.interface_name,
+                "",
+                _moment(one),
+                "store",
+                one.pool,
+                one.container_id,
+                one.device_id,
+            )
+
+
+def listed(view: StoreView, now: datetime) -> Table:
+    """Every reservation."""
+    found = sorted(view.reservations(), key=_place)
+    columns = ("address", "pool", "pod", "interface", "container", "device", "age")
+    rows = [
+        (
+            one.address or "-",
+            one.pool,
+            f"{one.pod_namespace}/{one.pod_name}" if one.pod_name else "-",
+            one.interface_name,
+            one.container_id[:13],
+            one.device_id or "-",
+            display.age((now - since).total_seconds()) if (since := _moment(one)) is not None else "-",
+        )
+        for one in found
+    ]
+    return Table(columns, rows, [_plain(one) for one in found])
+
+
+def check(path: Path, view: StoreView) -> Explanation:
+    """What is in the store, and what is wrong with it."""
+    return Explanation("Store", str(path), tuple(_findings(path, view)))
+
+
+def _findings(path: Path, view: StoreView) -> Iterator[Finding]:
+    seen = view.assessment
+    if seen.broken_file:
+        text = f"{seen.broken_file}: the daemon sets it aside at its start and goes on with the rest"
+        yield Finding("file", "broken", text, State.BAD)
+    else:
+        size = seen.file[1] if seen.file is not None else 0
+        yield Finding("file", "well", f"{size} bytes, its checksum is right")
+    if seen.broken_journal:
+        yield Finding("journal", "broken", f"{seen.broken_journal}: calls behind that point are missing", State.BAD)
+    elif seen.is_foreign:
+        text = "it does not belong to this file, which somebody else has written: the daemon will set it aside"
+        yield Finding("journal", "foreign", text, State.BAD)
+    elif seen.broken_file:
+        yield Finding("journal", "read", "what it holds is added to what can be read of the file", State.NOTICE)
+    elif view.pending:
+        text = f"{view.pending} calls stand there alone: bedplate ipam store sync {path} writes them to the file"
+        yield Finding("journal", "ahead", text, State.NOTICE)
+    else:
+        yield Finding("journal", "even", "the file has everything: the original's daemon could take over")
+    if view.holder is not None:
+        yield Finding("daemon", f"process {view.holder}", "uses the store now")
+    else:
+        yield Finding("daemon", "none", "no process is known to use the store")
+    found = list(view.reservations())
+    yield Finding("reservations", str(len(found)), _by_pool(found))
+    yield from _doubtful(found)
+
+
+def _by_pool(found: list[Reservation]) -> str:
+    counts = Counter(one.pool for one in found)
+    return ", ".join(f"{count} of {pool}" for pool, count in sorted(counts.items())) or "nothing is held"
+
+
+def _doubtful(found: list[Reservation]) -> Iterator[Finding]:
+    """What no daemon should have written."""
+    twice = Counter((one.pool, one.address) for one in found)
+    for (pool, written), count in sorted(twice.items()):
+        if count > 1:
+            yield Finding("twice", written, f"{count} interfaces have it in pool {pool}", State.BAD)
+    for one in found:
+        address, config = parse_address(one.address), poolconfig.read(one.pool, one.config)
+        if address is None:
+            yield Finding("address", one.address or "none", f"{_name(one)} of {one.pool} has no address", State.BAD)
+        elif config is not None and not config.network.holds(address):
+            yield Finding("address", one.address, f"{_name(one)}: {config.subnet} does not hold it", State.BAD)
+
+
+def _name(one: Reservation) -> str:
+    return f"{one.pod_namespace}/{one.pod_name}" if one.pod_name else f"container {one.container_id}"
+
+
+def _place(one: Reservation) -> tuple[str, int, str]:
+    address = parse_address(one.address)
+    return one.pool, address.value if address is not None else -1, one.container_id
+
+
+def _moment(one: Reservation) -> datetime | None:
+    try:
+        return clock.parse_rfc3339(one.create_time)
+    except ValueError:
+        return None
+
+
+def _plain(one: Reservation) -> dict[str, Any]:
+    return {
+        "address": one.address,
+        "pool": one.pool,
+        "namespace": one.pod_namespace,
+        "pod": one.pod_name,
+        "uid": one.pod_uid,
+        "interface": one.interface_name,
+        "container": one.container_id,
+        "device": one.device_id,
+        "since": one.create_time,
+        "config": one.config,
+    }
