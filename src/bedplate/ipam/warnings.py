@@ -74,7 +74,7 @@ def ippool_warnings(spec: IPPoolSpec) -> list[str]:
     if offsets.covers(Range(0, cut.grid.span - 1)):
         return [*found, "spec.perNodeExclusions covers every address of a block: no node will get one"]
     if cut.grid.count == cut.barred.total():
-        found.append("spec.exclusions leaves no block: no node will get one")
+        found.append("spec.exclusions and spec.gateway leave no block: no node will get one")
     gateway = parse_address(spec.gateway)
     if gateway is None:
         return found
