@@ -69,6 +69,8 @@ def compiler_key() -> str:
 
 def artefacts() -> dict[str, Path]:
     """The files, built where the cache does not have them."""
+    if not (ROOT / "Cargo.toml").exists():
+        raise Left("their sources are not here")
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     key = sources_key()
