@@ -100,8 +100,10 @@ class Committer:
         self._preparer = ThreadPoolExecutor(1, "store-snapshot")
         self._tasks: list[asyncio.Task[None]] = []
 
-    def start(self) -> None:
-        """Begin to write."""
+    def start(self, *, is_behind: bool = False) -> None:
+        """Begin to write; at once where the file is behind its journal."""
+        if is_behind:
+            self._stale.set()
         self._tasks = [
             asyncio.create_task(self._write_batches(), name="store-commits"),
             asyncio.create_task(self._follow(), name="store-follow"),
@@ -119,8 +121,11 @@ class Committer:
         await self._join()
 
     async def settled(self) -> None:
-        """Return when everything that was changed before is on the disk."""
-        if self._is_writing or self._batch.lines:
+        """Return when the disk holds what the book says.
+
+        After a failed write it may hold more: a file that got its name and was not acknowledged. It is written again.
+        """
+        if self._is_writing or self._batch.lines or self._storage.must_rewrite:
             await self._join()
 
     async def sync(self) -> None:
@@ -185,8 +190,9 @@ class Committer:
 
     async def _write(self, batch: _Batch) -> bool:
         """Write a batch; True when the whole file was written."""
-        if not batch.undos and not self._storage.has_journal:
-            return False  # At most a mark, of a journal that is not needed any more.
+        is_needed = batch.undos or (batch.lines and self._storage.has_journal)
+        if not is_needed and not self._storage.must_rewrite:
+            return False  # Somebody waits, or there is a mark for a journal that is not needed any more.
         if self._storage.must_rewrite or self._book.length() < self._whole_below:
             text, version = self._book.text(), self._book.version
             await self._in_thread(self._writer, lambda: self._storage.write_whole(text, version))

@@ -112,11 +112,9 @@ class Journal(msgspec.Struct, frozen=True):
         return next((place for place, *known in files if known == [checksum, size]), None)
 
     def after(self, place: int) -> list[Line]:
-        """The calls after a place."""
-        for at, line in enumerate(self.lines):
-            if line.mark == place:
-                return [later for later in self.lines[at:] if later.do is not None]
-        return []
+        """The calls after a place; all of them when its line cannot be read, for doing one again changes nothing."""
+        begin = next((at for at, line in enumerate(self.lines) if line.mark == place), 0)
+        return [line for line in self.lines[begin:] if line.do is not None]
 
 
 def read(content: bytes) -> Journal:

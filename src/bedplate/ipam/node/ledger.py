@@ -121,7 +121,7 @@ class Ledger:
             raise
         ledger = cls(disk, storage, Book(loaded.assessment.document), clock, options)
         ledger.recovery = loaded.recovery
-        ledger._commits.start()
+        ledger._commits.start(is_behind=storage.has_journal)
         return ledger
 
     async def allocate(self, owner: Owner, wanted: Sequence[Wanted]) -> tuple[Reservation, ...]:
@@ -318,15 +318,23 @@ def _let_go(opened: asyncio.Future[tuple[Storage, recovery.Loaded]]) -> None:
         opened.result()[0].release()
 
 
+def _renew(storage: Storage, loaded: recovery.Loaded) -> None:
+    """Bring the file up to date, so that the original finds everything from the first moment on."""
+    book = Book(loaded.assessment.document)
+    try:
+        storage.write_whole(book.text(), book.version, keeps_previous=loaded.assessment.file is not None)
+    except OSError as error:
+        # What was read is still there to be read: calls are answered, and fail only where they have to write.
+        log.error("ledger.store_not_renewed", reason=error.strerror or str(error), hint="look at the node's disk")
+
+
 def _open(disk: Disk, stamp: Callable[[], str]) -> tuple[Storage, recovery.Loaded]:
     held = locks.take(disk)
     try:
         loaded = recovery.load(disk, stamp())
         storage = Storage(disk, held, loaded.assessment, stamp)
         if not loaded.is_current:
-            # The original finds everything from the first moment on, and the journal begins anew.
-            book = Book(loaded.assessment.document)
-            storage.write_whole(book.text(), book.version, keeps_previous=loaded.assessment.file is not None)
+            _renew(storage, loaded)
     except OSError as error:
         held.release()
         disk.release()

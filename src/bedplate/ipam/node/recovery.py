@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -85,8 +85,14 @@ def assess(content: bytes, journal_content: bytes | None, previous: bytes | None
     if log_book is None:
         return Assessment(document, file)
     place = log_book.place_of(*file)
+    if place is None and log_book.damaged:
+        # The line that names this file may be the one that cannot be read.
+        calls, known = log_book.after(0), Document()
+        unusable = [*_replay(known, calls), *log_book.damaged]
+        _add_missing(document, [one.reservation for pool in known.pools.values() for one in pool.entries.values()])
+        return Assessment(document, file, len(calls), broken_journal=_damage(unusable), journal=log_book)
     if place is None:
-        return Assessment(document, file, is_foreign=bool(log_book.calls or log_book.damaged), journal=log_book)
+        return Assessment(document, file, is_foreign=bool(log_book.calls), journal=log_book)
     calls = log_book.after(place)
     unusable = _replay(document, calls)
     begin = min((line.begin for line in log_book.lines if line.mark == place), default=0)
@@ -125,18 +131,25 @@ def _rebuild(content: bytes, why: str, log_book: Journal | None, previous: bytes
             place = log_book.place_of(checksum, len(previous)) if log_book else None
         except Corrupt as error:
             log.warning("store.previous_broken", reason=str(error))
-    for reservation in _whole_reservations(content):
-        pool = document.pools.setdefault(reservation.pool, PoolRecord(reservation.pool))
-        key = key_of(reservation.container_id, reservation.interface_name)
-        if key not in pool.entries and all(e.reservation.address != reservation.address for e in pool.entries.values()):
-            pool.entries[key] = Entry(reservation, storefile.encode_entry(key, reservation))
+    _add_missing(document, _whole_reservations(content))
     calls: list[journal.Line] = []
     if log_book is not None:
-        calls = [line for line in log_book.lines if line.do is not None] if place is None else log_book.after(place)
+        calls = log_book.after(place or 0)
     unusable = [*_replay(document, calls), *(log_book.damaged if log_book else ())]
     return Assessment(
         document, None, pending=len(calls), broken_file=why, broken_journal=_damage(unusable), journal=log_book
     )
+
+
+def _add_missing(document: Document, found: Iterable[Reservation]) -> None:
+    """Add what a document lacks, unless the interface or the address is known there."""
+    held = {(name, one.reservation.address) for name, pool in document.pools.items() for one in pool.entries.values()}
+    for reservation in found:
+        pool = document.pools.setdefault(reservation.pool, PoolRecord(reservation.pool))
+        key = key_of(reservation.container_id, reservation.interface_name)
+        if key not in pool.entries and (reservation.pool, reservation.address) not in held:
+            held.add((reservation.pool, reservation.address))
+            pool.entries[key] = Entry(reservation, storefile.encode_entry(key, reservation))
 
 
 _POOL = re.compile(r'"((?:[^"\\]|\\.)+)":\{"name":"(?:[^"\\]|\\.)*","entries":')
@@ -169,7 +182,8 @@ class Loaded(msgspec.Struct, frozen=True):
     @property
     def is_current(self) -> bool:
         """The store file holds everything and nothing lies beside it."""
-        return self.assessment.file is not None and not self.assessment.pending and self.assessment.place is None
+        found = self.assessment
+        return found.file is not None and found.place is None and not found.broken_journal
 
 
 def load(disk: Disk, stamp: str) -> Loaded:
@@ -199,7 +213,7 @@ def load(disk: Disk, stamp: str) -> Loaded:
 
 
 def _remove_leftovers(disk: Disk) -> None:
-    pattern = re.compile(rf"\.{re.escape(disk.name)}(\.journal|\.previous)?[0-9]+")
+    pattern = re.compile(rf"\.{re.escape(disk.name)}(\.journal)?[0-9]+")
     for name in disk.names():
         if pattern.fullmatch(name):
             disk.unlink(name)

@@ -57,7 +57,9 @@ class Storage:
         self._places: list[int] = []
         """Where the marks of the last two files stand."""
         self._number = int.from_bytes(os.urandom(4), "big")
-        self._has_journal = found.journal is not None and (found.place is not None or found.file is None)
+        self._has_journal = found.journal is not None and (
+            found.place is not None or found.file is None or bool(found.broken_journal)
+        )
         if found.place is not None and found.journal is not None and not found.broken_journal:
             self._log, self._end = disk.open(journal_name(disk.name)), found.journal.end
             disk.truncate(self._log, self._end)
@@ -208,8 +210,10 @@ class Storage:
             self._disk.sync(file)
             self._disk.sync_folder()
         except BaseException:
+            self._has_journal = self._is_torn = True  # Unless it can be removed.
             self._disk.close(file)
             self._disk.unlink(name)
+            self._has_journal = self._is_torn = False
             raise
         self._log, self._has_journal, self._places = file, True, [0]
         self._end = sum(map(len, begin)) + sum(map(len, lines))
@@ -225,10 +229,9 @@ class Storage:
         self._file = (new.checksum, new.size)
 
     def _keep_previous(self) -> None:
-        name = self._temporary(previous_name(self._disk.name))
         try:
-            self._disk.link(self._disk.name, name)
-            self._disk.rename(name, previous_name(self._disk.name))
+            self._disk.unlink(previous_name(self._disk.name))
+            self._disk.link(self._disk.name, previous_name(self._disk.name))
         except OSError as error:
             # A file system without hard links: the store is written all the same.
             log.v(2).info("store.previous_not_kept", reason=str(error))
