@@ -201,6 +201,8 @@ BARE = {"exclusions": None, "perNodeExclusions": None, "staticAllocations": None
         ({"gatewayIndex": 254}, []),
         ({"gatewayIndex": 255}, ["spec.gatewayIndex"]),
         ({"cidr": "fd00::/48", "perNodeNetworkPrefix": 120, "gatewayIndex": 255, **BARE}, []),
+        ({"cidr": "fd00::/48", "perNodeNetworkPrefix": 64, "gatewayIndex": (1 << 31) - 1, **BARE}, []),
+        ({"cidr": "fd00::/48", "perNodeNetworkPrefix": 64, "gatewayIndex": 1 << 31, **BARE}, ["spec.gatewayIndex"]),
         ({"perNodeNetworkPrefix": 31, "gatewayIndex": 0, **BARE}, []),
         ({"perNodeNetworkPrefix": 31, "gatewayIndex": 2, **BARE}, ["spec.gatewayIndex"]),
         ({"perNodeNetworkPrefix": 32, "gatewayIndex": 0, **BARE}, []),

@@ -134,8 +134,10 @@ def _cut_problem(spec: CIDRPoolSpec) -> Problem | None:
 def _prefix_problems(spec: CIDRPoolSpec, cidr: Network) -> Iterable[Problem]:
     length = spec.per_node_network_prefix
     first = Network(cidr.bits, cidr.base, length)
-    if spec.gateway_index is not None and gateway_at(first, spec.gateway_index) is None:
-        yield _invalid("spec.gatewayIndex", spec.gateway_index, f"names no usable address of a /{length} prefix")
+    index = spec.gateway_index
+    # API servers do not enforce a field's int32, and whoever reads it as one could not read the pool.
+    if index is not None and (index > INT32_MAX or gateway_at(first, index) is None):
+        yield _invalid("spec.gatewayIndex", index, f"names no usable address of a /{length} prefix")
     yield from _exclusion_problems(cidr, spec.exclusions)
     yield from _index_problems(min((1 << (cidr.bits - length)) - 1, INT32_MAX), spec.per_node_exclusions)
     yield from _static_problems(spec.static_allocations, cidr, length)
