@@ -34,10 +34,10 @@ def site() -> Iterator[cninodes.Site]:
         yield made
 
 
-def until(what: str, is_so: Callable[[], bool]) -> None:
+def until(what: str, is_so: Callable[[], bool], describe: Callable[[], object] = str) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not is_so():
-        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        assert time.monotonic() < deadline, f"waited in vain: {what}: {describe()}"
         time.sleep(0.02)
 
 
@@ -49,8 +49,13 @@ def prefill(daemon: cninodes.NodeDaemon, count: int) -> Truth:
     return Truth(held=held)
 
 
-def settled(daemon: cninodes.NodeDaemon, truth: Truth) -> bool:
-    return not truth.differences(daemon.entries())
+def until_written(daemon: cninodes.NodeDaemon, truth: Truth) -> None:
+    """Until the file, which follows the journal, says what is true."""
+
+    def differences() -> list[str]:
+        return truth.differences(daemon.entries())
+
+    until("the file holds what was acknowledged", lambda: not differences(), differences)
 
 
 def kill_over_and_over(daemon: cninodes.NodeDaemon, truth: Truth, kills: int, seed: int, *, is_big: bool) -> None:
@@ -76,7 +81,7 @@ def kill_over_and_over(daemon: cninodes.NodeDaemon, truth: Truth, kills: int, se
             assert not content or cninodes.checksum(content) == daemon_checksum(content)
         daemon.start()
         if is_big:
-            until(f"the file is up to date in life {life}", lambda: settled(daemon, truth))
+            until_written(daemon, truth)
     for caller in callers:
         caller.settle()
     assert truth.problems == []
