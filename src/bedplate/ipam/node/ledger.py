@@ -114,13 +114,13 @@ class Ledger:
 
         opened = asyncio.get_running_loop().run_in_executor(None, _open, disk, stamp)
         try:
-            storage, loaded = await asyncio.shield(opened)
+            storage, book, found = await asyncio.shield(opened)
         except asyncio.CancelledError:
             # Nobody else knows of the locks that are taken meanwhile.
             opened.add_done_callback(_let_go)
             raise
-        ledger = cls(disk, storage, Book(loaded.assessment.document), clock, options)
-        ledger.recovery = loaded.recovery
+        ledger = cls(disk, storage, book, clock, options)
+        ledger.recovery = found
         ledger._commits.start(is_behind=storage.has_journal)
         return ledger
 
@@ -313,28 +313,27 @@ def _next_address(page: PoolPage, config: PoolConfig) -> Address:
     return Address(config.bits, number)
 
 
-def _let_go(opened: asyncio.Future[tuple[Storage, recovery.Loaded]]) -> None:
+def _let_go(opened: asyncio.Future[tuple[Storage, Book, Recovery | None]]) -> None:
     if opened.exception() is None:
         opened.result()[0].release()
 
 
-def _renew(storage: Storage, loaded: recovery.Loaded) -> None:
+def _renew(storage: Storage, book: Book, *, keeps_previous: bool) -> None:
     """Bring the file up to date, so that the original finds everything from the first moment on."""
-    book = Book(loaded.assessment.document)
     try:
-        storage.write_whole(book.text(), book.version, keeps_previous=loaded.assessment.file is not None)
+        storage.write_whole(book.text(), book.version, keeps_previous=keeps_previous)
     except OSError as error:
         # What was read is still there to be read: calls are answered, and fail only where they have to write.
         log.error("ledger.store_not_renewed", reason=error.strerror or str(error), hint="look at the node's disk")
 
 
-def _open(disk: Disk, stamp: Callable[[], str]) -> tuple[Storage, recovery.Loaded]:
+def _open(disk: Disk, stamp: Callable[[], str]) -> tuple[Storage, Book, Recovery | None]:
     held = locks.take(disk)
     try:
         loaded = recovery.load(disk, stamp())
-        storage = Storage(disk, held, loaded.assessment, stamp)
+        storage, book = Storage(disk, held, loaded.assessment, stamp), Book(loaded.assessment.document)
         if not loaded.is_current:
-            _renew(storage, loaded)
+            _renew(storage, book, keeps_previous=loaded.assessment.file is not None)
     except OSError as error:
         held.release()
         disk.release()
@@ -346,4 +345,4 @@ def _open(disk: Disk, stamp: Callable[[], str]) -> tuple[Storage, recovery.Loade
         held.release()
         disk.release()
         raise
-    return storage, loaded
+    return storage, book, loaded.recovery

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -93,9 +93,18 @@ def pool_tail(config: str, pointer: str) -> bytes:
     return f'}},"last_pool_config":{_quoted_config(config)},"last_reserved_ip":"{pointer}"}}'.encode()
 
 
-def body_of(pools: Iterable[tuple[bytes, Iterable[bytes], bytes]]) -> bytes:
+def body_of(pools: Iterable[tuple[bytes, Sequence[bytes], bytes]]) -> bytes:
     """The body, from each pool's head, entries and tail, all sorted by key."""
-    return b"{" + b",".join(b"".join((head, b",".join(entries), tail)) for head, entries, tail in pools) + b"}}"
+    pieces = [b"{"]
+    for head, entries, tail in pools:
+        # One join for all: a large store is not copied more than once.
+        between = [b","] * (2 * len(entries) - 1)
+        between[::2] = entries
+        pieces += (head, *between, tail, b",")
+    if len(pieces) > 1:
+        pieces.pop()
+    pieces.append(b"}}")
+    return b"".join(pieces)
 
 
 def seal(body: bytes, version: int = VERSION) -> tuple[int, bytes]:
@@ -121,6 +130,11 @@ def decode(content: bytes) -> tuple[Document, int]:
     """The document and its checksum. No bytes are an empty store, with checksum 0."""
     if not content:
         return Document(), 0
+    return _decode_plain(content) or _decode_any(content)
+
+
+def _decode_any(content: bytes) -> tuple[Document, int]:
+    """Read a document however it is written, as long as the original reads it."""
     try:
         root = _struct(gojson.parse(content), _ROOT, {})
     except Corrupt:
@@ -135,6 +149,76 @@ def decode(content: bytes) -> tuple[Document, int]:
     if total != written:
         raise Corrupt(f"its checksum is {written}, that of its content {total}")
     return Document(pools, version), written
+
+
+class _Meta(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    create_time: str
+    pod_uuid: str
+    pod_name: str
+    pod_namespace: str
+    device_id: str
+    pool_config_snapshot: str
+
+
+class _Reservation(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    container_id: str
+    interface_name: str
+    ip_address: str
+    metadata: _Meta
+
+
+class _Pool(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    entries: dict[str, _Reservation]
+    last_pool_config: str
+    last_reserved_ip: str
+
+
+class _Root(msgspec.Struct, forbid_unknown_fields=True):
+    version: int
+    checksum: int
+    pools: dict[str, _Pool]
+
+
+_PLAIN = msgspec.json.Decoder(_Root)
+
+
+def _decode_plain(content: bytes) -> tuple[Document, int] | None:
+    """Read a document that is written exactly as it would be written now: several times faster. None: it is not."""
+    try:
+        root = _PLAIN.decode(content)
+        pools = {key: _plain_pool(key, pool) for key, pool in root.pools.items()}
+    except (ValueError, msgspec.MsgspecError):
+        return None
+    document = Document(pools, root.version)
+    is_plain = root.checksum != 0 and encode(document) == content
+    return (document, root.checksum) if is_plain else None
+
+
+def _plain_pool(key: str, pool: _Pool) -> PoolRecord:
+    entries = {}
+    for name, one in pool.entries.items():
+        meta = one.metadata
+        reservation = Reservation(
+            key,
+            one.container_id,
+            one.interface_name,
+            _plain_address(one.ip_address),
+            meta.create_time,
+            meta.pod_uuid,
+            meta.pod_name,
+            meta.pod_namespace,
+            meta.device_id,
+            sys.intern(meta.pool_config_snapshot),
+        )
+        entries[name] = Entry(reservation, encode_entry(name, reservation))
+    return PoolRecord(pool.name, entries, sys.intern(pool.last_pool_config), _plain_address(pool.last_reserved_ip))
+
+
+def _plain_address(text: str) -> str:
+    if text and str(addresses.parse_address(text)) != text:
+        raise Corrupt(f"{text!r} is not how an address is written")
+    return text
 
 
 def decode_reservation(pool: str, tree: Any) -> Reservation:
