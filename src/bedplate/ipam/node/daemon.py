@@ -21,8 +21,8 @@ from bedplate.core import clock, errors, logging
 from bedplate.core.metrics import shared
 from bedplate.ipam.addresses import Address
 from bedplate.ipam.controller import connection
-from bedplate.ipam.controller.endpoints import Endpoint, metrics, probes
 from bedplate.ipam.controller.options import listener
+from bedplate.ipam.endpoints import Endpoint, metrics, probes
 from bedplate.ipam.node import install, recovering
 from bedplate.ipam.node.cleaner import Cleaner, CleanerOptions, PodAsker
 from bedplate.ipam.node.commits import Commit
