@@ -1,14 +1,15 @@
 """A corner of a shared API server for one test of the controller: a pools namespace, a label, nodes, and a controller.
 
-In: a server. Out: `World`. Names of nodes get a prefix of the world's own, which keeps their order; every node has the
-world's label, and `spec` adds it to a pool's selector, so that nodes of other tests are never selected. What was made is
-deleted at the end.
+In: a server. Out: `World`. Names of nodes get a prefix of the world's own, which keeps their order; every node has
+the world's label, and `spec` adds it to a pool's selector, so that nodes of other tests are never selected. What was
+made is deleted at the end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ from bedplate.kube import errors as kube_errors
 from bedplate.kube.options import PatchType
 from bedplate.runtime.leaderelection import Timing
 
-DEADLINE_S = 120.0
+DEADLINE_S = float(os.environ.get("BEDPLATE_TEST_PATIENCE_S", "120"))
 LABEL = "bedplate.test/world"
 KINDS: dict[str, ResourceRef[Any]] = {"IPPool": IPPOOLS.raw(), "CIDRPool": CIDRPOOLS.raw()}
 CRD_FILES = sorted((Path(__file__).parents[3] / "deploy" / "crds").glob("nv-ipam*.yaml"))
@@ -233,6 +234,6 @@ class World:
 @contextlib.asynccontextmanager
 async def world_on(server: servers.Server) -> AsyncIterator[World]:
     """A world on this server."""
-    async with Client(config.load(server.kubeconfig, environ={}).with_rate(-1, 1)) as client:
-        async with World(server, client) as world:
-            yield world
+    settings = config.load(server.kubeconfig, environ={}).with_rate(-1, 1)
+    async with Client(settings) as client, World(server, client) as world:
+        yield world

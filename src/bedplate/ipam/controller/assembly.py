@@ -17,7 +17,8 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from bedplate.api import meta
 from bedplate.api.resources import NODES
 from bedplate.core import clock, errors, logging
-from bedplate.ipam.controller import connection, endpoints, kinds
+from bedplate.ipam import endpoints
+from bedplate.ipam.controller import connection, kinds
 from bedplate.ipam.controller.holding import Holding
 from bedplate.ipam.controller.kinds import Kind
 from bedplate.ipam.controller.neighbours import Neighbours
@@ -216,12 +217,11 @@ class Assembly:
             ready.add("webhook", self.webhook.check)
         address = listener(chosen.health_probe_bind_address)
         if address is not None:
-            routes = endpoints.probes(live, ready)
-            flag = "--health-probe-bind-address"
-            self.probes = endpoints.Endpoint("probes", flag, address, routes, self.time)
+            app, flag = endpoints.probes(live, ready), "--health-probe-bind-address"
+            self.probes = endpoints.Endpoint("probes", flag, address, app, self.time)
             manager.serve(self.probes.run)
         address = listener(chosen.metrics_bind_address)
         if address is not None:
-            routes = endpoints.metrics(self.registry)
-            self.metrics = endpoints.Endpoint("metrics", "--metrics-bind-address", address, routes, self.time)
+            app = endpoints.metrics(self.registry)
+            self.metrics = endpoints.Endpoint("metrics", "--metrics-bind-address", address, app, self.time)
             manager.serve(self.metrics.run)

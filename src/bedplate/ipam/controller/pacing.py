@@ -22,7 +22,7 @@ from bedplate.core import clock
 
 __all__ = ["Pace", "Pacer", "Waiting", "due_at"]
 
-FLOOD = 16
+FLOOD = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Pace:
     quiet_s: float = 0.06
     patience_s: float = 0.5
     flood_quiet_s: float = 0.2
-    flood_patience_s: float = 2.5
+    flood_patience_s: float = 2.0
     flood_memory_s: float = 1.0
 
 

@@ -6,7 +6,6 @@ certificate; a port that is taken is told and tried again. Metrics have the name
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from bedplate.core import clock, errors, logging
 from bedplate.core.metrics import shared
+from bedplate.ipam.endpoints import Endpoint, Handler
 from bedplate.ipam.pools import CIDRPool, IPPool
 from bedplate.ipam.webhook import review
 from bedplate.ipam.webhook.certificates import ServingPair
@@ -25,8 +25,6 @@ __all__ = ["WebhookMetrics", "WebhookServer"]
 log = logging.get_logger("ipam.webhook")
 LARGEST_REVIEW = 8 * 1024 * 1024
 """A pool with its status may be as large as etcd lets it be, and an update sends it twice."""
-_STOP_S = 1.0
-_RETRY_S = 5.0
 _CERTIFICATE_S = 0.2
 
 
@@ -60,51 +58,39 @@ class WebhookServer:
 
     pair: ServingPair
     registry: CollectorRegistry
-    port: int
+    wanted_port: int
     warn_ippool: Callable[[IPPool], Sequence[str]]
     warn_cidrpool: Callable[[CIDRPool], Sequence[str]]
-    host: str | None = None
     time: clock.Clock = field(default_factory=clock.SystemClock)
-    is_open: bool = False
+    _endpoint: Endpoint = field(init=False)
+
+    def __post_init__(self) -> None:
+        app = web.Application(client_max_size=LARGEST_REVIEW)
+        app.router.add_post(review.IPPOOL.path, self._handler(review.IPPOOL, self.warn_ippool))
+        app.router.add_post(review.CIDRPOOL.path, self._handler(review.CIDRPOOL, self.warn_cidrpool))
+        address = (None, self.wanted_port)
+        self._endpoint = Endpoint("webhook", "--webhook-port", address, app, self.time, self.pair.context)
+
+    @property
+    def is_open(self) -> bool:
+        return self._endpoint.is_open
+
+    @property
+    def port(self) -> int:
+        return self._endpoint.port
 
     async def run(self) -> None:
         """Open the port once there is a certificate, and answer."""
         while not self.pair.is_ready:
             await self.time.sleep(_CERTIFICATE_S)
-        app = web.Application(client_max_size=LARGEST_REVIEW)
-        app.router.add_post(review.IPPOOL.path, self._handler(review.IPPOOL, self.warn_ippool))
-        app.router.add_post(review.CIDRPOOL.path, self._handler(review.CIDRPOOL, self.warn_cidrpool))
-        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_STOP_S)
-        await runner.setup()
-        try:
-            await self._listen(runner)
-            await asyncio.Event().wait()
-        finally:
-            self.is_open = False
-            await runner.cleanup()
+        await self._endpoint.run()
 
     def check(self) -> None:
         """For readiness: raise unless reviews are answered."""
         if not self.is_open:
             raise errors.Unavailable("the webhook's port is not open")
 
-    async def _listen(self, runner: web.AppRunner) -> None:
-        is_told = False
-        while not self.is_open:
-            site = web.TCPSite(runner, self.host, self.port, ssl_context=self.pair.context, reuse_address=True)
-            try:
-                await site.start()
-                self.is_open = True
-            except OSError as err:
-                if not is_told:
-                    hint = "give another port with --webhook-port; until then this one is tried again"
-                    log.error("webhook.not_served", port=self.port, error=err.strerror or str(err), hint=hint)
-                    is_told = True
-                await self.time.sleep(_RETRY_S)
-        self.port = runner.addresses[0][1]
-        log.info("webhook.served", port=self.port)
-
-    def _handler(self, rules: review.Rules[Any], warn: Callable[[Any], Sequence[str]]) -> Any:
+    def _handler(self, rules: review.Rules[Any], warn: Callable[[Any], Sequence[str]]) -> Handler:
         metrics = shared(self.registry, WebhookMetrics)
 
         async def answer(request: web.Request) -> web.Response:

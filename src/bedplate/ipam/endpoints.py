@@ -1,12 +1,13 @@
-"""Plain HTTP for probes and scrapers: /healthz, /readyz and /metrics, each where its flag says.
+"""Ports of the address management's programs: probes, metrics, the webhook.
 
-In: checks, a prometheus registry, addresses. Out: answers. A port that is taken is no reason to stop giving
-addresses: it is told, and tried again until it is free. An open port says where it is in the log.
+In: an address, the paths to serve on it, for HTTPS a TLS context. Out: answers. A port that is taken is no reason to
+stop giving addresses: it is told, and tried again until it is free. An open port says where it is in the log.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -17,7 +18,7 @@ from bedplate.core import clock, logging
 from bedplate.serving.health import Checks, Report
 from bedplate.serving.server import METRICS_TYPE
 
-__all__ = ["Endpoint", "metrics", "probes"]
+__all__ = ["Endpoint", "Handler", "metrics", "probes"]
 
 log = logging.get_logger("ipam.endpoints")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -27,70 +28,73 @@ _STOP_S = 1.0
 
 @dataclass(slots=True)
 class Endpoint:
-    """One address with its paths. `address` is host (None: every interface) and port; port 0 takes a free one."""
+    """One address with what it serves. `address` is host (None: every interface) and port; port 0 takes a free one, and
+    `port` then says which."""
 
     name: str
     flag: str
+    """What a user changes when the port is taken."""
     address: tuple[str | None, int]
-    routes: dict[str, Handler]
+    app: web.Application
     time: clock.Clock = field(default_factory=clock.SystemClock)
+    tls: ssl.SSLContext | None = None
     port: int = 0
+    is_open: bool = False
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        app = web.Application()
-        for path, handler in self.routes.items():
-            app.router.add_get(path, handler)
-        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_STOP_S)
+        runner = web.AppRunner(self.app, access_log=None, handle_signals=False, shutdown_timeout=_STOP_S)
         await runner.setup()
         try:
             await self._listen(runner)
             await asyncio.Event().wait()
         finally:
+            self.is_open = False
             await runner.cleanup()
 
     async def _listen(self, runner: web.AppRunner) -> None:
         host, port = self.address
-        shown = f"{host or ''}:{port}"
         is_told = False
-        while True:
-            site = web.TCPSite(runner, host, port, reuse_address=True)
+        while not self.is_open:
+            site = web.TCPSite(runner, host, port, ssl_context=self.tls, reuse_address=True)
             try:
                 await site.start()
-                break
+                self.is_open = True
             except OSError as err:
                 if not is_told:
-                    log.error(
-                        f"{self.name}.not_served",
-                        address=shown,
-                        error=err.strerror or str(err),
-                        hint=f"give another address with {self.flag}, or 0; until then this one is tried again",
-                    )
+                    hint = f"choose another one with {self.flag}; until then this one is tried again"
+                    shown, error = f"{host or ''}:{port}", err.strerror or str(err)
+                    log.error(f"{self.name}.not_served", address=shown, error=error, hint=hint)
                     is_told = True
                 await self.time.sleep(RETRY_S)
-        self.port = runner.addresses[0][1]
+        self.port = _taken(runner)
         log.info(f"{self.name}.served", address=f"{host or ''}:{self.port}")
 
 
-def probes(live: Checks, ready: Checks) -> dict[str, Handler]:
+def _taken(runner: web.AppRunner) -> int:
+    """The port; when a free one was asked for on all interfaces, each family has its own: IPv4's."""
+    ports = {":" not in address[0]: int(address[1]) for address in runner.addresses}
+    return ports.get(True) or ports[False]
+
+
+def probes(live: Checks, ready: Checks) -> web.Application:
     """The paths of probes."""
-    return {
-        "/healthz": _reporter(live),
-        "/healthz/{check:.+}": _single(live),
-        "/readyz": _reporter(ready),
-        "/readyz/{check:.+}": _single(ready),
-    }
+    app = web.Application()
+    for name, checks in (("healthz", live), ("readyz", ready)):
+        app.router.add_get(f"/{name}", _reporter(checks))
+        app.router.add_get(f"/{name}/{{check:.+}}", _single(checks))
+    return app
 
 
-def metrics(registry: CollectorRegistry, refresh: Callable[[], None] | None = None) -> dict[str, Handler]:
-    """The path of scrapers; `refresh` brings up to date what is counted only when somebody asks."""
+def metrics(registry: CollectorRegistry) -> web.Application:
+    """The path of scrapers."""
 
     async def answer(request: web.Request) -> web.Response:
-        if refresh is not None:
-            refresh()
         return web.Response(body=generate_latest(registry), headers={"Content-Type": METRICS_TYPE})
 
-    return {"/metrics": answer}
+    app = web.Application()
+    app.router.add_get("/metrics", answer)
+    return app
 
 
 def _reporter(checks: Checks) -> Handler:
