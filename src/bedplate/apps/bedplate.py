@@ -51,7 +51,9 @@ def _accept_verbosity(command: click.Command) -> None:
     if isinstance(command, click.Group):
         for one in command.commands.values():
             _accept_verbosity(one)
-    elif not command.context_settings.get("ignore_unknown_options") and all(
+        if not command.invoke_without_command:
+            return
+    if not command.context_settings.get("ignore_unknown_options") and all(
         "-v" not in param.opts for param in command.params
     ):
         command.params.append(

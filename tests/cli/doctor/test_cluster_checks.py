@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 from bedplate.api import coordination, core
 from bedplate.cli.doctor.cluster_checks import check_cluster
-from bedplate.cli.doctor.command import exit_code
 from bedplate.cli.doctor.facts import ClusterFacts, Names
 from bedplate.cli.doctor.permissions import NEEDED, Permission
+from bedplate.cli.doctor.report import exit_code
 from bedplate.cloud.diagnosis import Finding
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)

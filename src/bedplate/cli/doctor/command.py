@@ -1,7 +1,6 @@
-"""`bedplate doctor`: gather, judge, print.
+"""`bedplate doctor`: gather, judge, print. This part looks at a cloud controller manager; `ipam_command` at pools.
 
-In: a kubeconfig and the manager's own provider configuration. Out: a table of findings (or JSON) and an exit code: 0
-all is well, 1 something is wrong, 2 nothing wrong was seen but something could not be looked at.
+In: a kubeconfig and the manager's own provider configuration. Out: a table of findings (or JSON) and an exit code.
 """
 
 from __future__ import annotations
@@ -14,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-import msgspec
 
 from bedplate.api import core
 from bedplate.cli import display
-from bedplate.cli.doctor import cluster_checks, facts, node_checks, rates
+from bedplate.cli.doctor import cluster_checks, facts, ipam_command, node_checks, rates, report
 from bedplate.cloud import registry
 from bedplate.cloud.diagnosis import Diagnosable, Finding, problem, unknown
 from bedplate.cloud.interface import Provider
@@ -26,7 +24,7 @@ from bedplate.cloud.routing import Clouds
 from bedplate.core import clock, errors
 from bedplate.kube import Client, config
 
-__all__ = ["doctor", "exit_code"]
+__all__ = ["doctor"]
 
 EXAMPLES = """
 \b
@@ -34,12 +32,10 @@ Examples:
   bedplate doctor --cloud-provider nvidia-bmm --cloud-config /etc/nvidia-bmm/cloud-config
   OXIDE_HOST=… OXIDE_TOKEN=… OXIDE_PROJECT=… bedplate doctor --cloud-provider oxide
   bedplate doctor --cloud-provider cloudlycke -o json
+  bedplate doctor ipam
 \b
 Exit code: 0 all is well, 1 something is wrong, 2 something could not be looked at.
 """
-_MARKS = {"ok": "ok", "note": "note", "problem": "WRONG", "unknown": "?"}
-_COLOURS = {"ok": "green", "note": "cyan", "problem": "red", "unknown": "yellow"}
-_ORDER = ("problem", "unknown", "note", "ok")
 # What the originals' manifests call their objects (ClusterRole, ServiceAccount, Lease), and where they are.
 _NAMES = {
     "nvidia-bmm": (
@@ -77,14 +73,8 @@ class Options:
     is_metrics_insecure: bool
 
 
-def exit_code(findings: Sequence[Finding]) -> int:
-    """0 well, 1 wrong, 2 could not look."""
-    levels = {finding.level for finding in findings}
-    return 1 if "problem" in levels else 2 if "unknown" in levels else 0
-
-
-@click.command(epilog=EXAMPLES)
-@click.option("--cloud-provider", required=True, help="One provider, or several separated by commas.")
+@click.group(epilog=EXAMPLES, invoke_without_command=True)
+@click.option("--cloud-provider", default="", help="One provider, or several separated by commas.")
 @click.option("--cloud-config", default="", help="The manager's configuration: FILE, or NAME=FILE,NAME=FILE.")
 @click.option("--kubeconfig", default="", help="Which cluster; default as kubectl finds it.")
 @click.option("--service-account", default="", help="NAMESPACE/NAME of the manager's account.  [as in the manifests]")
@@ -95,7 +85,9 @@ def exit_code(findings: Sequence[Finding]) -> int:
 @click.option("--metrics-ca-file", type=click.Path(path_type=Path), help="Certificate authority of that address.")
 @click.option("--metrics-insecure", is_flag=True, help="Do not verify that address's certificate.")
 @display.output_option
+@click.pass_context
 def doctor(
+    ctx: click.Context,
     cloud_provider: str,
     cloud_config: str,
     kubeconfig: str,
@@ -108,7 +100,14 @@ def doctor(
     metrics_insecure: bool,
     output: str,
 ) -> None:
-    """Look for what keeps a cloud controller manager from working, and name the command that mends it."""
+    """Look for what keeps the programs of a cluster from working, and name the command that mends it.
+
+    With --cloud-provider: the cloud controller manager. `ipam`: address management.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    if not cloud_provider:
+        raise click.UsageError("say what to look at: --cloud-provider NAME, or the command ipam.", ctx)
     providers = tuple(name.strip() for name in cloud_provider.split(",") if name.strip())
     role, account, lease, manifests = _NAMES.get(providers[0] if providers else "", _NAMES["nvidia-bmm"])
     namespace, _, name = service_account.rpartition("/")
@@ -130,8 +129,8 @@ def doctor(
         metrics_insecure,
     )
     findings = asyncio.run(_examine(options))
-    _show(findings, output)
-    raise SystemExit(exit_code(findings))
+    report.show(findings, output)
+    raise SystemExit(report.exit_code(findings))
 
 
 def _configs(text: str, providers: Sequence[str]) -> dict[str, Path]:
@@ -219,24 +218,4 @@ def _is_of(clouds: Clouds, node: core.Node, provider: Provider) -> bool:
     return getattr(clouds.place(node), "provider", None) is provider
 
 
-def _indented(text: str) -> str:
-    """Lines after the first one under the column of the first."""
-    return text.replace("\n", f"\n{'':<23}")
-
-
-def _show(findings: Sequence[Finding], output: str) -> None:
-    ranked = sorted(findings, key=lambda finding: _ORDER.index(finding.level))
-    if output == "json":
-        data = {"exitCode": exit_code(findings), "findings": ranked}
-        click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
-        return
-    for finding in ranked:
-        mark = click.style(f"{_MARKS[finding.level]:<6}", fg=_COLOURS[finding.level])
-        click.echo(f"{mark} {finding.check:<15} {finding.about}: {_indented(finding.message)}")
-        if finding.fix:
-            click.echo(f"{'':<22} → {_indented(finding.fix)}")
-    counts = {level: sum(finding.level == level for finding in findings) for level in _ORDER}
-    click.echo(
-        f"\n{counts['problem']} wrong, {counts['unknown']} could not be looked at, {counts['note']} notes, "
-        f"{counts['ok']} in order"
-    )
+doctor.add_command(ipam_command.ipam)

@@ -6,27 +6,21 @@ not be read is the error itself, and what is not there is None. Writes nothing b
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeVar
-
-import msgspec
+from typing import Any
 
 from bedplate.api import coordination, core, names, resources
+from bedplate.cli.doctor import reading
 from bedplate.cli.doctor.permissions import NEEDED, Permission
-from bedplate.core import errors
-from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
 
 __all__ = ["ClusterFacts", "Names", "gather"]
 
-T = TypeVar("T")
 _ROLES = resources.custom("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", False)
 _BINDINGS = resources.custom("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", False)
 _SELF_REVIEWS = resources.custom("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", False)
-_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,60 +62,27 @@ class ClusterFacts:
 async def gather(client: Client, acting: Client, called: Names, now: datetime) -> ClusterFacts:
     """Read everything, or nothing when the API server does not answer at all. `acting` asks about its own rights: it is
     the manager's account, or pretends to be."""
-    version = await _attempt(_version(client))
+    version = await reading.attempt(reading.version(client))
     if isinstance(version, Exception):
         # Whoever cannot be reached need not be asked for everything else, with a time limit each.
         return ClusterFacts(called, now, version, version)
-    account = await _find(client.get(resources.SERVICE_ACCOUNTS, called.account, called.namespace))
-    role = await _find(client.get(_ROLES, called.role))
-    binding = await _find(client.get(_BINDINGS, called.role))
-    lease = await _find(client.get(resources.LEASES, called.lease, names.NAMESPACE_SYSTEM))
-    nodes = await _attempt(_nodes(client))
+    account = await reading.get(client, resources.SERVICE_ACCOUNTS, called.account, called.namespace)
+    role = await reading.get(client, _ROLES, called.role)
+    binding = await reading.get(client, _BINDINGS, called.role)
+    lease = await reading.get(client, resources.LEASES, called.lease, names.NAMESPACE_SYSTEM)
+    nodes = await reading.attempt(_nodes(client))
     if await _whoami(client) == called.user:
         # We run as the manager itself, which may not impersonate anybody and need not.
         acting = client
-    return ClusterFacts(called, now, version, nodes, account, role, binding, lease, await _rights(acting, called.lease))
-
-
-async def _version(client: Client) -> str:
-    answer = await client.request("GET", "/version")
-    return str(msgspec.json.decode(answer.body, type=dict[str, Any]).get("gitVersion", ""))
+    rights = await reading.rights(acting, NEEDED, called.lease)
+    return ClusterFacts(called, now, version, nodes, account, role, binding, lease, rights)
 
 
 async def _whoami(client: Client) -> str:
     """Our own user name; empty when the server does not tell."""
-    answer = await _attempt(client.create(_SELF_REVIEWS, {}))
+    answer = await reading.attempt(client.create(_SELF_REVIEWS, {}))
     return "" if isinstance(answer, Exception) else str(answer["status"]["userInfo"]["username"])
 
 
 async def _nodes(client: Client) -> tuple[core.Node, ...]:
     return tuple((await client.list(resources.NODES)).items)
-
-
-async def _attempt(reading: Awaitable[T]) -> T | Exception:
-    try:
-        return await reading
-    except (errors.BedplateError, TimeoutError) as err:
-        return err
-
-
-async def _find(reading: Awaitable[T]) -> T | Exception | None:
-    try:
-        return await reading
-    except kube_errors.NotFound:
-        return None
-    except (errors.BedplateError, TimeoutError) as err:
-        return err
-
-
-async def _rights(client: Client, lease: str) -> dict[Permission, bool | Exception]:
-    slots = asyncio.Semaphore(_AT_ONCE)
-
-    async def ask(row: Permission) -> bool | Exception:
-        body = {"spec": {"resourceAttributes": row.attributes(lease)}}
-        async with slots:
-            answer = await _attempt(client.create(resources.SELF_SUBJECT_ACCESS_REVIEWS, body))
-        return answer if isinstance(answer, Exception) else answer.status.allowed
-
-    answers = await asyncio.gather(*(ask(row) for row in NEEDED))
-    return dict(zip(NEEDED, answers, strict=True))

@@ -1,0 +1,309 @@
+"""Judges what was read of address management: definitions, pools, controller, daemons, rights, webhook. Pure.
+
+In: `IpamFacts`. Out: findings, a good one too, so that people see what was looked at.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from bedplate.api import core, meta
+from bedplate.cli.doctor.ipam_facts import LEASE, Account, IpamFacts, accounts_of
+from bedplate.cli.doctor.permissions import Permission
+from bedplate.cli.ipam import explaining, landscape, survey
+from bedplate.cli.ipam.landscape import Landscape
+from bedplate.cloud.diagnosis import Finding, fine, note, problem, unknown
+from bedplate.core.explanation import Explanation, State
+from bedplate.kube import errors as kube_errors
+
+__all__ = ["check_ipam"]
+
+_DAEMON_LABEL = ("name", "nv-ipam-node")
+_MOST = 3
+
+
+def check_ipam(facts: IpamFacts) -> list[Finding]:
+    """All checks of a cluster."""
+    if isinstance(facts.version, Exception):
+        fix = "check the kubeconfig (kubectl --kubeconfig=… version) and the network to the API server"
+        return [unknown("kubernetes-api", "API server", facts.version, fix)]
+    found = [fine("kubernetes-api", "API server", f"answers, version {facts.version}")]
+    for part in (_definitions, _pools, _controller, _lease, _daemons, _accounts, _webhook):
+        found += part(facts)
+    return found
+
+
+def _definitions(facts: IpamFacts) -> Iterator[Finding]:
+    for name, definition in facts.definitions.items():
+        about = f"CustomResourceDefinition {name}"
+        if isinstance(definition, Exception):
+            yield unknown("definitions", about, definition)
+        elif definition is None:
+            yield problem("definitions", about, "does not exist: pools cannot be made", "kubectl apply -k deploy/crds")
+        elif "v1alpha1" not in _served(definition):
+            text = f"serves {', '.join(_served(definition)) or 'nothing'}, not v1alpha1"
+            yield problem("definitions", about, text, "kubectl apply -k deploy/crds")
+        else:
+            yield fine("definitions", about, "is there and served")
+
+
+def _served(definition: Mapping[str, Any]) -> list[str]:
+    conditions = (definition.get("status") or {}).get("conditions") or ()
+    if not any(one.get("type") == "Established" and one.get("status") == "True" for one in conditions):
+        return []
+    return [one["name"] for one in definition["spec"]["versions"] if one.get("served")]
+
+
+# Pools
+
+
+def _pools(facts: IpamFacts) -> Iterator[Finding]:
+    if isinstance(facts.survey, Exception):
+        yield unknown("pools", "pools, nodes and pods", facts.survey)
+        return
+    if facts.survey is None:
+        return
+    land = landscape.see(facts.survey, facts.now)
+    if not land.pools:
+        text = f"there are none in namespace {land.namespace}: no pod can get an address"
+        yield note("pools", "IPPools and CIDRPools", text, "kubectl explain ippool.spec")
+    if facts.elsewhere:
+        text = f"{_few(facts.elsewhere)} are not in {land.namespace}, the namespace that is served"
+        yield note("pools", "other namespaces", text, "--ippools-namespace of both programs names the one that is")
+    for pool, view in zip(land.pools, land.views, strict=True):
+        yield from _told(explaining.explain_pool(pool, view, land))
+    yield from _duplicates(land)
+
+
+def _told(explanation: Explanation) -> Iterator[Finding]:
+    about = f"{explanation.kind} {explanation.name}"
+    fix = f"bedplate ipam explain {explanation.kind.lower()}/{explanation.name}"
+    odd = [one for one in explanation.findings if one.state != State.GOOD]
+    if any(one.topic == "no block" for one in odd):
+        # They are told one by one, with the reason.
+        odd = [one for one in odd if one.topic != "nodes"]
+    for one in odd:
+        text = f"{one.topic}: {one.answer}: {one.why}"
+        yield problem("pools", about, text, fix) if one.state == State.BAD else note("pools", about, text)
+    if all(one.state == State.NOTICE for one in odd):
+        yield fine("pools", about, "; ".join(one.why for one in explanation.findings if one.state == State.GOOD))
+
+
+def _duplicates(land: Landscape) -> Iterator[Finding]:
+    inside = [
+        one
+        for one in land.holdings
+        if any(view.network is not None and view.network.holds(one.address) for view in land.views)
+    ]
+    for address, count in sorted(Counter(one.address for one in inside).items()):
+        if count > 1:
+            holders = [one.who for one in inside if one.address == address]
+            fix = f"bedplate ipam explain {address}, then delete the pod that got it last"
+            yield problem("addresses", str(address), f"{count} pods have it: {_few(holders)}", fix)
+    if inside:
+        yield fine("addresses", "pods", f"{len(inside)} addresses of pools are held, as pods tell it")
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST]) + (f" and {len(names) - _MOST} more" if len(names) > _MOST else "")
+
+
+# Programs
+
+
+def _controller(facts: IpamFacts) -> Iterator[Finding]:
+    called, found = facts.names, facts.deployment
+    about = f"Deployment {called.namespace}/{called.deployment}"
+    if isinstance(found, Exception):
+        yield unknown("controller", about, found)
+    elif found is None:
+        yield note("controller", about, "does not exist: the controller runs elsewhere, or not at all", called.mend)
+    else:
+        ready = (found.get("status") or {}).get("readyReplicas", 0)
+        wanted = (found.get("spec") or {}).get("replicas", 1)
+        fix = f"kubectl -n {called.namespace} describe pods -l app=nvidia-k8s-ipam,name=controller"
+        logs = f"kubectl -n {called.namespace} logs deployment/{called.deployment}"
+        if ready < wanted:
+            yield problem("controller", about, f"{ready} of {wanted} replicas are ready", f"{fix}; {logs}")
+        else:
+            yield fine("controller", about, f"{ready} of {wanted} replicas are ready")
+
+
+def _lease(facts: IpamFacts) -> Iterator[Finding]:
+    called, lease = facts.names, facts.lease
+    about = f"Lease {called.namespace}/{LEASE}"
+    fix = f"kubectl -n {called.namespace} logs deployment/{called.deployment}"
+    if isinstance(lease, Exception):
+        yield unknown("controller", about, lease)
+    elif lease is None:
+        text = "does not exist: no controller with --leader-elect has led here"
+        yield note("controller", about, text, f"{fix}   (a single controller may run without --leader-elect)")
+    elif not lease.spec.holder_identity:
+        yield problem("controller", about, "nobody holds it: no node that joins gets a block", fix)
+    else:
+        spec = lease.spec
+        age = facts.now - spec.renew_time if spec.renew_time is not None else None
+        limit = timedelta(seconds=spec.lease_duration_seconds or 15)
+        if age is None or age > limit:
+            ago = "never" if age is None else f"{age.total_seconds():.0f} s ago"
+            yield problem("controller", about, f"has expired: {spec.holder_identity} renewed it {ago}", fix)
+        else:
+            yield fine("controller", about, f"{spec.holder_identity} leads")
+
+
+def _daemons(facts: IpamFacts) -> Iterator[Finding]:
+    called, found = facts.names, facts.daemon_set
+    about = f"DaemonSet {called.namespace}/{called.daemon_set}"
+    if isinstance(found, Exception):
+        yield unknown("daemons", about, found)
+        return
+    if found is None:
+        yield note("daemons", about, "does not exist: the daemons run elsewhere, or not at all", called.mend)
+        return
+    key, value = _DAEMON_LABEL
+    pods = [
+        pod
+        for pod in facts.pods
+        if pod.metadata.namespace == called.namespace and pod.metadata.labels.get(key) == value
+    ]
+    status = found.get("status") or {}
+    wanted = status.get("desiredNumberScheduled", 0)
+    bad = [pod for pod in pods if not _is_ready(pod)]
+    for pod in bad[:_MOST]:
+        fix = f"kubectl -n {called.namespace} logs {pod.name}   (on the node: bedplate doctor ipam --on-node)"
+        text = (
+            f"is not ready ({pod.status.phase or 'Pending'}): pods on {pod.spec.node_name or 'its node'} get no address"
+        )
+        yield problem("daemons", f"Pod {called.namespace}/{pod.name}", text, fix)
+    missing = sorted({node.name for node in _nodes(facts)} - {pod.spec.node_name for pod in pods})
+    if missing:
+        text = f"has no pod on {_few(missing)}: pods there get no address"
+        yield note("daemons", about, text, f"kubectl -n {called.namespace} describe daemonset {called.daemon_set}")
+    if not bad and status.get("numberReady", 0) >= wanted:
+        yield fine("daemons", about, f"{status.get('numberReady', 0)} of {wanted} pods are ready")
+    elif not bad:
+        text = f"{status.get('numberReady', 0)} of {wanted} pods are ready"
+        yield problem("daemons", about, text, f"kubectl -n {called.namespace} rollout status ds/{called.daemon_set}")
+
+
+def _nodes(facts: IpamFacts) -> Sequence[core.Node]:
+    return facts.survey.nodes if isinstance(facts.survey, survey.Survey) else ()
+
+
+def _is_ready(pod: core.Pod) -> bool:
+    condition = meta.find_condition(pod.status.conditions, "Ready")
+    return condition is not None and condition.is_true
+
+
+# Rights
+
+
+def _accounts(facts: IpamFacts) -> Iterator[Finding]:
+    for account in accounts_of(facts.names):
+        yield from _objects(facts, account)
+        yield from _rights(facts, account)
+
+
+def _objects(facts: IpamFacts, account: Account) -> Iterator[Finding]:
+    missing = []
+    for kind, found in (
+        ("ServiceAccount", facts.accounts.get(account.name)),
+        ("ClusterRole", facts.roles.get(account.name)),
+        ("ClusterRoleBinding", facts.bindings.get(account.name)),
+    ):
+        if isinstance(found, Exception):
+            yield unknown("rbac", f"{kind} {account.name}", found)
+        elif found is None:
+            missing.append(kind)
+    about = f"{account.program}'s account"
+    if len(missing) == 3 and facts.deployment is None and facts.daemon_set is None:
+        yield note("rbac", about, f"{account.name} does not exist: nothing is deployed by these manifests")
+    elif missing:
+        text = f"{' and '.join(missing)} {account.name} do not exist"
+        yield problem("rbac", about, text, facts.names.mend)
+
+
+def _rights(facts: IpamFacts, account: Account) -> Iterator[Finding]:
+    if facts.accounts.get(account.name) is None:
+        return
+    user, answers = account.user(facts.names.namespace), facts.rights.get(account.name, {})
+    missing = [row for row, allowed in answers.items() if allowed is False]
+    failed = next((answer for answer in answers.values() if isinstance(answer, Exception)), None)
+    if missing:
+        text = "\n".join(["may not", *(f"  {deeds}" for deeds in _by_target(missing))])
+        yield problem("rbac", user, text, facts.names.mend)
+    elif failed is not None:
+        yield unknown("rbac", user, failed, "run the doctor with credentials that may impersonate service accounts")
+    elif answers:
+        yield fine("rbac", user, f"may do all {len(answers)} things that {account.program} needs")
+
+
+def _by_target(rows: Sequence[Permission]) -> list[str]:
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        found.setdefault(row.target, []).append(row.verb)
+    return [f"{', '.join(verbs)} {target}" for target, verbs in found.items()]
+
+
+# Webhook
+
+
+def _webhook(facts: IpamFacts) -> Iterator[Finding]:
+    called, found = facts.names, facts.webhook
+    about = f"ValidatingWebhookConfiguration {called.webhook}"
+    if isinstance(found, Exception):
+        yield unknown("webhook", about, found)
+        return
+    if found is None:
+        text = "does not exist: pools are not judged before they are taken (events and `bedplate ipam explain` do)"
+        yield note("webhook", about, text)
+        return
+    yield from _bundles(facts, about, found)
+    yield from _backend(facts)
+    yield _judgement(facts, about)
+
+
+def _bundles(facts: IpamFacts, about: str, found: Mapping[str, Any]) -> Iterator[Finding]:
+    empty = [one["name"] for one in found.get("webhooks") or () if not (one.get("clientConfig") or {}).get("caBundle")]
+    if empty:
+        text = f"{', '.join(empty)}: no CA bundle, so that no API server trusts the controller"
+        fix = (
+            "cert-manager, or OpenShift's service CA, puts it there; with neither: "
+            "kubectl kustomize deploy/overlays/self-signed | kubectl apply -f -"
+        )
+        yield problem("webhook", about, text, fix)
+    else:
+        yield fine("webhook", about, f"{len(found.get('webhooks') or ())} webhooks, each with a CA bundle")
+
+
+def _backend(facts: IpamFacts) -> Iterator[Finding]:
+    called = facts.names
+    about = f"Service {called.namespace}/{called.service}"
+    if isinstance(facts.service, Exception):
+        yield unknown("webhook", about, facts.service)
+    elif facts.service is None:
+        yield problem("webhook", about, "does not exist: no pool can be made or changed", facts.names.mend)
+    elif isinstance(facts.endpoints, Exception):
+        yield unknown("webhook", about, facts.endpoints)
+    else:
+        ready = [one for each in facts.endpoints for one in each.endpoints or () if one.conditions.ready is not False]
+        if ready:
+            yield fine("webhook", about, f"{len(ready)} pods are behind it")
+        else:
+            fix = f"kubectl -n {called.namespace} logs deployment/{called.deployment}   (does it run with --webhook?)"
+            yield problem("webhook", about, "no ready pod is behind it: no pool can be made or changed", fix)
+
+
+def _judgement(facts: IpamFacts, about: str) -> Finding:
+    verdict, called = facts.verdict, facts.names
+    if verdict is None:
+        return problem("webhook", about, "a pool without a network was taken: the webhook is not asked", called.mend)
+    if isinstance(verdict, kube_errors.Forbidden) and "denied the request" in str(verdict):
+        return fine("webhook", about, "refuses a pool that means nothing")
+    if isinstance(verdict, kube_errors.Forbidden):
+        return unknown("webhook", about, verdict, "run the doctor with credentials that may create IPPools")
+    fix = f"kubectl -n {called.namespace} logs deployment/{called.deployment}; can API servers reach its port 9443?"
+    return problem("webhook", about, f"cannot be asked, so no pool can be made or changed: {verdict}", fix)

@@ -1,0 +1,78 @@
+"""Reading for a doctor: what could not be read is an answer too.
+
+In: questions to an API server. Out: the answer, the error that came instead, or None for what does not exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+from bedplate.api import resources
+from bedplate.api.resources import ResourceRef
+from bedplate.cli.doctor.permissions import Permission
+from bedplate.core import errors
+from bedplate.kube.client import Client
+
+__all__ = ["attempt", "find", "get", "get_each", "rights", "version"]
+
+T = TypeVar("T")
+_AT_ONCE = 8
+
+
+async def attempt(reading: Awaitable[T]) -> T | Exception:
+    """The answer, or the error."""
+    try:
+        return await reading
+    except (errors.BedplateError, TimeoutError) as err:
+        return err
+
+
+async def find(reading: Awaitable[T]) -> T | Exception | None:
+    """The answer, the error, or None when the server said that there is nothing."""
+    try:
+        return await reading
+    except errors.NotFound:
+        return None
+    except (errors.BedplateError, TimeoutError) as err:
+        return err
+
+
+async def get(client: Client, ref: ResourceRef[T], name: str, namespace: str | None = None) -> T | Exception | None:
+    """One object."""
+    asked: Awaitable[T] = client.get(ref, name, namespace)
+    return await find(asked)
+
+
+async def get_each(
+    client: Client, ref: ResourceRef[T], names: Iterable[str], namespace: str | None = None
+) -> dict[str, T | Exception | None]:
+    """Several objects, by name."""
+    found: dict[str, T | Exception | None] = {}
+    for name in names:
+        asked: Awaitable[T] = client.get(ref, name, namespace)
+        found[name] = await find(asked)
+    return found
+
+
+async def version(client: Client) -> str:
+    """The server's version."""
+    answer = await client.request("GET", "/version")
+    return str(msgspec.json.decode(answer.body, type=dict[str, Any]).get("gitVersion", ""))
+
+
+async def rights(client: Client, needed: Iterable[Permission], lease: str) -> dict[Permission, bool | Exception]:
+    """What the client's own user may do. `lease`: the one Lease to which a role may limit a right."""
+    slots, rows = asyncio.Semaphore(_AT_ONCE), tuple(needed)
+
+    async def ask(row: Permission) -> bool | Exception:
+        body = {"spec": {"resourceAttributes": row.attributes(lease)}}
+        async with slots:
+            answer = await attempt(client.create(resources.SELF_SUBJECT_ACCESS_REVIEWS, body))
+        return answer if isinstance(answer, Exception) else answer.status.allowed
+
+    answers = await asyncio.gather(*(ask(row) for row in rows))
+    return dict(zip(rows, answers, strict=True))
