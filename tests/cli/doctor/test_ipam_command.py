@@ -1,0 +1,87 @@
+"""`bedplate doctor ipam` as a program, against real and embedded API servers, with the rights that are shipped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tests import servers
+from tests.apps.test_ipam_cli import install_definitions
+
+from bedplate.api.resources import NAMESPACES, SERVICE_ACCOUNTS, custom
+from bedplate.ipam.pools import IPPOOLS
+from bedplate.kube import Client
+
+PROGRAM = Path(sys.executable).with_name("bedplate")
+MANIFESTS = Path(__file__).resolve().parents[3] / "deploy/manifests"
+ROLES = custom("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", False)
+BINDINGS = custom("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", False)
+
+
+async def findings(server: servers.Server, *words: str) -> tuple[int, list[dict[str, Any]]]:
+    command = [str(PROGRAM), "doctor", "ipam", "--kubeconfig", str(server.kubeconfig), "-o", "json", *words]
+    pipe = asyncio.subprocess.PIPE
+    child = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
+    out, err = await child.communicate()
+    assert err == b"", err.decode()
+    answer = json.loads(out)
+    assert answer["exitCode"] == child.returncode
+    return child.returncode or 0, answer["findings"]
+
+
+@asynccontextmanager
+async def deployed_rights(client: Client, name: str) -> AsyncIterator[None]:
+    """The shipped roles under names of our own."""
+    made: list[tuple[Any, str, str | None]] = []
+    try:
+        for part in ("controller", "node"):
+            own = f"{name}-{part}"
+            role = yaml.safe_load((MANIFESTS / part / "clusterrole.yaml").read_text())
+            role["metadata"]["name"] = own
+            subject = {"kind": "ServiceAccount", "name": own, "namespace": name}
+            reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": own}
+            binding = {"metadata": {"name": own}, "roleRef": reference, "subjects": [subject]}
+            for ref, body, space in (
+                (ROLES, role, None),
+                (BINDINGS, binding, None),
+                (SERVICE_ACCOUNTS.raw(), {"metadata": {"name": own}}, name),
+            ):
+                await client.create(ref, body, space)
+                made.append((ref, own, space))
+        yield
+    finally:
+        for ref, own, space in made:
+            await client.delete(ref, own, space)
+
+
+async def test_the_shipped_roles_suffice_and_pools_are_judged(server: servers.Server, client: Client) -> None:
+    await install_definitions(client)
+    name = f"ipamdoctor-{uuid.uuid4().hex[:8]}"
+    await client.create(NAMESPACES.raw(), {"metadata": {"name": name}})
+    try:
+        async with deployed_rights(client, name):
+            spec = {"subnet": "10.0.0.0/24", "perNodeBlockSize": 500}
+            await client.create(IPPOOLS.raw(), {"metadata": {"name": "bad"}, "spec": spec}, name)
+            code, found = await findings(server, "-n", name, "--name-prefix", f"{name}-")
+    finally:
+        await client.delete(NAMESPACES, name)
+    assert code == 1
+    rights = [one for one in found if one["check"] == "rbac" and one["about"].startswith("system:serviceaccount:")]
+    assert [one["level"] for one in rights] == ["ok", "ok"], rights
+    (bad,) = [one for one in found if one["about"] == "IPPool bad" and one["level"] == "problem"][:1]
+    assert "spec.perNodeBlockSize" in bad["message"] and bad["fix"] == "bedplate ipam explain ippool/bad"
+    assert {one["level"] for one in found if one["check"] == "definitions"} == {"ok"}
+
+
+async def test_a_node_can_be_looked_at_without_a_cluster(server: servers.Server, tmp_path: Path) -> None:
+    words = ["--on-node", "--no-cluster", "--cni-conf-dir", str(tmp_path), "--cni-bin-dir", str(tmp_path)]
+    code, found = await findings(server, *words, "--store-file", str(tmp_path / "store"))
+    assert code == 1
+    assert {one["check"] for one in found} == {"node"}
