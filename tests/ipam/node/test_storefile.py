@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.ipam.node.documents import CANONICAL, ODD, REFUSED, TAKEN, sealed, sum_of
 from tests.ipam.node.storekit import VECTORS
 
 from bedplate.ipam.node import checksum, gojson, storefile
@@ -31,19 +32,6 @@ ONE = Reservation(
     "0000:d8:00.1",
     CONFIG,
 )
-
-
-def sum_of(text: bytes) -> int:
-    """FNV-1a once more, without any code of the package."""
-    total = 2166136261
-    for byte in text:
-        total = (total ^ byte) * 16777619 % 2**32
-    return total
-
-
-def sealed(text: str) -> bytes:
-    """The text with its checksum, which is written as 0 in it."""
-    return text.replace('"checksum":0', f'"checksum":{sum_of(text.encode())}').encode()
 
 
 @pytest.mark.parametrize("path", STORES, ids=lambda path: path.stem)
@@ -91,57 +79,17 @@ def test_keys_are_sorted_by_their_bytes() -> None:
     assert list(json.loads(text)["pools"]) == sorted(keys, key=str.encode)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"version":1,"checksum":0,"pools":null}',
-        '{"version":7,"checksum":0,"pools":{"p":{"name":"other","entries":null,"last_pool_config":"","last_reserved_ip":""}}}',
-        '{"version":0,"checksum":0,"pools":{}}',
-    ],
-)
-def test_what_the_original_takes_is_taken(text: str) -> None:
-    document, _ = storefile.decode(sealed(text))
+@pytest.mark.parametrize("content", TAKEN)
+def test_what_the_original_takes_is_taken(content: bytes) -> None:
+    document, _ = storefile.decode(content)
     assert all(not pool.entries for pool in document.pools.values())
 
 
 def test_blanks_case_and_repetition_do_not_matter_as_the_checksum_is_that_of_the_content() -> None:
-    canonical = sealed(
-        '{"version":1,"checksum":0,"pools":{"p":{"name":"p","entries":{},"last_pool_config":"","last_reserved_ip":"10.0.0.1"}}}'
-    )
-    total = storefile.decode(canonical)[1]
-    odd = (
-        f'{{ "checkſum": 5, "Checksum" : {total}, "pools": {{"p": {{"last_reserved_ip": "::1", "name": "q"}}}},\n'
-        '"pools": {"p": {"NAME": "p", "name": null, "entries": {}, "last_reserved_ip": "::ffff:10.0.0.1"}}, '
-        '"VERSION": 1, "else": [] }'
-    )
-    document, _ = storefile.decode(odd.encode())
-    assert storefile.encode(document) == canonical
+    assert storefile.encode(storefile.decode(ODD)[0]) == CANONICAL
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b" ", "no JSON"),
-        (b"null", "no checksum"),
-        (b"[]", "object"),
-        (b'{"version":1,"checksum":0,"pools":{}}', "no checksum"),
-        (b'{"version":1,"checksum":1512731211,"pools":{}}', "checksum"),
-        (b'{"version":1,"checksum":1512731210,"pools":{}} x', "no JSON"),
-        (b'{"version":1.0,"checksum":1512731210,"pools":{}}', "number"),
-        (b'{"version":true,"checksum":1512731210,"pools":{}}', "number"),
-        (b'{"version":1,"checksum":-1,"pools":{}}', "number"),
-        (b'{"version":1,"checksum":4294967296,"pools":{}}', "number"),
-        (b'{"version":"x","version":1,"checksum":1512731210,"pools":{}}', "number"),
-        (b'{"version":1,"checksum":1512731210,"pools":[]}', "object"),
-        (b'{"version":1,"checksum":1,"pools":{"p":{"name":1}}}', "text"),
-        (b'{"version":1,"checksum":1,"pools":{"p":{"last_reserved_ip":"10.0.0.256"}}}', "address"),
-        (b'{"version":1,"checksum":1,"pools":{"p":{"last_reserved_ip":[10]}}}', "address"),
-        (b'{"version":NaN}', "JSON"),
-        (b"[" * 100_000, "JSON"),
-        (b'{"version":' + b"9" * 5000 + b"}", "JSON"),
-        (b"\xef\xbb\xbf{}", "JSON"),
-    ],
-)
+@pytest.mark.parametrize(("content", "reason"), list(REFUSED.items()))
 def test_what_the_original_refuses_is_refused_with_a_reason(content: bytes, reason: str) -> None:
     with pytest.raises(Corrupt, match=reason):
         storefile.decode(content)
