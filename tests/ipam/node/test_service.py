@@ -132,6 +132,12 @@ WRONG = {
 }
 
 
+async def test_the_first_pools_refusal_is_what_is_heard(node: Node) -> None:
+    await node.allocate("p")
+    assert await code_of(node.allocate("p", "missing")) is Code.ALREADY_EXISTS
+    assert await code_of(node.allocate("missing", "p")) is Code.NOT_FOUND
+
+
 @pytest.mark.parametrize("method", ["Allocate", "IsAllocated"])
 @pytest.mark.parametrize("what", WRONG)
 async def test_a_request_that_lacks_something_is_invalid(node: Node, method: str, what: str) -> None:
@@ -286,6 +292,16 @@ async def test_del_needs_container_and_interface_only(node: Node, pools: list[st
         pb.DeallocateRequest(parameters=pb.IPAMParameters(pools=pools, cni_containerid="c1", cni_ifname="net1"))
     )
     assert node.held() == ({"fd00::1"} if pools else set())
+
+
+async def test_a_pool_named_twice_is_one_pool(node: Node) -> None:
+    assert await code_of(node.allocate("p", "p")) is Code.ALREADY_EXISTS
+    await node.allocate("p")
+    await node.check("p", "p")
+    await collect(node, own_pb.CollectRequest(pools=["p", "p"]))
+    assert len(node.collector.seen) == 1
+    await node.release(pb.DeallocateRequest(parameters=parameters("p", "p")))
+    assert not node.held()
 
 
 async def test_del_of_nothing_is_no_failure(node: Node) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, overload
 
 from google.protobuf.message import DecodeError, Message
 
@@ -81,25 +81,23 @@ class NodeService:
         parameters = _checked(request)
         _note(call, parameters)
         keys = _keys(parameters.pools, parameters.pool_type)
-        configs = await self._configs(keys, call)
-        owner = _owner(parameters)
-        wanted = self._wanted(parameters, configs)
-        is_gateway = parameters.features.allocate_default_gateway
-        routes = [_routes(one) if one.gateway is not None and not is_gateway else () for one in configs]
+        await self._wait(keys, call)
+        wanted = _InTurn(keys, lambda key: self._wanted(parameters, self._config(key)))
         _stop_if_gone(call)
-        given = await self._ledger.allocate(owner, wanted)
+        given = await self._ledger.allocate(_owner(parameters), wanted)
         call.notes["addresses"] = [one.address for one in given]
+        is_gateway = parameters.features.allocate_default_gateway
         kind = parameters.pool_type or pb.POOL_TYPE_IPPOOL
         return pb.AllocateResponse(
             allocations=[
                 pb.AllocationInfo(
                     pool=name,
-                    ip=f"{reservation.address}/{config.network.length}",
-                    gateway="" if config.gateway is None or is_gateway else str(config.gateway),
+                    ip=f"{reservation.address}/{one.config.network.length}",
+                    gateway="" if one.config.gateway is None or is_gateway else str(one.config.gateway),
                     pool_type=kind,
-                    routes=[pb.Route(dest=dest) for dest in ways],
+                    routes=[] if is_gateway else [pb.Route(dest=dest) for dest in _routes(one.config)],
                 )
-                for name, config, reservation, ways in zip(parameters.pools, configs, given, routes, strict=True)
+                for name, one, reservation in zip(parameters.pools, wanted, given, strict=True)
             ]
         )
 
@@ -123,7 +121,8 @@ class NodeService:
         _check_interface(parameters)
         _note(call, parameters)
         _stop_if_gone(call)
-        keys = _keys(parameters.pools, parameters.pool_type) if parameters.pools else None
+        # A pool may be named twice.
+        keys = set(_keys(parameters.pools, parameters.pool_type)) if parameters.pools else None
         call.notes["released"] = await self._ledger.release(parameters.cni_containerid, parameters.cni_ifname, keys)
         return pb.DeallocateResponse()
 
@@ -134,7 +133,7 @@ class NodeService:
         valid = {(one.container_id, one.ifname) for one in request.valid}
         candidates = [
             one
-            for key in _keys(request.pools, request.pool_type)
+            for key in dict.fromkeys(_keys(request.pools, request.pool_type))
             for one in self._ledger.reservations(key)
             if (one.container_id, one.interface_name) not in valid
         ]
@@ -146,7 +145,9 @@ class NodeService:
         """STATUS: whether an ADD on these pools would be served."""
         if len(request.pools) > 2:
             raise Failed(Code.INVALID_ARGUMENT, "pools: at most two")
-        configs = await self._configs(_keys(request.pools, request.pool_type), call)
+        keys = _keys(request.pools, request.pool_type)
+        await self._wait(keys, call)
+        configs = [self._config(key) for key in keys]
         usage = self._ledger.usage({one.key: one for one in configs})
         states = []
         for name, config in zip(request.pools, configs, strict=True):
@@ -164,19 +165,16 @@ class NodeService:
             )
         return own_pb.StatusResponse(pools=states)
 
-    async def _configs(self, keys: Sequence[str], call: Call) -> list[PoolConfig]:
-        """What is known of the pools; waits for the first list of them as long as the caller does (W15)."""
+    async def _wait(self, keys: Sequence[str], call: Call) -> None:
+        """Wait for the first list of pools, as long as the caller does (W15)."""
         state = self._readiness
-        if not state.has_pools or state.must_recover:
-            now = asyncio.get_running_loop().time()
-            left = min(call.deadline - now, _LONGEST_WAIT_S) if call.deadline is not None else _LONGEST_WAIT_S
-            # The answer has to arrive before the caller's patience ends.
-            if not await state.wait(lambda: self._is_enough(keys), now + left * 0.9):
-                raise Failed(Code.UNAVAILABLE, self._missing(keys))
-        if not state.has_pools:
-            remembered = self._ledger.pools()
-            return [found for key in keys if (found := remembered[key]) is not None]
-        return [self._config(key) for key in keys]
+        if state.has_pools and not state.must_recover:
+            return
+        now = asyncio.get_running_loop().time()
+        left = min(call.deadline - now, _LONGEST_WAIT_S) if call.deadline is not None else _LONGEST_WAIT_S
+        # The answer has to arrive before the caller's patience ends.
+        if not await state.wait(lambda: self._is_enough(keys), now + left * 0.9):
+            raise Failed(Code.UNAVAILABLE, self._missing(keys))
 
     def _is_enough(self, keys: Sequence[str]) -> bool:
         state = self._readiness
@@ -195,7 +193,7 @@ class NodeService:
         return f"pools have not been listed yet{': ' if self._readiness.refusal else ''}{self._readiness.refusal}"
 
     def _config(self, key: str) -> PoolConfig:
-        found = self._view.configs.get(key)
+        found = self._view.configs.get(key) if self._readiness.has_pools else self._ledger.pools().get(key)
         if found is not None:
             return found
         if key in self._view.unusable:
@@ -203,23 +201,42 @@ class NodeService:
         why = self._view.problems.get(key) or "it does not exist, or this node has no block of it"
         raise Failed(Code.NOT_FOUND, f"pool {key!r} is not configured on this node: {why}")
 
-    def _wanted(self, parameters: pb.IPAMParameters, configs: Iterable[PoolConfig]) -> list[Wanted]:
+    def _wanted(self, parameters: pb.IPAMParameters, config: PoolConfig) -> Wanted:
         features = parameters.features
         requested = tuple(
             found for text in parameters.requested_ips if (found := addresses.parse_address(text)) is not None
         )
         index = features.allocate_ip_with_index if features.HasField("allocate_ip_with_index") else None
-        is_static = bool(requested) or index is not None
-        return [
-            Wanted(
-                config,
-                requested,
-                features.allocate_default_gateway,
-                index,
-                partial(self._view.node_of, config.key) if is_static else None,
-            )
-            for config in configs
-        ]
+        node_of = partial(self._view.node_of, config.key) if requested or index is not None else None
+        # What cannot be answered is not given.
+        _routes(config)
+        return Wanted(config, requested, features.allocate_default_gateway, index, node_of)
+
+
+class _InTurn(Sequence[Wanted]):
+    """What is wanted, pool by pool: a pool is looked at only when those before it could give.
+
+    So the first pool's refusal is what a caller hears, as from the original.
+    """
+
+    def __init__(self, keys: Sequence[str], make: Callable[[str], Wanted]) -> None:
+        self._keys = keys
+        self._make = make
+        self._made: list[Wanted] = []
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @overload
+    def __getitem__(self, at: int) -> Wanted: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Wanted]: ...
+    def __getitem__(self, at: int | slice) -> Wanted | Sequence[Wanted]:
+        if isinstance(at, slice):
+            return [self[position] for position in range(*at.indices(len(self)))]
+        while len(self._made) <= at < len(self._keys):
+            self._made.append(self._make(self._keys[len(self._made)]))
+        return self._made[at]
 
 
 async def _handle(kind: type[M], method: Callable[[M, Call], Awaitable[Message]], message: bytes, call: Call) -> bytes:
@@ -307,6 +324,8 @@ def _note(call: Call, parameters: pb.IPAMParameters) -> None:
 
 
 def _routes(config: PoolConfig) -> tuple[str, ...]:
+    if config.gateway is None:
+        return ()
     try:
         return routes_of(config.routes, config.default_gateway, config.bits)
     except ValueError as err:
