@@ -130,8 +130,9 @@ class World:
         """A spec that selects nodes of this world alone."""
         own = {"key": LABEL, "operator": "In", "values": [self.id]}
         given = spec.get("nodeSelector")
-        terms = given["nodeSelectorTerms"] if given else [{}]
-        mine = [self._term(term, own) for term in terms] if terms != [] else []
+        terms = given["nodeSelectorTerms"] if given else []
+        # An empty term selects nothing, and must stay like that.
+        mine = [self._term(term, own) if term else term for term in terms] if given else [{"matchExpressions": [own]}]
         made = {**spec, "nodeSelector": {"nodeSelectorTerms": mine}}
         if "staticAllocations" in made:
             made["staticAllocations"] = [
