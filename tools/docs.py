@@ -1,4 +1,4 @@
-"""Writes docs/reference/ and docs/pictures/ from the code: commands, errors, metrics, variables, the live view.
+"""Writes docs/reference/ and docs/pictures/ from the code: commands, flags, errors, metrics, variables, two views.
 
     python tools/docs.py            write the pages
     python tools/docs.py --check    write nothing; fail and name the pages that are not up to date
@@ -28,15 +28,23 @@ import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
+from rich.text import Text
 
 import bedplate
 from bedplate.api import core, names
 from bedplate.apps.bedplate import root
 from bedplate.cli import clusterview
+from bedplate.cli.ipam import picture as pool_picture
+from bedplate.cli.ipam import viewing
 from bedplate.cloud.manager import features as manager_features
 from bedplate.cloud.manager import options as manager_options
 from bedplate.core import errors, logging
 from bedplate.core import flags as manager_flags
+from bedplate.ipam import addresses, pools
+from bedplate.ipam.controller import options as ipam_controller
+from bedplate.ipam.node import metrics as ipam_metrics
+from bedplate.ipam.node import options as ipam_node
+from bedplate.ipam.node.reservations import Usage
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
@@ -128,7 +136,39 @@ def cli_page() -> str:
     return "\n".join(parts)
 
 
-# Flags of the manager
+# Flags of the programs
+
+
+def flag_tables(groups: Iterable[Any], base: Any, level: str = "##") -> Iterator[str]:
+    """A section for each group of flags."""
+    for group in groups:
+        rows = []
+        for one in manager_flags.flags_of(group.kind):
+            default = manager_flags.render(one, getattr(getattr(base, group.field), one.field))
+            name = f"`--{one.name}`" + (f", `-{one.short}`" if one.short and len(one.name) > 1 else "")
+            text = one.help + (f" Deprecated: {one.deprecated}." if one.deprecated else "")
+            rows.append((name, "" if default in ("", "false") else f"`{default}`", text))
+        yield f"{level} {group.title}\n"
+        yield table(("flag", "default", "meaning"), rows)
+
+
+def ipam_flags_page() -> str:
+    grammar = (
+        "written as Kubernetes' programs take them: `--a b`, `--a=b`, booleans `--a` or `--a=false`, "
+        "durations `1h30m`, lists separated by commas"
+    )
+    return "\n".join(
+        [
+            f"{NOTE}\n# Flags of address management\n\n"
+            f"`ipam-controller` and `ipam-node` take the original's flags, and some of ours, {grammar}. "
+            "`bedplate ipam controller` and `bedplate ipam node` are the same programs. "
+            "Each prints this as `--help`.\n",
+            "## `ipam-controller`\n",
+            *flag_tables(ipam_controller.GROUPS, ipam_controller.Options(), "###"),
+            "## `ipam-node`\n",
+            *flag_tables(ipam_node.GROUPS, ipam_node.Options(), "###"),
+        ]
+    )
 
 
 def flags_page() -> str:
@@ -140,15 +180,7 @@ def flags_page() -> str:
         "commas; underscores count as dashes. A program named after a cloud works for it when `--cloud-provider` is "
         "absent. `bedplate ccm explain` takes them too.\n"
     ]
-    base = manager_options.Options()
-    for group in manager_options.GROUPS:
-        rows = []
-        for one in manager_flags.flags_of(group.kind):
-            default = manager_flags.render(one, getattr(getattr(base, group.field), one.field))
-            name = f"`--{one.name}`" + (f", `-{one.short}`" if one.short and len(one.name) > 1 else "")
-            text = one.help + (f" Deprecated: {one.deprecated}." if one.deprecated else "")
-            rows.append((name, "" if default in ("", "false") else f"`{default}`", text))
-        parts += [f"## {group.title}\n", table(("flag", "default", "meaning"), rows)]
+    parts += flag_tables(manager_options.GROUPS, manager_options.Options())
     gates = [(f"`{name}`", text) for name, text in manager_features.GATES.items()]
     parts += ["## Feature gates\n\nAccepted; what each stands for is settled here.\n", table(("gate", "here"), gates)]
     return "\n".join(parts)
@@ -159,7 +191,9 @@ def flags_page() -> str:
 
 def modules() -> list[Any]:
     names = [each.name for each in pkgutil.walk_packages(bedplate.__path__, "bedplate.")]
-    return [importlib.import_module(name) for name in sorted(names) if not name.endswith("__main__")]
+    # A library that is loaded by name is no module, though it looks like one.
+    others = ("__main__", ".libstoresum")
+    return [importlib.import_module(name) for name in sorted(names) if not name.endswith(others)]
 
 
 def errors_page() -> str:
@@ -215,6 +249,7 @@ def metrics_page() -> str:
                 registry = CollectorRegistry()
                 cast(Any, each)(registry)
                 rows += [(*row, module.__name__.split(".")[1]) for row in registered(registry)]
+    rows += [(*row, "ipam") for row in daemon_state()]
     titles = ("metric", "type", "labels", "meaning")
     return (
         f"{NOTE}\n# Metrics\n\n"
@@ -224,6 +259,14 @@ def metrics_page() -> str:
         + "\n## The embedded API server: `/metrics`\n\n"
         + table(titles, sorted(asyncio.run(served())))
     )
+
+
+def daemon_state() -> Iterator[tuple[str, str, str, str]]:
+    """What a node daemon shows of itself, read when somebody looks."""
+    seen = ipam_metrics.Snapshot({"p": Usage(1, 2, 1)}, {"q": "wrong"}, is_ready=True)
+    for family in ipam_metrics.StateCollector(CollectorRegistry(), lambda: seen).collect():
+        labels = ", ".join(f"`{label}`" for label in family.samples[0].labels)
+        yield f"`{family.name}`", family.type, labels, family.documentation
 
 
 def registered(registry: CollectorRegistry) -> Iterator[tuple[str, str, str, str]]:
@@ -312,9 +355,49 @@ def picture() -> str:
     nodes = tuple(made_up_node(number) for number in range(1, 51))
     pods = tuple(made_up(core.Pod, {"spec": {"nodeName": f"node{number:03}"}}) for number in (3, 3, 3, 8, 8, 21))
     cloud = clusterview.Cloud("nvidia-bmm", running=49, machines=50, calls_per_minute=14)
+    rail = clusterview.Pool("rail", "172.16.0.0/15", blocks=50, free_blocks=16333, used=96, usable=399)
+    storage = clusterview.Pool("storage", "172.20.0.0/15", blocks=50, free_blocks=16334, used=96, usable=250)
+    view = clusterview.Picture(nodes, pods, [cloud], made_up_events(), [rail, storage])
     console = Console(file=io.StringIO(), record=True, width=100)
-    console.print(clusterview.panel(clusterview.Picture(nodes, pods, [cloud], made_up_events()), 754, rows=6))
-    svg = console.export_svg(title="make up", unique_id="up")
+    console.print(clusterview.panel(view, 754, rows=6))
+    return svg_of(console, "make up", "up")
+
+
+def pool_map() -> str:
+    """The picture of a pool, as `bedplate ipam map` draws it: some blocks full, some empty, some nobody can have."""
+    size, base = 24, 0xC0A80001
+    entries = [
+        {
+            "nodeName": f"host-{number:02}",
+            "startIP": addresses.text(32, base + size * number),
+            "endIP": addresses.text(32, base + size * number + size - 1),
+        }
+        for number in range(44)
+        if number % 11 != 7
+    ]
+    spec = {
+        "subnet": "192.168.0.0/16",
+        "perNodeBlockSize": size,
+        "gateway": "192.168.0.1",
+        "exclusions": [{"startIP": "192.168.5.0", "endIP": "192.168.5.255"}],
+    }
+    body = {"metadata": {"name": "pool1", "namespace": "kube-system"}, "spec": spec}
+    pool = msgspec.convert({**body, "status": {"allocations": entries}}, pools.IPPool)
+    used = [
+        addresses.Address(32, base + size * number + place)
+        for number in range(44)
+        for place in range(1, 2 + (number * 7) % (size - 1))
+    ]
+    held = {"192.168.0.169-192.168.0.192": ("host-07", None)}
+    drawn = pool_picture.draw(viewing.view_of(pool, used=used, held=held), 100, most_nodes=6)
+    console = Console(file=io.StringIO(), record=True, width=100)
+    console.print(Text.from_ansi(drawn))
+    return svg_of(console, "bedplate ipam map pool1", "pool")
+
+
+def svg_of(console: Console, title: str, identifier: str) -> str:
+    """What was printed, as a picture."""
+    svg = console.export_svg(title=title, unique_id=identifier)
     # A picture in a repository asks no other host for its letters, and has no blanks at the ends of lines.
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
     return "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
@@ -356,10 +439,12 @@ def made_up(kind: type[T], body: dict[str, Any]) -> T:
 PAGES = {
     "reference/cli.md": cli_page,
     "reference/manager-flags.md": flags_page,
+    "reference/ipam-flags.md": ipam_flags_page,
     "reference/errors-and-exit-codes.md": errors_page,
     "reference/metrics.md": metrics_page,
     "reference/environment.md": environment_page,
     "pictures/up.svg": picture,
+    "pictures/pool.svg": pool_map,
 }
 
 

@@ -34,7 +34,9 @@ def test_relative_links_resolve(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_pages_name_no_place_of_one_machine(page: Path) -> None:
-    found = re.findall(r"(?<![\w.$~])/(?:root|work|tmp|home/(?!you\b)\w+)/\S*", page.read_text())
+    # The folder of a webhook's certificate is in every pod of the original's at the same place.
+    places = r"(?<![\w.$~])/(?:root|work|tmp(?!/k8s-webhook-server/)|home/(?!you\b)\w+)/\S*"
+    found = re.findall(places, page.read_text())
     assert not found, f"{named(page)} names {found}"
 
 
@@ -47,7 +49,7 @@ def bedplate_lines(text: str) -> Iterator[str]:
         found = re.match(r"\s*(?:\$ )?(?:\.venv/bin/)?(bedplate(?: .*)?)$", line)
         if found:
             # Two blanks set a remark apart from the command it explains.
-            yield re.split(r"\s{2,}|\s\|\s|\s&&\s|;\s|\s>\s", found[1])[0].rstrip(" \\")
+            yield re.split(r"\s{2,}|\s\|\s|\s&&\s|;\s|\s\d?>\s", found[1])[0].rstrip(" \\")
 
 
 def unknown_parts(line: str) -> list[str]:
