@@ -77,13 +77,19 @@ def _unusable(disk: Disk, error: OSError) -> StoreFailed:
 def _take_one(disk: Disk, file: int, name: str, who: str) -> None:
     if disk.lock(file):
         return
-    pid = holder_of(disk.status(file))
+    pid = holder_of(disk.status(file)) or _written(disk, name)
     process = f"process {pid} ({_program(pid)})" if pid else who
     raise StoreBusy(
         f"the store {disk.path} is in use: {process} has locked {name}",
         hint="one daemon a node: stop the other one first",
         pid=pid,
     )
+
+
+def _written(disk: Disk, name: str) -> int | None:
+    """The process that a lock file names: not every file system has the numbers that the system's list of locks has."""
+    text = (disk.read(name) or b"").strip() if name == lock_name(disk.name) else b""
+    return int(text) if text.isdigit() else None
 
 
 def holder_of(status: os.stat_result) -> int | None:
