@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bedplate.ipam.ranges import EMPTY, Range, RangeSet, clamped
+from bedplate.ipam.ranges import EMPTY, Range, RangeSet
 
 values = st.integers(min_value=-5, max_value=40)
 ranges = st.builds(lambda first, length: Range(first, first + length), values, st.integers(min_value=-1, max_value=12))
@@ -44,14 +44,6 @@ def test_coverage_parts_and_gaps_are_those_of_the_single_values(given_ranges: li
 @given(some_ranges, some_ranges)
 def test_a_union_holds_both_sides(one: list[Range], other: list[Range]) -> None:
     assert RangeSet(one).union(RangeSet(other)) == RangeSet([*one, *other])
-
-
-@given(some_ranges, ranges)
-def test_clamped_ranges_stay_in_order_and_lose_what_lies_outside(given_ranges: list[Range], bounds: Range) -> None:
-    kept = clamped([one for one in given_ranges if one.first <= one.last], bounds)
-    if bounds.first <= bounds.last:
-        assert singles(kept) == singles(given_ranges) & singles([bounds])
-        assert all(one.first <= one.last for one in kept)
 
 
 def test_touching_ranges_become_one_and_equal_sets_are_equal() -> None:

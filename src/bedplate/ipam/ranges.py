@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-__all__ = ["EMPTY", "Range", "RangeSet", "clamped"]
+__all__ = ["EMPTY", "Range", "RangeSet"]
 
 
 class Range(NamedTuple):
@@ -18,15 +18,6 @@ class Range(NamedTuple):
 
     first: int
     last: int
-
-
-def clamped(ranges: Iterable[Range], bounds: Range) -> list[Range]:
-    """The parts of the ranges that lie within the bounds, in the order given."""
-    return [
-        Range(max(one.first, bounds.first), min(one.last, bounds.last))
-        for one in ranges
-        if one.first <= bounds.last and one.last >= bounds.first
-    ]
 
 
 class RangeSet:
