@@ -71,6 +71,18 @@ def test_the_tutorial_of_oxide(tmp_path: Path) -> None:
     assert "DeletedLoadBalancer" in printed
 
 
+def test_the_tutorial_of_address_management(tmp_path: Path) -> None:
+    if not Path(sys.executable).with_name("nv-ipam").exists():
+        pytest.skip("nv-ipam is not built (make setup)")
+    printed = run_page("ipam.md", tmp_path)
+    assert "host-001 => Start IP: 192.168.0.1 End IP: 192.168.0.24" in printed
+    # The first address, and after it was given back the next one.
+    assert re.findall(r'"address": ?"([^"]+)"', printed) == ["192.168.0.2/16", "192.168.0.3/16"]
+    assert "rack Exists fails: the node has no label rack" in printed
+    assert re.search(r"spec +invalid +spec.perNodeBlockSize", printed)
+    assert printed.rstrip().splitlines()[-1].startswith("+ kill")
+
+
 @pytest.mark.parametrize("page", ["nvidia-bmm.md", "oxide.md"])
 def test_a_tutorial_uses_only_flags_that_its_manager_has(page: str) -> None:
     manager = page.removesuffix(".md") + "-cloud-controller-manager"

@@ -143,6 +143,16 @@ def map_(pool: str, nodes: int, kubeconfig: str, namespace: str) -> None:
     click.echo("\n\n".join(drawn) or f"there are no pools in namespace {namespace}")
 
 
+@ipam.command(short_help="Print the definitions of IPPool and CIDRPool, for kubectl apply.")
+def crds() -> None:
+    """Print the custom resource definitions of IPPool and CIDRPool: bedplate ipam crds | kubectl apply -f -"""
+    import yaml
+
+    from bedplate.cli.ipam import crds as definitions
+
+    click.echo(yaml.safe_dump_all(definitions.documents(), sort_keys=False), nl=False)
+
+
 STORE_EXAMPLES = """
 \b
 Examples:

@@ -155,3 +155,11 @@ def test_a_pool_that_is_well_says_so() -> None:
 
 def test_without_pools_a_node_says_so() -> None:
     assert explaining.explain_node(NODES[0], land(nodes=NODES)).findings[0].answer == "none"
+
+
+def test_a_spec_that_is_valid_and_hardly_meant_is_told() -> None:
+    every = [{"startIndex": 0, "endIndex": 9}]
+    pool = ippool("p", subnet="10.0.0.0/24", perNodeBlockSize=10, perNodeExclusions=every)
+    where = land(pool, nodes=NODES)
+    found = explaining.explain_pool(pool, where.views[0], where)
+    assert "perNodeExclusions covers every address" in dict(of(found, "spec"))["odd"]

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from bedplate.api import core
 from bedplate.cli import display
-from bedplate.cli.ipam import selection, tables
+from bedplate.cli.ipam import landscape, selection, tables
 from bedplate.cli.ipam.holders import Holding
 from bedplate.cli.ipam.landscape import Landscape
 from bedplate.cli.ipam.survey import Pool
@@ -195,6 +195,7 @@ def _about_pool(pool: Pool, view: PoolView, land: Landscape) -> Iterator[Finding
             yield Finding("spec", "invalid", text, State.BAD)
     else:
         yield Finding("spec", "valid", f"{view.network_text}, {view.block_text} a node")
+        yield from (Finding("spec", "odd", text, State.NOTICE) for text in landscape.oddities(pool))
     yield from (Finding("overlap", other, text, State.BAD) for other, text in land.overlaps(view.key))
     yield _blocks(view)
     yield from _nodes(pool, view, land)

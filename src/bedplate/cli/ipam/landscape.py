@@ -16,10 +16,10 @@ from bedplate.cli.ipam import holders, viewing
 from bedplate.cli.ipam.holders import Holding
 from bedplate.cli.ipam.survey import Pool, Survey
 from bedplate.cli.ipam.views import PoolView
-from bedplate.ipam import plan_cidrpool, plan_ippool, pools, quarantine, validation
+from bedplate.ipam import plan_cidrpool, plan_ippool, pools, quarantine, validation, warnings
 from bedplate.ipam.planning import PlanNode, Unplaced
 
-__all__ = ["Landscape", "see"]
+__all__ = ["Landscape", "oddities", "see"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,13 @@ def problems_of(pool: Pool) -> list[str]:
     if isinstance(pool, pools.IPPool):
         return [str(one) for one in validation.ippool_problems(pool.name, pool.spec)]
     return [str(one) for one in validation.cidrpool_problems(pool.name, pool.spec)]
+
+
+def oddities(pool: Pool) -> list[str]:
+    """What a valid spec says that is hardly meant."""
+    if isinstance(pool, pools.IPPool):
+        return warnings.ippool_warnings(pool.spec)
+    return warnings.cidrpool_warnings(pool.spec)
 
 
 def quarantined(pool: Pool, now: datetime) -> viewing.Held:
