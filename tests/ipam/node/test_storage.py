@@ -391,6 +391,38 @@ async def test_the_file_follows_the_journal(tmp_path: Path) -> None:
     await reopened(tmp_path, account)
 
 
+async def test_a_snapshot_that_fails_is_tried_again_and_nothing_is_lost(tmp_path: Path) -> None:
+    clock, disk, account = ManualClock(), StepDisk(tmp_path / "store"), Account()
+    ledger = await Ledger.open(tmp_path / "store", clock=clock, options=SMALL, disk=disk)
+    for number in range(12):
+        await account.add(ledger, number)
+    disk.last, disk.error = disk.steps + 1, OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(StoreFailed, match="brought up to date"):
+        await ledger.sync()
+    await account.add(ledger, 50)
+    account.check(ledger)
+    before = (tmp_path / "store").stat().st_ino
+    deadline = SystemClock().monotonic() + 60
+    while (tmp_path / "store").stat().st_ino == before and SystemClock().monotonic() < deadline:
+        await clock.advance(1)
+        await asyncio.sleep(0.01)
+    assert len(storefile.decode((tmp_path / "store").read_bytes())[0].pools["v4"].entries) == 13
+    await ledger.close()
+    await reopened(tmp_path, account)
+
+
+async def test_whoever_watches_the_commits_cannot_stop_them(tmp_path: Path) -> None:
+    def fail(commit: object) -> None:
+        raise RuntimeError("no metrics today")
+
+    ledger = await Ledger.open(tmp_path / "store", clock=ManualClock(), options=LedgerOptions(on_commit=fail))
+    account = Account()
+    for number in range(3):
+        await account.add(ledger, number)
+    assert len(account.held) == 3
+    await ledger.close()
+
+
 async def test_what_is_in_memory_is_what_a_reload_gives(tmp_path: Path) -> None:
     ledger, account = await Ledger.open(tmp_path / "store", clock=ManualClock(), options=SMALL), Account()
     await story(ledger, account)

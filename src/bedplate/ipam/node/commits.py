@@ -213,7 +213,7 @@ class Committer:
         self._epoch += 1
         for undo in reversed([*batch.undos, *later.undos]):
             undo()
-        reason = error.strerror or str(error) if isinstance(error, OSError) else repr(error)
+        reason = _reason(error)
         log.error("store.write_failed", reason=reason, undone=len(batch.undos) + len(later.undos))
         for waiter in (*batch.waiters, *later.waiters):
             if not waiter.done():
@@ -227,14 +227,18 @@ class Committer:
                 waiter.set_result(None)
         if self._observe is not None and batch.undos:
             storage = self._storage
-            self._observe(Commit(len(batch.undos), seconds, is_whole, storage.file_bytes, storage.journal_bytes))
+            try:
+                self._observe(Commit(len(batch.undos), seconds, is_whole, storage.file_bytes, storage.journal_bytes))
+            except Exception as error:
+                # Whoever watches must not stop the store.
+                log.error("store.observer_failed", reason=repr(error))
 
     async def _follow(self) -> None:
         """Let the file follow the journal."""
         while True:
             await self._stale.wait()
-            # It is to be in place in time, so it begins earlier by what the last one took.
-            await self._clock.sleep(max(BEHIND_S - 0.05 - 1.5 * self._snapshot_s, 0.02))
+            # It is to be in place in time, so it begins earlier by twice what the last one took.
+            await self._clock.sleep(max(BEHIND_S - max(0.08, 2 * self._snapshot_s), 0.02))
             async with self._snapshots:
                 is_done = not self._stale.is_set() or await self._snapshot()
             if not is_done:
@@ -252,9 +256,9 @@ class Committer:
         loop = asyncio.get_running_loop()
         try:
             new = await loop.run_in_executor(self._preparer, lambda: self._storage.prepare(text, version))
-        except OSError as error:
+        except Exception as error:
             await asyncio.gather(marked, return_exceptions=True)
-            self._is_behind(error.strerror or str(error))
+            self._is_behind(_reason(error))
             return False
         await asyncio.gather(marked, return_exceptions=True)
         self._batch.installing = _Installing(new, mark, epoch, loop.create_future())
@@ -279,11 +283,15 @@ class Committer:
                 mark = batch.installing.mark
                 await self._in_thread(self._writer, lambda: self._storage.install(new, mark))
                 done = True
-        except OSError as error:
-            self._is_behind(error.strerror or str(error))
+        except Exception as error:
+            self._is_behind(_reason(error))
         batch.installing.done.set_result(done)
 
     def _is_behind(self, reason: str) -> None:
         self._taken = 0
         self._stale.set()
         log.warning("store.snapshot_failed", reason=reason, next="it is tried again; the journal has everything")
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else repr(error)

@@ -11,7 +11,9 @@ knows what a failed sync left on the disk, `must_rewrite` says that only a new f
 
 from __future__ import annotations
 
+import itertools
 import os
+import threading
 from collections.abc import Callable
 
 import msgspec
@@ -56,7 +58,9 @@ class Storage:
         """Where marks stand in the journal whose files are not there yet."""
         self._places: list[int] = []
         """Where the marks of the last two files stand."""
-        self._number = int.from_bytes(os.urandom(4), "big")
+        self._numbers = itertools.count(int.from_bytes(os.urandom(4), "big"))
+        self._guard = threading.Lock()
+        """Held while the store's open file is looked at or changed: a snapshot is prepared by another thread."""
         self._has_journal = found.journal is not None and (
             found.place is not None or found.file is None or bool(found.broken_journal)
         )
@@ -116,7 +120,8 @@ class Storage:
         """Write a new file, without giving it the store's name. Other threads may be busy with the journal."""
         body = storefile.body_of(text)
         checksum, head = storefile.seal(body, version)
-        status = self._disk.status(self._locks.store)
+        with self._guard:
+            status = self._disk.status(self._locks.store)
         mode = status.st_mode & 0o7777 if status.st_nlink else None
         name = self._temporary(self._disk.name)
         file = self._disk.create(name, 0o664 if mode is None else 0o600)
@@ -179,8 +184,7 @@ class Storage:
         self._disk.release()
 
     def _temporary(self, name: str) -> str:
-        self._number += 1
-        return temporary(name, self._number)
+        return temporary(name, next(self._numbers))
 
     def _append(self, lines: list[bytes]) -> None:
         assert self._log is not None, "a journal was started"
@@ -224,7 +228,8 @@ class Storage:
             self._keep_previous()
         self._file = None
         self._disk.rename(new.name, self._disk.name)
-        self._locks.renew(new.file)
+        with self._guard:
+            self._locks.renew(new.file)
         self._disk.sync_folder()
         self._file = (new.checksum, new.size)
 
@@ -241,7 +246,7 @@ class Storage:
         there = self._disk.look(self._disk.name)
         if there is None or there.st_ino == self._disk.status(self._locks.store).st_ino:
             return
-        aside = f"{self._disk.name}.foreign-{self._stamp()}-{self._number}"
+        aside = f"{self._disk.name}.foreign-{self._stamp()}-{next(self._numbers)}"
         try:
             self._disk.link(self._disk.name, aside)
         except OSError as error:
