@@ -197,6 +197,8 @@ def base_layer(sources: Mapping[str, Path], scratch: Path) -> Layer:
     }
     layer |= {name: Entry(content=text.encode()) for name, text in texts.items()}
     layer["tmp"] = Entry(0o1777)
+    # ipam-node wants the folder of the plugin's log to exist where it runs itself, as the original does.
+    layer["var/log"] = Entry(0o755)
     layer[HOME[1:]] = Entry(0o755, owner=USER)
     layer["bin"] = Entry(0o777, link="usr/bin")
     return layer
