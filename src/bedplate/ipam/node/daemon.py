@@ -49,7 +49,7 @@ __all__ = ["Daemon"]
 
 log = logging.get_logger("ipam.node")
 PROGRAM = "ipam-node"
-FOREIGN = "StaticIPInForeignBlock"
+FOREIGN, FULL, WRONG = "StaticIPInForeignBlock", "NoFreeAddresses", "PoolInvalidOnNode"
 STOP_S = 5.0
 QPS, BURST = 20.0, 30
 
@@ -72,7 +72,7 @@ class Daemon:
         self._node = options.daemon.node_name
         self.registry = CollectorRegistry()
         self.readiness = Readiness()
-        self.view = PoolView(self._node)
+        self.view = PoolView(self._node, on_problem=self._pool_is_wrong)
         self.server: Server | None = None
         self._calls = CallMetrics(self.registry)
         self._store = StoreMetrics(self.registry)
@@ -98,7 +98,7 @@ class Daemon:
             manager, pods = self._watch(client)
             cleaner = self._cleaner(ledger, client, pods)
             StateCollector(self.registry, lambda: self._snapshot(ledger))
-            service = NodeService(ledger, self.view, self.readiness, cleaner)
+            service = NodeService(ledger, self.view, self.readiness, cleaner, on_exhausted=self._pool_is_full)
             self.server = Server(service.handlers(), self._calls)
             manager.serve(lambda: self._settle(ledger, pods, cleaner))
             self._serve_http(manager)
@@ -213,10 +213,19 @@ class Daemon:
     def _foreign(self, pool: str, address: Address, node: str) -> None:
         """A static address was given that another node may give too (W6)."""
         self._calls.foreign.labels(pool).inc()
+        self._tell(pool, FOREIGN, f"gave the requested address {address}, which lies in the block of node {node}")
+
+    def _pool_is_full(self, pool: str) -> None:
+        self._tell(pool, FULL, "has no free address for a pod, or the requested one is taken")
+
+    def _pool_is_wrong(self, pool: str, problem: str) -> None:
+        self._tell(pool, WRONG, problem)
+
+    def _tell(self, pool: str, reason: str, text: str) -> None:
+        """An event about a pool. Equal ones are counted, not repeated."""
         about = self.view.reference(pool)
         if about is not None and self._events is not None:
-            text = f"node {self._node} gave the requested address {address}, which lies in the block of node {node}"
-            self._events.tell(about, FOREIGN, text)
+            self._events.tell(about, reason, f"node {self._node}: {text}")
 
 
 class _Events:

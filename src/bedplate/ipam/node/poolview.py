@@ -109,8 +109,9 @@ class _Known(NamedTuple):
 class PoolView:
     """The pools of this node."""
 
-    def __init__(self, node_name: str) -> None:
+    def __init__(self, node_name: str, *, on_problem: Callable[[str, str], None] | None = None) -> None:
         self._node = node_name
+        self._on_problem = on_problem
         self._objects: dict[str, LeanPool] = {}
         self._known: dict[str, _Known] = {}
         self._blocks: dict[str, tuple[str, list[tuple[int, int, int, str]]]] = {}
@@ -204,7 +205,7 @@ class PoolView:
         """The original's daemon never looked at an IPPool's spec: it is used all the same, and said once (W31)."""
         if text:
             log.warning("pool.invalid", pool=key, error=text, effect="used as far as it goes")
-            self.problems[key] = text
+            self._keep_problem(key, text)
         else:
             self.problems.pop(key, None)
 
@@ -213,7 +214,12 @@ class PoolView:
         if is_unusable:
             self.unusable.add(key)
         log.error("pool.unusable", pool=key, error=text)
+        self._keep_problem(key, text)
+
+    def _keep_problem(self, key: str, text: str) -> None:
         self.problems[key] = text
+        if self._on_problem is not None:
+            self._on_problem(key, text)
 
     def _forget(self, key: str) -> None:
         self.configs.pop(key, None)
