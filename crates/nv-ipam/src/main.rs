@@ -34,6 +34,8 @@ use json::Value;
 use log::Log;
 use plugin::{Config, Plugin};
 
+/// A configuration is seldom longer; it is then read in one go.
+const USUAL_INPUT: usize = 16 * 1024;
 const VERSION: &str = include_str!("../../../VERSION").trim_ascii_end();
 
 fn main() -> ExitCode {
@@ -58,9 +60,9 @@ fn run() -> bool {
         return true;
     }
     if environment.command == Command::Version {
-        return print(&(versions::document().compact() + "\n")).is_ok();
+        return print(&versions::document().compact()).is_ok();
     }
-    let mut stdin = Vec::new();
+    let mut stdin = Vec::with_capacity(USUAL_INPUT);
     if let Err(error) = std::io::stdin().read_to_end(&mut stdin) {
         return fail(&CniError::new(IO_FAILURE, format!("standard input cannot be read: {error}")), "");
     }
@@ -105,6 +107,7 @@ fn fail(error: &CniError, version: &str) -> bool {
 
 fn print(text: &str) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
+    // One write: the line's end sends everything on its way.
+    stdout.write_all(format!("{text}\n").as_bytes())?;
     stdout.flush()
 }
