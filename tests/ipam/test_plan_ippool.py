@@ -196,6 +196,12 @@ def test_smaller_blocks_lie_in_the_old_ones_so_that_nobody_gets_addresses_of_ano
     assert blocks(upstream)["b"] == "10.0.0.9-10.0.0.16"
 
 
+def test_a_block_that_lies_in_the_old_one_whole_goes_before_one_that_touches_it() -> None:
+    made = plan({"subnet": "10.0.0.0/24", "perNodeBlockSize": 16}, ["a", "b"])
+    smaller = plan({"subnet": "10.0.0.0/24", "perNodeBlockSize": 6}, ["a", "b"], made)
+    assert blocks(smaller) == {"a": "10.0.0.1-10.0.0.6", "b": "10.0.0.19-10.0.0.24"}
+
+
 def test_larger_blocks_hold_the_old_ones_where_they_can() -> None:
     made = plan({"subnet": "10.0.0.0/24", "perNodeBlockSize": 16}, ["a", "b", "c", "d"])
     doubled = plan({"subnet": "10.0.0.0/24", "perNodeBlockSize": 32}, ["a", "b", "c", "d"], made)
@@ -233,7 +239,7 @@ def test_it_is_told_when_only_blocks_that_are_held_back_are_left() -> None:
 
 def test_what_is_held_back_bars_every_block_it_touches_and_no_more() -> None:
     spec = {"subnet": "10.0.0.0/24", "perNodeBlockSize": 8}
-    back = Held((held("gone", "10.0.0.5", "10.0.0.12"), HeldBlock("six", 128, Range(0, 2**100))))
+    back = Held((held("gone", "10.0.0.5", "10.0.0.12"), HeldBlock("a", 128, Range((10 << 24) + 1, 2**100))))
     assert blocks(plan(spec, ["a", "gone"], held=back)) == {"a": "10.0.0.17-10.0.0.24", "gone": "10.0.0.25-10.0.0.32"}
 
 

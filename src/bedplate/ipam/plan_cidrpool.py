@@ -143,13 +143,14 @@ def _keep(
 ) -> dict[str, CIDRAllocation]:
     """The prefixes that nodes without a static one have and that still fit; two entries that clash are both dropped.
 
-    A gateway that is not the computed one costs a node its prefix in the original; ours puts the gateway right.
+    Static prefixes are taken already, so that nobody else keeps one. A gateway that is not the computed one costs a
+    node its prefix in the original; ours puts the gateway right.
     """
     clashes = _Clashes(allocations, entries, count_gateways=mode is Mode.UPSTREAM)
     kept: dict[str, CIDRAllocation] = {}
     for entry in entries:
         written, prefix = entry.written, entry.prefix
-        if written.node_name not in names or prefix in cut.spoken_for or clashes.with_another(entry):
+        if written.node_name not in names or clashes.with_another(entry):
             continue
         if prefix.length != cut.length or not cut.cidr.holds_network(prefix):
             continue

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from bedplate.ipam.addresses import (
     Network,
     first_usable,
-    has_broadcast,
     last_usable,
     parse_address,
     parse_network,
@@ -114,7 +113,7 @@ def cut_blocks(spec: IPPoolSpec) -> BlockCut:
     if size == 1 and gateway is not None:
         # A block of one address that is the gateway's would serve nobody.
         addresses = addresses.union(RangeSet([Range(gateway.value, gateway.value)]))
-    ends_at_broadcast = grid.start_of(grid.count + 1) == network.top + 1 and has_broadcast(network)
+    ends_at_broadcast = grid.start_of(grid.count + 1) == network.top + 1
     usable_tail = ends_at_broadcast and any(left_in(grid, grid.count, addresses, offsets))
     return BlockCut(network, grid, excluded_blocks(grid, addresses, offsets), grid.count if usable_tail else None)
 
