@@ -118,6 +118,8 @@ class Daemon:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
         running.result()
+        # Only a signal is a good reason to end (W27).
+        raise errors.Terminal("a part of the daemon ended by itself")
 
     def _ledger_options(self) -> LedgerOptions:
         check = StaticIPCheck(self._options.checks.static_ip_check)
