@@ -171,8 +171,7 @@ async def run(folder: pathlib.Path, *, is_quick: bool, tell: Callable[[str], Non
             for turn in range(sizes.bursts):
                 for prior in sizes.prior:
                     for one in all_of:
-                        # The original needs a minute and more where it holds much, and varies little there.
-                        if one.name != "original" or not prior or turn == 0:
+                        if turn < _turns(one, prior, sizes):
                             await bench.burst(one, prior, turn)
             for one in all_of:
                 if one.daemon:
@@ -181,6 +180,16 @@ async def run(folder: pathlib.Path, *, is_quick: bool, tell: Callable[[str], Non
                 tell(f"{controller.name}: {sizes.joins[0]:,} nodes join, {sizes.joins[1]} late, {sizes.joins[1]} beats")
                 joined[controller.name] = await ipamjoins.join(controller, world, folder, sizes.joins, 0)
     return _topic(bench, joined)
+
+
+def _turns(one: ipamnodes.Contender, prior: int, sizes: Sizes) -> int:
+    """How often a burst is measured. Where peers need minutes they are measured once, or not at all."""
+    if one.name == "original" and prior:
+        return 1
+    if one.name == "host-local":
+        # It reads every reservation at every call: a burst on an empty node takes it two minutes.
+        return 0 if prior else 1
+    return sizes.bursts
 
 
 def _topic(bench: Bench, joined: dict[str, ipamjoins.Joined]) -> report.Topic:
@@ -209,7 +218,7 @@ def _topic(bench: Bench, joined: dict[str, ipamjoins.Joined]) -> report.Topic:
 
 # The least ratio wanted: at most 0.4 and 0.5 of the original's times, not slower than host-local.
 _SINGLE_GOALS = {("original", "ADD", 0.5): 1 / 0.4, ("original", "ADD", 0.99): 1 / 0.5, ("host-local", "ADD", 0.5): 1.0}
-_BURST_GOALS = {"original": (6.0, 20.0, 20.0), "host-local": (2.0, 2.0, 2.0)}
+_BURST_GOALS = {"original": (6.0, 20.0, 20.0), "host-local": (2.0,)}
 
 
 def _node_rows(topic: report.Topic, peer: str, mine: Found, other: Found, sizes: Sizes) -> None:
@@ -221,7 +230,7 @@ def _node_rows(topic: report.Topic, peer: str, mine: Found, other: Found, sizes:
         for what, share in (("middle", 0.5), ("99th percentile", 0.99)):
             goal = _SINGLE_GOALS.get((peer, name, share), 0.0)
             less(f"{name}, {what}", ipamload.percentile(ours, share), ipamload.percentile(theirs, share), "ms", goal)
-    for prior, goal in zip(sizes.prior, _BURST_GOALS[peer], strict=True):
+    for prior, goal in zip(sizes.prior, _BURST_GOALS[peer], strict=False):
         fast, slow = (statistics.median(found.bursts[prior]) for found in (mine, other))
         topic.rows.append(report.Row(f"{peer}: burst, {prior:,} held", fast, slow, "per s", goal=goal))
         short, long = (statistics.median(found.burst_p99[prior]) for found in (mine, other))
