@@ -218,7 +218,14 @@ async def test_only_what_is_still_the_same_is_released_as_dead(opened: Open) -> 
     await ledger.release(old.container_id, old.interface_name)
     (new,) = await ledger.allocate(owner(1), [Wanted(pool())])
     assert await ledger.release_proven([old]) == 0
-    assert await ledger.release_proven([old, new]) == 1
+    assert await ledger.release_proven([old, new, new]) == 1
+
+
+async def test_a_pool_that_is_named_twice_counts_once(opened: Open) -> None:
+    ledger = await opened()
+    await give(ledger, 1, pool())
+    assert await ledger.release(owner(1).container_id, "net0", ["v4", "v4"]) == 1
+    assert await ledger.forget_pools(["v4", "v4"]) == 1
 
 
 async def test_only_empty_records_are_forgotten(opened: Open) -> None:

@@ -210,7 +210,8 @@ class Ledger:
             [one for one in dead if self.find(one.pool, one.container_id, one.interface_name) == one]
         )
 
-    async def _release(self, found: Sequence[Reservation]) -> int:
+    async def _release(self, named: Sequence[Reservation]) -> int:
+        found = list(dict.fromkeys(named))
         if not found:
             # Another call may have freed it just now: it is gone when that is on the disk.
             await self._commits.settled()
@@ -230,7 +231,7 @@ class Ledger:
     async def forget_pools(self, keys: Collection[str]) -> int:
         """Remove the records of these pools that hold nothing (their rotation goes with them); how many there were."""
         change, pages = _Change(), self._book.pages
-        empty = [key for key in keys if key in pages and not pages[key].entries]
+        empty = [key for key in dict.fromkeys(keys) if key in pages and not pages[key].entries]
         for key in empty:
             page = pages.pop(key)
             change.did(journal.drop(key), functools.partial(pages.__setitem__, key, page))
