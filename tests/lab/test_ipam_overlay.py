@@ -1,0 +1,293 @@
+"""The shipped overlays with the shipped image on a cluster that has another network: pods get further interfaces.
+
+One lab for all tests. `no-webhook` is applied as the document says it; pods get a second interface through `macvlan`
+and `nv-ipam`, by NetworkAttachmentDefinitions, and a third from a CIDRPool; then the document's debugging commands;
+then `self-signed` over it, and the API server refuses a pool that is wrong.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.lab.ipam_lab import CONFIGURATION, POOL, ROOT, Cluster, node_of
+
+pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
+
+SUBNET = f"10.85.{os.getpid() % 250}"
+NODES = ("node-1", "node-2")
+OVERLAYS = ROOT / "deploy" / "overlays"
+IMAGE = "ghcr.io/bedplate/nvidia-k8s-ipam:latest"
+ATTACH = Path(__file__).with_name("ipam_attach.py")
+LOG = "/var/log/nv-ipam-cni.log"
+STATUS = "k8s.v1.cni.cncf.io/network-status"
+# The document's own words.
+SHOW_BLOCKS = (
+    "get", "ippools.nv-ipam.nvidia.com", "-A", "-o",
+    r'jsonpath={range .items[*]}{.metadata.name}{"\n"} {range .status.allocations[*]}{"\t"}{.nodeName} => '
+    r'Start IP: {.startIP} End IP: {.endIP}{"\n"}{end}{"\n"}{end}',
+)  # fmt: skip
+SHOW_NETWORKS = (
+    "get", "pods",
+    r"-o=custom-columns=NAME:metadata.name,NODE:spec.nodeName,"
+    r"NETWORK-STATUS:metadata.annotations.k8s\.v1\.cni\.cncf\.io/network-status",
+)  # fmt: skip
+IPPOOL = {
+    "apiVersion": POOL,
+    "kind": "IPPool",
+    "metadata": {"name": "my-pool", "namespace": "kube-system"},
+    "spec": {"subnet": "192.168.0.0/16", "perNodeBlockSize": 100, "gateway": "192.168.0.1"},
+}
+CIDRPOOL = {
+    "apiVersion": POOL,
+    "kind": "CIDRPool",
+    "metadata": {"name": "racks", "namespace": "kube-system"},
+    "spec": {
+        "cidr": "172.31.0.0/16",
+        "perNodeNetworkPrefix": 24,
+        "gatewayIndex": 1,
+        "routes": [{"dst": "172.31.0.0/16"}],
+    },
+}
+
+
+def attachment(name: str, ipam: dict[str, Any]) -> dict[str, Any]:
+    config = {"type": "macvlan", "cniVersion": "0.3.1", "master": "fabric0", "mode": "bridge", "ipam": ipam}
+    return {
+        "apiVersion": "k8s.cni.cncf.io/v1",
+        "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": name},
+        "spec": {"config": json.dumps(config)},
+    }
+
+
+def definition() -> dict[str, Any]:
+    """The kind that Multus brings along."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    plural, kind = "network-attachment-definitions", "NetworkAttachmentDefinition"
+    names = {"kind": kind, "plural": plural, "singular": "network-attachment-definition"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.k8s.cni.cncf.io"},
+        "spec": {"group": "k8s.cni.cncf.io", "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
+class Overlaid(Cluster):
+    """The cluster with our workloads in it."""
+
+    def attach(self, name: str, networks: str, node: str) -> Any:
+        """A pod with further interfaces, once it runs."""
+        spec = {"containers": [{"name": "web", "image": "bedplate/tool"}], "nodeName": node}
+        notes = {"k8s.v1.cni.cncf.io/networks": networks}
+        self.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": notes}, "spec": spec})
+        return self.until(f"pod {name} runs", lambda: [pod for pod in self.running() if named(pod) == name])[0]
+
+    def links(self, name: str) -> list[dict[str, Any]]:
+        """What the plugins gave a pod beside its first interface."""
+        pod = self.get("pod", name)
+        found: list[dict[str, Any]] = json.loads(pod["metadata"].get("annotations", {}).get(STATUS, "[]"))
+        return found
+
+    def held(self, name: str) -> dict[str, str]:
+        """The addresses held for a pod, by interface."""
+        return {
+            each["interface_name"]: each["ip_address"]
+            for node in NODES
+            for each in self.reservations(node)
+            if each["metadata"]["pod_name"] == name
+        }
+
+    def roll_out(self) -> None:
+        for workload in ("deployment/nv-ipam-controller", "daemonset/nv-ipam-node-ds"):
+            done = self.attempt("rollout", "status", "-n", "kube-system", workload, "--timeout=240s")
+            assert done.returncode == 0, done.stdout + done.stderr + self.logs() + self.situation()
+
+    def logs(self) -> str:
+        chosen = ("logs", "-n", "kube-system", "-l", "app=nvidia-k8s-ipam", "--tail=40", "--prefix")
+        return self.attempt(*chosen).stdout
+
+    def our_pods(self, name: str) -> list[str]:
+        return [named(pod) for pod in self.running("-n", "kube-system", "-l", f"app=nvidia-k8s-ipam,name={name}")]
+
+
+def named(pod: Any) -> str:
+    return str(pod["metadata"]["name"])
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Our image under the name that the overlays know."""
+    target = tmp_path_factory.mktemp("image") / "ipam.tar"
+    command = [sys.executable, str(ROOT / "tools" / "image.py"), "archive", "--image", IMAGE, "--output", str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+@pytest.fixture(scope="module")
+def cluster(new_lab: Callable[..., Any], request: pytest.FixtureRequest) -> Iterator[Overlaid]:
+    lab = new_lab("ov")
+    starting = lab.start("--nodes", "2", "--link", "fabric0", "--subnet", f"{SUBNET}.0/24")
+    try:
+        image = request.getfixturevalue("archive")
+        _, told = starting.communicate(timeout=600)
+        assert starting.returncode == 0, told
+        lab.ok("load-image", str(image))
+        made = Overlaid(lab, NODES)
+        for node in NODES:
+            _install_attach(made, node)
+        made.apply(definition())
+        made.kubectl("apply", "-k", OVERLAYS / "no-webhook")
+        made.kubectl(
+            *("wait", "--for=condition=Established", "--timeout=120s", "crd/ippools.nv-ipam.nvidia.com"),
+            *("crd/cidrpools.nv-ipam.nvidia.com", "crd/network-attachment-definitions.k8s.cni.cncf.io"),
+        )
+        made.apply(
+            IPPOOL,
+            CIDRPOOL,
+            attachment("flat", {"type": "nv-ipam", "poolName": "my-pool"}),
+            attachment("routed", {"type": "nv-ipam", "poolName": "racks", "poolType": "cidrpool"}),
+        )
+        made.roll_out()
+        yield made
+    finally:
+        if starting.poll() is None:
+            starting.terminate()
+            starting.wait(120)
+        lab.run("down")
+
+
+def _install_attach(cluster: Overlaid, node: str) -> None:
+    """Our stand-in for Multus, at the end of the cluster network's list."""
+    script = re.sub(r"^", "#!/usr/bin/env -S python3 -I -S\n", ATTACH.read_text(), count=1)
+    cluster.write(node, "/opt/cni/bin/attach", script)
+    cluster.on(node, "chmod", "755", "/opt/cni/bin/attach")
+    path = "/etc/cni/net.d/10-lab.conflist"
+    network = json.loads(cluster.read(node, path))
+    network["plugins"].append({"type": "attach"})
+    cluster.write(node, path, json.dumps(network))
+
+
+@pytest.fixture(scope="module")
+def attached(cluster: Overlaid) -> dict[str, Any]:
+    """A pod on each node, with an interface of each network."""
+    cluster.until("every node has a block", lambda: set(cluster.blocks("my-pool")) == set(NODES))
+    cluster.until("every node has a prefix", lambda: set(_prefixes(cluster)) == set(NODES))
+    return {node: cluster.attach(f"on-{node}", "flat, routed", node) for node in NODES}
+
+
+def _prefixes(cluster: Overlaid) -> dict[str, Any]:
+    status = cluster.get("cidrpool", "racks", "-n", "kube-system").get("status") or {"allocations": []}
+    return {each["nodeName"]: ipaddress.IPv4Network(each["prefix"]) for each in status["allocations"]}
+
+
+def test_the_overlay_brings_a_controller_and_a_daemon_on_every_node(cluster: Overlaid) -> None:
+    pods = cluster.pods("-n", "kube-system", "-l", "app=nvidia-k8s-ipam")
+    daemons = [pod for pod in pods if pod["metadata"]["labels"]["name"] == "nv-ipam-node"]
+    assert sorted(map(node_of, daemons)) == list(NODES) and len(pods) == len(NODES) + 1
+    assert {each["restartCount"] for pod in pods for each in pod["status"]["containerStatuses"]} == {0}
+    for node in NODES:
+        conf = json.loads(cluster.read(node, f"{CONFIGURATION}/nv-ipam.conf"))
+        assert conf["daemonSocket"] == "unix:///var/lib/cni/nv-ipam/daemon.sock"
+        cluster.on(node, "test", "-x", "/opt/cni/bin/nv-ipam")
+    titles, row = (line.split() for line in cluster.kubectl("get", "ippool", "-n", "kube-system").splitlines())
+    assert titles == ["NAME", "SUBNET", "GATEWAY", "BLOCK", "SIZE"] and row == [
+        "my-pool",
+        "192.168.0.0/16",
+        "192.168.0.1",
+        "100",
+    ]
+
+
+def test_pods_get_further_interfaces_from_their_nodes_blocks(cluster: Overlaid, attached: dict[str, Any]) -> None:
+    blocks, prefixes = cluster.blocks("my-pool"), _prefixes(cluster)
+    for node, pod in attached.items():
+        flat, routed = cluster.links(named(pod))
+        assert (flat["interface"], routed["interface"]) == ("net1", "net2")
+        assert flat["ips"][0] in blocks[node]
+        assert ipaddress.IPv4Address(routed["ips"][0]) in prefixes[node]
+        assert cluster.held(named(pod)) == {"net1": flat["ips"][0], "net2": routed["ips"][0]}
+        assert pod["status"]["podIP"].startswith("10."), "the cluster's own network is as it was"
+
+
+def test_pods_of_two_nodes_talk_over_their_second_interface(cluster: Overlaid, attached: dict[str, Any]) -> None:
+    one, other = (named(attached[node]) for node in NODES)
+    address = cluster.links(other)[0]["ips"][0]
+    answer = cluster.kubectl("exec", one, "--", "/tool", "get", f"http://{address}:8080/")
+    told = json.loads(answer)
+    assert told["hostname"] == other
+    assert told["client"].startswith(cluster.links(one)[0]["ips"][0] + ":")
+
+
+def test_the_documents_commands_show_blocks_networks_and_logs(cluster: Overlaid, attached: dict[str, Any]) -> None:
+    blocks = cluster.blocks("my-pool")
+    rows = [f"\t{node} => Start IP: {blocks[node].first} End IP: {blocks[node].last}\n" for node in NODES]
+    assert cluster.kubectl(*SHOW_BLOCKS) == "my-pool\n " + "".join(rows) + "\n"
+    table = cluster.kubectl(*SHOW_NETWORKS)
+    for node, pod in attached.items():
+        assert re.search(rf"^{named(pod)} +{node} +\[.*{cluster.held(named(pod))['net1']}", table, re.MULTILINE), table
+    for name in (*cluster.our_pods("controller"), *cluster.our_pods("nv-ipam-node")):
+        assert cluster.kubectl("-n", "kube-system", "logs", name), f"{name} says nothing"
+    for node in NODES:
+        lines = cluster.on(node, "cat", LOG).splitlines()
+        assert lines and all("[debug]" not in line for line in lines)
+
+
+def test_a_raised_log_level_shows_in_the_next_call(cluster: Overlaid, attached: dict[str, Any]) -> None:
+    node, path = NODES[0], f"{CONFIGURATION}/nv-ipam.conf"
+    conf = json.loads(cluster.read(node, path))
+    cluster.write(node, path, json.dumps(conf | {"logLevel": "debug"}))
+    try:
+        cluster.attach("loud", "flat", node)
+    finally:
+        cluster.write(node, path, json.dumps(conf))
+    assert "[debug]" in cluster.on(node, "cat", LOG)
+    cluster.kubectl("delete", "pod", "loud", "--wait=false")
+    cluster.until("its address is free", lambda: not cluster.held("loud"))
+
+
+def test_addresses_outlive_the_daemon_and_are_freed_with_their_pods(
+    cluster: Overlaid, attached: dict[str, Any]
+) -> None:
+    before = {named(pod): cluster.held(named(pod)) for pod in attached.values()}
+    cluster.kubectl("rollout", "restart", "-n", "kube-system", "daemonset/nv-ipam-node-ds")
+    cluster.roll_out()
+    assert {name: cluster.held(name) for name in before} == before
+    late = cluster.attach("late", "flat", NODES[0])
+    assert cluster.held("late")["net1"] not in {each["net1"] for each in before.values()}
+    names = [named(late), *before]
+    cluster.kubectl("delete", "pods", names[0], names[1], "--wait=false")
+    cluster.kubectl("delete", "pods", names[2], "--force", "--grace-period=0", "--wait=false")
+    cluster.until("no address is held", lambda: not any(map(cluster.held, names)))
+
+
+def test_the_self_signed_webhook_refuses_a_wrong_pool_through_its_service(cluster: Overlaid) -> None:
+    cluster.kubectl("apply", "-k", OVERLAYS / "self-signed")
+    cluster.roll_out()
+    wrong = IPPOOL | {"metadata": {"name": "wrong", "namespace": "kube-system"}}
+    wrong |= {"spec": {"subnet": "192.168.0.0/30", "perNodeBlockSize": 100, "gateway": "10.0.0.1"}}
+    text = json.dumps(wrong)
+
+    def refusal() -> str:
+        done = cluster.attempt("create", "--dry-run=server", "-f", "-", stdin=text)
+        return done.stderr if "validate-ippool.nv-ipam.nvidia.com" in done.stderr and "spec." in done.stderr else ""
+
+    told = cluster.until("the API server refuses it by our word", refusal)
+    assert "denied the request" in told and "spec.perNodeBlockSize" in told and "spec.gateway" in told
+    right = wrong | {"spec": {"subnet": "192.168.7.0/24", "perNodeBlockSize": 10}}
+    cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(right))
+    spec = CIDRPOOL["spec"] | {"cidr": "172.31.0.1/16"}  # type: ignore[operator]
+    cidr = json.dumps(CIDRPOOL | {"metadata": wrong["metadata"], "spec": spec})
+    done = cluster.attempt("create", "--dry-run=server", "-f", "-", stdin=cidr)
+    assert "denied the request" in done.stderr and "spec.cidr" in done.stderr
