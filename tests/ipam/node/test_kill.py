@@ -75,7 +75,7 @@ def kill_often(folder: Path, times: int, whole_below: int) -> int:
             )
         try:
             until = time.monotonic() + 120
-            while not output.stat().st_size and process.poll() is None and time.monotonic() < until:
+            while b"got" not in output.read_bytes() and process.poll() is None and time.monotonic() < until:
                 time.sleep(0.005)
             time.sleep(chance.expovariate(1 / 0.05))
             assert process.poll() is None, "it ended by itself"
@@ -89,7 +89,7 @@ def kill_often(folder: Path, times: int, whole_below: int) -> int:
 
 @pytest.mark.parametrize("whole_below", [10_000_000, 0, 60_000], ids=["whole", "journal", "both"])
 def test_a_killed_ledger_loses_nothing_that_it_acknowledged(tmp_path: Path, whole_below: int) -> None:
-    assert kill_often(tmp_path, 12, whole_below) > 12
+    assert kill_often(tmp_path, 12, whole_below) >= 12
     leftovers = [path.name for path in tmp_path.iterdir() if path.name.startswith(".store")]
     assert len(leftovers) <= 2  # Those of the last process alone.
     storefile.decode((tmp_path / "store").read_bytes())
@@ -98,4 +98,4 @@ def test_a_killed_ledger_loses_nothing_that_it_acknowledged(tmp_path: Path, whol
 @pytest.mark.soak
 @pytest.mark.parametrize("whole_below", [10_000_000, 0, 60_000], ids=["whole", "journal", "both"])
 def test_a_ledger_killed_a_thousand_times_loses_nothing(tmp_path: Path, whole_below: int) -> None:
-    assert kill_often(tmp_path, 334, whole_below) > 334
+    assert kill_often(tmp_path, 334, whole_below) >= 334

@@ -23,7 +23,7 @@ from bedplate.ipam.node.reservations import Reservation, StoreBusy, StoreFailed
 
 __all__ = ["StoreView", "Synced", "read_store", "sync_store"]
 
-_PATIENCE_S = 5.0
+_PATIENCE_S = 30.0
 _READS = 20
 
 
