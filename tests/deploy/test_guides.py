@@ -20,10 +20,12 @@ from tests.deploy.test_registry import registry, without_containers
 from tests.deploy.test_tutorials import console_lines
 
 from bedplate.api import names
+from bedplate.cli.ipam import holders
 from bedplate.cloud import labels
 from bedplate.cloud.controllers import lifecycle_plan
 from bedplate.cloud.providers.nvidia_bmm import config as bmm
 from bedplate.cloud.providers.oxide import addresses, wants
+from bedplate.ipam import quarantine
 
 __all__ = ["registry", "without_containers"]
 
@@ -94,6 +96,8 @@ def test_every_command_of_a_guide_works(
 def test_api_servers_take_the_objects_that_a_guide_shows(kubectl: Program, page: str) -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "guides" / page).read_text(), re.DOTALL)
     assert len(blocks) == 2
+    # A controller makes the account that a pod has; a server that has just started may be without.
+    kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=120s")
     for block in blocks:
         kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=block)
 
@@ -127,7 +131,8 @@ def test_the_page_of_annotations_and_labels_names_what_the_code_knows() -> None:
     }
     of_bmm = {f"nvidia-bmm.nvidia.com/{name}" for name in bmm.LABELS if name != "tenant-labels"}
     known = well_known | taints | of_services | of_bmm | set(addresses.LABELS.values())
-    assert shown == known | {labels.LABEL_EXCLUDE_FROM_LIFECYCLE}
+    of_pools = {quarantine.ANNOTATION, holders.NETWORK_STATUS}
+    assert shown == known | of_pools | {labels.LABEL_EXCLUDE_FROM_LIFECYCLE}
 
 
 def test_the_page_of_annotations_and_labels_leaves_out_no_constant_of_oxide() -> None:
