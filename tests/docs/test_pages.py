@@ -49,7 +49,7 @@ def bedplate_lines(text: str) -> Iterator[str]:
         found = re.match(r"\s*(?:\$ )?(?:\.venv/bin/)?(bedplate(?: .*)?)$", line)
         if found:
             # Two blanks set a remark apart from the command it explains.
-            yield re.split(r"\s{2,}|\s\|\s|\s&&\s|;\s|\s\d?>\s", found[1])[0].rstrip(" \\")
+            yield re.split(r"\s{2,}|\s\|\|?\s|\s&&\s|;\s|\s\d?>\s", found[1])[0].rstrip(" \\")
 
 
 def unknown_parts(line: str) -> list[str]:
