@@ -44,6 +44,8 @@ def test_ordinary_pools_get_no_warning() -> None:
     assert of_ippool(exclusions=excluded(("10.0.0.9", "10.0.0.16")), perNodeExclusions=indexes((0, 3))) == []
     assert of_cidrpool(exclusions=excluded(("10.0.0.0", "10.0.7.255")), perNodeExclusions=indexes((2, 9))) == []
     assert of_cidrpool(perNodeNetworkPrefix=31, gatewayIndex=0) == []
+    assert of_cidrpool(gatewayIndex=None, exclusions=excluded(("10.0.3.2", "10.0.3.254"))) == []
+    assert of_cidrpool(gatewayIndex=2, exclusions=excluded(("10.0.3.3", "10.0.3.254"))) == []
 
 
 @pytest.mark.parametrize(
