@@ -29,8 +29,8 @@ FLOOD = 24
 class Pace:
     """The times, in seconds."""
 
-    quiet_s: float = 0.06
-    patience_s: float = 0.5
+    quiet_s: float = 0.1
+    patience_s: float = 1.0
     flood_quiet_s: float = 0.2
     flood_patience_s: float = 2.0
     flood_memory_s: float = 1.0

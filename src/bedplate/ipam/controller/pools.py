@@ -35,12 +35,15 @@ from bedplate.runtime import events
 from bedplate.runtime.cache import Cache, Change
 from bedplate.runtime.controller import Controller, Result
 from bedplate.runtime.manager import Leading
+from bedplate.runtime.workqueue import RateLimit
 
 __all__ = ["PoolController"]
 
 P = TypeVar("P", bound=IPPool | CIDRPool)
 WORKERS = 4
 RECONCILE_TIMEOUT_S = 120.0
+# A node waits for its block: an API server that recovers is not left alone for a quarter of an hour.
+RETRIES = RateLimit(first_s=0.02, cap_s=15.0)
 
 
 @dataclass(slots=True)
@@ -75,6 +78,7 @@ class PoolController(Generic[P]):
             self.kind.name,
             self.reconcile,
             workers=WORKERS,
+            limit=RETRIES,
             timeout_s=RECONCILE_TIMEOUT_S,
             time=self.time,
             registry=self.registry,
