@@ -260,6 +260,26 @@ async def test_a_large_answer_waits_for_the_callers_window() -> None:
     assert headers["grpc-status"] == "0"
 
 
+async def test_a_window_may_grow_and_shrink_while_a_call_is_served() -> None:
+    gate = asyncio.Event()
+
+    async def handler(message: bytes, call: Call) -> bytes:
+        await gate.wait()
+        return b"x" * 50_000
+
+    peer = Peer(handler)
+    number = peer.call(b"")
+    await peer.settle()
+    peer.client.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 10})
+    await peer.settle()
+    gate.set()
+    await peer.settle()
+    assert len(peer.answer(number)[0]) == 10
+    peer.client.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 60_000})
+    await peer.settle()
+    assert peer.answer(number)[0] == framed(b"x" * 50_000)
+
+
 async def test_a_request_of_megabytes_is_taken_and_a_larger_one_refused() -> None:
     async def handler(message: bytes, call: Call) -> bytes:
         return str(len(message)).encode()

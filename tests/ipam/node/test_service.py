@@ -231,10 +231,10 @@ async def test_static_addresses_the_gateway_and_an_index_can_be_asked_for(node: 
 
 
 async def test_routes_go_through_the_gateway_each_once_and_sorted(node: Node) -> None:
-    routes = ("5.5.0.0/16", "5.5.1.1/16", "1.0.0.0/8", "5.5.0.0/24")
+    routes = ("5.5.0.0/24", "5.5.1.1/16", "1.0.0.0/30", "9.0.0.0/8", "5.5.0.0/16")
     node.view.configs["p"] = ippool(routes=routes, default_gateway=True)
     found = (await node.allocate("p"))[0]
-    assert [one.dest for one in found.routes] == ["0.0.0.0/0", "1.0.0.0/8", "5.5.0.0/16", "5.5.0.0/24"]
+    assert [one.dest for one in found.routes] == ["0.0.0.0/0", "1.0.0.0/30", "5.5.0.0/16", "5.5.0.0/24", "9.0.0.0/8"]
     assert not (await node.allocate("p", container="gw", gateway=True))[0].routes
     node.view.configs["p"] = ippool(routes=routes, default_gateway=True, gateway="")
     assert not (await node.allocate("p", container="none"))[0].routes

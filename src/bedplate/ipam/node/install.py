@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-import bedplate
 from bedplate.core import errors, logging
 from bedplate.ipam.node.options import DEFAULT_PLUGIN, Cni
 
@@ -44,7 +43,6 @@ def _beside() -> Iterator[Path]:
     yield Path(sys.argv[0]).resolve().parent / PLUGIN_NAME
     yield Path(sys.executable).parent / PLUGIN_NAME
     yield Path(sysconfig.get_path("scripts")) / PLUGIN_NAME
-    yield Path(bedplate.__file__).parent / "ipam" / "bin" / PLUGIN_NAME
 
 
 def install(chosen: Cni, plugin: Path | None) -> None:
