@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bedplate.core.clock import ManualClock
 from bedplate.ipam.controller.pacing import FLOOD, Pace, Pacer, Waiting, due_at
 
-PACE = Pace(quiet_s=0.1, patience_s=0.5, flood_quiet_s=0.2, flood_patience_s=2.0, flood_memory_s=1.0)
+PACE = Pace(quiet_s=0.1, patience_s=0.5, flood_quiet_s=0.2, flood_patience_s=2.0, flood_memory_s=1.0, apart_s=1.0)
 
 
 class Timeline:
@@ -43,9 +43,20 @@ async def test_a_single_change_is_served_after_a_short_quiet() -> None:
 
 
 async def test_a_trickle_is_served_in_time_although_it_never_pauses() -> None:
-    changes = [(number * 0.05, "p") for number in range(40)]
+    changes = [(number * 0.05, "p") for number in range(80)]
     released = await Timeline().play(changes)
-    assert [at for at, _ in released][:3] == [0.5, 1.05, 1.6]
+    assert [at for at, _ in released][:3] == [0.5, 1.5, 2.5]
+
+
+async def test_a_trickle_that_pauses_is_served_once_a_second() -> None:
+    changes = [(group * 0.25, "p") for group in range(20) for _ in range(4)]
+    released = await Timeline().play(changes)
+    assert [at for at, _ in released][:3] == [0.1, 1.1, 2.1]
+    assert released[-1][0] <= 4.75 + PACE.apart_s
+
+
+async def test_a_second_change_after_a_while_does_not_wait() -> None:
+    assert await Timeline().play([(0.0, "p"), (1.1, "p")]) == [(0.1, "p"), (1.2, "p")]
 
 
 async def test_a_flood_is_served_when_it_ends_and_seldom_while_it_lasts() -> None:

@@ -5,7 +5,7 @@ one object that every daemon receives whole, so a thousand nodes that join toget
 a node that joins alone must not wait for others that never come.
 
     a single change         due after `quiet_s` without another one
-    a trickle               due at the latest `patience_s` after its first change
+    a trickle               due at the latest `patience_s` after its first change, and `apart_s` after the one before
     a flood (`FLOOD` or     due after `flood_quiet_s` without another one, at the latest `flood_patience_s` after its
     more changes wait)      first change; what comes within `flood_memory_s` of it belongs to it
 
@@ -29,8 +29,9 @@ FLOOD = 24
 class Pace:
     """The times, in seconds."""
 
-    quiet_s: float = 0.1
-    patience_s: float = 1.0
+    quiet_s: float = 0.06
+    patience_s: float = 0.5
+    apart_s: float = 1.0
     flood_quiet_s: float = 0.2
     flood_patience_s: float = 2.0
     flood_memory_s: float = 1.0
@@ -49,11 +50,15 @@ class Waiting:
         return self.changes >= FLOOD or (previous is not None and self.first < previous + pace.flood_memory_s)
 
 
-def due_at(waiting: Waiting, previous: float | None, pace: Pace) -> float:
-    """The moment to work on it; `previous`: when the last flood of this pool was released."""
+def due_at(waiting: Waiting, previous: float | None, pace: Pace, released: float | None = None) -> float:
+    """The moment to work on it; `previous`: when the last flood of this pool was released, `released`: the last of any.
+
+    A trickle need not come evenly: API servers tell of changes in small groups, with pauses that end a quiet time.
+    """
     if waiting.is_flood(previous, pace):
         return min(waiting.first + pace.flood_patience_s, waiting.last + pace.flood_quiet_s)
-    return min(waiting.first + pace.patience_s, waiting.last + pace.quiet_s)
+    due = min(waiting.first + pace.patience_s, waiting.last + pace.quiet_s)
+    return due if released is None else max(due, released + pace.apart_s)
 
 
 class Pacer:
@@ -69,6 +74,8 @@ class Pacer:
         self._waiting: dict[str, Waiting] = {}
         self._floods: dict[str, float] = {}
         """When the last flood of a pool was released."""
+        self._released: dict[str, float] = {}
+        """When a pool was released last."""
         self._wake = asyncio.Event()
 
     def touch(self, key: str) -> None:
@@ -98,7 +105,7 @@ class Pacer:
         """Release what is due; when the others will be."""
         later = []
         for key, waiting in list(self._waiting.items()):
-            due = due_at(waiting, self._floods.get(key), self._pace)
+            due = due_at(waiting, self._floods.get(key), self._pace, self._released.get(key))
             if due > now:
                 later.append(due)
                 continue
@@ -107,6 +114,7 @@ class Pacer:
                 self._floods[key] = now
             else:
                 self._floods.pop(key, None)
+            self._released[key] = now
             self._release(key)
         return later
 

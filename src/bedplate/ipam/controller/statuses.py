@@ -29,9 +29,9 @@ P = TypeVar("P", bound=IPPool | CIDRPool)
 
 @dataclass(frozen=True, slots=True)
 class _Written(Generic[P]):
-    """A pool after a write of ours, and the version that the write replaced."""
+    """A pool after writes of ours, and the versions that they replaced: the cache may still hold any of these."""
 
-    replaced: str
+    replaced: frozenset[str]
     pool: P
 
 
@@ -53,7 +53,7 @@ class Statuses(Generic[P]):
         if found is None or written is None:
             self._written.pop(key, None)
             return found
-        if _version(found) == written.replaced and found.metadata.uid == written.pool.metadata.uid:
+        if _version(found) in written.replaced and found.metadata.uid == written.pool.metadata.uid:
             return written.pool
         del self._written[key]
         return found
@@ -87,9 +87,8 @@ class Statuses(Generic[P]):
     def _keep(self, key: str, before: P, metadata: meta.ObjectMeta, after: P) -> P:
         made = msgspec.structs.replace(after, metadata=metadata)
         known = self._written.get(key)
-        # Two writes in a row: the cache may still stand before the first.
-        is_second = known is not None and _version(known.pool) == _version(before)
-        replaced = known.replaced if known is not None and is_second else _version(before)
+        is_next = known is not None and _version(known.pool) == _version(before)
+        replaced = frozenset({_version(before)}) | (known.replaced if known is not None and is_next else frozenset())
         self._written[key] = _Written(replaced, made)
         return made
 
