@@ -17,8 +17,6 @@ pub struct Network {
     pub device_id: String,
     pub runtime_ips: Vec<String>,
     pub args: Arguments,
-    /// Of GC: which attachments live; nothing where the configuration does not say.
-    pub valid_attachments: Option<Vec<Attachment>>,
 }
 
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -90,13 +88,21 @@ pub fn read_network(document: &Value, problems: &mut Problems) -> Network {
             "cni" => read_arguments(&mut network.args, value, problems),
             _ => {}
         }),
-        // The second is what the reference library of runtimes wrote first, and still writes beside the right one.
-        "cni.dev/valid-attachments" | "cni.dev/attachments" => {
-            read_attachments(&mut network.valid_attachments, value, problems);
-        }
         _ => {}
     });
     network
+}
+
+/// For GC: which attachments live; nothing where the configuration does not say.
+pub fn read_valid_attachments(document: &Value, problems: &mut Problems) -> Option<Vec<Attachment>> {
+    let mut found = None;
+    each_pair(document, "the network configuration", problems, |key, value, problems| {
+        // The second is what the reference library of runtimes wrote first, and still writes beside the right one.
+        if matches!(key, "cni.dev/valid-attachments" | "cni.dev/attachments") {
+            read_attachments(&mut found, value, problems);
+        }
+    });
+    found
 }
 
 /// The `ipam` section, or the file `nv-ipam.conf`, which has the same keys.
@@ -290,13 +296,20 @@ mod tests {
     fn arguments_and_attachments_are_read() {
         let network = fine(
             r#"{"args":{"cni":{"ips":["a","b"],"poolNames":["p"],"poolType":"t","allocateIPWithIndex":3}},
-                "cni.dev/valid-attachments":[{"containerID":"c","ifname":"i"}]}"#,
+                "cni.dev/valid-attachments":7}"#,
         );
         assert_eq!(network.args.ips, ["a", "b"]);
         assert_eq!((network.args.allocate_ip_with_index, network.args.pool_names.len()), (Some(3), 1));
+        let attachments = |text: &str| {
+            let mut problems = Problems::new();
+            let found = read_valid_attachments(&json::parse(text.as_bytes()).unwrap(), &mut problems);
+            (found, problems.len())
+        };
         let attachment = Attachment { container_id: "c".to_string(), ifname: "i".to_string() };
-        assert_eq!(network.valid_attachments, Some(vec![attachment]));
-        assert_eq!(fine(r#"{"cni.dev/valid-attachments":null}"#).valid_attachments, Some(Vec::new()));
-        assert_eq!(fine("{}").valid_attachments, None);
+        let listed = r#"{"cni.dev/valid-attachments":[{"containerID":"c","ifname":"i"}]}"#;
+        assert_eq!(attachments(listed), (Some(vec![attachment]), 0));
+        assert_eq!(attachments(r#"{"cni.dev/attachments":null}"#), (Some(Vec::new()), 0));
+        assert_eq!(attachments("{}"), (None, 0));
+        assert_eq!(attachments(r#"{"cni.dev/valid-attachments":[{"ifname":1}]}"#).1, 1);
     }
 }

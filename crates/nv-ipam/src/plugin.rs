@@ -75,6 +75,10 @@ impl<'a> Plugin<'a> {
         versions::check(command, &config.version)?;
         let mut problems = Problems::new();
         let network = network::read_network(&config.document, &mut problems);
+        let valid_attachments = match command {
+            Command::Gc => network::read_valid_attachments(&config.document, &mut problems),
+            _ => None,
+        };
         let ipam = settings::merge(&network, &mut problems);
         let place = settings::place(&ipam, &mut problems);
         log.set(&place.log_level, &place.log_file);
@@ -100,7 +104,6 @@ impl<'a> Plugin<'a> {
             pod_uid: args.pod_uid,
             device_id: network.device_id,
         };
-        let valid_attachments = network.valid_attachments;
         Ok(Plugin { environment, config, place, owner, wish, valid_attachments })
     }
 
