@@ -11,9 +11,9 @@ and from the API server itself `misses` times in a row. A look that fails proves
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from bedplate.core import clock, errors, logging
 from bedplate.ipam.node import proofs
@@ -27,6 +27,7 @@ from bedplate.runtime.cache import Cache
 
 __all__ = ["Cleaner", "CleanerOptions", "PodAsker"]
 
+T = TypeVar("T")
 log = logging.get_logger("ipam.node.cleaner")
 SANDBOX_MISSES = 2
 # More suspects than this are looked up with one list of this node's pods instead of one GET each.
@@ -55,11 +56,8 @@ class PodAsker(NamedTuple):
     """All pods of this node."""
 
 
-class _Key(NamedTuple):
-    pool: str
-    container_id: str
-    interface_name: str
-    create_time: str
+_Key = tuple[str, str, str, str]
+_Seen = tuple[Reservation, Evidence]
 
 
 @dataclass(slots=True)
@@ -71,7 +69,15 @@ class _Misses:
 
 
 def _key(one: Reservation) -> _Key:
-    return _Key(one.pool, one.container_id, one.interface_name, one.create_time)
+    return (one.pool, one.container_id, one.interface_name, one.create_time)
+
+
+async def _gently(items: Iterable[T]) -> AsyncIterator[T]:
+    """The items, with pauses in which calls are served."""
+    for position, item in enumerate(items, 1):
+        yield item
+        if position % _PAUSE_EVERY == 0:
+            await asyncio.sleep(0)
 
 
 class Cleaner:
@@ -130,8 +136,8 @@ class Cleaner:
         now = self._time.monotonic()
         self._seen = {key: self._seen.get(key, now) for key in keys}
         evidence = await self._look(known)
-        dead = [(one, found) for one, found in evidence if self._note(one, found) >= self._needed(found.proof)]
-        freed = await self._free(dead)
+        needed = {Proof.SANDBOX: SANDBOX_MISSES, Proof.POD: self._options.misses}
+        freed = await self._free(await self._judge(evidence, needed))
         await self._forget_empty_pools({one.pool for one in known})
         return freed
 
@@ -142,13 +148,11 @@ class Cleaner:
         a pod has to have been missing before.
         """
         evidence = await self._look(candidates)
-        needed = {Proof.SANDBOX: 1, Proof.POD: 2}
-        return await self._free(
-            [(one, found) for one, found in evidence if self._note(one, found) >= needed[found.proof]]
-        )
+        return await self._free(await self._judge(evidence, {Proof.SANDBOX: 1, Proof.POD: 2}))
 
-    def _needed(self, proof: Proof) -> int:
-        return SANDBOX_MISSES if proof is Proof.SANDBOX else self._options.misses
+    async def _judge(self, evidence: Iterable[_Seen], needed: Mapping[Proof, int]) -> list[_Seen]:
+        """Count this look; those that were dead on as many as are needed."""
+        return [(one, found) async for one, found in _gently(evidence) if self._note(one, found) >= needed[found.proof]]
 
     def _note(self, one: Reservation, found: Evidence) -> int:
         """Count a look; on how many looks the reservation was dead, this one included."""
@@ -170,20 +174,18 @@ class Cleaner:
 
     # Looking
 
-    async def _look(self, known: Sequence[Reservation]) -> list[tuple[Reservation, Evidence]]:
+    async def _look(self, known: Sequence[Reservation]) -> list[_Seen]:
         if not known:
             return []
         sandboxes = await self._sandboxes()
-        found: list[tuple[Reservation, Evidence]] = []
+        found: list[_Seen] = []
         suspects: list[Reservation] = []
-        for position, one in enumerate(known, 1):
+        async for one in _gently(known):
             evidence = self._first_look(one, sandboxes)
             if evidence is None:
                 suspects.append(one)
             else:
                 found.append((one, evidence))
-            if position % _PAUSE_EVERY == 0:
-                await asyncio.sleep(0)
         return found + await self._ask_for(suspects)
 
     async def _sandboxes(self) -> Sandboxes | Evidence | None:
@@ -223,14 +225,14 @@ class Cleaner:
         seen = self._time.monotonic() - self._seen.get(_key(one), self._time.monotonic())
         return max(seen, proofs.age_s(one, self._time.now())) >= self._options.grace_s
 
-    async def _ask_for(self, suspects: Sequence[Reservation]) -> list[tuple[Reservation, Evidence]]:
+    async def _ask_for(self, suspects: Sequence[Reservation]) -> list[_Seen]:
         wanted = {proofs.pod_key(one): one for one in suspects}
         if len(wanted) > _LIST_FROM:
             answers = await self._list_pods(wanted)
         else:
             answers = {key: await self._get_pod(one) for key, one in wanted.items()}
-        found: list[tuple[Reservation, Evidence]] = []
-        for one in suspects:
+        found: list[_Seen] = []
+        async for one in _gently(suspects):
             answer = answers[proofs.pod_key(one)]
             if isinstance(answer, Evidence):
                 found.append((one, answer))
@@ -255,7 +257,7 @@ class Cleaner:
 
     # Freeing
 
-    async def _free(self, dead: Sequence[tuple[Reservation, Evidence]]) -> int:
+    async def _free(self, dead: Sequence[_Seen]) -> int:
         freed = 0
         for start in range(0, len(dead), _CHUNK):
             chunk = [(one, found) for one, found in dead[start : start + _CHUNK] if self._is_unchanged(one)]
