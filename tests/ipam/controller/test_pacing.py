@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bedplate.core.clock import ManualClock
-from bedplate.ipam.controller.pacing import FLOOD, Pace, Pacer, Waiting, due_at
+from bedplate.ipam.controller.pacing import FLOOD, Flood, Pace, Pacer, Waiting, due_at
 
 PACE = Pace(quiet_s=0.1, patience_s=0.5, flood_quiet_s=0.2, flood_patience_s=2.0, flood_memory_s=1.0, apart_s=1.0)
 
@@ -83,12 +84,23 @@ async def test_after_a_quiet_second_a_single_change_is_quick_again() -> None:
     assert released[-1] == (3.1, "p")
 
 
-@given(st.floats(0, 100), st.floats(0, 10), st.integers(1, 1000), st.one_of(st.none(), st.floats(0, 100)))
+async def test_a_flood_that_lasts_is_served_more_and_more_seldom_but_not_forgotten() -> None:
+    changes = [(number * 0.01, "p") for number in range(10_000)]
+    released = [at for at, _ in await Timeline().play(changes, then_s=20)]
+    spans = [later - sooner for sooner, later in itertools.pairwise(released)]
+    assert len(released) <= 20 and max(spans) <= PACE.longest_s + 0.1
+    assert released[-1] <= 99.99 + PACE.flood_quiet_s + 0.001
+
+
+FLOODS = st.one_of(st.none(), st.builds(Flood, st.floats(0, 100), st.integers(1, 50)))
+
+
+@given(st.floats(0, 100), st.floats(0, 10), st.integers(1, 1000), FLOODS)
 def test_nothing_waits_longer_than_patience_nor_less_than_quiet(
-    first: float, span: float, changes: int, previous: float | None
+    first: float, span: float, changes: int, flood: Flood | None
 ) -> None:
     waiting = Waiting(first, first + span, changes)
-    due = due_at(waiting, previous, PACE)
-    patience = PACE.flood_patience_s if waiting.is_flood(previous, PACE) else PACE.patience_s
+    due = due_at(waiting, flood, PACE)
+    patience = PACE.longest_s if waiting.is_flood(flood, PACE) else PACE.patience_s
     assert due <= first + patience
-    assert due >= min(first + patience, waiting.last + PACE.quiet_s)
+    assert due >= min(first + PACE.patience_s, waiting.last + PACE.quiet_s)

@@ -7,7 +7,8 @@ a node that joins alone must not wait for others that never come.
     a single change         due after `quiet_s` without another one
     a trickle               due at the latest `patience_s` after its first change, and `apart_s` after the one before
     a flood (`FLOOD` or     due after `flood_quiet_s` without another one, at the latest `flood_patience_s` after its
-    more changes wait)      first change; what comes within `flood_memory_s` of it belongs to it
+    more changes wait)      first change; what comes within `flood_memory_s` of it belongs to it, and waits up to twice
+                            as long as what came before, but never longer than `longest_s`
 
 `due_at` is pure; `Pacer` is the task that waits.
 """
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 
 from bedplate.core import clock
 
-__all__ = ["Pace", "Pacer", "Waiting", "due_at"]
+__all__ = ["Flood", "Pace", "Pacer", "Waiting", "due_at"]
 
 FLOOD = 24
 
@@ -35,6 +36,15 @@ class Pace:
     flood_quiet_s: float = 0.2
     flood_patience_s: float = 2.0
     flood_memory_s: float = 1.0
+    longest_s: float = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Flood:
+    """Many changes of one pool that were released together: when, and the how manieth time in a row."""
+
+    released: float
+    times: int = 1
 
 
 @dataclass(slots=True)
@@ -45,20 +55,26 @@ class Waiting:
     last: float
     changes: int = 1
 
-    def is_flood(self, previous: float | None, pace: Pace) -> bool:
-        """Many at once, or what follows many; `previous`: when the last flood of this pool was released."""
-        return self.changes >= FLOOD or (previous is not None and self.first < previous + pace.flood_memory_s)
+    def follows(self, flood: Flood | None, pace: Pace) -> bool:
+        """They belong to a flood whose beginning was released already."""
+        return flood is not None and self.first < flood.released + pace.flood_memory_s
+
+    def is_flood(self, flood: Flood | None, pace: Pace) -> bool:
+        """Many at once, or what follows many."""
+        return self.changes >= FLOOD or self.follows(flood, pace)
 
 
-def due_at(waiting: Waiting, previous: float | None, pace: Pace, released: float | None = None) -> float:
-    """The moment to work on it; `previous`: when the last flood of this pool was released, `released`: the last of any.
+def due_at(waiting: Waiting, flood: Flood | None, pace: Pace, released: float | None = None) -> float:
+    """The moment to work on it; `flood`: the last one of this pool, `released`: when it was worked on last.
 
     A trickle need not come evenly: API servers tell of changes in small groups, with pauses that end a quiet time.
     """
-    if waiting.is_flood(previous, pace):
-        return min(waiting.first + pace.flood_patience_s, waiting.last + pace.flood_quiet_s)
-    due = min(waiting.first + pace.patience_s, waiting.last + pace.quiet_s)
-    return due if released is None else max(due, released + pace.apart_s)
+    if not waiting.is_flood(flood, pace):
+        due = min(waiting.first + pace.patience_s, waiting.last + pace.quiet_s)
+        return due if released is None else max(due, released + pace.apart_s)
+    times = flood.times if flood is not None and waiting.follows(flood, pace) else 0
+    patience_s = min(pace.flood_patience_s * 2.0 ** min(times, 10), pace.longest_s)
+    return min(waiting.first + patience_s, waiting.last + pace.flood_quiet_s)
 
 
 class Pacer:
@@ -72,8 +88,7 @@ class Pacer:
         self._pace = pace if pace is not None else Pace()
         self._time = time if time is not None else clock.SystemClock()
         self._waiting: dict[str, Waiting] = {}
-        self._floods: dict[str, float] = {}
-        """When the last flood of a pool was released."""
+        self._floods: dict[str, Flood] = {}
         self._released: dict[str, float] = {}
         """When a pool was released last."""
         self._wake = asyncio.Event()
@@ -110,13 +125,16 @@ class Pacer:
                 later.append(due)
                 continue
             del self._waiting[key]
-            if waiting.changes >= FLOOD:
-                self._floods[key] = now
-            else:
-                self._floods.pop(key, None)
+            self._remember(key, waiting, now)
             self._released[key] = now
             self._release(key)
         return later
+
+    def _remember(self, key: str, waiting: Waiting, now: float) -> None:
+        before = self._floods.pop(key, None)
+        if waiting.changes >= FLOOD:
+            is_next = before is not None and waiting.follows(before, self._pace)
+            self._floods[key] = Flood(now, before.times + 1 if before is not None and is_next else 1)
 
     async def _sleep(self, seconds: float) -> None:
         """Until then, or until another pool begins to wait."""
