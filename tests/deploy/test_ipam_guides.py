@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,6 +94,34 @@ def test_every_command_of_a_guide_works(defined: servers.Server, page: str) -> N
         done = run(defined, line)
         assert done.returncode == 0, f"{page}: {line}\n{done.stdout}{done.stderr}"
         assert "Traceback" not in done.stderr
+
+
+def test_the_doctor_sees_that_nothing_of_an_overlay_runs(defined: servers.Server) -> None:
+    """Objects alone, without any pod: each part that does not work is told."""
+    overlay = "kubectl kustomize deploy/overlays/self-signed"
+    assert run(defined, f"{overlay} | kubectl apply -f -").returncode == 0
+    try:
+        # A server grants rights a moment after it took the role.
+        deadline = time.monotonic() + 120
+        while True:
+            done = run(defined, "bedplate doctor ipam -o json")
+            assert done.returncode == 1, done.stdout + done.stderr
+            findings = json.loads(done.stdout)["findings"]
+            rights = [one for one in findings if one["about"].startswith("system:serviceaccount:kube-system:nv-ipam-")]
+            if {one["level"] for one in rights} == {"ok"}:
+                break
+            assert time.monotonic() < deadline, rights
+    finally:
+        # The webhook first: nobody answers it, so that no pool could be changed or deleted.
+        run(defined, "kubectl delete validatingwebhookconfiguration nv-ipam-validating-webhook-configuration")
+        run(defined, f"{overlay} | kubectl delete --ignore-not-found --wait=false -f -")
+        run(defined, "kubectl wait --for=delete --timeout=120s crd/ippools.nv-ipam.nvidia.com")
+        run(defined, "kubectl wait --for=delete --timeout=120s crd/cidrpools.nv-ipam.nvidia.com")
+    wrong = " ".join(f"{one['check']} {one['message']}" for one in findings if one["level"] == "problem")
+    assert "controller 0 of 1 replicas are ready" in wrong
+    assert "no CA bundle" in wrong and "no ready pod is behind it" in wrong
+    assert "cannot be asked, so no pool can be made or changed" in wrong
+    assert len(rights) == 2
 
 
 def test_what_is_shown_elsewhere_is_there() -> None:
