@@ -1,4 +1,5 @@
-"""Hatch's hook for wheels: the CNI plugin becomes a program of the wheel, the checksum library part of its package.
+"""Hatch's hook for wheels: the CNI plugin becomes a program of the wheel, the checksum library part of its package,
+and so do the definitions of the pools.
 
 Without a cargo, and with nothing in the cache, the wheel is made without them and says so: it is then one for every
 platform. A checkout that is installed in place gets both from set-up instead.
@@ -23,6 +24,8 @@ class NativeParts(BuildHookInterface):  # type: ignore[type-arg,misc]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable":
             return
+        # A checkout reads them where they are deployed from.
+        build_data["force_include"][str(Path(self.root) / "deploy" / "crds")] = "bedplate/ipam/crds"
         command = [sys.executable, str(Path(self.root) / "tools" / "crates.py"), "paths"]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         if ran.returncode != 0:
