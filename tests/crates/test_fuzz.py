@@ -25,6 +25,7 @@ from tests.ipam.cni.calls import Answer
 from tests.ipam.node.daemons import peer
 
 TIMEOUT_S = 120.0
+CHROOT = shutil.which("chroot", path="/usr/sbin:/usr/bin:/sbin:/bin") or ""
 WORDS = [
     "name", "cniVersion", "ipam", "type", "poolName", "poolType", "forcePoolName", "daemonSocket", "confDir", "logFile",
     "daemonCallTimeoutSeconds", "logLevel", "deviceID", "runtimeConfig", "ips", "args", "cni", "poolNames",
@@ -128,21 +129,14 @@ class Cell:
             self.copy(plugin, program)
         self.daemon.calls.clear()
         given = {key: value for key, value in env.items() if value}
-        ran = subprocess.run(
-            [f"/{program.relative_to(self.folder)}"],
-            input=stdin,
-            env=given,
-            capture_output=True,
-            timeout=TIMEOUT_S,
-            check=False,
-            preexec_fn=lambda: (os.chroot(self.folder), os.chdir("/")),
-        )
+        command = [CHROOT, self.folder, f"/{program.relative_to(self.folder)}"]
+        ran = subprocess.run(command, input=stdin, env=given, capture_output=True, timeout=TIMEOUT_S, check=False)
         return Answer(ran.returncode, ran.stdout, ran.stderr.decode(errors="replace"))
 
 
 @pytest.fixture(scope="module")
 def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
-    if os.geteuid() != 0:
+    if os.geteuid() != 0 or not CHROOT:
         pytest.skip("needs root: what is fuzzed names files, so it gets a file system of its own")
     folder = tmp_path_factory.mktemp("cell")
     with fake_daemon(f"unix:{folder}/daemon.sock") as daemon:
