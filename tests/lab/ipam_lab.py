@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(sys.executable).parent
-DEADLINE_S = 240.0
+DEADLINE_S = 420.0
 STORE = Path("var-lib/cni/nv-ipam/store")
 CONFIGURATION = "/etc/cni/net.d/nv-ipam.d"
 POOL = "nv-ipam.nvidia.com/v1alpha1"
@@ -56,7 +56,7 @@ class Cluster:
     def attempt(self, *words: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
         line = [str(self.folder / "bin" / "kubectl"), f"--kubeconfig={self.folder / 'admin.kubeconfig'}"]
         return subprocess.run(
-            [*line, *map(str, words)], input=stdin, capture_output=True, text=True, timeout=300, check=False
+            [*line, *map(str, words)], input=stdin, capture_output=True, text=True, timeout=600, check=False
         )
 
     def kubectl(self, *words: str | Path, stdin: str = "") -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lab.ipam_lab import CONFIGURATION, POOL, ROOT, Cluster, node_of
+from tests.lab.ipam_lab import CONFIGURATION, DEADLINE_S, POOL, ROOT, Cluster, node_of
 
 pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
 
@@ -110,7 +110,7 @@ class Overlaid(Cluster):
 
     def roll_out(self) -> None:
         for workload in ("deployment/nv-ipam-controller", "daemonset/nv-ipam-node-ds"):
-            done = self.attempt("rollout", "status", "-n", "kube-system", workload, "--timeout=240s")
+            done = self.attempt("rollout", "status", "-n", "kube-system", workload, f"--timeout={DEADLINE_S:.0f}s")
             assert done.returncode == 0, done.stdout + done.stderr + self.logs() + self.situation()
 
     def logs(self) -> str:
