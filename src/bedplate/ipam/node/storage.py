@@ -205,6 +205,8 @@ class Storage:
 
     def _start_journal(self, lines: list[bytes]) -> None:
         assert self._file is not None, "what a journal extends is known"
+        # Whoever put the file there, an administrator with `cp` perhaps, may not have waited for the disk.
+        self._disk.sync(self._locks.store)
         name, mark = journal_name(self._disk.name), self.next_mark()
         self._disk.unlink(name)
         file = self._disk.create(name, 0o600)
