@@ -94,6 +94,10 @@ class StoreMetrics:
             registry=registry,
         )
 
+    def loaded(self, file_bytes: int) -> None:
+        """The store was opened."""
+        self._file.set(file_bytes)
+
     def count(self, commit: Commit) -> None:
         """One batch was written."""
         self._seconds.observe(commit.seconds)
