@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -31,14 +32,16 @@ class Power(OSError):
 
 
 class StepDisk(Disk):
-    """A disk that counts its steps. At step `last` it fails, once or for good."""
+    """A disk that counts its steps. At step `last` power is lost; at step `failing` that step fails, and no other."""
 
-    def __init__(self, path: Path, last: int | None = None, error: OSError | None = None) -> None:
+    def __init__(
+        self, path: Path, last: int | None = None, failing: int | None = None, error: OSError | None = None
+    ) -> None:
         super().__init__(path)
         self.steps = 0
         self.last = last
-        self.error = error
-        """None: power is lost."""
+        self.failing = failing
+        self.error = error or OSError(errno.ENOSPC, "No space left on device")
         self.done: list[str] = []
         self.files: set[int] = set()
 
@@ -46,17 +49,15 @@ class StepDisk(Disk):
         """Count a step; raise when it is not done."""
         self.steps += 1
         self.done.append(name)
-        if self.last is None or self.steps < self.last:
-            return
-        if self.error is None:
-            raise Power(5, "power lost")
-        if self.steps == self.last:
+        if self.is_off:
+            raise Power(errno.EIO, "power lost")
+        if self.steps == self.failing:
             raise self.error
 
     @property
     def is_off(self) -> bool:
         """Power was lost."""
-        return self.error is None and self.last is not None and self.steps >= self.last
+        return self.last is not None and self.steps >= self.last
 
     def abandon(self) -> None:
         """What the system does for a process that is no more."""
