@@ -123,6 +123,8 @@ def test_pools_are_drawn_with_how_full_they_are() -> None:
     text = drawn(clusterview.Picture((node("a"),), (), pools=[POOL]))
     assert "rail" in text and "██████████████████░░" in text
     assert "9 of 10 addresses used, 2 blocks given, 5 free" in text
+    narrow = drawn(clusterview.Picture((node("a"),), (), pools=[POOL]), width=57)
+    assert "░░  9 of 10 addresses " in narrow and "…" not in narrow
 
 
 async def test_pods_and_their_addresses_alone_are_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,8 +67,12 @@ class Pool:
     usable: int
 
     @property
+    def use(self) -> str:
+        return f"{self.used} of {self.usable} addresses"
+
+    @property
     def text(self) -> str:
-        return f"{self.used} of {self.usable} addresses used, {self.blocks} blocks given, {self.free_blocks} free"
+        return f"{self.use} used, {self.blocks} blocks given, {self.free_blocks} free"
 
     @property
     def bar(self) -> str:
@@ -149,7 +153,7 @@ def panel(picture: Picture, up_for_s: float, rows: int = MOST_ROWS, *, is_narrow
     if picture.clouds:
         parts.add_row("\n".join(f"{cloud.name}   {cloud.text}" for cloud in picture.clouds))
     if picture.pools:
-        parts.add_row(_pools(picture.pools))
+        parts.add_row(_pools(picture.pools, is_narrow=is_narrow))
     if shown:
         parts.add_row(_table(shown, is_narrow=is_narrow))
     if len(shown) < len(picture.nodes):
@@ -162,10 +166,10 @@ def panel(picture: Picture, up_for_s: float, rows: int = MOST_ROWS, *, is_narrow
     return Panel(parts, title="bedplate up", subtitle="Ctrl-C stops all", expand=False)
 
 
-def _pools(pools: Iterable[Pool]) -> Table:
+def _pools(pools: Iterable[Pool], *, is_narrow: bool) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     for pool in pools:
-        table.add_row(pool.name, pool.bar, pool.text)
+        table.add_row(pool.name, pool.bar, pool.use if is_narrow else pool.text)
     return table
 
 
@@ -206,7 +210,7 @@ async def follow_plain(look: Look) -> None:
         counts = f"nodes {picture.node_text}, {picture.initialised_text}"
         counts += "".join(f"   {cloud.name} {cloud.running} of {cloud.machines} running" for cloud in picture.clouds)
         pods = f"   pods {picture.pod_text}"
-        pods += "".join(f"   {pool.name} {pool.used} of {pool.usable} addresses" for pool in picture.pools)
+        pods += "".join(f"   {pool.name} {pool.use}" for pool in picture.pools)
         if counts != last or (pods != last_pods and time.monotonic() >= due):
             rates = "".join(f", {cloud.calls_per_minute} calls a minute" for cloud in picture.clouds)
             click.echo(counts + rates + pods)
@@ -230,8 +234,8 @@ async def follow_live(look: Look, header: Iterable[str], started: float) -> None
             above = sum(1 + max(0, len(line) - 1) // size.width for line in lines)
             picture = look()
             frame = FRAME_LINES + (MORE_FRAME_LINES_IF_NARROW if is_narrow else 0)
-            # A pool's line wraps where there is little room; an empty line follows the last one.
-            frame += len(picture.pools) * (2 if is_narrow else 1) + (1 if picture.pools else 0)
+            # An empty line follows the last pool.
+            frame += len(picture.pools) + (1 if picture.pools else 0)
             rows = max(0, min(MOST_ROWS, size.height - above - frame))
             view = panel(picture, time.monotonic() - started, rows, is_narrow=is_narrow)
             live.update(Constrain(view, size.width - MARGIN), refresh=True)
