@@ -36,6 +36,7 @@ _MEMORY = "/dev/shm"
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 LOOK_S = 5.0
 """How often files, the Secret and the configuration are looked at."""
+CONFLICT_S = 0.2
 
 
 class Source(Protocol):
@@ -123,22 +124,26 @@ class SecretCertificates:
     is_dry_run: bool = False
     time: clock.Clock = field(default_factory=clock.SystemClock)
     _told: str = ""
+    _unwritten: pki.Pair = field(default_factory=pki.Pair)
+    """In a dry run: what the Secret would hold."""
 
     async def run(self) -> None:
         """Look, renew and publish until cancelled."""
         while True:
+            pause_s = LOOK_S
             try:
                 await self.look()
                 self._told = ""
             except errors.Conflict as err:
-                # Another replica was quicker: its work is read next time.
+                # Another replica was quicker: its work is read at once.
                 log.v(2).info("webhook.certificate_conflict", error=str(err))
+                pause_s = CONFLICT_S
             except errors.BedplateError as err:
                 if str(err) != self._told:
                     hint = "the role needs rights for --webhook-self-signed, see the deployment guide"
                     log.error("webhook.certificate_failed", error=str(err), hint=hint)
                 self._told = str(err)
-            await self.time.sleep(LOOK_S)
+            await self.time.sleep(pause_s)
 
     async def look(self) -> None:
         """One round."""
@@ -153,7 +158,7 @@ class SecretCertificates:
         try:
             found: dict[str, Any] = await self.client.get(SECRETS.raw(), self.secret, self.namespace)
         except kube_errors.NotFound:
-            made = pki.renewed(pki.Pair(), self.names, now)
+            made = pki.renewed(self._unwritten, self.names, now)
             await self._write({"metadata": {"name": self.secret, "namespace": self.namespace}}, made)
             return made
         data = {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
@@ -165,6 +170,7 @@ class SecretCertificates:
 
     async def _write(self, secret: dict[str, Any], pair: pki.Pair) -> None:
         if self.is_dry_run:
+            self._unwritten = pair
             return
         data = {key: base64.b64encode(value).decode() for key, value in pair.data().items()}
         body = {"type": "kubernetes.io/tls", **secret, "data": {**(secret.get("data") or {}), **data}}
