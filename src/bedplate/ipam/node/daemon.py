@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -90,7 +89,7 @@ class Daemon:
         async with contextlib.AsyncExitStack() as stack:
             ledger = await Ledger.open(Path(chosen.store_file), clock=self._time, options=self._ledger_options())
             stack.push_async_callback(ledger.close)
-            self._store.loaded(os.path.getsize(chosen.store_file))
+            self._store.loaded(Path(chosen.store_file))
             self.readiness.must_recover = ledger.recovery is not None
             self.readiness.has_store = True
             client = await stack.enter_async_context(

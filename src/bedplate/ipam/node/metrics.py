@@ -7,6 +7,7 @@ store, read when they are asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -94,9 +95,9 @@ class StoreMetrics:
             registry=registry,
         )
 
-    def loaded(self, file_bytes: int) -> None:
+    def loaded(self, file: Path) -> None:
         """The store was opened."""
-        self._file.set(file_bytes)
+        self._file.set(file.stat().st_size)
 
     def count(self, commit: Commit) -> None:
         """One batch was written."""
