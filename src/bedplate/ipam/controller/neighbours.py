@@ -40,19 +40,23 @@ class Neighbours:
         own = _territory(kind.name, pool)
         if own is None:
             return []
-        others = (self._territory(name, other) for name, cache in self._pools.items() for other in cache)
-        return [str(one) for one in warnings.overlaps_of(own, (other for other in others if other is not None))]
+        return [str(one) for one in warnings.overlaps_of(own, self._territories())]
 
     def warnings(self, kind: Kind[Any], pool: Any) -> list[str]:
         """What to say about a pool that may be stored."""
         return [*_WARNINGS[kind.name](pool.spec), *self.overlaps(kind, pool)]
 
-    def _territory(self, kind: str, pool: Any) -> Territory | None:
-        place = (kind, pool.name)
-        known = self._known.get(place)
-        if known is None or known[0] != pool.spec:
-            known = self._known[place] = (pool.spec, _territory(kind, pool))
-        return known[1]
+    def _territories(self) -> list[Territory]:
+        """What every known pool may give; worked out anew only where a spec changed."""
+        before, self._known = self._known, {}
+        for kind, cache in self._pools.items():
+            for pool in cache:
+                place = (kind, pool.name)
+                known = before.get(place)
+                if known is None or known[0] != pool.spec:
+                    known = (pool.spec, _territory(kind, pool))
+                self._known[place] = known
+        return [territory for _, territory in self._known.values() if territory is not None]
 
 
 def _territory(kind: str, pool: Any) -> Territory | None:
