@@ -151,3 +151,30 @@ def test_the_tide_rises_and_falls_and_does_not_grow_with_the_cluster() -> None:
     assert (low, high, tide.height(demopools.PERIOD_S)) == (10, 40, 10)
     large = demopools.Tide(None, 10_000, time=clock.ManualClock())  # type: ignore[arg-type]
     assert large.height(demopools.PERIOD_S / 2) == demopools.MOST_NODES * demopools.MOST
+
+
+class Writes:
+    """Takes every write; the second scaling fails, as a server that restarts lets it."""
+
+    def __init__(self) -> None:
+        self.created: list[str] = []
+        self.sizes: list[int] = []
+
+    async def create(self, ref: Any, body: dict[str, Any], namespace: str | None = None) -> None:
+        self.created.append(ref.kind)
+
+    async def patch(self, ref: Any, name: str, body: dict[str, Any], namespace: str) -> None:
+        self.sizes.append(body["spec"]["replicas"])
+        if len(self.sizes) == 2:
+            raise errors.Unavailable("not now")
+
+
+async def test_the_tide_makes_a_workload_and_scales_it_also_after_a_failure() -> None:
+    writes, time = Writes(), clock.ManualClock()
+    task = asyncio.ensure_future(demopools.Tide(writes, 10, time=time).run())  # type: ignore[arg-type]
+    for _ in range(int(demopools.PERIOD_S / 2 / demopools.STEP_S) + 1):
+        await time.advance(demopools.STEP_S)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert writes.created == ["Namespace", "Deployment"]
+    assert writes.sizes == sorted(writes.sizes) and writes.sizes[-1] == 40

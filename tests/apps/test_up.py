@@ -189,23 +189,43 @@ def test_a_second_up_on_the_same_data_is_refused_with_the_reason(tmp_path: Path,
     assert "Traceback" not in other.stderr
 
 
+PODS = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "pods"},
+    "spec": {
+        "replicas": 6,
+        "selector": {"matchLabels": {"app": "pods"}},
+        "template": {
+            "metadata": {"labels": {"app": "pods"}, "annotations": {"k8s.v1.cni.cncf.io/networks": "rail, storage"}},
+            "spec": {"containers": [{"name": "c", "image": "none"}]},
+        },
+    },
+}
+
+
 def test_pools_fill_as_pods_come_and_empty_when_they_go(tmp_path: Path, kubectl: str, started: list[Up]) -> None:
-    up = Up(tmp_path, "--nodes", "4")
+    # Calm, so that no machine takes its pods' addresses with it while they are counted.
+    up = Up(tmp_path, "--nodes", "4", "--calm")
     started.append(up)
     environ = os.environ | {"KUBECONFIG": up.wait_for(r"export KUBECONFIG=(\S+)")[1]}
-    up.wait_for(r"rail [1-9]\d* of 31 addresses   storage [1-9]\d* of 20 addresses")
+    up.wait_for("4 simulated nodes ready")
 
-    def run(*command: str) -> str:
-        return subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stdout
+    def run(*command: str, stdin: str = "") -> str:
+        done = subprocess.run(command, env=environ, input=stdin, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
-    found = json.loads(run(str(servers.bedplate_program()), "ipam", "allocations", "-o", "json"))
-    held = [one["address"] for one in found]
-    assert held and len(set(held)) == len(held)
-    blocks = json.loads(run(str(servers.bedplate_program()), "ipam", "blocks", "-o", "json"))
+    program = str(servers.bedplate_program())
+    run(kubectl, "create", "-f", "-", stdin=json.dumps(PODS))
+    up.wait_for("rail 6 of 31 addresses   storage 6 of 20 addresses")
+    held = [one["address"] for one in json.loads(run(program, "ipam", "allocations", "-o", "json"))]
+    assert len(set(held)) == len(held) == 12
+    blocks = json.loads(run(program, "ipam", "blocks", "-o", "json"))
     assert {(one["pool"], one["node"]) for one in blocks} == {
         (pool, f"node00{number}") for pool in ("rail", "storage") for number in range(1, 5)
     }
-    run(kubectl, "delete", "deployment", "trainers", "--namespace=demo", "--wait=false")
+    run(kubectl, "delete", "deployment", "pods", "--wait=false")
     up.wait_for("rail 0 of 31 addresses   storage 0 of 20 addresses")
     assert up.interrupt() == 0
     assert "Traceback" not in up.text()

@@ -9,10 +9,10 @@ CNI plugin and no daemon take part; the ledger, which chooses and keeps addresse
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bedplate.api import core, names
@@ -21,7 +21,6 @@ from bedplate.api.resources import PODS
 from bedplate.cli import clusterview
 from bedplate.cli.ipam import viewing
 from bedplate.cli.ipam.holders import NETWORK_STATUS
-from bedplate.cli.ipam.views import PoolView
 from bedplate.core import clock, errors, logging
 from bedplate.ipam.node import poolrules
 from bedplate.ipam.node.ledger import Ledger
@@ -39,7 +38,7 @@ NETWORKS = "k8s.v1.cni.cncf.io/networks"
 STORE = "store"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Attachment:
     """What a pod asks for: a network, and the interface it shall have."""
 
@@ -71,27 +70,26 @@ class PodNetworks:
         self._ledgers: dict[str, Ledger] = {}
         self._opening: dict[str, asyncio.Lock] = {}
         self._homes: dict[str, tuple[str, str]] = {}
-        self._views: dict[str, tuple[str, PoolView]] = {}
+        self._seen: dict[str, tuple[str, clusterview.Pool]] = {}
         self.controller = Controller("simulated-networks", self._reconcile, workers=4)
         self.controller.watches(self._pods, self._left)
         manager.add(self.controller)
         manager.serve(self._run)
 
     def pools(self) -> list[clusterview.Pool]:
-        """Every pool at this moment; a view is made anew only when its pool has changed."""
-        for pool in (*self.ippools, *self.cidrpools):
-            version = pool.metadata.resource_version
-            key = ippool_key(pool.name) if isinstance(pool, IPPool) else cidrpool_key(pool.name)
-            if key not in self._views or self._views[key][0] != version:
-                self._views[key] = (version, viewing.view_of(pool))
-        keys = [*sorted(map(ippool_key, _names(self.ippools))), *sorted(map(cidrpool_key, _names(self.cidrpools)))]
-        views = [self._views[key][1] for key in keys]
-        return [
-            clusterview.Pool(
-                view.name, view.network_text, len(view.blocks), view.free, self.used[view.key], view.usable
-            )
-            for view in views
-        ]
+        """Every pool at this moment: IPPools first, by name."""
+        found = [*sorted(self.ippools, key=lambda one: one.name), *sorted(self.cidrpools, key=lambda one: one.name)]
+        return [self._pool(pool) for pool in found]
+
+    def _pool(self, pool: IPPool | CIDRPool) -> clusterview.Pool:
+        """One pool; what it has given is counted anew only when it has changed."""
+        key = ippool_key(pool.name) if isinstance(pool, IPPool) else cidrpool_key(pool.name)
+        version = pool.metadata.resource_version
+        if key not in self._seen or self._seen[key][0] != version:
+            view = viewing.view_of(pool)
+            counts = clusterview.Pool(view.name, view.network_text, len(view.blocks), view.free, 0, view.usable)
+            self._seen[key] = (version, counts)
+        return dataclasses.replace(self._seen[key][1], used=self.used[key])
 
     async def attach(self, pod: core.Pod) -> Mapping[str, str]:
         """Addresses for every network that the pod asks for; the same ones when it asks again."""
@@ -190,7 +188,3 @@ class PodNetworks:
 
     def _known(self) -> Iterator[str]:
         return (place.parent.name for place in sorted(self._folder.glob(f"*/{STORE}")))
-
-
-def _names(pools: Iterable[IPPool | CIDRPool]) -> list[str]:
-    return [pool.name for pool in pools]
