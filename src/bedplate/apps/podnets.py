@@ -78,8 +78,9 @@ class PodNetworks:
 
     def pools(self) -> list[clusterview.Pool]:
         """Every pool at this moment: IPPools first, by name."""
-        found = [*sorted(self.ippools, key=lambda one: one.name), *sorted(self.cidrpools, key=lambda one: one.name)]
-        return [self._pool(pool) for pool in found]
+        ippools = sorted(self.ippools, key=lambda one: one.name)
+        cidrpools = sorted(self.cidrpools, key=lambda one: one.name)
+        return [*map(self._pool, ippools), *map(self._pool, cidrpools)]
 
     def _pool(self, pool: IPPool | CIDRPool) -> clusterview.Pool:
         """One pool; what it has given is counted anew only when it has changed."""
