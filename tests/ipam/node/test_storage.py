@@ -250,6 +250,24 @@ async def test_a_failed_batch_is_undone_with_all_that_came_after_it(tmp_path: Pa
     await ledger.close()
 
 
+@pytest.mark.parametrize("step", [1, 2], ids=["write", "sync"])
+async def test_a_line_that_was_not_acknowledged_does_not_stay_in_the_journal(tmp_path: Path, step: int) -> None:
+    disk, account = StepDisk(tmp_path / "store"), Account()
+    ledger = await Ledger.open(tmp_path / "store", clock=ManualClock(), options=SMALL, disk=disk)
+    for number in range(12):
+        await account.add(ledger, number)
+    disk.failing = disk.steps + step
+    await account.add(ledger, 100)
+    assert disk.done[disk.failing - 1] == ("write", "sync")[step - 1] and 100 in account.unsure
+    await account.add(ledger, 101)
+    assert account.held[101] == "10.7.0.14"
+    # Should the first line be there, too, one address would have two owners.
+    disk.last = disk.steps
+    await quietly(ledger.close())
+    disk.abandon()
+    await reopened(tmp_path, account, may_set_aside=True)
+
+
 @pytest.mark.parametrize("held", [0, 12], ids=["whole", "journal"])
 async def test_a_disk_that_stays_full_fails_every_call_and_loses_nothing(tmp_path: Path, held: int) -> None:
     class Full(StepDisk):
