@@ -24,7 +24,8 @@ T = TypeVar("T")
 # `list` is a verb inside the class, so its types are named out here.
 Batch = list[WatchEvent[Any]]
 log = logging.get_logger("ipam.node")
-PATIENCE_S = 2.0
+# A server that is only slow may know of another block than the store: it is waited for nearly as long as a plugin waits.
+PATIENCE_S = 4.0
 
 
 class ApiSource:
