@@ -24,7 +24,7 @@ T = TypeVar("T")
 # `list` is a verb inside the class, so its types are named out here.
 Batch = list[WatchEvent[Any]]
 log = logging.get_logger("ipam.node")
-# A server that is only slow may know of another block than the store: it is waited for nearly as long as a plugin waits.
+# A server that is only slow may know of another block than the store: it is waited for nearly as long as plugins wait.
 PATIENCE_S = 4.0
 
 
