@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.deploy.conftest import ROOT, Program, binary, documents, of_kind
+from tests.lab.ipam_lab import definition
 
 OVERLAYS = ROOT / "deploy" / "overlays"
 ORIGINAL = ("no-webhook", "certmanager", "openshift")
@@ -171,7 +172,7 @@ def test_the_certificate_follows_the_namespace_that_an_overlay_is_given(kustomiz
 def certificates(kubectl: Program) -> Iterator[None]:
     """The kinds of cert-manager, without cert-manager."""
     names = {"Certificate": "certificates", "Issuer": "issuers"}
-    manifest = yaml.safe_dump_all([_resource(*each) for each in names.items()])
+    manifest = yaml.safe_dump_all([definition(kind, plural, "cert-manager.io") for kind, plural in names.items()])
     kubectl("apply", "-f", "-", stdin=manifest)
     try:
         for plural in names.values():
@@ -179,18 +180,6 @@ def certificates(kubectl: Program) -> Iterator[None]:
         yield
     finally:
         kubectl("delete", "-f", "-", "--ignore-not-found", "--wait=false", stdin=manifest)
-
-
-def _resource(kind: str, plural: str) -> dict[str, Any]:
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    names = {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.cert-manager.io"},
-        "spec": {"group": "cert-manager.io", "scope": "Namespaced", "names": names, "versions": [version]},
-    }
 
 
 # One at a time: the kinds of cert-manager have the same names on a server that tests share.

@@ -38,6 +38,19 @@ class Block:
         return self.first <= ipaddress.IPv4Address(str(text).partition("/")[0]) <= self.last
 
 
+def definition(kind: str, plural: str, group: str) -> dict[str, Any]:
+    """A kind that somebody else's program would bring along; any content goes."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"kind": kind, "plural": plural, "singular": plural.removesuffix("s")}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
 class Cluster:
     """A lab of real kubelets, and kubectl without the detour over the command line."""
 

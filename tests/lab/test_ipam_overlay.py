@@ -2,11 +2,12 @@
 
 One lab for all tests. `no-webhook` is applied as the document says it; pods get a second interface through `macvlan`
 and `nv-ipam`, by NetworkAttachmentDefinitions, and a third from a CIDRPool; then the document's debugging commands;
-then `self-signed` over it, and the API server refuses a pool that is wrong.
+then `certmanager` and `self-signed` over it, and the API server refuses a pool that is wrong.
 """
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import json
 import os
@@ -18,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lab.ipam_lab import CONFIGURATION, DEADLINE_S, POOL, ROOT, Cluster, node_of
+from tests.lab.ipam_lab import CONFIGURATION, DEADLINE_S, POOL, ROOT, Cluster, definition, node_of
+
+from bedplate.lab import credentials
 
 pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
 
@@ -66,20 +69,6 @@ def attachment(name: str, ipam: dict[str, Any]) -> dict[str, Any]:
         "kind": "NetworkAttachmentDefinition",
         "metadata": {"name": name},
         "spec": {"config": json.dumps(config)},
-    }
-
-
-def definition() -> dict[str, Any]:
-    """The kind that Multus brings along."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    plural, kind = "network-attachment-definitions", "NetworkAttachmentDefinition"
-    names = {"kind": kind, "plural": plural, "singular": "network-attachment-definition"}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.k8s.cni.cncf.io"},
-        "spec": {"group": "k8s.cni.cncf.io", "scope": "Namespaced", "names": names, "versions": [version]},
     }
 
 
@@ -147,7 +136,7 @@ def cluster(new_lab: Callable[..., Any], request: pytest.FixtureRequest) -> Iter
         made = Overlaid(lab, NODES)
         for node in NODES:
             _install_attach(made, node)
-        made.apply(definition())
+        made.apply(definition("NetworkAttachmentDefinition", "network-attachment-definitions", "k8s.cni.cncf.io"))
         made.kubectl("apply", "-k", OVERLAYS / "no-webhook")
         made.kubectl(
             *("wait", "--for=condition=Established", "--timeout=120s", "crd/ippools.nv-ipam.nvidia.com"),
@@ -272,22 +261,58 @@ def test_addresses_outlive_the_daemon_and_are_freed_with_their_pods(
     cluster.until("no address is held", lambda: not any(map(cluster.held, names)))
 
 
+def _refusal(cluster: Overlaid, pool: dict[str, Any], spec: dict[str, Any]) -> str:
+    """What the webhook says against a pool; nothing when it is not the webhook that speaks."""
+    named_wrong = pool | {"metadata": {"name": "wrong", "namespace": "kube-system"}, "spec": spec}
+    told = cluster.attempt("create", "--dry-run=server", "-f", "-", stdin=json.dumps(named_wrong)).stderr
+    is_ours = f"validate-{pool['kind'].lower()}.nv-ipam.nvidia.com" in told and "denied the request" in told
+    return told if is_ours else ""
+
+
+WRONG = {"subnet": "192.168.0.0/30", "perNodeBlockSize": 100, "gateway": "10.0.0.1"}
+RIGHT = {"subnet": "192.168.7.0/24", "perNodeBlockSize": 10}
+
+
+def _check_the_webhook(cluster: Overlaid) -> None:
+    told = cluster.until("the API server refuses it by our word", lambda: _refusal(cluster, IPPOOL, WRONG))
+    assert "spec.perNodeBlockSize" in told and "spec.gateway" in told
+    assert "spec.cidr" in _refusal(cluster, CIDRPOOL, {"cidr": "172.31.0.1/16", "perNodeNetworkPrefix": 24})
+    right = IPPOOL | {"metadata": {"name": "right", "namespace": "kube-system"}, "spec": RIGHT}
+    cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(right))
+
+
+def test_the_webhook_works_with_the_certificate_that_cert_manager_would_make(cluster: Overlaid, tmp_path: Path) -> None:
+    cluster.apply(
+        *(definition(*each, "cert-manager.io") for each in (("Certificate", "certificates"), ("Issuer", "issuers")))
+    )
+    kinds = ("crd/certificates.cert-manager.io", "crd/issuers.cert-manager.io")
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=120s", *kinds)
+    cluster.kubectl("apply", "-k", OVERLAYS / "certmanager")
+    _be_cert_manager(cluster, tmp_path)
+    cluster.roll_out()
+    _check_the_webhook(cluster)
+
+
+def _be_cert_manager(cluster: Overlaid, folder: Path) -> None:
+    """Do what the Certificate and the annotation ask for."""
+    wanted = cluster.get("certificates.cert-manager.io", "nv-ipam-serving-cert", "-n", "kube-system")["spec"]
+    authority = credentials.Authority.open(folder)
+    pair = authority.issue("serving", "webhook", hosts=wanted["dnsNames"])
+    files = (f"--cert={pair.certificate}", f"--key={pair.key}")
+    cluster.kubectl("create", "secret", "tls", wanted["secretName"], "-n", "kube-system", *files)
+    name = "nv-ipam-validating-webhook-configuration"
+    hooks = cluster.get("validatingwebhookconfiguration", name)
+    assert hooks["metadata"]["annotations"]["cert-manager.io/inject-ca-from"] == "kube-system/nv-ipam-serving-cert"
+    bundle = base64.b64encode(authority.certificate_path.read_bytes()).decode()
+    changes = [
+        {"op": "add", "path": f"/webhooks/{number}/clientConfig/caBundle", "value": bundle}
+        for number, _ in enumerate(hooks["webhooks"])
+    ]
+    cluster.kubectl("patch", "validatingwebhookconfiguration", name, "--type=json", f"--patch={json.dumps(changes)}")
+
+
 def test_the_self_signed_webhook_refuses_a_wrong_pool_through_its_service(cluster: Overlaid) -> None:
+    """Also where somebody else's certificate lies in the Secret."""
     cluster.kubectl("apply", "-k", OVERLAYS / "self-signed")
     cluster.roll_out()
-    wrong = IPPOOL | {"metadata": {"name": "wrong", "namespace": "kube-system"}}
-    wrong |= {"spec": {"subnet": "192.168.0.0/30", "perNodeBlockSize": 100, "gateway": "10.0.0.1"}}
-    text = json.dumps(wrong)
-
-    def refusal() -> str:
-        done = cluster.attempt("create", "--dry-run=server", "-f", "-", stdin=text)
-        return done.stderr if "validate-ippool.nv-ipam.nvidia.com" in done.stderr and "spec." in done.stderr else ""
-
-    told = cluster.until("the API server refuses it by our word", refusal)
-    assert "denied the request" in told and "spec.perNodeBlockSize" in told and "spec.gateway" in told
-    right = wrong | {"spec": {"subnet": "192.168.7.0/24", "perNodeBlockSize": 10}}
-    cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(right))
-    spec = CIDRPOOL["spec"] | {"cidr": "172.31.0.1/16"}  # type: ignore[operator]
-    cidr = json.dumps(CIDRPOOL | {"metadata": wrong["metadata"], "spec": spec})
-    done = cluster.attempt("create", "--dry-run=server", "-f", "-", stdin=cidr)
-    assert "denied the request" in done.stderr and "spec.cidr" in done.stderr
+    _check_the_webhook(cluster)
