@@ -50,9 +50,9 @@ soak: ## run the long versions: thousands of kills and random sequences
 	@$(SETUP) all
 	@$(BIN)/python tools/test.py --soak $(ARGS)
 
-# The native programs are looked at where a cargo is installed.
-CARGO = $(shell command -v cargo)
-RUST_LINT = $(if $(CARGO),cargo fmt --all --check && cargo clippy --quiet --offline --all-targets -- --deny warnings,true)
+# The native programs are looked at where cargo and the part of it are installed.
+HAS_FMT = cargo fmt --version > /dev/null 2>&1
+HAS_CLIPPY = cargo clippy --version > /dev/null 2>&1
 
 lint: ## format check, lint, types, layers
 	@$(SETUP) venv
@@ -60,13 +60,14 @@ lint: ## format check, lint, types, layers
 	@$(BIN)/ruff check --quiet src tests bench tools .ci
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache > build/imports.txt 2>&1 || { cat build/imports.txt; exit 1; }
-	@$(RUST_LINT)
+	@! $(HAS_FMT) || cargo fmt --all --check
+	@! $(HAS_CLIPPY) || cargo clippy --quiet --offline --all-targets -- --deny warnings
 
 fmt: ## format the code
 	@$(SETUP) venv
 	@$(BIN)/ruff format --quiet src tests bench tools .ci
 	@$(BIN)/ruff check --quiet --fix src tests bench tools .ci
-	@$(if $(CARGO),cargo fmt --all)
+	@! $(HAS_FMT) || cargo fmt --all
 
 bench: ## measure against the peers, in the same run
 	@$(SETUP) all

@@ -45,7 +45,7 @@ PACKAGES = {
     "ps": "procps",
 }
 # Where there is no cargo: Debian 12 has a new one under another name (its plain one is too old), later ones do not.
-RUST_PACKAGES = ("cargo-web", "cargo")
+RUST_PACKAGES = (("cargo-web", "rustc-web"), ("cargo", "rustc"))
 KUBERNETES = "kube-apiserver kubectl kube-controller-manager kube-scheduler kubelet kubeadm kube-proxy"
 OTHERS = "etcd etcdctl coredns helm kwok registry"
 NETWORK_TROUBLE = re.compile(r"name resolution|unreachable|refused|timed out|resolve|dial |broken by", re.IGNORECASE)
@@ -174,9 +174,9 @@ def install_rust() -> None:
     """A cargo for the native programs, where there is none; what is missing afterwards is said when they are built."""
     if is_there("cargo") or os.geteuid() != 0 or shutil.which("apt-get") is None:
         return
-    for package in RUST_PACKAGES:
-        say(f"installing Debian package: {package}")
-        install = ("apt-get", "install", "--yes", "--quiet", "--no-install-recommends", package, "gcc", "libc6-dev")
+    for packages in RUST_PACKAGES:
+        say(f"installing Debian packages: {' '.join(packages)}")
+        install = ("apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *packages, "gcc", "libc6-dev")
         if run(*install, DEBIAN_FRONTEND="noninteractive")[0]:
             return
 
