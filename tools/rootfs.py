@@ -36,7 +36,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import crates
-
 from bedplate.lab import binaries
 
 ROOT = Path(__file__).resolve().parent.parent
