@@ -1,0 +1,25 @@
+"""The declarations of every entity, and `SCHEMA`: the modes they stand in."""
+
+from __future__ import annotations
+
+from bedplate.head.entities.kubernetes import EtcdCluster, KubeCluster
+from bedplate.head.entities.nodes import Category, ConfigurationOverlay, HeadNode, PhysicalNode, SoftwareImage
+from bedplate.head.entities.site import HealthCheck, Network, User
+from bedplate.head.schema.entity import Submode
+from bedplate.head.schema.registry import Schema
+
+__all__ = ["SCHEMA"]
+
+SCHEMA = Schema(
+    [
+        Submode("Device", HeadNode, PhysicalNode, doc="head nodes and compute nodes"),
+        Submode("Category", Category, doc="groups of nodes"),
+        Submode("SoftwareImage", SoftwareImage, doc="directory trees for nodes"),
+        Submode("Network", Network, doc="ranges of addresses"),
+        Submode("ConfigurationOverlay", ConfigurationOverlay, doc="roles for sets of nodes"),
+        Submode("Kubernetes", KubeCluster, doc="Kubernetes clusters"),
+        Submode("Etcd", EtcdCluster, doc="etcd clusters"),
+        Submode("HealthCheck", HealthCheck, doc="checks that give PASS or FAIL"),
+        Submode("User", User, doc="users of the head"),
+    ]
+)

@@ -1,0 +1,100 @@
+"""The role `Docker::Host` and its storage backends."""
+
+from __future__ import annotations
+
+from bedplate.head.entities.base import Named, Role
+from bedplate.head.schema.entity import Field, Submode, TypeName
+from bedplate.head.schema.kinds import Bool, Choice, Integer, ListOf, Path, Size, Text
+
+__all__ = ["Aufs", "DeviceMapper", "DockerHostRole", "Overlay2"]
+
+_REMAP = r"[0-9]+(:[0-9]+)?|[A-Za-z_][A-Za-z0-9_-]*\$?(:[A-Za-z_][A-Za-z0-9_-]*\$?)?"
+
+
+class _StorageBackend(Named):
+    """Where the container runtime keeps its layers."""
+
+    noun = "storage backend"
+    columns = ("type",)
+
+    type = TypeName("Type", doc="the storage driver")
+
+    @classmethod
+    def type_name(cls) -> str:
+        return cls.word
+
+
+class Aufs(_StorageBackend):
+    """The aufs driver; legacy, Ubuntu alone."""
+
+    word = "aufs"
+    options = Field("Options", ListOf(Text()), doc="storage options, passed on as they are")
+
+
+class Overlay2(_StorageBackend):
+    """The overlay2 driver, the one to prefer."""
+
+    word = "overlay2"
+    options = Field("Options", ListOf(Text()), doc="storage options, passed on as they are")
+
+
+class DeviceMapper(_StorageBackend):
+    """The device mapper driver, deprecated; on loop files, or on a thin pool when `Pool Device` is set."""
+
+    word = "devicemapper"
+    loop_data_size = Field("Loop Data Size", Size(), doc="dm.loopdatasize: size of the data file; unset it is 100GB")
+    loop_metadata_size = Field(
+        "Loop Metadata Size", Size(), doc="dm.loopmetadatasize: size of the metadata file; unset it is 2GB"
+    )
+    loop_device_size = Field("Loop Device Size", Size(), doc="dm.basesize: size of the base device of each container")
+    pool_device = Field("Pool Device", Path(), doc="dm.thinpooldev: a thin pool made beforehand")
+    filesystem = Field("Filesystem", Choice(("xfs", "ext4")), "xfs", doc="dm.fs: file system of the base device")
+    block_size = Field("Block Size", Size(), "64K", doc="dm.blocksize: block size of the thin pool")
+    blk_discard = Field("Blk Discard", Bool(), True, doc="dm.blkdiscard: give freed blocks back")
+    mkfs_arguments = Field("Mkfs Arguments", Text(), doc="dm.mkfsarg: passed to mkfs")
+    mount_options = Field("Mount Options", Text(), doc="dm.mountopt: options of the mount")
+
+
+class DockerHostRole(Role):
+    """Runs the Docker engine."""
+
+    names = ("Docker::Host",)
+    service_names = ("docker",)
+
+    spool = Field("Spool", Path(), "/var/lib/docker", doc="root of the runtime's data")
+    tmp_dir = Field("Tmp dir", Path(), "$spool/tmp", doc="temporary files; $spool stands for the row Spool")
+    enable_selinux = Field("Enable SELinux", Bool(), True, doc="SELinux support in the daemon")
+    default_ulimits = Field("Default Ulimits", ListOf(Text()), doc="default ulimits of all containers")
+    debug = Field("Debug", Bool(), False, doc="debug mode")
+    log_level = Field(
+        "Log Level",
+        Choice(("fatal", "error", "warn", "info", "debug")),
+        "info",
+        doc="how much the daemon writes, from least to most",
+    )
+    bridge_ip = Field("Bridge IP", Text(r"[0-9a-fA-F.:]+(/[0-9]+)?", "an address"), doc="address of the bridge")
+    bridge = Field("Bridge", Text(), doc="attach containers to this bridge")
+    mtu = Field("MTU", Integer(0, 65535), 0, doc="MTU of containers in bytes; 0 leaves it unset")
+    api_sockets = Field(
+        "API Sockets", ListOf(Text()), ("unix:///var/run/docker.sock",), doc="sockets the daemon listens on"
+    )
+    iptables = Field("Iptables", Bool(), True, doc="let the daemon manage iptables rules")
+    user_namespace_remap = Field(
+        "User Namespace Remap",
+        Text(_REMAP, "UID, UID:GID, username or username:groupname"),
+        doc="the user that containers' root is mapped to: UID, UID:GID, username or username:groupname",
+        notice="needs the kernel option user_namespace.enable=1 and a reboot",
+    )
+    insecure_registries = Field("Insecure Registries", ListOf(Text()), doc="registries with unchecked certificates")
+    enable_tls = Field("Enable TLS", Bool(), False, doc="serve TLS")
+    verify_tls = Field("Verify TLS", Bool(), False, doc="serve TLS and verify the peer")
+    tls_ca = Field("TLS CA", Path(), doc="file with the certificate authority")
+    tls_certificate = Field("TLS Certificate", Path(), doc="file with the certificate")
+    tls_key = Field("TLS Key", Path(), doc="file with the key")
+    certificates_path = Field("Certificates Path", Path(), "/etc/docker", doc="folder of certificates")
+    storage_backends = Submode(
+        "Storage Backends", Aufs, DeviceMapper, Overlay2, doc="where layers are kept", shell="storagebackends"
+    )
+    containerd_socket = Field("Containerd Socket", Path(), doc="socket of a containerd that runs by itself")
+    runtime = Field("Runtime", Text(), "runc", doc="default runtime")
+    options = Field("Options", ListOf(Text()), doc="further parameters of the daemon")

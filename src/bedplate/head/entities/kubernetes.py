@@ -1,0 +1,172 @@
+"""Kubernetes and etcd clusters, with app groups, label sets and users."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+
+from bedplate.head.entities.base import ExcludeListSnippet, Named
+from bedplate.head.entities.site import Network
+from bedplate.head.objects import Obj
+from bedplate.head.schema.entity import Entity, Field, Key, Look, Submode
+from bedplate.head.schema.kinds import (
+    Address,
+    Blob,
+    Bool,
+    Choice,
+    Integer,
+    ListOf,
+    NodeList,
+    Path,
+    Port,
+    Reference,
+    SecretText,
+    Text,
+)
+
+__all__ = [
+    "AppGroup",
+    "Application",
+    "ApplicationEnvironment",
+    "EtcdCluster",
+    "KubeCluster",
+    "KubernetesUser",
+    "LabelSet",
+]
+
+_LABEL = Text(
+    r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?=([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?",
+    "a label (write name=value or prefix/name=)",
+)
+
+
+class ApplicationEnvironment(Entity):
+    """A variable for an application's YAML."""
+
+    noun = "environment entry"
+    columns = ("value", "nodes_environment")
+
+    name = Key(kind=Text(r"[A-Za-z_][A-Za-z0-9_]*", "a variable's name"))
+    value = Field("Value", Text(), doc="what replaces $NAME")
+    nodes_environment = Field("Nodes environment", Bool(), False, doc="export it to the nodes' environment, too")
+
+
+class Application(Named):
+    """YAML that is kept applied to the API server while it is enabled."""
+
+    noun = "application"
+    columns = ("format", "enabled")
+
+    format = Field("Format", Choice(("Yaml",)), "Yaml", doc="form of the manifests")
+    enabled = Field("Enabled", Bool(), True, doc="keep it applied; its group must be enabled, too")
+    config = Field("Config", Blob(), doc="the manifests")
+    environment = Submode("Environment", ApplicationEnvironment, doc="variables for the manifests")
+    exclude_list_snippets = Submode("Exclude list snippets", ExcludeListSnippet, doc="paths image updates leave alone")
+
+
+class AppGroup(Named):
+    """A name for applications that belong together."""
+
+    noun = "app group"
+    columns = ("applications",)
+
+    enabled = Field("Enabled", Bool(), True, doc="switch for all applications of the group")
+    applications = Submode("applications", Application, doc="the applications")
+
+    @classmethod
+    def list_columns(cls) -> list[str]:
+        return ["Name (key)", "Applications"]
+
+
+class LabelSet(Named):
+    """Labels for the Kubernetes nodes that are named, or in a named category."""
+
+    noun = "label set"
+    columns = ("labels", "nodes", "categories")
+
+    labels = Field("Labels", ListOf(_LABEL), doc="labels as name=value")
+    nodes = Field("Nodes", NodeList(), doc="nodes that get them")
+    categories = Field("Categories", ListOf(Reference("category")), doc="categories whose nodes get them")
+
+
+class KubernetesUser(Named):
+    """How a user's access to the cluster is kept."""
+
+    noun = "Kubernetes user"
+    columns = ("manage_kubeconfig",)
+
+    manage_kubeconfig = Field("Manage kubeconfig", Bool(), True, doc="write and renew the user's kubeconfig")
+
+
+class KubeCluster(Named):
+    """One Kubernetes cluster, or a template for clusters made through the Cluster API."""
+
+    noun = "Kubernetes cluster"
+    judged_with_targets = True
+
+    etcd_cluster = Field("Etcd Cluster", Reference("etcd"), doc="the etcd cluster it stores in")
+    pod_network = Field("Pod Network", Reference("network"), doc="where pods' addresses come from")
+    pod_network_node_mask = Field("Pod Network Node Mask", Integer(1, 128), doc="prefix length of each node's slice")
+    internal_network = Field("Internal Network", Reference("network"), doc="the network between the nodes")
+    kubedns_ip = Field("KubeDNS IP", Address(), "0.0.0.0", doc="service address of CoreDNS")
+    kubernetes_api_server = Field(
+        "Kubernetes API server",
+        Text(r"https://[^\s/:]+(:[0-9]{1,5})?/?|https://\[[0-9a-fA-F:]+\](:[0-9]{1,5})?/?", "https://HOST:PORT"),
+        doc="address of the API server as https://HOST:PORT",
+    )
+    kubernetes_api_server_proxy_port = Field(
+        "Kubernetes API server proxy port", Port(), 10443, doc="port of the local balancer"
+    )
+    app_groups = Submode("App Groups", AppGroup, doc="groups of applications")
+    label_sets = Submode("Label Sets", LabelSet, doc="labels for nodes")
+    notes = Field("Notes", Text(), doc="free text")
+    version = Field("Version", Text(), doc="package version, as the package manager writes it")
+    trusted_domains = Field(
+        "Trusted domains", ListOf(Text()), doc="names in the certificates; the first is the external one"
+    )
+    module_file_template = Field("Module file template", Blob(), doc="template of the environment module")
+    kubeadm_init_file = Field("Kubeadm init file", Blob(), doc="configuration kubeadm initialises and joins with")
+    service_network = Field("Service Network", Reference("network"), doc="where services' addresses come from")
+    kubeadm_cert_key = Field("Kubeadm CERT Key", SecretText(), doc="encrypts the control plane's certificates")
+    kube_ca_cert = Field("Kube CA Cert", SecretText(), doc="certificate of the cluster's authority, PEM")
+    kube_ca_key = Field("Kube CA Key", SecretText(), doc="key of the cluster's authority, PEM")
+    kubernetes_users = Submode("Kubernetes users", KubernetesUser, doc="users' kubeconfigs")
+    external = Field("External", Bool(), False, doc="stands for a cluster that is run elsewhere")
+    external_kubernetes_ingress_server = Field(
+        "External Kubernetes Ingress server", Text(), doc="ingress endpoint of such a cluster"
+    )
+    external_port = Field("External port", Port(0), 0, doc="further port of such a cluster")
+    capi_template = Field("Capi template", Bool(), False, doc="a template for the Cluster API")
+    capi_namespace = Field("Capi namespace", Text(), "default", doc="where the Cluster API lives")
+    kubernetes_management_cluster = Field(
+        "Kubernetes management cluster", Reference("kubernetes"), doc="the cluster that manages this one"
+    )
+
+    @classmethod
+    def problems(cls, obj: Obj, look: Look) -> Sequence[str]:
+        pods, services = (
+            _range(look("network", str(field.value(obj)))) for field in (cls.pod_network, cls.service_network)
+        )
+        if pods is None or services is None or pods.version != services.version or not pods.overlaps(services):
+            return []
+        return [f"Service Network: {services} overlaps the pod network {pods}"]
+
+
+def _range(network: Obj | None) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    return Network.range(network) if network is not None else None
+
+
+class EtcdCluster(Named):
+    """What the members of an etcd cluster have in common."""
+
+    noun = "etcd cluster"
+
+    election_timeout = Field("Election Timeout", Integer(1), 1000, doc="--election-timeout, in milliseconds")
+    heart_beat_interval = Field("Heart Beat Interval", Integer(1), 100, doc="--heartbeat-interval, in milliseconds")
+    ca = Field("CA", Path(), doc="--peer-trusted-ca-file: the authority, also used to make certificates")
+    ca_key = Field("CA Key", Path(), doc="key of the authority; for signing alone")
+    member_certificate = Field("Member Certificate", Path(), doc="--peer-cert-file, unless the role says so")
+    member_certificate_key = Field("Member Certificate Key", Path(), doc="--peer-key-file, unless the role says so")
+    client_ca = Field("Client CA", Path(), doc="--trusted-ca-file; when set, others make client certificate and key")
+    client_certificate = Field("Client Certificate", Path(), doc="--cert-file")
+    client_certificate_key = Field("Client Certificate Key", Path(), doc="--key-file")

@@ -1,0 +1,148 @@
+"""Devices, categories, software images and overlays: what decides which node gets which roles."""
+
+from __future__ import annotations
+
+from bedplate.head.entities.base import FILE_MODE, Named
+from bedplate.head.entities.roles import ROLES
+from bedplate.head.schema.entity import Entity, Field, Key, Submode, TypeName
+from bedplate.head.schema.kinds import Address, Blob, Bool, Choice, Integer, ListOf, NodeList, Path, Reference, Text
+
+__all__ = ["Category", "ConfigurationOverlay", "Customization", "HeadNode", "PhysicalNode", "Service", "SoftwareImage"]
+
+INSTALL_MODES = ("AUTO", "FULL", "NOSYNC")
+
+
+class Service(Entity):
+    """A system service that is started and watched."""
+
+    noun = "service"
+    columns = ("monitored", "autostart")
+
+    revision = Field("Revision", Text(), doc="a remark of the site's own")
+    service = Key("Service", doc="the service's name")
+    run_if = Field("Run if", Choice(("ALWAYS", "ACTIVE", "PASSIVE")), "ALWAYS", doc="on which head node it runs")
+    monitored = Field("Monitored", Bool(), True, doc="watch whether it runs")
+    autostart = Field("Autostart", Bool(), True, doc="start it again when it stopped")
+    timeout = Field("Timeout", Integer(-1), -1, doc="seconds a start may take; -1: as long as it takes")
+    belongs_to_role = Field("Belongs to role", Bool(), False, doc="a role brought it", readonly=True)
+    sickness_check_script = Field("Sickness check script", Path(), doc="a script that says whether it is well")
+    sickness_check_script_timeout = Field(
+        "Sickness check script timeout", Integer(1), 10, doc="seconds the script may take"
+    )
+    sickness_check_interval = Field("Sickness check interval", Integer(1), 60, doc="seconds between two checks")
+
+
+def _roles() -> Submode:
+    return Submode("Roles", *ROLES, doc="roles assigned here")
+
+
+def _services() -> Submode:
+    return Submode("Services", Service, doc="services set up here, besides those of roles")
+
+
+class SoftwareImage(Named):
+    """A directory tree that is put onto nodes."""
+
+    noun = "software image"
+    columns = ("path",)
+
+    path = Field("Path", Path(), doc="where the tree stands on the head node")
+    kernel_version = Field("Kernel version", Text(), doc="the kernel nodes boot")
+    kernel_parameters = Field("Kernel parameters", Text(), doc="what is given to that kernel")
+    notes = Field("Notes", Text(), doc="free text")
+
+
+class Category(Named):
+    """Nodes that share an image, roles and services."""
+
+    noun = "category"
+    columns = ("software_image",)
+
+    software_image = Field("Software image", Reference("softwareimage"), doc="the image of its nodes")
+    install_mode = Field("Install mode", Choice(INSTALL_MODES), "AUTO", doc="how its nodes are installed at boot")
+    roles = _roles()
+    services = _services()
+    notes = Field("Notes", Text(), doc="free text")
+
+
+class _Device(Entity):
+    """A machine."""
+
+    noun = "device"
+    hostname = Key(
+        "Hostname",
+        Text(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", "a host name"),
+        doc="the machine's name",
+    )
+    revision = Field("Revision", Text(), doc="a remark of the site's own")
+    type = TypeName("Type", doc="head node or compute node")
+    mac = Field(
+        "MAC",
+        Text(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}", "a MAC address"),
+        doc="hardware address of the boot interface",
+        unique=True,
+    )
+    ip = Field("IP", Address(), doc="address in its network", unique=True)
+    network = Field("Network", Reference("network"), doc="the network it is managed over")
+
+
+class HeadNode(_Device):
+    """A machine that runs the head."""
+
+    noun = "head node"
+    word = "headnode"
+    columns = ("type", "mac", "ip", "network")
+
+    roles = _roles()
+    services = _services()
+    notes = Field("Notes", Text(), doc="free text")
+
+
+class PhysicalNode(_Device):
+    """A compute node. What it does not set itself comes from its category."""
+
+    noun = "compute node"
+    word = "physicalnode"
+    columns = ("type", "mac", "category", "ip", "network")
+
+    category = Field("Category", Reference("category"), doc="the category it belongs to")
+    software_image = Field(
+        "Software image",
+        Reference("softwareimage"),
+        doc="its image, unless the category's",
+        inherits="category",
+    )
+    install_mode = Field(
+        "Install mode", Choice(INSTALL_MODES), "", doc="how it is installed at boot", inherits="category"
+    )
+    next_install_mode = Field("Next install mode", Choice(INSTALL_MODES), "", doc="how the next boot installs it")
+    data_node = Field("Data node", Bool(), False, doc="holds data: wiping it needs a confirmation that names it")
+    roles = _roles()
+    services = _services()
+    notes = Field("Notes", Text(), doc="free text")
+
+
+class Customization(Named):
+    """A file that the overlay's nodes get."""
+
+    noun = "customization"
+    columns = ("filename", "disabled")
+
+    filename = Field("Filename", Path(), doc="where the file stands on the node")
+    disabled = Field("Disabled", Bool(), False, doc="stop managing the file")
+    content = Field("Content", Blob(), doc="the file")
+    filemask = Field("Filemask", FILE_MODE, "0644", doc="the file's mode")
+
+
+class ConfigurationOverlay(Named):
+    """Roles for a set of nodes and categories; where overlays disagree, the higher priority wins."""
+
+    noun = "configuration overlay"
+    columns = ("priority", "all_head_nodes", "nodes", "categories", "roles")
+
+    all_head_nodes = Field("All head nodes", Bool(), False, doc="the head nodes are members, too")
+    priority = Field("Priority", Integer(-1, 100000), 500, doc="which overlay wins: the higher one")
+    nodes = Field("Nodes", NodeList(), doc="nodes that are members")
+    categories = Field("Categories", ListOf(Reference("category")), doc="categories whose nodes are members")
+    roles = Submode("Roles", *ROLES, doc="roles its members get", names_shown=True)
+    customizations = Submode("Customizations", Customization, doc="files its members get")

@@ -1,0 +1,152 @@
+"""Objects to JSON and back, by their declarations.
+
+In: an object, or decoded JSON, and what is to happen to secrets (`seal`, `unseal`). Out: plain JSON values; objects,
+with every fault named by its path. Indexed lists are JSON lists, in order and without gaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bedplate.core import errors
+from bedplate.head.objects import Obj, Secret, Value
+from bedplate.head.schema.entity import Entity, Field, Key, Submode
+from bedplate.head.schema.registry import Schema
+
+__all__ = ["Seal", "Unseal", "decode", "decode_value", "encode", "encode_children", "encode_value", "left_out", "plain"]
+
+Seal = Callable[[Secret], Any]
+"""What JSON says in place of a secret; None leaves the field out."""
+Unseal = Callable[[Any], Secret]
+
+
+def left_out(secret: Secret) -> Any:
+    """The seal of exports and diffs: nothing of a secret is written."""
+    return None
+
+
+def plain(secret: Secret) -> Any:
+    """The seal of those who asked for secrets in clear."""
+    return secret.reveal()
+
+
+def encode(schema: Schema, obj: Obj, seal: Seal) -> dict[str, Any]:
+    """The object as JSON, sorted, without its key (its place says it). Empty parts are left out."""
+    entity = schema.of(obj)
+    data: dict[str, Any] = {"type": obj.type}
+    values = {}
+    for field in entity.fields():
+        if field.attribute in obj.values:
+            said = encode_value(field, obj.values[field.attribute], seal)
+            if said is not None:
+                values[field.attribute] = said
+    if values:
+        data["values"] = dict(sorted(values.items()))
+    if obj.extras:
+        data["extras"] = dict(sorted(obj.extras.items()))
+    children = {
+        submode.attribute: encode_children(schema, submode, obj.below(submode.attribute), seal)
+        for submode in entity.submodes()
+        if obj.below(submode.attribute)
+    }
+    if children:
+        data["children"] = dict(sorted(children.items()))
+    return data
+
+
+def encode_children(schema: Schema, submode: Submode, children: Mapping[str, Obj], seal: Seal) -> Any:
+    if submode.indexed:
+        return [encode(schema, children[key], seal) for key in sorted(children, key=int)]
+    return {key: encode(schema, children[key], seal) for key in sorted(children)}
+
+
+def encode_value(field: Field, value: Value, seal: Seal) -> Any:
+    return seal(value) if isinstance(value, Secret) else field.kind.encode(value)
+
+
+def decode_value(field: Field, data: Any, unseal: Unseal | None) -> Value:
+    """A field's value from JSON; raises ValueError."""
+    if field.kind.secret and unseal is not None:
+        return unseal(data)
+    return field.kind.decode(data)
+
+
+def decode(schema: Schema, submode: Submode, key: str, data: Any, unseal: Unseal | None = None) -> Obj:
+    """The object in JSON. Without `unseal` secrets are in clear. Raises `Invalid` with every fault."""
+    problems: list[str] = []
+    obj = _Decoder(schema, unseal, problems).object(submode, key, data, f"{submode.shell}[{key}]")
+    if problems or obj is None:
+        raise errors.Invalid(f"{submode.shell}[{key}] cannot be read", problems=problems)
+    return obj
+
+
+class _Decoder:
+    def __init__(self, schema: Schema, unseal: Unseal | None, problems: list[str]) -> None:
+        self._schema = schema
+        self._unseal = unseal
+        self._problems = problems
+
+    def object(self, submode: Submode, key: str, data: Any, where: str) -> Obj | None:
+        if not isinstance(data, dict) or set(data) - {"type", "values", "extras", "children"}:
+            self._problems.append(f"{where}: an object has type, values, extras and children, and nothing else")
+            return None
+        entity = self._entity(submode, key, data.get("type", ""), where)
+        if entity is None:
+            return None
+        extras = self._mapping(data, "extras", where)
+        for name, text in extras.items():
+            if not isinstance(text, str) or not name:
+                self._problems.append(f"{where}: extra {name!r} is no text")
+        values = self._values(entity, self._mapping(data, "values", where), where)
+        return Obj(entity.type_name(), key, values, extras, self._children(entity, data, where))
+
+    def _entity(self, submode: Submode, key: str, name: Any, where: str) -> type[Entity] | None:
+        try:
+            entity = submode.entity(str(name)) if name or submode.typed else submode.naming(key)[0]
+            if entity.names and entity.canonical(key) != key:
+                raise errors.Invalid(f"{entity.type_name()} cannot be called {key!r}")
+            for row in entity.rows():
+                if isinstance(row, Key):
+                    row.parse(key)
+            return entity
+        except errors.Invalid as wrong:
+            self._problems.append(f"{where}: {wrong}")
+            return None
+
+    def _mapping(self, data: dict[str, Any], part: str, where: str) -> dict[str, Any]:
+        found = data.get(part, {})
+        if not isinstance(found, dict):
+            self._problems.append(f"{where}: {part} is no mapping")
+            return {}
+        return found
+
+    def _values(self, entity: type[Entity], data: dict[str, Any], where: str) -> dict[str, Value]:
+        values: dict[str, Value] = {}
+        for name, said in data.items():
+            field = entity.by_attribute().get(name)
+            if not isinstance(field, Field) or isinstance(field, Key):
+                self._problems.append(f"{where}: {entity.type_name()} has no field {name!r}")
+                continue
+            try:
+                value = field.normal(decode_value(field, said, self._unseal))
+            except ValueError as wrong:
+                self._problems.append(f"{where}: {field.label}: {wrong}")
+                continue
+            if value is not None:
+                values[name] = value
+        return values
+
+    def _children(self, entity: type[Entity], data: dict[str, Any], where: str) -> dict[str, dict[str, Obj]]:
+        children: dict[str, dict[str, Obj]] = {}
+        for name, said in self._mapping(data, "children", where).items():
+            submode = entity.by_attribute().get(name)
+            if not isinstance(submode, Submode) or not isinstance(said, list if submode.indexed else dict):
+                self._problems.append(f"{where}: {entity.type_name()} has no such submode {name!r}")
+                continue
+            pairs = ((str(i), one) for i, one in enumerate(said)) if isinstance(said, list) else said.items()
+            inner = {key: self.object(submode, key, one, f"{where}->{submode.shell}[{key}]") for key, one in pairs}
+            found = {key: child for key, child in inner.items() if child is not None}
+            if found:
+                children[name] = found
+        return children

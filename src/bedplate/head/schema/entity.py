@@ -1,0 +1,313 @@
+"""Declarations: an entity is a class whose attributes are its rows, in the order `show` prints them.
+
+In: the classes of `head/entities`. Out: what every front end asks of a declaration: rows by the shell's name, the value
+of a row or its default, list columns, submodes with the types they hold. Classes are never instantiated; objects are
+`objects.Obj`, which name their class by `type`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from bedplate.core import errors
+from bedplate.head.objects import Obj, Value
+from bedplate.head.schema.kinds import Bool, Integer, Kind, Text
+
+__all__ = ["Entity", "Field", "Internal", "Key", "Look", "Row", "Submode", "TypeName", "shell_name"]
+
+_KEY = Text(r"[^\s/;|#'\"\\,\[\]*<>]{1,253}", "a name (no blanks, commas, quotes, brackets or slashes)")
+
+
+Look = Callable[[str, str], Obj | None]
+"""The object of a mode and key, if there is one."""
+
+
+def shell_name(label: str) -> str:
+    """The parameter's name in the shell: its label in lower case without blanks."""
+    return re.sub(r"\s+", "", label).lower()
+
+
+class Row:
+    """One row of `show`. `attribute` is the name in storage and in REST, `shell` the one in the shell."""
+
+    attribute = ""
+
+    def __init__(self, label: str, *, doc: str) -> None:
+        self.label = label
+        self.doc = doc
+        self.shell = shell_name(label)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.attribute = name
+
+    def show(self, obj: Obj) -> str:
+        """The cell in the value column."""
+        raise NotImplementedError
+
+
+class TypeName(Row):
+    """The row `Type`: which declaration the object follows."""
+
+    def show(self, obj: Obj) -> str:
+        return obj.type
+
+
+class Internal(Row):
+    """A row that the manager uses for itself; there is nothing to set."""
+
+    def show(self, obj: Obj) -> str:
+        return "<0 internally used>"
+
+
+class Field(Row):
+    """A row that holds a value.
+
+    `inherits` names the reference field of the same entity whose target gives the value when none is set here.
+    `unique` refuses a value that another object of the mode has. `notice` is told to whoever sets it.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        kind: Kind,
+        default: Value | None = None,
+        *,
+        doc: str,
+        inherits: str = "",
+        unique: bool = False,
+        readonly: bool = False,
+        notice: str = "",
+    ) -> None:
+        super().__init__(label, doc=doc)
+        self.kind = kind
+        self.default = _nothing(kind) if default is None else default
+        self.inherits = inherits
+        self.unique = unique
+        self.readonly = readonly
+        self.notice = notice
+
+    def value(self, obj: Obj) -> Value | None:
+        """The object's own value or the default; what is inherited is known by `resolve` alone."""
+        return obj.values.get(self.attribute, self.default)
+
+    def show(self, obj: Obj) -> str:
+        value = self.value(obj)
+        return "" if value is None else self.kind.show(value)
+
+    def parse(self, text: str) -> Value:
+        """The value in what somebody typed; `Invalid` names the parameter."""
+        try:
+            return self.kind.parse(text)
+        except ValueError as wrong:
+            raise errors.Invalid(f"{self.label}: {wrong}", hint=self.doc) from None
+
+    def normal(self, value: Value) -> Value | None:
+        """As it is stored: None for the default, which is not kept."""
+        return None if value == self.default else value
+
+
+def _nothing(kind: Kind) -> Value | None:
+    if kind.multiple:
+        return ()
+    return False if isinstance(kind, Bool) else None if isinstance(kind, Integer) else ""
+
+
+class Key(Field):
+    """The row that names the object; it is given when the object is made and does not change."""
+
+    def __init__(self, label: str = "Name", kind: Kind = _KEY, *, doc: str = "the object's name") -> None:
+        super().__init__(label, kind, doc=doc, readonly=True)
+
+    def value(self, obj: Obj) -> Value | None:
+        return obj.key
+
+
+class Submode(Row):
+    """A list of objects below another one, or below the top (then `shell` is the mode's name).
+
+    `of` are the types it holds. Where a type has `names`, the object's name decides the type (roles); where there are
+    several otherwise, `add` takes the type's word first. `indexed` lists have numbers instead of names. `names_shown`
+    makes `show` print the names instead of their count.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        *of: type[Entity],
+        doc: str,
+        shell: str = "",
+        indexed: bool = False,
+        names_shown: bool = False,
+    ) -> None:
+        super().__init__(label, doc=doc)
+        self.of = of
+        self.shell = shell or self.shell
+        self.indexed = indexed
+        self.names_shown = names_shown
+
+    @property
+    def typed(self) -> bool:
+        """Whether `add` needs the type's word."""
+        return len(self.of) > 1 and not any(entity.names for entity in self.of)
+
+    def entity(self, type_name: str) -> type[Entity]:
+        """The declaration of an object found here."""
+        for entity in self.of:
+            if entity.type_name() == type_name:
+                return entity
+        raise errors.Invalid(f"{self.label} holds no {type_name}", hint=f"it holds {self._held()}")
+
+    def naming(self, name: str, word: str = "") -> tuple[type[Entity], str]:
+        """The type and the key of a new object called `name`. Raises `Invalid`."""
+        if self.typed:
+            for entity in self.of:
+                if entity.word == word.lower():
+                    return entity, self._checked(entity, name)
+            raise errors.Invalid(f"{self.label} holds no type {word!r}", hint=f"types: {', '.join(self.words())}")
+        if len(self.of) == 1:
+            return self.of[0], self._checked(self.of[0], name)
+        for entity in self.of:
+            canonical = entity.canonical(name)
+            if canonical is not None:
+                return entity, self._checked(entity, canonical)
+        raise errors.Invalid(f"there is no {self.of[0].noun} {name!r}", hint=f"there are {self._held()}")
+
+    def words(self) -> list[str]:
+        """What completion offers after `add`: types, or the names that are known."""
+        if self.typed:
+            return sorted(entity.word for entity in self.of)
+        return sorted(name for entity in self.of for name in entity.names if "*" not in name)
+
+    def _checked(self, entity: type[Entity], name: str) -> str:
+        if not name:
+            raise errors.Invalid(f"a new {entity.noun} needs a name")
+        for row in entity.rows():
+            if isinstance(row, Key):
+                row.parse(name)
+        return name
+
+    def _held(self) -> str:
+        return ", ".join(self.words()) or ", ".join(entity.type_name() for entity in self.of)
+
+    def show(self, obj: Obj) -> str:
+        children = obj.below(self.attribute)
+        if self.names_shown:
+            return ",".join(sorted(children))
+        return f"<{len(children)} in submode>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The rows of a class, sorted out once."""
+
+    rows: tuple[Row, ...]
+    fields: tuple[Field, ...]
+    submodes: tuple[Submode, ...]
+    attributes: Mapping[str, Row]
+    shells: Mapping[str, Row]
+
+    @classmethod
+    def of(cls, found: Mapping[str, Row]) -> _Layout:
+        rows = tuple(found.values())
+        return cls(
+            rows=rows,
+            fields=tuple(row for row in rows if isinstance(row, Field) and not isinstance(row, Key)),
+            submodes=tuple(row for row in rows if isinstance(row, Submode)),
+            attributes=dict(found),
+            shells={row.shell: row for row in rows},
+        )
+
+
+class Entity:
+    """Base of all declarations. The class's docstring is its page in the reference."""
+
+    names: ClassVar[tuple[str, ...]] = ()
+    """Names that stand for this type, `generic::*` for all of a family; empty: any name."""
+    word: ClassVar[str] = ""
+    """The type's word after `add`."""
+    noun: ClassVar[str] = "object"
+    columns: ClassVar[tuple[str, ...]] = ()
+    """Attributes in `list`; `#` is the index. Empty: the key alone."""
+    judged_with_targets: ClassVar[bool] = False
+    """Whether `problems` looks at what the object refers to, so that a change there asks again."""
+    positional: ClassVar[tuple[str, ...]] = ()
+    """Attributes that `add` takes in this order, in an indexed list."""
+    _layouts: ClassVar[dict[type, _Layout]] = {}
+
+    @classmethod
+    def type_name(cls) -> str:
+        return cls.__name__
+
+    @classmethod
+    def canonical(cls, name: str) -> str | None:
+        """The name as it is written, when it is one of this type's; roles are matched without regard to case."""
+        for known in cls.names:
+            if known.lower() == name.lower():
+                return known
+            if known.endswith("*") and name.lower().startswith(known[:-1]) and len(name) >= len(known):
+                return name.lower()
+        return None
+
+    @classmethod
+    def _layout(cls) -> _Layout:
+        layout = Entity._layouts.get(cls)
+        if layout is None:
+            found: dict[str, Row] = {}
+            for base in reversed(cls.__mro__):
+                found.update((name, row) for name, row in vars(base).items() if isinstance(row, Row))
+            layout = Entity._layouts[cls] = _Layout.of(found)
+        return layout
+
+    @classmethod
+    def rows(cls) -> Sequence[Row]:
+        """All rows in the order of `show`: those of the bases first; a row declared again keeps its place."""
+        return cls._layout().rows
+
+    @classmethod
+    def by_attribute(cls) -> Mapping[str, Row]:
+        return cls._layout().attributes
+
+    @classmethod
+    def fields(cls) -> Sequence[Field]:
+        """The rows that hold values, without the key."""
+        return cls._layout().fields
+
+    @classmethod
+    def submodes(cls) -> Sequence[Submode]:
+        return cls._layout().submodes
+
+    @classmethod
+    def row(cls, word: str) -> Row:
+        """The row of a name as the shell writes it. Raises `NotFound`."""
+        shells = cls._layout().shells
+        found = shells.get(shell_name(word))
+        if found is None:
+            raise errors.NotFound(f"{cls.type_name()} has no parameter {word!r}", hint=_nearest(word, shells))
+        return found
+
+    @classmethod
+    def attribute(cls, name: str) -> Row:
+        """The row of an attribute; for code that knows the declaration."""
+        return cls._layout().attributes[name]
+
+    @classmethod
+    def problems(cls, obj: Obj, look: Look) -> Sequence[str]:
+        """What is wrong with the object as a whole, beyond its single values; `look` finds what it refers to."""
+        return ()
+
+    @classmethod
+    def list_columns(cls) -> list[str]:
+        """The headers of `list`."""
+        key = next((row.label for row in cls.rows() if isinstance(row, Key)), "")
+        first = f"{key} (key)" if key else "Index"
+        return [first, *(cls.attribute(name).label for name in cls.columns)]
+
+
+def _nearest(word: str, known: Mapping[str, object]) -> str:
+    import difflib  # only ever needed after a slip
+
+    close = difflib.get_close_matches(shell_name(word), list(known), n=1)
+    return f"did you mean {close[0]}?" if close else "show lists the parameters"

@@ -1,0 +1,453 @@
+"""Kinds of values: how each is read from the shell, checked, shown, and carried in JSON.
+
+In: text people typed, or decoded JSON. Out: values (`objects.Value`), texts, JSON. A `ValueError` says what is wrong
+with the value; the row it stands in adds the parameter's name. Kinds hold no state and are shared.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from bedplate.core.duration import format_duration, parse_duration
+from bedplate.head.objects import Secret, Value
+from bedplate.head.schema import ranges
+
+__all__ = [
+    "Address",
+    "Blob",
+    "Bool",
+    "Choice",
+    "Cidr",
+    "Duration",
+    "Integer",
+    "Kind",
+    "ListOf",
+    "NodeList",
+    "Path",
+    "Port",
+    "Reference",
+    "SecretText",
+    "Size",
+    "Text",
+    "size_in_words",
+]
+
+_YES = {"yes", "y", "true", "on", "1"}
+_NO = {"no", "n", "false", "off", "0"}
+_SIZE = re.compile(r"^\d+(\.\d+)?([kKmMgGtTpP]i?)?[bB]?$")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+def size_in_words(count: int) -> str:
+    """Bytes as the shell shows them: `914B`, `1.01KiB`, `244KiB`."""
+    amount, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
+    unit = 0
+    while amount >= 1024 and unit < len(units) - 1:
+        amount, unit = amount / 1024, unit + 1
+    if unit == 0:
+        return f"{count}B"
+    digits = 0 if amount >= 100 else 1 if amount >= 10 else 2
+    text = f"{amount:.{digits}f}"
+    return (text.rstrip("0").rstrip(".") if "." in text else text) + units[unit]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One line of text. `empty` says whether it may be left out."""
+
+    name: ClassVar[str] = "text"
+    secret: ClassVar[bool] = False
+    multiple: ClassVar[bool] = False
+
+    def parse(self, text: str) -> Value:
+        """The value in what somebody typed."""
+        self.check(text)
+        return text
+
+    def check(self, value: Value) -> None:
+        """Raise ValueError unless the value is one of this kind."""
+        if not isinstance(value, str):
+            raise ValueError(f"{value!r} is no text")
+        _plain(value)
+
+    def show(self, value: Value) -> str:
+        """The cell of a table."""
+        return str(value)
+
+    def lines(self, value: Value) -> list[str]:
+        """What `get` prints."""
+        return [self.show(value)]
+
+    def encode(self, value: Value) -> Any:
+        """As JSON carries it."""
+        return value
+
+    def decode(self, data: Any) -> Value:
+        """From JSON; raises ValueError."""
+        self.check(data)
+        value: Value = data
+        return value
+
+    def choices(self) -> Sequence[str]:
+        """What completion offers, where the values are known."""
+        return ()
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "string"}
+
+    def targets(self, value: Value) -> Sequence[str]:
+        """The keys of the objects this value points at."""
+        return ()
+
+    @property
+    def target_mode(self) -> str:
+        """The mode that `targets` live in; empty for what is no reference."""
+        return ""
+
+
+def _plain(text: str) -> None:
+    if _CONTROL.search(text):
+        raise ValueError("contains control characters")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("has no UTF-8 form") from None
+
+
+@dataclass(frozen=True)
+class Text(Kind):
+    """Text, with a pattern where its form matters; `expected` is the form in words."""
+
+    pattern: str = ""
+    expected: str = ""
+
+    def check(self, value: Value) -> None:
+        super().check(value)
+        if self.pattern and value and not re.fullmatch(self.pattern, str(value)):
+            raise ValueError(f"{value!r} is not {self.expected}")
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "string", **({"pattern": f"^(?:{self.pattern})?$"} if self.pattern else {})}
+
+
+@dataclass(frozen=True)
+class Bool(Kind):
+    """yes or no."""
+
+    name: ClassVar[str] = "yes or no"
+
+    def parse(self, text: str) -> Value:
+        word = text.strip().lower()
+        if word in _YES or word in _NO:
+            return word in _YES
+        raise ValueError(f"{text!r} is neither yes nor no")
+
+    def check(self, value: Value) -> None:
+        if not isinstance(value, bool):
+            raise ValueError(f"{value!r} is neither yes nor no")
+
+    def show(self, value: Value) -> str:
+        return "yes" if value else "no"
+
+    def choices(self) -> Sequence[str]:
+        return ("yes", "no")
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True)
+class Integer(Kind):
+    """A whole number within bounds."""
+
+    name: ClassVar[str] = "number"
+    low: int = 0
+    high: int = 2**53 - 1
+
+    def parse(self, text: str) -> Value:
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()):
+            raise ValueError(f"{text!r} is no whole number")
+        number = int(text)
+        self.check(number)
+        return number
+
+    def check(self, value: Value) -> None:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ValueError(f"{value!r} is no whole number")
+        if not self.low <= value <= self.high:
+            raise ValueError(f"{value} does not lie between {self.low} and {self.high}")
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "integer", "minimum": self.low, "maximum": self.high}
+
+
+@dataclass(frozen=True)
+class Port(Integer):
+    """A TCP or UDP port; 0 stands for none where `low` says so."""
+
+    name: ClassVar[str] = "port"
+    low: int = 1
+    high: int = 65535
+
+
+@dataclass(frozen=True)
+class Duration(Kind):
+    """A span in Go's syntax; held in seconds."""
+
+    name: ClassVar[str] = "duration"
+
+    def parse(self, text: str) -> Value:
+        return parse_duration(text.strip())
+
+    def check(self, value: Value) -> None:
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise ValueError(f"{value!r} is no number of seconds")
+
+    def show(self, value: Value) -> str:
+        assert isinstance(value, int | float)
+        return format_duration(float(value))
+
+    def decode(self, data: Any) -> Value:
+        self.check(data)
+        return float(data)
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "number"}
+
+
+@dataclass(frozen=True)
+class Choice(Kind):
+    """One of a few words, in their order; upper and lower case are the same."""
+
+    name: ClassVar[str] = "choice"
+    words: tuple[str, ...] = ()
+
+    def parse(self, text: str) -> Value:
+        for word in self.words:
+            if word.lower() == text.strip().lower():
+                return word
+        raise ValueError(f"{text!r} is not one of {', '.join(self.words)}")
+
+    def check(self, value: Value) -> None:
+        if value not in self.words:
+            raise ValueError(f"{value!r} is not one of {', '.join(self.words)}")
+
+    def choices(self) -> Sequence[str]:
+        return self.words
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "string", "enum": list(self.words)}
+
+
+@dataclass(frozen=True)
+class Address(Kind):
+    """An IPv4 or IPv6 address, held in its usual form."""
+
+    name: ClassVar[str] = "IP address"
+
+    def parse(self, text: str) -> Value:
+        if not text.strip():
+            return ""
+        try:
+            return str(ipaddress.ip_address(text.strip()))
+        except ValueError:
+            raise ValueError(f"{text!r} is no IP address") from None
+
+    def check(self, value: Value) -> None:
+        if not isinstance(value, str) or self.parse(value) != value:
+            raise ValueError(f"{value!r} is no IP address")
+
+
+@dataclass(frozen=True)
+class Cidr(Kind):
+    """A network in CIDR form. Bits set behind the prefix are refused: they are most often a slip."""
+
+    name: ClassVar[str] = "network"
+
+    def parse(self, text: str) -> Value:
+        if not text.strip():
+            return ""
+        try:
+            if "/" not in text:
+                raise ValueError
+            return str(ipaddress.ip_network(text.strip()))
+        except ValueError:
+            raise ValueError(f"{text!r} is no network in CIDR form (write for example 10.141.0.0/16)") from None
+
+    def check(self, value: Value) -> None:
+        if not isinstance(value, str) or self.parse(value) != value:
+            raise ValueError(f"{value!r} is no network in CIDR form (write for example 10.141.0.0/16)")
+
+
+@dataclass(frozen=True)
+class Size(Kind):
+    """An amount of bytes with its unit as written (`64K`, `100GB`): programs differ in what a unit means to them."""
+
+    name: ClassVar[str] = "size"
+
+    def check(self, value: Value) -> None:
+        super().check(value)
+        if value and not _SIZE.match(str(value)):
+            raise ValueError(f"{value!r} is no size (write for example 64K or 100GB)")
+
+
+@dataclass(frozen=True)
+class Path(Kind):
+    """An absolute path; it may begin with a variable such as `$spool`."""
+
+    name: ClassVar[str] = "path"
+
+    def check(self, value: Value) -> None:
+        super().check(value)
+        if value and not str(value).startswith(("/", "$")):
+            raise ValueError(f"{value!r} is no absolute path")
+
+
+@dataclass(frozen=True)
+class SecretText(Kind):
+    """What must not be seen. Tables show whether it is set, and nothing else."""
+
+    name: ClassVar[str] = "secret"
+    secret: ClassVar[bool] = True
+
+    def parse(self, text: str) -> Value:
+        return Secret(text) if text else ""
+
+    def check(self, value: Value) -> None:
+        if not isinstance(value, Secret) and value != "":
+            raise ValueError("is not held as a secret")
+
+    def show(self, value: Value) -> str:
+        return "*****" if value else "< not set >"
+
+    def decode(self, data: Any) -> Value:
+        if not isinstance(data, str):
+            raise ValueError("a secret is text")
+        return self.parse(data)
+
+    def encode(self, value: Value) -> Any:
+        return value.reveal() if isinstance(value, Secret) else ""
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "string", "format": "password", "writeOnly": True}
+
+
+@dataclass(frozen=True)
+class Blob(Kind):
+    """Text of many lines, such as a file; tables show its size alone."""
+
+    name: ClassVar[str] = "file"
+
+    def check(self, value: Value) -> None:
+        if not isinstance(value, str):
+            raise ValueError("is no text")
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError("has no UTF-8 form") from None
+
+    def show(self, value: Value) -> str:
+        return f"<{size_in_words(len(str(value).encode()))}>"
+
+    def lines(self, value: Value) -> list[str]:
+        return [str(value)]
+
+
+@dataclass(frozen=True)
+class Reference(Kind):
+    """The key of an object in another mode."""
+
+    name: ClassVar[str] = "reference"
+    mode: str = ""
+
+    def targets(self, value: Value) -> Sequence[str]:
+        return (str(value),) if value else ()
+
+    @property
+    def target_mode(self) -> str:
+        return self.mode
+
+
+@dataclass(frozen=True)
+class ListOf(Kind):
+    """Several values of a kind that is held as text, each once, in the order given."""
+
+    name: ClassVar[str] = "list"
+    multiple: ClassVar[bool] = True
+    of: Kind = Text()
+
+    def parse(self, text: str) -> Value:
+        parts = [part.strip() for part in re.split(r"[,\n]", text)]
+        return tuple(dict.fromkeys(str(self.of.parse(part)) for part in parts if part))
+
+    def check(self, value: Value) -> None:
+        if not isinstance(value, tuple):
+            raise ValueError(f"{value!r} is no list")
+        for item in value:
+            self.of.check(item)
+        if len(set(value)) != len(value):
+            raise ValueError("names something twice")
+
+    def show(self, value: Value) -> str:
+        assert isinstance(value, tuple)
+        return ",".join(value)
+
+    def lines(self, value: Value) -> list[str]:
+        assert isinstance(value, tuple)
+        return list(value)
+
+    def encode(self, value: Value) -> Any:
+        assert isinstance(value, tuple)
+        return list(value)
+
+    def decode(self, data: Any) -> Value:
+        if not isinstance(data, list | tuple):
+            raise ValueError(f"{data!r} is no list")
+        value = tuple(data)
+        self.check(value)
+        return value
+
+    def choices(self) -> Sequence[str]:
+        return self.of.choices()
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "array", "items": self.of.json_schema(), "uniqueItems": True}
+
+    def targets(self, value: Value) -> Sequence[str]:
+        return value if self.of.target_mode and isinstance(value, tuple) else ()
+
+    @property
+    def target_mode(self) -> str:
+        return self.of.target_mode
+
+
+@dataclass(frozen=True)
+class NodeList(ListOf):
+    """Nodes by name: ranges are understood, the names are held sorted, and shown short."""
+
+    name: ClassVar[str] = "nodes"
+    of: Kind = Reference("device")
+
+    def parse(self, text: str) -> Value:
+        return ranges.expand(text)
+
+    def show(self, value: Value) -> str:
+        assert isinstance(value, tuple)
+        return ranges.compress(value)
+
+    def check(self, value: Value) -> None:
+        super().check(value)
+        assert isinstance(value, tuple)
+        if list(value) != sorted(value, key=ranges.natural):
+            raise ValueError("is not in order")
+
+    def decode(self, data: Any) -> Value:
+        if not isinstance(data, list | tuple) or not all(isinstance(name, str) for name in data):
+            raise ValueError(f"{data!r} is no list of nodes")
+        value = tuple(sorted(dict.fromkeys(data), key=ranges.natural))
+        self.check(value)
+        return value

@@ -1,0 +1,106 @@
+"""Names of nodes in short: `node00[4-6]`, `node001..node003`. Pure.
+
+In: what people type. Out: the names in order, each once; and back to the shortest form. Whether a node of that name
+exists is not asked here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+__all__ = ["compress", "expand", "natural"]
+
+_BRACKET = re.compile(r"^([^\[\]]*)\[([^\[\]]+)\]([^\[\]]*)$")
+_NUMBERED = re.compile(r"^(.*?)(\d+)$")
+_PIECE = re.compile(r"\d+|\D+")
+_NAME = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$")
+_MOST = 100_000
+
+
+def natural(name: str) -> tuple[tuple[int, int, str], ...]:
+    """A sort key that puts node2 before node10, and node02 beside node2 in a fixed order."""
+    return tuple((0, int(piece), piece) if piece.isdigit() else (1, 0, piece) for piece in _PIECE.findall(name))
+
+
+def expand(text: str) -> tuple[str, ...]:
+    """The names in a node list, sorted, each once. Raises ValueError saying which part cannot be read."""
+    names: set[str] = set()
+    for part in _split(text):
+        names.update(_expand_part(part))
+        if len(names) > _MOST:
+            raise ValueError(f"{text!r} names more than {_MOST} nodes")
+    for name in names:
+        if not _NAME.match(name):
+            raise ValueError(f"{name!r} cannot be a host name")
+    return tuple(sorted(names, key=natural))
+
+
+def _split(text: str) -> list[str]:
+    """Parts between commas and blanks, where those inside brackets do not count."""
+    parts, current, depth = [], "", 0
+    for letter in text:
+        if letter in ", \t\n" and depth == 0:
+            parts.append(current)
+            current = ""
+            continue
+        depth += (letter == "[") - (letter == "]")
+        current += letter
+    return [part for part in [*parts, current] if part]
+
+
+def _expand_part(part: str) -> Iterable[str]:
+    if ".." in part:
+        first, _, last = part.partition("..")
+        return _between(part, first, last)
+    bracket = _BRACKET.match(part)
+    if bracket is None:
+        if "[" in part or "]" in part:
+            raise ValueError(f"{part!r} is no node range (write for example node00[4-6])")
+        return [part]
+    before, inside, after = bracket.groups()
+    names: list[str] = []
+    for piece in inside.split(","):
+        low, dash, high = piece.strip().partition("-")
+        high = high if dash else low
+        if not low.isdigit() or not high.isdigit() or len(high) < len(low):
+            raise ValueError(f"{part!r} is no node range (write for example node00[4-6])")
+        names.extend(f"{before}{number}{after}" for number in _numbers(part, low, high))
+    return names
+
+
+def _between(part: str, first: str, last: str) -> list[str]:
+    start, end = _NUMBERED.match(first), _NUMBERED.match(last)
+    if start is None or end is None or start[1] != end[1]:
+        raise ValueError(f"{part!r} is no node range (write for example node001..node003)")
+    return [f"{start[1]}{number}" for number in _numbers(part, start[2], end[2])]
+
+
+def _numbers(part: str, low: str, high: str) -> Iterable[str]:
+    if int(high) < int(low):
+        raise ValueError(f"{part!r} ends before it begins")
+    if int(high) - int(low) >= _MOST:
+        raise ValueError(f"{part!r} names more than {_MOST} nodes")
+    return (f"{number:0{len(low)}d}" for number in range(int(low), int(high) + 1))
+
+
+def compress(names: Iterable[str]) -> str:
+    """The names sorted and comma-joined, where three or more in a row become `first..last`."""
+    runs: list[list[str]] = []
+    for name in sorted(set(names), key=natural):
+        if runs and _follows(runs[-1][-1], name):
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    shown: list[str] = []
+    for run in runs:
+        shown.extend([f"{run[0]}..{run[-1]}"] if len(run) >= 3 else run)
+    return ",".join(shown)
+
+
+def _follows(one: str, other: str) -> bool:
+    first, second = _NUMBERED.match(one), _NUMBERED.match(other)
+    if first is None or second is None or first[1] != second[1]:
+        return False
+    following = f"{int(first[2]) + 1:0{len(first[2])}d}"
+    return second[2] == following
