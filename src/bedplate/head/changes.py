@@ -1,0 +1,188 @@
+"""What differs between two objects or trees, as changes that can be applied, reversed and kept.
+
+In: objects before and after. Out: `Change(path, old, new)`: a field's value, an extra, an indexed list, or a whole
+object that came or went; absent is None. Values are as JSON carries them, secrets as their seal says, so that a
+change can be stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from bedplate.core import errors
+from bedplate.head.objects import Obj, Secret
+from bedplate.head.schema import codec
+from bedplate.head.schema.entity import Field, Submode
+from bedplate.head.schema.registry import Path, Schema
+from bedplate.head.tree import Address, Tree
+
+__all__ = ["EXTRA", "Change", "address", "apply", "diff", "masked", "meet", "reverse"]
+
+EXTRA = "extra:"
+"""What an extra's name begins with in a path."""
+
+MASK = "*****"
+
+
+class Change(msgspec.Struct, frozen=True, array_like=True):
+    """One thing that changed; `old` or `new` is None where there was or is nothing (for a field: the default)."""
+
+    path: Path
+    old: Any
+    new: Any
+
+
+def address(change: Change) -> Address:
+    """The top-level object a change belongs to."""
+    return change.path[0], change.path[1]
+
+
+def reverse(changes: Iterable[Change]) -> list[Change]:
+    """What takes them back, last first."""
+    return [Change(change.path, change.new, change.old) for change in reversed(list(changes))]
+
+
+def meet(one: Path, other: Path) -> bool:
+    """Whether two paths name the same thing, or one lies below the other."""
+    shorter = min(len(one), len(other))
+    return one[:shorter] == other[:shorter]
+
+
+def diff(schema: Schema, mode: str, key: str, old: Obj | None, new: Obj | None, seal: codec.Seal) -> list[Change]:
+    """What makes the new object of the old one."""
+    return _Diff(schema, seal).objects((mode, key), old, new)
+
+
+class _Diff:
+    def __init__(self, schema: Schema, seal: codec.Seal) -> None:
+        self._schema = schema
+        self._seal = seal
+
+    def objects(self, path: Path, old: Obj | None, new: Obj | None) -> list[Change]:
+        if old is new:
+            return []
+        if old is None or new is None or old.type != new.type:
+            return [Change(path, self._whole(old), self._whole(new))]
+        changes = self._values(path, old, new)
+        for name in sorted(set(old.extras) | set(new.extras)):
+            if old.extras.get(name) != new.extras.get(name):
+                changes.append(Change((*path, EXTRA + name), old.extras.get(name), new.extras.get(name)))
+        for submode in self._schema.of(new).submodes():
+            changes.extend(self._children(path, submode, old, new))
+        return changes
+
+    def _whole(self, obj: Obj | None) -> Any:
+        return None if obj is None else codec.encode(self._schema, obj, self._seal)
+
+    def _values(self, path: Path, old: Obj, new: Obj) -> list[Change]:
+        rows = self._schema.of(new).by_attribute()
+        changes = []
+        for name in sorted(set(old.values) | set(new.values)):
+            before, after = old.values.get(name), new.values.get(name)
+            if before == after and type(before) is type(after):
+                continue
+            row = rows[name]
+            assert isinstance(row, Field)
+            said = [None if value is None else codec.encode_value(row, value, self._seal) for value in (before, after)]
+            changes.append(Change((*path, name), said[0], said[1]))
+        return changes
+
+    def _children(self, path: Path, submode: Submode, old: Obj, new: Obj) -> list[Change]:
+        before, after = old.below(submode.attribute), new.below(submode.attribute)
+        if before is after:
+            return []
+        place = (*path, submode.attribute)
+        if submode.indexed:
+            lists = [codec.encode_children(self._schema, submode, held, self._seal) or None for held in (before, after)]
+            return [Change(place, lists[0], lists[1])] if lists[0] != lists[1] else []
+        changes: list[Change] = []
+        for key in sorted(set(before) | set(after)):
+            changes.extend(self.objects((*place, key), before.get(key), after.get(key)))
+        return changes
+
+
+def apply(tree: Tree, changes: Iterable[Change], unseal: codec.Unseal | None, revision: int = 0) -> Tree:
+    """The tree after the changes; what they say was there before is not compared. Raises `NotFound`, `Invalid`."""
+    touched: dict[Address, Obj | None] = {}
+    for change in changes:
+        place = address(change)
+        current = touched[place] if place in touched else tree.find(*place)
+        submode = tree.schema.mode(place[0])
+        if len(change.path) == 2:
+            held = None if change.new is None else codec.decode(tree.schema, submode, place[1], change.new, unseal)
+        elif current is None:
+            raise errors.NotFound(f"{place[0]}[{place[1]}] does not exist")
+        else:
+            held = _applied(tree.schema, current, change.path[2:], change.new, unseal)
+        touched[place] = held
+    for (mode, key), obj in touched.items():
+        tree = tree.with_object(mode, key, None if obj is None else replace(obj, revision=revision or obj.revision))
+    return tree
+
+
+def _applied(schema: Schema, obj: Obj, rest: Path, new: Any, unseal: codec.Unseal | None) -> Obj:
+    name = rest[0]
+    if name.startswith(EXTRA):
+        return obj.with_extra(name[len(EXTRA) :], new)
+    row = schema.of(obj).by_attribute().get(name)
+    if isinstance(row, Field) and len(rest) == 1:
+        try:
+            value = None if new is None else row.normal(codec.decode_value(row, new, unseal))
+        except ValueError as wrong:
+            raise errors.Invalid(f"{row.label}: {wrong}") from None
+        return obj.with_value(name, value)
+    if not isinstance(row, Submode):
+        raise errors.NotFound(f"{obj.type} {obj.key} has nothing called {name!r}")
+    if row.indexed:
+        items = {str(i): codec.decode(schema, row, str(i), one, unseal) for i, one in enumerate(new or ())}
+        return obj.with_children(name, items)
+    key = rest[1]
+    if len(rest) == 2:
+        return obj.with_child(name, key, None if new is None else codec.decode(schema, row, key, new, unseal))
+    inner = obj.below(name).get(key)
+    if inner is None:
+        raise errors.NotFound(f"{obj.type} {obj.key} has no {name} {key!r}")
+    return obj.with_child(name, key, _applied(schema, inner, rest[2:], new, unseal))
+
+
+def masked(schema: Schema, changes: Iterable[Change]) -> list[Change]:
+    """The changes as people may see them: where a secret stood or stands, stars. Types come from the declarations."""
+    mask = _Mask(schema)
+    return [mask.change(change) for change in changes]
+
+
+class _Mask:
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._secrets = {
+            field.attribute for entity in schema.types.values() for field in entity.fields() if field.kind.secret
+        }
+
+    def change(self, change: Change) -> Change:
+        if change.path[-1] in self._secrets and len(change.path) % 2 == 1:
+            return Change(change.path, change.old and MASK, change.new and MASK)
+        return Change(change.path, self._data(change.old), self._data(change.new))
+
+    def _data(self, data: Any) -> Any:
+        if isinstance(data, list):
+            return [self._data(one) for one in data]
+        if not isinstance(data, dict):
+            return data
+        masked = {name: self._data(said) for name, said in data.items() if name != "values"}
+        if "values" in data:
+            masked["values"] = self._hidden(data.get("type", ""), data["values"])
+        return masked
+
+    def _hidden(self, type_name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        entity = self._schema.types.get(type_name)
+        rows = entity.by_attribute() if entity is not None else {}
+        hidden = {}
+        for name, said in values.items():
+            row = rows.get(name)
+            is_open = isinstance(row, Field) and not row.kind.secret
+            hidden[name] = said if is_open and not isinstance(said, Secret) else MASK
+        return hidden

@@ -1,0 +1,129 @@
+"""Every revision there ever was: reading them, the tree as it was, who changed what, and what an undo would do.
+
+In: the store's records of revisions. Out: revisions, trees, audit entries with secrets masked, and reversed changes for
+whoever commits them. Nothing is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+from bedplate.core import errors
+from bedplate.head import changes
+from bedplate.head.records import REVISIONS, Codec, Revision, revision_key
+from bedplate.head.schema.registry import Path
+from bedplate.head.tree import Tree
+from bedplate.head.vault import Vault
+from bedplate.store.interface import Store
+
+__all__ = ["Entry", "History"]
+
+_WINDOW = 200
+
+
+class Entry(NamedTuple):
+    """One line of the audit: who changed which parameter when. Secrets are stars."""
+
+    revision: int
+    time: str
+    author: str
+    path: Path
+    old: Any
+    new: Any
+
+
+class History:
+    """Reads revisions 1 to the one its caller names as the last."""
+
+    def __init__(self, store: Store, records: Codec, vault: Vault) -> None:
+        self._store = store
+        self._records = records
+        self._vault = vault
+
+    async def read(self, number: int) -> Revision:
+        """One revision. Raises `NotFound`."""
+        entry = await self._store.get(revision_key(number)) if number > 0 else None
+        if entry is None:
+            raise errors.NotFound(f"there is no revision {number}", hint="history lists them")
+        return self._records.decode_revision(entry.value)
+
+    async def after(self, number: int) -> AsyncIterator[Revision]:
+        """Those that follow a revision, oldest first."""
+        key = revision_key(number)
+        while True:
+            page = await self._store.list(REVISIONS, limit=_WINDOW, after=key)
+            for entry in page.entries:
+                key = entry.key
+                yield self._records.decode_revision(entry.value)
+            if not page.more:
+                return
+
+    async def newest(self, last: int, first: int = 1) -> AsyncIterator[Revision]:
+        """Revisions `last` down to `first`."""
+        while last >= first:
+            start = max(first, last - _WINDOW + 1)
+            page = await self._store.list(REVISIONS, limit=last - start + 1, after=revision_key(start - 1))
+            if len(page.entries) != last - start + 1:
+                raise errors.Unavailable(f"revisions {start} to {last} could not be read whole")
+            for entry in reversed(page.entries):
+                yield self._records.decode_revision(entry.value)
+            last = start - 1
+
+    async def last_touch(self, mode: str, key: str, last: int) -> Revision | None:
+        """The revision that last changed, made or removed an object."""
+        async for revision in self.newest(last):
+            if any(changes.address(change) == (mode, key) for change in revision.changes):
+                return revision
+        return None
+
+    async def tree_at(self, tree: Tree, last: int, number: int) -> Tree:
+        """The tree as it was after revision `number`; `tree` is that of revision `last`. Raises `NotFound`."""
+        if not 0 <= number <= last:
+            raise errors.NotFound(f"there is no revision {number}", hint=f"revisions run from 1 to {last}")
+        async for revision in self.newest(last, number + 1):
+            tree = changes.apply(tree, changes.reverse(revision.changes), self._vault.unseal)
+        return tree
+
+    async def audit(self, schema_of: Tree, last: int, path: Path = (), limit: int = 100) -> list[Entry]:
+        """Who changed what at or below a path, newest first."""
+        found: list[Entry] = []
+        async for revision in self.newest(last):
+            for change in changes.masked(schema_of.schema, revision.changes):
+                if changes.meet(change.path, path):
+                    seen = (change.path, change.old, change.new)
+                    found.append(Entry(revision.number, revision.time, revision.author, *seen))
+            if len(found) >= limit:
+                break
+        return found[:limit]
+
+    async def undo(self, number: int, last: int, *, force: bool = False) -> list[changes.Change]:
+        """What takes a revision back. Raises `Conflict` naming a later revision that touched the same thing.
+
+        A later revision that was itself undone, and its undo, do not stand in the way.
+        """
+        wanted = await self.read(number)
+        cancelled: set[int] = set()
+        async for later in self.newest(last, number + 1):
+            if later.number in cancelled or force:
+                continue
+            if later.undoes > number:
+                cancelled.add(later.undoes)
+                continue
+            if later.undoes == number:
+                raise errors.Conflict(f"revision {number} was undone by revision {later.number} of {later.author}")
+            touched = _common(wanted, later)
+            if touched is not None:
+                raise errors.Conflict(
+                    f"revision {later.number} of {later.author} changed {'.'.join(touched)} after revision {number}",
+                    hint=f"undo {later.number} first, or force the undo",
+                )
+        return changes.reverse(wanted.changes)
+
+
+def _common(one: Revision, other: Revision) -> Path | None:
+    for change in one.changes:
+        for later in other.changes:
+            if changes.meet(change.path, later.path):
+                return change.path
+    return None

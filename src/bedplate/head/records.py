@@ -1,0 +1,80 @@
+"""What the head keeps in the store, and under which keys.
+
+In: objects and revisions. Out: keys and bytes, and back. `objects/<mode>/<key>` is the present tree;
+`revisions/<number>` every commit there ever was, numbered from 1 without holes; `latest` the number of the last one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from bedplate.core import errors
+from bedplate.head.changes import Change
+from bedplate.head.objects import Obj
+from bedplate.head.schema import codec
+from bedplate.head.schema.registry import Schema
+from bedplate.head.vault import Vault
+
+__all__ = ["LATEST", "OBJECTS", "REVISIONS", "Codec", "Revision", "object_key", "revision_key"]
+
+OBJECTS = "/head/objects/"
+REVISIONS = "/head/revisions/"
+LATEST = "/head/latest"
+
+
+class Revision(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One commit. Secrets in `changes` are sealed. `undoes` is the revision it takes back, exactly."""
+
+    number: int
+    time: str
+    author: str
+    nonce: str
+    changes: list[Change]
+    message: str = ""
+    undoes: int = 0
+
+
+class _Record(msgspec.Struct, frozen=True):
+    revision: int
+    object: dict[str, Any]
+
+
+def object_key(mode: str, key: str) -> str:
+    return f"{OBJECTS}{mode}/{key}"
+
+
+def revision_key(number: int) -> str:
+    """Numbers are padded, so that the store's order is theirs."""
+    return f"{REVISIONS}{number:012d}"
+
+
+class Codec:
+    """Bytes of records, for one schema and one vault."""
+
+    def __init__(self, schema: Schema, vault: Vault) -> None:
+        self._schema = schema
+        self._vault = vault
+        self._records = msgspec.json.Decoder(_Record)
+        self._revisions = msgspec.json.Decoder(Revision)
+
+    def encode_object(self, obj: Obj) -> bytes:
+        return msgspec.json.encode(_Record(obj.revision, codec.encode(self._schema, obj, self._vault.seal)))
+
+    def decode_object(self, key: str, data: bytes) -> tuple[str, Obj]:
+        """The mode and the object of a store key."""
+        mode, _, name = key.removeprefix(OBJECTS).partition("/")
+        try:
+            record = self._records.decode(data)
+        except msgspec.DecodeError as wrong:
+            raise errors.Invalid(f"the record {key} cannot be read: {wrong}") from wrong
+        made = codec.decode(self._schema, self._schema.mode(mode), name, record.object, self._vault.unseal)
+        return mode, replace(made, revision=record.revision)
+
+    def decode_revision(self, data: bytes) -> Revision:
+        try:
+            return self._revisions.decode(data)
+        except msgspec.DecodeError as wrong:
+            raise errors.Invalid(f"a revision's record cannot be read: {wrong}") from wrong

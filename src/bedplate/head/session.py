@@ -1,0 +1,315 @@
+"""Staged edits over a tree: what somebody has typed and not committed.
+
+In: a tree (the head's, at some revision) and edits by path. Out: the tree as it would be, which levels carry a star,
+the changes, and the edits a commit takes (`Edit`: the object as it was when the first edit met it, and as it should
+be). Nothing here waits or writes; the head's service commits.
+
+A path is (mode, key, submode, key, ...); a place in a list ends with the list: (mode,) or (mode, key, submode).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from bedplate.core import errors
+from bedplate.head import changes
+from bedplate.head.objects import Obj, Secret
+from bedplate.head.schema import codec
+from bedplate.head.schema.entity import Entity, Field, Row, Submode
+from bedplate.head.schema.registry import Path, Schema
+from bedplate.head.tree import Address, Tree, replace_at
+
+__all__ = ["Edit", "Session"]
+
+
+class Edit(NamedTuple):
+    """One top-level object: as it was, and as it should be; None is absence."""
+
+    mode: str
+    key: str
+    base: Obj | None
+    new: Obj | None
+
+
+class Session:
+    """See the module. `tree` is what the session sees: the head's tree with its own edits in it."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._head = tree
+        self._bases: dict[Address, Obj | None] = {}
+        self._highest: dict[Path, int] = {}
+        self.tree = tree
+
+    @property
+    def schema(self) -> Schema:
+        return self.tree.schema
+
+    # What is there
+
+    def submode(self, place: Path) -> Submode:
+        """The declaration of a list. Raises `NotFound`."""
+        if len(place) == 1:
+            return self.schema.mode(place[0])
+        return self.schema.submode(self.tree.get(place[:-1]), place[-1])
+
+    def children(self, place: Path) -> Mapping[str, Obj]:
+        """The objects of a list, by key."""
+        submode = self.submode(place)
+        if len(place) == 1:
+            return self.tree.mode(submode.shell)
+        return self.tree.get(place[:-1]).below(submode.attribute)
+
+    def find(self, place: Path, name: str) -> Path:
+        """The path of an object in a list; where names decide types, case does not matter. Raises `NotFound`."""
+        held, submode = self.children(place), self.submode(place)
+        if name in held:
+            return (*place, name)
+        same = [key for key in held if key.lower() == name.lower()] if any(e.names for e in submode.of) else []
+        if len(same) == 1:
+            return (*place, same[0])
+        raise errors.NotFound(f"{submode.shell} has no {name!r}", hint=_close(name, held))
+
+    def entity(self, path: Path) -> type[Entity]:
+        return self.schema.of(self.tree.get(path))
+
+    # Edits
+
+    def add(self, place: Path, name: str, word: str = "") -> Path:
+        """A new object in a list, with defaults. Raises `AlreadyExists`, `Invalid`."""
+        submode = self.submode(place)
+        if submode.indexed:
+            raise errors.Invalid(f"{submode.shell} is a list without names")
+        entity, key = submode.naming(name, word)
+        held = self.children(place)
+        if key in held:
+            raise errors.AlreadyExists(f"{submode.shell} has {key!r} already", hint=f"use {key}")
+        return self._put((*place, key), Obj(entity.type_name(), key))
+
+    def add_indexed(self, place: Path, words: Iterable[str] = ()) -> Path:
+        """A new object at the end of an indexed list, its first fields from words; its index was never used."""
+        submode = self.submode(place)
+        if not submode.indexed:
+            raise errors.Invalid(f"a new object in {submode.shell} needs a name")
+        entity, words = submode.of[0], list(words)
+        if len(words) > len(entity.positional):
+            takes = " ".join(entity.attribute(name).shell for name in entity.positional)
+            raise errors.Invalid(f"too many values for {submode.shell}", hint=f"add {takes}")
+        used = max((int(key) for key in self.children(place)), default=-1)
+        base = self._base_children(place)
+        highest = max(used, self._highest.get(place, -1), *(int(key) for key in base), -1)
+        obj = Obj(entity.type_name(), str(highest + 1))
+        for name, word in zip(entity.positional, words, strict=False):
+            row = entity.attribute(name)
+            assert isinstance(row, Field)
+            obj = obj.with_value(name, row.normal(row.parse(word)))
+        self._highest[place] = highest + 1
+        return self._put((*place, obj.key), obj)
+
+    def remove(self, path: Path) -> None:
+        """Take an object away. Raises `NotFound`."""
+        self.tree.get(path)
+        if len(path) > 2 and self.submode(path[:-1]).indexed:
+            place = path[:-1]
+            self._highest[place] = max(self._highest.get(place, -1), int(path[-1]))
+        self._put(path, None)
+
+    def set(self, path: Path, parameter: str, text: str) -> str:
+        """Give a parameter the value in a text; what the setter should know about it, or nothing. Raises `Invalid`."""
+        field = self.field(path, parameter)
+        self._put(path, self.tree.get(path).with_value(field.attribute, field.normal(field.parse(text))))
+        return field.notice
+
+    def append(self, path: Path, parameter: str, text: str) -> None:
+        """Add to a list; what it has already stays where it is."""
+        field, held, more = self._lists(path, parameter, text)
+        self._put(path, self._with_list(path, field, dict.fromkeys((*held, *more))))
+
+    def remove_from(self, path: Path, parameter: str, text: str) -> None:
+        """Take entries out of a list. Raises `NotFound` for one that is not in it."""
+        field, held, less = self._lists(path, parameter, text)
+        for item in less:
+            if item not in held:
+                raise errors.NotFound(f"{field.label}: {item!r} is not in it")
+        self._put(path, self._with_list(path, field, (item for item in held if item not in less)))
+
+    def clear(self, path: Path, parameter: str) -> None:
+        """Back to the default, or to what is inherited."""
+        self._put(path, self.tree.get(path).with_value(self.field(path, parameter).attribute, None))
+
+    def set_extra(self, path: Path, name: str, text: str | None) -> None:
+        """A free parameter; None takes it away. Raises `Invalid` for a name that is a row's."""
+        obj = self.tree.get(path)
+        if not name or any(letter.isspace() or letter in ",=" for letter in name):
+            raise errors.Invalid(f"{name!r} cannot be the name of an extra parameter")
+        if text is None and name not in obj.extras:
+            raise errors.NotFound(f"{obj.type} {obj.key} has no extra parameter {name!r}")
+        self._put(path, obj.with_extra(name, text))
+
+    def clone(self, path: Path, name: str) -> Path:
+        """A copy under another name: all but secrets and what must be unique."""
+        place, obj = path[:-1], self.tree.get(path)
+        submode = self.submode(place)
+        if submode.indexed:
+            raise errors.Invalid(f"{submode.shell} is a list without names")
+        entity, key = submode.naming(name, self.schema.of(obj).word)
+        if entity.type_name() != obj.type:
+            raise errors.Invalid(f"{obj.type} cannot be called {name!r}")
+        if key in self.children(place):
+            raise errors.AlreadyExists(f"{submode.shell} has {key!r} already")
+        return self._put((*place, key), replace(_copied(self.schema, obj), key=key, revision=0))
+
+    def put(self, path: Path, obj: Obj | None) -> None:
+        """Stage an object whole, made elsewhere from data that was checked."""
+        self._put(path, obj)
+
+    def stage(self, staged: Iterable[changes.Change], unseal: codec.Unseal | None) -> None:
+        """Stage changes made elsewhere: an undo, an import."""
+        staged = list(staged)
+        after = changes.apply(self.tree, staged, unseal)
+        for mode, key in dict.fromkeys(map(changes.address, staged)):
+            self._put((mode, key), after.find(mode, key))
+
+    def field(self, path: Path, parameter: str) -> Field:
+        """A row that can be set. Raises `NotFound`, `Invalid`."""
+        row: Row = self.entity(path).row(parameter)
+        if isinstance(row, Submode):
+            raise errors.Invalid(f"{row.label} is a submode", hint=f"enter it with {row.shell}")
+        if not isinstance(row, Field) or row.readonly:
+            raise errors.Invalid(f"{row.label} cannot be set")
+        return row
+
+    # Stars, changes, commits
+
+    def is_changed(self, path: Path) -> bool:
+        """Whether the object, or the list, at a path differs from the head's; its star."""
+        if len(path) == 1:
+            return any(mode == path[0] for mode, _ in self._bases)
+        if (path[0], path[1]) not in self._bases:
+            return False
+        if len(path) % 2:
+            return self._base_children(path) != self.children(path)
+        return _at(self._bases[path[0], path[1]], path[2:]) != _at(self.tree.find(path[0], path[1]), path[2:])
+
+    def edits(self, scope: Path = ()) -> list[Edit]:
+        """What a commit takes, below the mode or the top-level object of `scope`; indexed lists are counted anew."""
+        found = []
+        for mode, key in sorted(self._bases):
+            if scope[:2] in ((), (mode,), (mode, key)):
+                new = self.tree.find(mode, key)
+                tidy = None if new is None else _renumbered(self.schema, new)
+                found.append(Edit(mode, key, self._bases[mode, key], tidy))
+        return found
+
+    def staged(self, scope: Path = ()) -> list[changes.Change]:
+        """What is staged, for people: secrets are stars."""
+        return self._changes(scope, lambda secret: changes.MASK)
+
+    def sealed(self, seal: codec.Seal, scope: Path = ()) -> list[changes.Change]:
+        """What is staged, for storage: secrets as `seal` says."""
+        return self._changes(scope, seal)
+
+    def _changes(self, scope: Path, seal: Callable[[Secret], object]) -> list[changes.Change]:
+        found: list[changes.Change] = []
+        for edit in self.edits(scope):
+            found.extend(changes.diff(self.schema, edit.mode, edit.key, edit.base, edit.new, seal))
+        return found
+
+    def drop(self, scope: Path = ()) -> None:
+        """Forget what is staged below the scope (`refresh`), or everything (`revert`)."""
+        self._forget([(edit.mode, edit.key) for edit in self.edits(scope)])
+
+    def follow(self, head: Tree, committed: Iterable[Edit] = ()) -> None:
+        """Take the head's newer tree; what is still staged stays staged, over the object it was typed for."""
+        self._head = head
+        for edit in committed:
+            self._bases.pop((edit.mode, edit.key), None)
+            self._forget_indexes((edit.mode, edit.key))
+        kept = {place: self.tree.find(*place) for place in self._bases}
+        self.tree = head
+        for (mode, key), obj in kept.items():
+            self.tree = self.tree.with_object(mode, key, obj)
+
+    def _forget(self, places: list[Address]) -> None:
+        for mode, key in places:
+            del self._bases[mode, key]
+            self._forget_indexes((mode, key))
+            self.tree = self.tree.with_object(mode, key, self._head.find(mode, key))
+
+    def _forget_indexes(self, place: Address) -> None:
+        self._highest = {path: index for path, index in self._highest.items() if path[:2] != place}
+
+    def _put(self, path: Path, obj: Obj | None) -> Path:
+        mode, key = path[0], path[1]
+        top = self.tree.find(mode, key)
+        if len(path) == 2:
+            new = obj
+        else:
+            assert top is not None, "the caller looked it up"
+            new = replace_at(top, path[2:], obj)
+        base = self._bases.setdefault((mode, key), top)
+        if new is not None and base is not None:
+            new = replace(new, revision=base.revision)
+        if new == base:
+            del self._bases[mode, key]
+            new = self._head.find(mode, key)
+        self.tree = self.tree.with_object(mode, key, new)
+        return path
+
+    def _base_children(self, place: Path) -> Mapping[str, Obj]:
+        top = self._bases.get((place[0], place[1]), self._head.find(place[0], place[1]))
+        owner = _at(top, place[2:-1])
+        return owner.below(place[-1]) if owner is not None else {}
+
+    def _lists(self, path: Path, parameter: str, text: str) -> tuple[Field, tuple[str, ...], tuple[str, ...]]:
+        field = self.field(path, parameter)
+        held, said = field.value(self.tree.get(path)), field.parse(text)
+        if not isinstance(held, tuple) or not isinstance(said, tuple):
+            raise errors.Invalid(f"{field.label} holds one value", hint=f"set {field.shell}")
+        return field, held, said
+
+    def _with_list(self, path: Path, field: Field, items: Iterable[str]) -> Obj:
+        return self.tree.get(path).with_value(field.attribute, field.normal(field.kind.decode(list(items))))
+
+
+def _at(obj: Obj | None, rest: Path) -> Obj | None:
+    for submode, key in zip(rest[::2], rest[1::2], strict=True):
+        obj = obj.below(submode).get(key) if obj is not None else None
+    return obj
+
+
+def _renumbered(schema: Schema, obj: Obj) -> Obj:
+    """With the indexes of every indexed list counted from 0."""
+    for submode in schema.of(obj).submodes():
+        held = obj.below(submode.attribute)
+        if not held:
+            continue
+        if submode.indexed:
+            keys = sorted(held, key=int)
+            tidy = {str(i): replace(_renumbered(schema, held[key]), key=str(i)) for i, key in enumerate(keys)}
+        else:
+            tidy = {key: _renumbered(schema, child) for key, child in held.items()}
+        if tidy != held:
+            obj = obj.with_children(submode.attribute, tidy)
+    return obj
+
+
+def _copied(schema: Schema, obj: Obj) -> Obj:
+    rows = schema.of(obj).by_attribute()
+    kept = {}
+    for name, value in obj.values.items():
+        row = rows[name]
+        if isinstance(row, Field) and not row.kind.secret and not row.unique and name != "revision":
+            kept[name] = value
+    children = {
+        submode: {key: _copied(schema, child) for key, child in held.items()} for submode, held in obj.children.items()
+    }
+    return replace(obj, values=kept, children=children)
+
+
+def _close(name: str, held: Iterable[str]) -> str:
+    import difflib  # only ever needed after a slip
+
+    close = difflib.get_close_matches(name, list(held), n=1)
+    return f"did you mean {close[0]}?" if close else "list shows what is there"

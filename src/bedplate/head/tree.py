@@ -1,0 +1,166 @@
+"""The tree of objects as one immutable value, with an index of who refers to whom.
+
+In: objects, whole. Out: a new tree that shares everything else with the old one; lookups by path; the objects that
+refer to one. Whether a tree is as it should be is asked in `validate`; what differs between two in `changes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from bedplate.core import errors
+from bedplate.head.objects import Obj
+from bedplate.head.persistent import Pmap
+from bedplate.head.schema.entity import Field
+from bedplate.head.schema.registry import Path, Schema
+
+__all__ = ["Address", "Link", "Tree", "descend", "links", "replace_at"]
+
+Address = tuple[str, str]
+"""A top-level object: mode and key."""
+
+
+class Link(NamedTuple):
+    """An object refers to another one, or claims a value that must be unique (`mode` is then `=mode.field`)."""
+
+    mode: str
+    key: str
+    through: str
+
+
+_Referrers = Pmap[tuple[str, str, str], Pmap[str, frozenset[str]]]
+
+
+def links(schema: Schema, mode: str, obj: Obj) -> set[Link]:
+    """Every reference of an object and of what lies below it; `through` is the way to the field."""
+    found: set[Link] = set()
+    _collect(schema, mode, obj, "", found)
+    return found
+
+
+def _collect(schema: Schema, mode: str, obj: Obj, way: str, found: set[Link]) -> None:
+    rows = schema.of(obj).by_attribute()
+    for name, value in obj.values.items():
+        row = rows[name]
+        assert isinstance(row, Field)
+        target = row.kind.target_mode
+        if target:
+            found.update(Link(target, key, way + name) for key in row.kind.targets(value))
+        if row.unique and value:
+            found.add(Link(f"={mode}.{way}{name}", str(value).lower(), way + name))
+    for submode, children in obj.children.items():
+        for key, child in children.items():
+            _collect(schema, mode, child, f"{way}{submode}[{key}].", found)
+
+
+class Tree:
+    """See the module. `steps` counts objects indexed since the process began: what a test of cost looks at."""
+
+    __slots__ = ("_modes", "_referrers", "schema")
+    steps = 0
+
+    def __init__(self, schema: Schema, objects: Iterable[tuple[str, Obj]] = ()) -> None:
+        modes: dict[str, dict[str, Obj]] = {mode: {} for mode in schema.modes}
+        index: dict[tuple[str, str, str], dict[str, set[str]]] = {}
+        for mode, obj in objects:
+            modes[mode][obj.key] = obj
+            Tree.steps += 1
+            for link in links(schema, mode, obj):
+                index.setdefault((link.mode, link.key, mode), {}).setdefault(obj.key, set()).add(link.through)
+        self.schema = schema
+        self._modes: dict[str, Pmap[str, Obj]] = {mode: Pmap(held.items()) for mode, held in modes.items()}
+        self._referrers: _Referrers = Pmap(
+            (target, Pmap((key, frozenset(through)) for key, through in held.items())) for target, held in index.items()
+        )
+
+    def mode(self, name: str) -> Mapping[str, Obj]:
+        """The objects of a mode by key."""
+        return self._modes[name]
+
+    def find(self, mode: str, key: str) -> Obj | None:
+        return self._modes[mode].get(key)
+
+    def objects(self) -> Iterator[tuple[str, Obj]]:
+        """All top-level objects, sorted."""
+        for mode in sorted(self._modes):
+            held = self._modes[mode]
+            for key in sorted(held):
+                yield mode, held[key]
+
+    def get(self, path: Path) -> Obj:
+        """The object at a path of (mode, key, submode, key, ...). Raises `NotFound` naming what is missing."""
+        mode, key = path[0], path[1]
+        obj = self.find(mode, key)
+        if obj is None:
+            raise errors.NotFound(f"{mode} has no object {key!r}", hint=f"{mode} list shows what is there")
+        return descend(obj, path[2:], f"{mode}[{key}]")
+
+    def with_object(self, mode: str, key: str, obj: Obj | None) -> Tree:
+        """With that object in place of what is there; None takes it away."""
+        before = self.find(mode, key)
+        if before is obj:
+            return self
+        Tree.steps += 1
+        old = links(self.schema, mode, before) if before is not None else set()
+        new = links(self.schema, mode, obj) if obj is not None else set()
+        made = Tree.__new__(Tree)
+        made.schema = self.schema
+        held = self._modes[mode]
+        made._modes = {**self._modes, mode: held.drop(key) if obj is None else held.set(key, obj)}
+        made._referrers = _reindexed(self._referrers, mode, key, old, new)
+        return made
+
+    def referrers(self, mode: str, key: str, by: str) -> Mapping[str, frozenset[str]]:
+        """The objects of mode `by` that refer to an object, each with the ways to the fields that do."""
+        return self._referrers.get((mode, key, by), _NOBODY)
+
+    def users(self, mode: str, key: str) -> list[str]:
+        """Who refers to an object, in words: for the one who wants it removed."""
+        return [
+            f"{by}[{name}] ({way})"
+            for by in self.schema.modes
+            for name, ways in sorted(self.referrers(mode, key, by).items())
+            for way in sorted(ways)
+        ]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tree) and all(self._modes[mode] == other._modes[mode] for mode in self._modes)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+_NOBODY: Mapping[str, frozenset[str]] = {}
+
+
+def _reindexed(index: _Referrers, mode: str, key: str, old: set[Link], new: set[Link]) -> _Referrers:
+    ways: dict[tuple[str, str], set[str]] = {}
+    for link in new:
+        ways.setdefault((link.mode, link.key), set()).add(link.through)
+    for target in {(link.mode, link.key) for link in old ^ new}:
+        through = frozenset(ways.get(target, ()))
+        place = (*target, mode)
+        held: Pmap[str, frozenset[str]] = index.get(place, Pmap())
+        held = held.set(key, through) if through else held.drop(key)
+        index = index.set(place, held) if held else index.drop(place)
+    return index
+
+
+def descend(obj: Obj, rest: Path, where: str) -> Obj:
+    """The object below another one. Raises `NotFound`."""
+    for submode, key in zip(rest[::2], rest[1::2], strict=True):
+        found = obj.below(submode).get(key)
+        if found is None:
+            raise errors.NotFound(f"{where} has no {submode} {key!r}")
+        obj, where = found, f"{where}->{submode}[{key}]"
+    return obj
+
+
+def replace_at(obj: Obj, rest: Path, new: Obj | None) -> Obj | None:
+    """The top-level object with another one at the place `rest` below it."""
+    if not rest:
+        return new
+    submode, key = rest[0], rest[1]
+    if len(rest) == 2:
+        return obj.with_child(submode, key, new)
+    return obj.with_child(submode, key, replace_at(obj.below(submode)[key], rest[2:], new))
