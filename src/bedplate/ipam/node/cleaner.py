@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from bedplate.core import clock, errors, logging
 from bedplate.ipam.node import proofs
-from bedplate.ipam.node.cri import Runtime
+from bedplate.ipam.node.cri import NoSocket, Runtime
 from bedplate.ipam.node.ledger import Ledger
 from bedplate.ipam.node.metrics import CleanerMetrics
 from bedplate.ipam.node.poolview import PoolView
@@ -109,6 +109,7 @@ class Cleaner:
         self._seen: dict[_Key, float] = {}
         self._empty: set[str] = set()
         self._is_runtime_silent = False
+        self._has_runtime_answered = False
 
     async def run(self) -> None:
         """Pass after pass until cancelled; to be started when the caches are filled."""
@@ -189,17 +190,22 @@ class Cleaner:
         return found + await self._ask_for(suspects)
 
     async def _sandboxes(self) -> Sandboxes | Evidence | None:
-        """What the runtime has; evidence of nothing when it does not answer; None without a socket."""
+        """What the runtime has; evidence of nothing when it does not answer; None without a socket, or before one was
+        ever seen: the manifests name the usual runtime's, and a node may have another."""
         if self._runtime is None:
             return None
         try:
             listed = await self._runtime.sandboxes()
         except errors.BedplateError as err:
+            is_absent = isinstance(err, NoSocket) and not self._has_runtime_answered
+            effect = "pods are asked for instead" if is_absent else "nothing is freed until it answers"
             level = log.v(2) if self._is_runtime_silent else log
-            level.warning("cleaner.no_runtime", error=str(err), effect="nothing is freed until it answers")
+            level.warning("cleaner.no_runtime", error=str(err), effect=effect)
             self._is_runtime_silent = True
+            if is_absent:
+                return None
             return Evidence(Verdict.UNKNOWN, Proof.SANDBOX, "the container runtime does not answer")
-        self._is_runtime_silent = False
+        self._is_runtime_silent, self._has_runtime_answered = False, True
         return proofs.sandboxes_of(listed, self._pods)
 
     def _first_look(self, one: Reservation, sandboxes: Sandboxes | Evidence | None) -> Evidence | None:

@@ -7,6 +7,7 @@ only with a DEL. The container id of a CNI call is the sandbox's id.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -14,10 +15,14 @@ from google.protobuf.message import DecodeError
 from bedplate.ipam.node import grpcclient
 from bedplate.ipam.node.pb import bedplate_cri_pb2 as pb
 
-__all__ = ["Runtime", "Sandbox"]
+__all__ = ["NoSocket", "Runtime", "Sandbox"]
 
 _LIST = "/runtime.v1.RuntimeService/ListPodSandbox"
 _TIMEOUT_S = 10.0
+
+
+class NoSocket(grpcclient.CallFailed):
+    """There is nothing at the path: a runtime that is down, or one of another name."""
 
 
 class Sandbox(NamedTuple):
@@ -36,7 +41,9 @@ class Runtime:
     socket: str
 
     async def sandboxes(self) -> list[Sandbox]:
-        """All sandboxes. Raises `CallFailed`: no answer proves nothing."""
+        """All sandboxes. Raises `CallFailed`: no answer proves nothing; `NoSocket` where nobody could answer."""
+        if not self._is_there():
+            raise NoSocket(f"{self.socket}: there is no such socket")
         answer = await grpcclient.call(
             self.socket, _LIST, pb.ListPodSandboxRequest().SerializeToString(), timeout_s=_TIMEOUT_S
         )
@@ -45,3 +52,6 @@ class Runtime:
         except DecodeError as err:
             raise grpcclient.CallFailed(f"{self.socket}: the list of sandboxes cannot be decoded: {err}") from err
         return [Sandbox(one.id, one.metadata.uid, one.metadata.namespace, one.metadata.name) for one in items]
+
+    def _is_there(self) -> bool:
+        return Path(self.socket).exists()
