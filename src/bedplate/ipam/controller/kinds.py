@@ -15,6 +15,7 @@ from bedplate.ipam.plan_cidrpool import cut_prefixes, plan_cidrpool
 from bedplate.ipam.plan_ippool import cut_blocks, plan_ippool
 from bedplate.ipam.planning import Held, Mode, Plan, PlanNode
 from bedplate.ipam.pools import CIDRPOOLS, IPPOOLS, CIDRPool, IPPool
+from bedplate.ipam.ranges import Range, RangeSet
 
 __all__ = ["BOTH", "CIDRPOOL", "IPPOOL", "Kind"]
 
@@ -33,8 +34,6 @@ class Kind(Generic[P]):
     exhausted: str
     """The reason of the Event for a node without a block."""
     plan: Callable[[P, Iterable[PlanNode], Held, Mode], Plan[Any]]
-    network: Callable[[P], Network | None]
-    """What the pool cuts; None when that cannot be read."""
     capacity: Callable[[P], int]
     """How many blocks a valid pool has."""
 
@@ -51,9 +50,17 @@ def _blocks(pool: IPPool) -> int:
 
 def _prefixes(pool: CIDRPool) -> int:
     cut = cut_prefixes(pool.spec)
-    # A static prefix is its node's even where it is excluded; one that is nobody's can be nobody's block.
-    reserved = sum(1 for one in pool.spec.static_allocations if not one.node_name)
-    return cut.grid.count - cut.excluded.total() - reserved
+    owned, nobodys = set(), []
+    for entry in pool.spec.static_allocations:
+        prefix = _network(entry.prefix)
+        index = cut.grid.index_of(prefix.base) if prefix is not None else None
+        if index is not None and entry.node_name:
+            owned.add(index)
+        elif index is not None:
+            nobodys.append(Range(index, index))
+    barred = cut.excluded.union(RangeSet(nobodys))
+    # A static prefix is its node's even where it is excluded.
+    return cut.grid.count - barred.total() + sum(1 for index in owned if index in barred)
 
 
 IPPOOL: Kind[IPPool] = Kind(
@@ -62,7 +69,6 @@ IPPOOL: Kind[IPPool] = Kind(
     "IPPoolController",
     "NoFreeRanges",
     plan_ippool,
-    lambda pool: _network(pool.spec.subnet),
     _blocks,
 )
 CIDRPOOL: Kind[CIDRPool] = Kind(
@@ -71,7 +77,6 @@ CIDRPOOL: Kind[CIDRPool] = Kind(
     "CIDRPoolController",
     "NoFreePrefixes",
     plan_cidrpool,
-    lambda pool: _network(pool.spec.cidr),
     _prefixes,
 )
 BOTH: tuple[Kind[Any], ...] = (IPPOOL, CIDRPOOL)

@@ -62,6 +62,7 @@ class PoolController(Generic[P]):
     time: clock.Clock = field(default_factory=clock.SystemClock)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     passes: int = 0
+    """How often a pool was looked at."""
     _roster: Roster = field(init=False)
     _pacer: Pacer = field(init=False)
     _controller: Controller = field(init=False)

@@ -7,7 +7,6 @@ asks of a node is its name and its labels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from bedplate.api import meta
@@ -55,10 +54,6 @@ class Roster:
         if self._nodes is None:
             self._nodes = tuple(PlanNode(node.name, node.metadata.labels) for node in self._cache)
         return self._nodes
-
-    def names(self, test: selectors.Test) -> Iterable[str]:
-        """The nodes that a selector selects."""
-        return (node.name for node in self.nodes() if test(node.name, node.labels))
 
     def has(self, name: str) -> bool:
         """The node exists."""
