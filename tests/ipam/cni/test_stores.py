@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 from tests import servers
-from tests.ipam.cni import calls
+from tests.ipam.cni import calls, stores
 from tests.ipam.controller.worlds import World, world_on
 from tests.ipam.node.daemons import daemon
-
-STORES = sorted((calls.VECTORS / "stores").glob("*.json"))
 
 
 @pytest.fixture
@@ -23,61 +21,13 @@ async def world() -> AsyncIterator[World]:
         yield made
 
 
-def written_out(call: dict[str, Any]) -> dict[str, Any]:
-    """A call of the short form in the long one."""
-    if "env" in call:
-        return call
-    env = {
-        "CNI_COMMAND": call["command"],
-        "CNI_CONTAINERID": call["container"],
-        "CNI_NETNS": "$NETNS",
-        "CNI_IFNAME": "net0",
-        "CNI_PATH": "$CNI_PATH",
-        "CNI_ARGS": "K8S_POD_NAMESPACE=default;K8S_POD_NAME=p",
-    }
-    ipam = {"type": "nv-ipam", "confDir": "$CONFDIR", "poolName": "v4"}
-    return call | {"env": env, "stdin": {"cniVersion": "1.0.0", "name": "net", "type": "bridge", "ipam": ipam}}
-
-
-def comparable(text: str, *, has_pods: bool) -> dict[str, Any]:
-    """A store without what is another every time."""
-    document: dict[str, Any] = json.loads(text) if text else {"version": 1, "pools": {}}
-    document.pop("checksum", None)
-    for pool in document["pools"].values():
-        for entry in pool["entries"].values():
-            entry["metadata"].pop("create_time")
-            if not has_pods:
-                entry["metadata"] = {"pool_config_snapshot": entry["metadata"]["pool_config_snapshot"]}
-    # A DEL of nothing leaves no record (W19).
-    document["pools"] = {
-        key: pool for key, pool in document["pools"].items() if pool["entries"] or pool["last_reserved_ip"]
-    }
-    return document
-
-
-@pytest.mark.parametrize("file", STORES, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", stores.FILES, ids=lambda file: file.stem)
 async def test_the_recorded_calls_make_the_recorded_store(world: World, netns: str, tmp_path: Path, file: Path) -> None:
-    plugin, recorded = calls.our_plugin(), json.loads(file.read_text())
-    node = world.node(recorded["node"])
-    with daemon(tmp_path, world.server.kubeconfig, node, world.namespace, "--cleaner=off") as running:
-        scene = calls.Scene(world, running, plugin, netns, is_our_plugin=True, is_our_daemon=True)
-        await scene.make(recorded["pools"])
-        await scene.known(recorded["pools"])
-        for call in map(written_out, recorded["calls"]):
-            answer = await scene.invoke(call)
-            if "address" in call:
-                found = answer.document["ips"][0]["address"] if answer.stdout else None
-                assert (answer.exit, found) == (call["exit"], call["address"]), call
-            else:
-                scene.judge(call, answer)
-        running.stop()
-        made = running.store.read_text() if running.store.exists() else ""
-    has_pods = all("env" in call for call in recorded["calls"])
-    wanted = file.with_name(recorded["store"]).read_text()
-    assert comparable(made, has_pods=has_pods) == comparable(wanted, has_pods=has_pods)
+    made, wanted = await stores.played(world, netns, tmp_path, file, calls.our_plugin(), None)
+    assert made == wanted
 
 
-@pytest.mark.parametrize("file", STORES, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", stores.FILES, ids=lambda file: file.stem)
 async def test_the_recorded_store_gives_the_recorded_answers(
     world: World, netns: str, tmp_path: Path, file: Path
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests import servers
-from tests.ipam.cni import calls
+from tests.ipam.cni import calls, stores
 from tests.ipam.controller.worlds import World, world_on
 from tests.ipam.node.daemons import daemon, peer
 
@@ -41,6 +41,14 @@ async def test_the_originals_plugin_with_our_daemon(world: World, netns: str, tm
 async def test_the_originals_plugin_with_its_own_daemon(world: World, netns: str, tmp_path: Path) -> None:
     """The recording is still what the originals do: otherwise the other tests mean nothing."""
     await play(world, netns, tmp_path, peer("nv-ipam"), peer("ipam-node"))
+
+
+@pytest.mark.parametrize("file", stores.FILES, ids=lambda file: file.stem)
+async def test_our_plugin_leaves_the_recorded_store_with_the_originals_daemon(
+    world: World, netns: str, tmp_path: Path, file: Path
+) -> None:
+    made, wanted = await stores.played(world, netns, tmp_path, file, calls.our_plugin(), peer("ipam-node"))
+    assert made == wanted
 
 
 async def play(world: World, netns: str, folder: Path, plugin: Path, program: Path | None) -> None:
