@@ -32,8 +32,8 @@ def node(name: str, version: str = "1", **labels: str) -> meta.PartialObject:
     return meta.PartialObject(metadata=meta.ObjectMeta(name=name, labels=labels, resource_version=version))
 
 
-def pool(*allocations: dict[str, str], version: str = "1", spec: Any = SPEC, **annotations: str) -> IPPool:
-    metadata = {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": version, "annotations": annotations}
+def pool(*allocations: dict[str, str], version: str = "1", spec: Any = SPEC, uid: str = "u") -> IPPool:
+    metadata = {"name": "p", "namespace": "ns", "uid": uid, "resourceVersion": version}
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"allocations": allocations}}, IPPool)
 
 
@@ -144,3 +144,13 @@ async def test_a_deleted_pool_is_forgotten() -> None:
     bench.controller._pacer.touch = touched.append  # type: ignore[method-assign]
     bench.controller._node_changed(Change("b", None, node("b")))
     assert touched == []
+
+
+async def test_a_pool_made_anew_is_told_about_anew() -> None:
+    bench = Bench()
+    bad = {**SPEC, "perNodeBlockSize": 0}
+    await bench.given(pool(spec=bad))
+    await bench.given(pool(spec=bad, version="2"))
+    assert [reason for reason, _ in bench.heard.texts] == ["InvalidSpec"]
+    await bench.given(pool(spec=bad, version="3", uid="another"))
+    assert [reason for reason, _ in bench.heard.texts] == ["InvalidSpec", "InvalidSpec"]

@@ -69,6 +69,7 @@ class PoolController(Generic[P]):
     _metrics: PoolMetrics = field(init=False)
     _planned: dict[str, tuple[Any, ...] | None] = field(init=False, default_factory=dict)
     """What each pool's status shall be, by the last pass; None while the first one is under way."""
+    _uids: dict[str, str] = field(init=False, default_factory=dict)
     _log: logging.Logger = field(init=False)
 
     def __post_init__(self) -> None:
@@ -123,6 +124,10 @@ class PoolController(Generic[P]):
         if pool is None:
             self._forget(key)
             return None
+        if self._uids.get(key) not in (None, pool.metadata.uid):
+            # Deleted and made anew while nobody looked.
+            self._forget(key)
+        self._uids[key] = pool.metadata.uid
         self.passes += 1
         # From here on changes of nodes concern this pool; those until now are part of the plan.
         self._planned.setdefault(key, None)
@@ -162,6 +167,7 @@ class PoolController(Generic[P]):
         self._metrics.show(self.kind.name, pool.name, usage)
 
     def _forget(self, key: str) -> None:
+        self.holding.forget(self._uids.pop(key, ""))
         self._planned.pop(key, None)
         self._roster.forget(key)
         self.statuses.forget(key)
