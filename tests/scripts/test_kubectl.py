@@ -40,6 +40,19 @@ def test_get_in_every_format(kubectl: pathlib.Path, on_both: OnBoth) -> None:
     on_both(kubectl, script)
 
 
+def test_a_list_is_checked_item_by_item(kubectl: pathlib.Path, on_both: OnBoth) -> None:
+    items = '{"apiVersion": "v1", "kind": "List", "items": [%s]}'
+    good = '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "listed"}, "data": {"a": "b"}}'
+
+    def script(run: Shell) -> None:
+        run("apply -f -", items % good)
+        run("get cm listed -o jsonpath={.data.a}")
+        assert 'unknown field "dta"' in run.fails("apply -f -", items % good.replace('"data"', '"dta"'))
+        assert "invalid type" in run.fails("apply -f -", items % good.replace('"b"', "[1]"))
+
+    on_both(kubectl, script)
+
+
 def test_describe(kubectl: pathlib.Path, on_both: OnBoth) -> None:
     name = unique("node")
 

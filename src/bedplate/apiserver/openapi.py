@@ -1,9 +1,8 @@
-"""OpenAPI documents: `/openapi/v3` (index and one document per group and version) and `/openapi/v2` as JSON.
+"""OpenAPI documents: `/openapi/v3` (index, and one document per group and version) and `/openapi/v2`.
 
 Comes in: the live `Kinds`, the facts, and, where a real server's documents are in the cache folder, those (`texts`), so
 that `kubectl explain` has something to say. Goes out: bytes, made when first asked for and kept until the hash changes.
-kubectl 1.34 and 1.35 use v3 for validation, apply and explain; the protobuf form of v2, which only
-`explain --output plaintext-openapiv2` asks for, is left out.
+kubectl 1.34 and 1.35 use v3 for validation, apply and explain, and v2 as protobuf for a `List` (`openapi_protobuf.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any
 import msgspec
 
 import bedplate
-from bedplate.apiserver import kinds, openapi_paths
+from bedplate.apiserver import kinds, openapi_paths, openapi_protobuf
 from bedplate.apiserver.facts import META, Facts
 from bedplate.apiserver.openapi_paths import REF
 
@@ -89,10 +88,22 @@ class OpenAPI:
         digest = _digest(*(self._hash(path, members) for path, members in sorted(groups.items())))
         return self._keep("v2", digest, lambda: self._version_2(groups))
 
-    def _keep(self, path: str, digest: str, make: Callable[[], dict[str, Any]]) -> tuple[bytes, str]:
+    def version_2_protobuf(self) -> tuple[bytes, str]:
+        """`/openapi/v2` as protobuf and its hash."""
+        groups = self._groups()
+        digest = _digest(*(self._hash(path, members) for path, members in sorted(groups.items())))
+        return self._keep("v2 protobuf", digest, lambda: self._version_2(groups), openapi_protobuf.encode)
+
+    def _keep(
+        self,
+        path: str,
+        digest: str,
+        make: Callable[[], dict[str, Any]],
+        encode: Callable[[dict[str, Any]], bytes] = msgspec.json.encode,
+    ) -> tuple[bytes, str]:
         kept = self._kept.get(path)
         if kept is None or kept[0] != digest:
-            kept = self._kept[path] = (digest, msgspec.json.encode(make()))
+            kept = self._kept[path] = (digest, encode(make()))
         return kept[1], kept[0]
 
     def _groups(self) -> dict[str, list[kinds.Resource]]:

@@ -84,20 +84,26 @@ class Pages:
         return http.Response(200, body, content_type, headers)
 
     def _open_api(self, path: str, request: http.Request) -> http.Response | None:
-        if self._openapi is None:
-            from bedplate.apiserver import openapi
+        from bedplate.apiserver import openapi, openapi_protobuf
 
+        if self._openapi is None:
             self._openapi = openapi.OpenAPI(self._kinds, self._facts, openapi.Texts(self._texts))
         if path == "/openapi/v3":
             return http.Response(200, self._openapi.index())
-        found = self._openapi.version_2() if path == "/openapi/v2" else self._openapi.document(path)
+        content_type = http.JSON
+        if path != "/openapi/v2":
+            found = self._openapi.document(path)
+        elif openapi_protobuf.is_wanted(request.header(b"accept")):
+            content_type, found = openapi_protobuf.CONTENT_TYPE, self._openapi.version_2_protobuf()
+        else:
+            found = self._openapi.version_2()
         if found is None or planted.is_on("openapi"):
             return None
         body, tag = found
         headers = (("Etag", f'"{tag}"'), ("Vary", "Accept"))
         if request.header(b"if-none-match") == f'"{tag}"':
-            return http.Response(304, b"", http.JSON, headers)
-        return http.Response(200, body, http.JSON, headers)
+            return http.Response(304, b"", content_type, headers)
+        return http.Response(200, body, content_type, headers)
 
     def _paths(self) -> list[str]:
         found = {"/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz"}
