@@ -7,6 +7,7 @@ whoever commits them. Nothing is written here.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from bedplate.core import errors
@@ -83,6 +84,11 @@ class History:
             raise errors.NotFound(f"there is no revision {number}", hint=f"revisions run from 1 to {last}")
         async for revision in self.newest(last, number + 1):
             tree = changes.apply(tree, changes.reverse(revision.changes), self._vault.unseal)
+            for mode, key in dict.fromkeys(map(changes.address, revision.changes)):
+                obj = tree.find(mode, key)
+                if obj is not None:
+                    before = revision.previous.get(f"{mode}/{key}", 0)
+                    tree = tree.with_object(mode, key, replace(obj, revision=before))
         return tree
 
     async def audit(self, schema_of: Tree, last: int, path: Path = (), limit: int = 100) -> list[Entry]:

@@ -26,7 +26,8 @@ LATEST = "/head/latest"
 
 
 class Revision(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One commit. Secrets in `changes` are sealed. `undoes` is the revision it takes back, exactly."""
+    """One commit. Secrets in `changes` are sealed. `undoes` is the revision it takes back, exactly. `previous` says
+    which revision had written each object before (`mode/key`; those that did not exist are not in it)."""
 
     number: int
     time: str
@@ -35,6 +36,7 @@ class Revision(msgspec.Struct, frozen=True, omit_defaults=True):
     changes: list[Change]
     message: str = ""
     undoes: int = 0
+    previous: dict[str, int] = {}
 
 
 class _Record(msgspec.Struct, frozen=True):

@@ -111,7 +111,8 @@ class Head:
                 if not made:
                     return None
                 now = rfc3339(self._clock.now())
-                revision = Revision(self._revision + 1, now, author, nonce, made, message, undoes)
+                seen = self._seen(edits)
+                revision = Revision(self._revision + 1, now, author, nonce, made, message, undoes, seen)
                 if await self._write(revision, tree):
                     await self._take(tree, revision)
                     return revision
@@ -212,6 +213,10 @@ class Head:
         self._tree = Tree(self._tree.schema, objects)
         self._revision = int(latest.value) if latest is not None else 0
         await self._catch_up()
+
+    def _seen(self, edits: Sequence[Edit]) -> dict[str, int]:
+        held = ((edit, self._tree.find(edit.mode, edit.key)) for edit in edits)
+        return {f"{edit.mode}/{edit.key}": obj.revision for edit, obj in held if obj is not None}
 
     async def _refuse_stale(self, edits: Sequence[Edit]) -> None:
         for edit in edits:

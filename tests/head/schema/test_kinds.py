@@ -55,6 +55,7 @@ def test_a_value_is_read_shown_and_carried(kind: kinds.Kind, text: str, value: V
         (kinds.Size(), "much"),
         (kinds.Path(), "relative/path"),
         (kinds.Duration(), "soon"),
+        (kinds.Duration(), "-5m"),
         (kinds.ListOf(kinds.Address()), "10.0.0.1,x"),
         (kinds.NodeList(), "node[3-1]"),
         (kinds.NodeList(), "node[a-b]"),
@@ -112,4 +113,4 @@ def test_no_kind_fails_otherwise_than_by_saying_so(data: object) -> None:
         except ValueError:
             continue
         kind.show(value)
-        assert kind.decode(json.loads(json.dumps(kind.encode(value)))) == value or value != value
+        assert kind.decode(json.loads(json.dumps(kind.encode(value)))) == value

@@ -39,6 +39,7 @@ __all__ = [
 _YES = {"yes", "y", "true", "on", "1"}
 _NO = {"no", "n", "false", "off", "0"}
 _SIZE = re.compile(r"^\d+(\.\d+)?([kKmMgGtTpP]i?)?[bB]?$")
+_CENTURY_S = 100 * 366 * 86400
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -196,16 +197,20 @@ class Port(Integer):
 
 @dataclass(frozen=True)
 class Duration(Kind):
-    """A span in Go's syntax; held in seconds."""
+    """A span in Go's syntax, up to a hundred years; held in seconds."""
 
     name: ClassVar[str] = "duration"
 
     def parse(self, text: str) -> Value:
-        return parse_duration(text.strip())
+        seconds = parse_duration(text.strip())
+        self.check(seconds)
+        return seconds
 
     def check(self, value: Value) -> None:
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise ValueError(f"{value!r} is no number of seconds")
+        if not 0 <= value <= _CENTURY_S:
+            raise ValueError(f"{value!r} seconds cannot be waited for")
 
     def show(self, value: Value) -> str:
         assert isinstance(value, int | float)
@@ -216,7 +221,7 @@ class Duration(Kind):
         return float(data)
 
     def json_schema(self) -> dict[str, Any]:
-        return {"type": "number"}
+        return {"type": "number", "minimum": 0, "maximum": _CENTURY_S}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,112 @@
+"""Which nodes a change can mean something to.
+
+In: the tree before and after, and the top-level objects that differ. Out: names of nodes; those not named resolve and
+render the same in both trees. The answer may name a node too many, never one too few. Its cost grows with the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from bedplate.head import resolve
+from bedplate.head.entities.nodes import ConfigurationOverlay
+from bedplate.head.entities.roles import EtcdHostRole, KubeletRole
+from bedplate.head.objects import Obj
+from bedplate.head.tree import Address, Tree
+
+__all__ = ["affected", "members"]
+
+_OVERLAY = "configurationoverlay"
+_MEMBERSHIP = ("nodes", "categories", "all_head_nodes")
+
+
+def members(tree: Tree, overlay: Obj) -> set[str]:
+    """The nodes of an overlay."""
+    named, categories = ConfigurationOverlay.nodes.value(overlay), ConfigurationOverlay.categories.value(overlay)
+    assert isinstance(named, tuple)
+    assert isinstance(categories, tuple)
+    found = {name for name in named if tree.find("device", name) is not None}
+    for category in categories:
+        found |= _in_category(tree, category)
+    if ConfigurationOverlay.all_head_nodes.value(overlay):
+        found |= {name for name, device in tree.mode("device").items() if device.type == "HeadNode"}
+    return found
+
+
+def _in_category(tree: Tree, category: str) -> set[str]:
+    return set(tree.referrers("category", category, "device"))
+
+
+def affected(before: Tree, after: Tree, touched: Iterable[Address]) -> set[str]:
+    """The nodes for which something may differ."""
+    return _Search(before, after).run(touched)
+
+
+class _Search:
+    def __init__(self, before: Tree, after: Tree) -> None:
+        self._before = before
+        self._after = after
+        self._trees = (before, after)
+        self._nodes: set[str] = set()
+        self._seen: set[Address] = set()
+        self._stack: list[Address] = []
+
+    def run(self, touched: Iterable[Address]) -> set[str]:
+        for mode, key in touched:
+            if mode == _OVERLAY:
+                self._seen.add((mode, key))
+                self._overlay(key)
+            else:
+                self._stack.append((mode, key))
+        while self._stack:
+            place = self._stack.pop()
+            if place not in self._seen:
+                self._seen.add(place)
+                self._spread(*place)
+        return self._nodes
+
+    def _overlay(self, key: str) -> None:
+        """A change of members alone means something to those who came and went; any other to all."""
+        old, new = self._before.find(_OVERLAY, key), self._after.find(_OVERLAY, key)
+        was = members(self._before, old) if old is not None else set()
+        now = members(self._after, new) if new is not None else set()
+        same = old is not None and new is not None and _without_members(old) == _without_members(new)
+        self._take(was ^ now if same else was | now)
+
+    def _spread(self, mode: str, key: str) -> None:
+        for tree in self._trees:
+            obj = tree.find(mode, key)
+            if mode == "device":
+                self._take({key} if obj is not None else set())
+            elif mode == "category":
+                self._take(_in_category(tree, key))
+            elif mode == _OVERLAY:
+                self._take(members(tree, obj) if obj is not None else set())
+            else:
+                for by in tree.schema.modes:
+                    self._stack.extend((by, name) for name in tree.referrers(mode, key, by))
+
+    def _take(self, names: set[str]) -> None:
+        """Nodes, and where one is part of a control plane or an etcd cluster, whoever has to do with that cluster."""
+        for name in names - self._nodes:
+            self._nodes.add(name)
+            for tree in self._trees:
+                node = tree.find("device", name)
+                if node is not None:
+                    self._stack.extend(_serves(tree, node))
+
+
+def _without_members(overlay: Obj) -> Obj:
+    return replace(overlay, values={name: v for name, v in overlay.values.items() if name not in _MEMBERSHIP})
+
+
+def _serves(tree: Tree, node: Obj) -> list[Address]:
+    """The clusters whose other nodes must know this one: its address stands in their files."""
+    roles = resolve.roles_of(tree, node, resolve.overlays_of(tree, node))
+    found = []
+    if "kubelet" in roles and KubeletRole.control_plane.value(roles["kubelet"].role):
+        found.append(("kubernetes", str(KubeletRole.kubernetes_cluster.value(roles["kubelet"].role))))
+    if "Etcd::Host" in roles:
+        found.append(("etcd", str(EtcdHostRole.etcd_cluster.value(roles["Etcd::Host"].role))))
+    return [(mode, key) for mode, key in found if key]

@@ -1,0 +1,86 @@
+"""Why something is as it is on a node: every fact with the object that caused it.
+
+In: a tree and a node; further sources of facts (rendered files) are passed in. Out: facts, sorted. Pure, so that any
+past tree can be asked the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from bedplate.head import resolve
+from bedplate.head.entities.nodes import Customization
+from bedplate.head.resolve import Resolved, Source
+from bedplate.head.tree import Tree
+
+__all__ = ["Fact", "Renderer", "explain", "facts"]
+
+
+class Fact(NamedTuple):
+    """One thing that holds on a node. `value` of a file is its mode and a digest; `next_best` is who would win next;
+    `detail` is what else must be equal for the fact to be the same."""
+
+    kind: str
+    name: str
+    value: str
+    source: Source
+    next_best: str = ""
+    detail: object = None
+
+
+Renderer = Callable[[Tree, Resolved], Iterable[Fact]]
+
+
+def facts(tree: Tree, name: str, renderers: Sequence[Renderer] = ()) -> dict[tuple[str, str], Fact]:
+    """All that holds on a node, by kind and name."""
+    held = resolve.resolve(tree, name)
+    found = [*_resolved(held), *_customizations(held)]
+    for renderer in renderers:
+        found.extend(renderer(tree, held))
+    return {(fact.kind, fact.name): fact for fact in sorted(found, key=lambda fact: (fact.kind, fact.name))}
+
+
+def explain(tree: Tree, name: str, about: str = "", renderers: Sequence[Renderer] = ()) -> list[tuple[Fact, int]]:
+    """The facts of a node, or those of one name, each with the revision that last wrote its cause."""
+    found = []
+    for fact in facts(tree, name, renderers).values():
+        if about and about != fact.name:
+            continue
+        cause = tree.find(fact.source.mode, fact.source.key)
+        found.append((fact, cause.revision if cause is not None else 0))
+    return found
+
+
+def _resolved(held: Resolved) -> Iterable[Fact]:
+    for name, given in held.roles.items():
+        beaten_by = str(given.beaten[0]) if given.beaten else ""
+        yield Fact("role", name, given.role.type, given.source, beaten_by, given.role)
+    for name, (service, source) in held.services.items():
+        words = ",".join(f"{key}={value}" for key, value in sorted(service.values.items()))
+        yield Fact("service", name, words, source)
+    for kind, table in [("label", held.labels), ("environment", held.environment), ("setting", held.settings)]:
+        for name, value in table.items():
+            beaten = value.beaten[0] if value.beaten else None
+            yield Fact(kind, name, value.value, value.source, f"{beaten[0]} ({beaten[1]})" if beaten else "")
+    for exclude in held.excludes:
+        yield Fact("exclude", f"{exclude.mode}:{exclude.pattern}", exclude.pattern, exclude.source)
+
+
+def _customizations(held: Resolved) -> Iterable[Fact]:
+    """Files of overlays; of two for one path the overlay that comes first wins."""
+    taken: dict[str, Fact] = {}
+    for overlay in held.overlays:
+        for name, held_file in sorted(overlay.below("customizations").items()):
+            path = str(Customization.filename.value(held_file))
+            if not path or Customization.disabled.value(held_file):
+                continue
+            source = Source("configurationoverlay", overlay.key, name)
+            if path in taken:
+                first = taken[path]
+                taken[path] = first if first.next_best else first._replace(next_best=str(source))
+                continue
+            digest = hashlib.sha256(str(Customization.content.value(held_file)).encode()).hexdigest()
+            taken[path] = Fact("file", path, f"{Customization.filemask.value(held_file)} sha256:{digest}", source)
+    return taken.values()

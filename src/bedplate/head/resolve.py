@@ -1,0 +1,243 @@
+"""What holds for a node: its roles, services, labels and the rest, each with the object that gave it.
+
+In: a tree and a node's name. Out: `Resolved`, a value. A role of the node itself beats one of an overlay, the overlay
+of higher priority beats the lower (the first by name among equals), an overlay beats the category; the winner counts
+whole. The cost is that of the node's own roles and label sets; other nodes are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bedplate.head.entities.base import ExcludeListSnippet, Role
+from bedplate.head.entities.kubernetes import AppGroup, Application, ApplicationEnvironment, LabelSet
+from bedplate.head.entities.nodes import ConfigurationOverlay, PhysicalNode
+from bedplate.head.entities.roles import GenericRoleEnvironment, KubeletRole
+from bedplate.head.objects import Obj, Value
+from bedplate.head.schema.entity import Field
+from bedplate.head.tree import Tree
+
+__all__ = ["Exclude", "Given", "Resolved", "RoleGiven", "Source", "inherited", "overlays_of", "resolve", "roles_of"]
+
+
+class Source(NamedTuple):
+    """The object that gave something; `part` is the role, label set or application in it."""
+
+    mode: str
+    key: str
+    part: str = ""
+
+    def __str__(self) -> str:
+        mode = "overlay" if self.mode == "configurationoverlay" else self.mode
+        return f"{mode}:{self.key}"
+
+
+class RoleGiven(NamedTuple):
+    """A role that holds, who gave it, and who would have, best first."""
+
+    role: Obj
+    source: Source
+    beaten: tuple[Source, ...] = ()
+
+
+class Given(NamedTuple):
+    """A label, a variable or a value that holds, who gave it, and what was beaten."""
+
+    value: str
+    source: Source
+    beaten: tuple[tuple[str, Source], ...] = ()
+
+
+class Exclude(NamedTuple):
+    """A path pattern in one of the exclude lists."""
+
+    mode: str
+    pattern: str
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """All that holds for a node. `settings` are its own and inherited values by attribute."""
+
+    node: Obj
+    roles: Mapping[str, RoleGiven]
+    services: Mapping[str, tuple[Obj, Source]]
+    labels: Mapping[str, Given]
+    environment: Mapping[str, Given]
+    excludes: Sequence[Exclude]
+    settings: Mapping[str, Given]
+    overlays: Sequence[Obj]
+
+
+def resolve(tree: Tree, name: str) -> Resolved:
+    """What holds for a node. Raises `NotFound`."""
+    node = tree.get(("device", name))
+    overlays = overlays_of(tree, node)
+    roles = roles_of(tree, node, overlays)
+    cluster = _cluster(tree, roles)
+    return Resolved(
+        node=node,
+        roles=roles,
+        services=_services(tree, node, roles),
+        labels=_labels(tree, node, cluster),
+        environment=_environment(roles, cluster),
+        excludes=_excludes(roles, cluster),
+        settings=_settings(tree, node),
+        overlays=overlays,
+    )
+
+
+def overlays_of(tree: Tree, node: Obj) -> list[Obj]:
+    """The overlays a node is a member of, the winner first."""
+    names = {name for name, ways in tree.referrers("device", node.key, _OVERLAY).items() if "nodes" in ways}
+    category = str(node.values.get("category", ""))
+    if category:
+        held = tree.referrers("category", category, _OVERLAY)
+        names.update(name for name, ways in held.items() if "categories" in ways)
+    if node.type == "HeadNode":
+        every = tree.mode(_OVERLAY).items()
+        names.update(name for name, overlay in every if ConfigurationOverlay.all_head_nodes.value(overlay))
+    found = [overlay for name in names if (overlay := tree.find(_OVERLAY, name)) is not None]
+    return sorted(found, key=lambda overlay: (-_priority(overlay), overlay.key))
+
+
+_OVERLAY = "configurationoverlay"
+
+
+def _priority(overlay: Obj) -> int:
+    priority = ConfigurationOverlay.priority.value(overlay)
+    assert isinstance(priority, int)
+    return priority
+
+
+def roles_of(tree: Tree, node: Obj, overlays: Sequence[Obj]) -> dict[str, RoleGiven]:
+    """The roles that hold, by name."""
+    givers = [("device", node), *((_OVERLAY, overlay) for overlay in overlays)]
+    category = tree.find("category", str(node.values.get("category", "")))
+    if category is not None:
+        givers.append(("category", category))
+    offers: dict[str, list[tuple[Obj, Source]]] = {}
+    for mode, giver in givers:
+        for name, role in giver.below("roles").items():
+            offers.setdefault(name, []).append((role, Source(mode, giver.key, name)))
+    return {
+        name: RoleGiven(made[0][0], made[0][1], tuple(source for _, source in made[1:]))
+        for name, made in sorted(offers.items())
+    }
+
+
+def inherited(tree: Tree, obj: Obj, field: Field) -> tuple[Value | None, Source | None]:
+    """A field's value and, when another object gave it, that object."""
+    if field.attribute in obj.values or not field.inherits:
+        return field.value(obj), None
+    through = tree.schema.of(obj).attribute(field.inherits)
+    assert isinstance(through, Field)
+    mode, key = through.kind.target_mode, str(through.value(obj) or "")
+    target = tree.find(mode, key)
+    if target is None:
+        return field.value(obj), None
+    row = tree.schema.of(target).attribute(field.attribute)
+    assert isinstance(row, Field)
+    return row.value(target), Source(mode, key)
+
+
+def _settings(tree: Tree, node: Obj) -> dict[str, Given]:
+    found = {}
+    for field in tree.schema.of(node).fields():
+        value, source = inherited(tree, node, field)
+        if field.inherits and value not in (None, ""):
+            assert value is not None
+            found[field.attribute] = Given(field.kind.show(value), source or Source("device", node.key))
+    return found
+
+
+def _cluster(tree: Tree, roles: Mapping[str, RoleGiven]) -> Obj | None:
+    given = roles.get("kubelet")
+    return tree.find("kubernetes", str(KubeletRole.kubernetes_cluster.value(given.role))) if given else None
+
+
+def _services(tree: Tree, node: Obj, roles: Mapping[str, RoleGiven]) -> dict[str, tuple[Obj, Source]]:
+    found: dict[str, tuple[Obj, Source]] = {}
+    category = tree.find("category", str(node.values.get("category", "")))
+    if category is not None:
+        found.update(
+            (name, (held, Source("category", category.key))) for name, held in category.below("services").items()
+        )
+    found.update((name, (held, Source("device", node.key))) for name, held in node.below("services").items())
+    for given in roles.values():
+        entity = tree.schema.of(given.role)
+        assert issubclass(entity, Role)
+        if entity.add_services.value(given.role):
+            for name in entity.services(given.role):
+                held, source = found.get(name, (Obj("Service", name), given.source))
+                found[name] = (held.with_value("belongs_to_role", True), source)
+    return dict(sorted(found.items()))
+
+
+def _labels(tree: Tree, node: Obj, cluster: Obj | None) -> dict[str, Given]:
+    """Labels of the node's cluster; where two sets disagree the last by name wins, and the other is reported."""
+    if cluster is None:
+        return {}
+    named = tree.referrers("device", node.key, "kubernetes").get(cluster.key, frozenset())
+    category = str(PhysicalNode.category.value(node)) if node.type == "PhysicalNode" else ""
+    found: dict[str, Given] = {}
+    for name, held in sorted(cluster.below("label_sets").items()):
+        categories = LabelSet.categories.value(held)
+        assert isinstance(categories, tuple)
+        if f"label_sets[{name}].nodes" not in named and category not in categories:
+            continue
+        labels = LabelSet.labels.value(held)
+        assert isinstance(labels, tuple)
+        for label in labels:
+            key, _, value = label.partition("=")
+            _give(found, key, value, Source("kubernetes", cluster.key, name))
+    return dict(sorted(found.items()))
+
+
+def _give(found: dict[str, Given], name: str, value: str, source: Source) -> None:
+    before = found.get(name)
+    beaten = ((before.value, before.source), *before.beaten) if before is not None else ()
+    found[name] = Given(value, source, beaten)
+
+
+def _environment(roles: Mapping[str, RoleGiven], cluster: Obj | None) -> dict[str, Given]:
+    """Variables exported to the node: of enabled applications, then of roles."""
+    found: dict[str, Given] = {}
+    for application, source in _applications(cluster):
+        for name, held in sorted(application.below("environment").items()):
+            if ApplicationEnvironment.nodes_environment.value(held):
+                _give(found, name, str(ApplicationEnvironment.value.value(held)), source)
+    for given in roles.values():
+        for name, held in sorted(given.role.below("environments").items()):
+            if GenericRoleEnvironment.node_environment.value(held):
+                _give(found, name, str(GenericRoleEnvironment.value.value(held)), given.source)
+    return dict(sorted(found.items()))
+
+
+def _applications(cluster: Obj | None) -> list[tuple[Obj, Source]]:
+    """The applications of a cluster that are enabled, as is their group."""
+    if cluster is None:
+        return []
+    return [
+        (application, Source("kubernetes", cluster.key, name))
+        for _, group in sorted(cluster.below("app_groups").items())
+        if AppGroup.enabled.value(group)
+        for name, application in sorted(group.below("applications").items())
+        if Application.enabled.value(application)
+    ]
+
+
+def _excludes(roles: Mapping[str, RoleGiven], cluster: Obj | None) -> list[Exclude]:
+    givers = [*_applications(cluster), *((given.role, given.source) for given in roles.values())]
+    found: dict[tuple[str, str], Exclude] = {}
+    for giver, source in givers:
+        for snippet in giver.below("exclude_list_snippets").values():
+            patterns = ExcludeListSnippet.exclude_list.value(snippet)
+            assert isinstance(patterns, tuple)
+            for mode in ExcludeListSnippet.modes(snippet):
+                for pattern in patterns:
+                    found.setdefault((mode, pattern), Exclude(mode, pattern, source))
+    return [found[place] for place in sorted(found)]
