@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bedplate.ipam import commonflags
 from bedplate.ipam.controller import options, usage
 
 
@@ -38,13 +39,13 @@ def test_the_manifests_arguments_are_understood() -> None:
     ],
 )
 def test_addresses_mean_what_they_mean_to_the_original(address: str, wanted: tuple[str | None, int] | None) -> None:
-    assert options.listener(address) == wanted
+    assert commonflags.listener(address) == wanted
 
 
 @pytest.mark.parametrize("address", ["8080", "host", "::1:80", ":http", ":70000", ":-1", "host:"])
 def test_other_addresses_are_refused(address: str) -> None:
     with pytest.raises(ValueError, match=r"is not HOST:PORT|write an IPv6"):
-        options.listener(address)
+        commonflags.listener(address)
     assert options.read([f"--metrics-bind-address={address}"]).problems
 
 

@@ -17,12 +17,13 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from bedplate.api import meta
 from bedplate.api.resources import NODES
 from bedplate.core import clock, errors, logging
-from bedplate.ipam import endpoints
+from bedplate.ipam import cluster, endpoints
+from bedplate.ipam.commonflags import listener
 from bedplate.ipam.controller import connection, kinds
 from bedplate.ipam.controller.holding import Holding
 from bedplate.ipam.controller.kinds import Kind
 from bedplate.ipam.controller.neighbours import Neighbours
-from bedplate.ipam.controller.options import Options, listener
+from bedplate.ipam.controller.options import Options
 from bedplate.ipam.controller.pacing import Pace
 from bedplate.ipam.controller.podrecords import PodRecords
 from bedplate.ipam.controller.pools import PoolController
@@ -106,7 +107,7 @@ class Assembly:
     async def run(self) -> None:
         """The whole program."""
         chosen = self.options.controlling
-        config = connection.find(chosen.kubeconfig, self.environ, PROGRAM)
+        config = cluster.find(chosen.kubeconfig, self.environ, PROGRAM)
         is_dry_run = self.options.allocating.dry_run
         clients = connection.Clients(config, is_dry_run, self.guard, self.time, self.registry)
         async with clients:

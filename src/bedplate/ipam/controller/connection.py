@@ -1,6 +1,6 @@
-"""How the controller reaches the API server, and the clients its parts use.
+"""The clients that the controller's parts use.
 
-In: options and environment. Out: a `ClientConfig` and open clients. What a leader writes goes through a fenced
+In: how to reach the API server. Out: open clients. What a leader writes goes through a fenced
 client, in a dry run through one that only records; the Lease and the webhook's certificate are written by a plain
 one.
 """
@@ -8,37 +8,22 @@ one.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
 from bedplate.core import clock
 from bedplate.core.metrics import shared
-from bedplate.kube import config as connections
-from bedplate.kube import incluster, kubeconfig
 from bedplate.kube.client import Client
 from bedplate.kube.config import ClientConfig
 from bedplate.kube.metrics import RequestMetrics
 from bedplate.kube.recording import Mode, RecordingClient
 from bedplate.runtime.leaderelection import FencedClient
 
-__all__ = ["Clients", "find"]
+__all__ = ["Clients"]
 
-QPS, BURST = 50.0, 100
 EVENT_QPS, EVENT_BURST = 10.0, 25
-
-
-def find(path: str, environ: Mapping[str, str], program: str) -> ClientConfig:
-    """The cluster, in the original's order: the flag, KUBECONFIG, the pod's service account, the user's own file."""
-    if path:
-        found = kubeconfig.read([Path(path)], environ=environ)
-    elif not environ.get("KUBECONFIG") and incluster.is_available(environ):
-        found = incluster.load(environ)
-    else:
-        found = connections.load(environ=environ)
-    return found.with_rate(QPS, BURST).with_user_agent(program)
 
 
 @dataclass(slots=True)

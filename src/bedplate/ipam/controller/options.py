@@ -18,9 +18,9 @@ from bedplate.api import names
 from bedplate.core import duration, flags, flags_global
 from bedplate.core.flags import Duration, Flag, flag
 from bedplate.core.flags_global import Global
+from bedplate.ipam.commonflags import GATES, listener
 
 __all__ = [
-    "GATES",
     "GROUPS",
     "Allocating",
     "Common",
@@ -28,13 +28,11 @@ __all__ = [
     "Options",
     "Reading",
     "Webhook",
-    "listener",
     "read",
 ]
 
 MODES = ("stable", "upstream")
 QUARANTINES = ("pods", "always", "off")
-GATES = ("AllAlpha", "AllBeta", "ContextualLogging", "LoggingAlphaOptions", "LoggingBetaOptions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,16 +192,3 @@ def _choice_problems(options: Options) -> Iterator[str]:
         ("webhook-configuration-name", webhook.webhook_configuration_name),
     ):
         yield from (f"--{name}: {text}" for text in names.dns_subdomain_problems(value))
-
-
-def listener(address: str) -> tuple[str | None, int] | None:
-    """Host (None: every interface) and port of `host:port`, `[v6]:port` or `:port`; None for `0` and for nothing."""
-    if address in ("", "0"):
-        return None
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{address!r} is not HOST:PORT, :PORT or 0")
-    bare = host.removeprefix("[").removesuffix("]") if host.startswith("[") and host.endswith("]") else host
-    if ":" in bare and bare == host:
-        raise ValueError(f"{address!r}: write an IPv6 address as [{host}]:{port}")
-    return (bare or None), int(port)

@@ -19,9 +19,9 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 
 from bedplate.core import clock, errors, logging
 from bedplate.core.metrics import shared
+from bedplate.ipam import cluster
 from bedplate.ipam.addresses import Address
-from bedplate.ipam.controller import connection
-from bedplate.ipam.controller.options import listener
+from bedplate.ipam.commonflags import listener
 from bedplate.ipam.endpoints import Endpoint, metrics, probes
 from bedplate.ipam.node import install, recovering
 from bedplate.ipam.node.cleaner import Cleaner, CleanerOptions, PodAsker
@@ -85,7 +85,7 @@ class Daemon:
         """The whole program."""
         chosen = self._options.daemon
         install.install(self._options.cni, self._plugin)
-        config = connection.find(chosen.kubeconfig, self._environ, PROGRAM).with_rate(QPS, BURST)
+        config = cluster.find(chosen.kubeconfig, self._environ, PROGRAM).with_rate(QPS, BURST)
         async with contextlib.AsyncExitStack() as stack:
             ledger = await Ledger.open(Path(chosen.store_file), clock=self._time, options=self._ledger_options())
             stack.push_async_callback(ledger.close)

@@ -18,7 +18,7 @@ from typing import Any
 from bedplate.core import flags, flags_global
 from bedplate.core.flags import Duration, Flag, flag
 from bedplate.core.flags_global import Global
-from bedplate.ipam.controller.options import GATES, listener
+from bedplate.ipam.commonflags import GATES, listener
 from bedplate.ipam.node import server
 from bedplate.ipam.node.reservations import StaticIPCheck
 
