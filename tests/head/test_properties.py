@@ -205,16 +205,18 @@ class Play:
             return
         expected = leaves(self.model.now)
         before, after = leaves(states[number - 1]), leaves(states[number])
-        for leaf in set(before) | set(after):
-            if before.get(leaf) != after.get(leaf):
-                expected.pop(leaf, None)
-                expected.update({leaf: before[leaf]} if leaf in before else {})
+        changed = [leaf for leaf in set(before) | set(after) if before.get(leaf) != after.get(leaf)]
+        untouched_since = all(expected.get(leaf) == after.get(leaf) for leaf in changed)
+        for leaf in changed:
+            expected.pop(leaf, None)
+            expected.update({leaf: before[leaf]} if leaf in before else {})
         try:
             await self.head.undo(number, "undoer")
         except errors.Conflict:
             later = [touched(states[k - 1], states[k]) for k in range(number + 1, len(states))]
             assert touched(states[number - 1], states[number]) & set().union(*later)
             return
+        assert untouched_since
         assert leaves(flat(self.head.tree)) == expected
         self.model.step(flat(self.head.tree))
 
