@@ -17,6 +17,7 @@ import pathlib
 import shutil
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -187,18 +188,25 @@ class Contender:
             with _files(folder):
                 yield _host_local(self, folder, prior)
             return
-        with _files(folder), self._daemon(world, folder, prior) as node:
-            await _until_listening(folder / "daemon.sock")
+        # A socket's path must not be long, and the folder's may be.
+        with (
+            _files(folder),
+            tempfile.TemporaryDirectory(prefix="ipam-") as short,
+            self._daemon(world, folder, pathlib.Path(short, "sock"), prior) as node,
+        ):
+            await _until_listening(pathlib.Path(short, "sock"))
             if is_patient:
                 await _until_served(world, node)
             yield node
 
     @contextlib.contextmanager
-    def _daemon(self, world: World, folder: pathlib.Path, prior: Sequence[reservations.Reservation]) -> Iterator[Node]:
+    def _daemon(
+        self, world: World, folder: pathlib.Path, listening: pathlib.Path, prior: Sequence[reservations.Reservation]
+    ) -> Iterator[Node]:
         for name in ("bin", "conf"):
             (folder / name).mkdir()
         (folder / "store").write_bytes(held(prior))
-        address = f"unix://{folder / 'daemon.sock'}"
+        address = f"unix://{listening}"
         flags = [
             f"--node-name={NODE}", f"--ippools-namespace={POOLS_NAMESPACE}", f"--kubeconfig={world.kubeconfig}",
             f"--bind-address={address}", f"--cni-daemon-socket={address}", f"--store-file={folder / 'store'}",

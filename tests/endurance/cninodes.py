@@ -14,11 +14,11 @@ import json
 import os
 import pathlib
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -156,7 +156,9 @@ class NodeDaemon:
         self.folder, self.site = folder, site
         self.disk = disk or folder / "disk"
         self.store = self.disk / "store"
-        self.socket = folder / "daemon.sock"
+        # A socket's path must not be long, and the folder's may be.
+        self._short = tempfile.TemporaryDirectory(prefix="ipam-")
+        self.socket = pathlib.Path(self._short.name, "sock")
         self.log_file = folder / "log"
         for one in (self.disk, folder / "bin", folder / "conf"):
             one.mkdir(parents=True, exist_ok=True)
@@ -265,7 +267,7 @@ class NodeDaemon:
         finally:
             if self.is_alive:
                 self.kill()
-            shutil.rmtree(self.folder / "bin", ignore_errors=True)
+            self._short.cleanup()
 
 
 def checksum(content: bytes) -> int:
