@@ -60,7 +60,7 @@ class Model:
         self.states: list[Flat] = [{}]
 
     def see(self, person: Person, place: str) -> Any:
-        if place not in person.mine:
+        if place not in person.mine or person.mine[place] == self._base(person, place):
             person.mine[place] = _copy(self.now.get(place))
             person.seen[place] = self.numbers.get(place, 0) if place in self.now else 0
         return person.mine[place]
@@ -240,7 +240,7 @@ async def undo_all(head: Head, model: Model) -> None:
         assert flat(head.tree) == model.states[number - 1]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(script)
 def test_two_sessions_give_the_tree_of_the_model(steps: list[tuple[int, Any]]) -> None:
     async def run() -> None:

@@ -1,7 +1,8 @@
 """What the head keeps in the store, and under which keys.
 
 In: objects and revisions. Out: keys and bytes, and back. `objects/<mode>/<key>` is the present tree;
-`revisions/<number>` every commit there ever was, numbered from 1 without holes; `latest` the number of the last one.
+`revisions/<number>` every commit there ever was, numbered from 1 without holes; `latest` the number up to which the
+objects are whole (`snapshot`).
 """
 
 from __future__ import annotations

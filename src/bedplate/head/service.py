@@ -20,17 +20,16 @@ from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock, rfc3339
 from bedplate.head import changes, records, validate
 from bedplate.head.history import Entry, History
-from bedplate.head.objects import Obj
 from bedplate.head.records import Revision
 from bedplate.head.schema.registry import Path, Schema
 from bedplate.head.session import Edit, Session
+from bedplate.head.snapshot import Snapshot, missing
 from bedplate.head.tree import Tree
 from bedplate.head.vault import Vault
-from bedplate.store.interface import Compacted, CompareFailed, Delete, Op, OutcomeUnknown, Put, Store
+from bedplate.store.interface import Compacted, CompareFailed, OutcomeUnknown, Put, Store
 
 __all__ = ["Head", "Stale"]
 
-_PAGE = 1000
 _KEPT = 256
 _ATTEMPTS = 20
 
@@ -66,6 +65,7 @@ class Head:
         self._nonce = nonce
         self._records = records.Codec(schema, vault)
         self._history = History(store, self._records, vault)
+        self._snapshot = Snapshot(store, self._records)
         self._tree = Tree(schema)
         self._revision = 0
         self._recent: deque[Revision] = deque(maxlen=_KEPT)
@@ -115,6 +115,8 @@ class Head:
                 revision = Revision(self._revision + 1, now, author, nonce, made, message, undoes, seen)
                 if await self._write(revision, tree):
                     await self._take(tree, revision)
+                    if self._snapshot.is_behind:
+                        await self._snapshot.settle(tree, revision.number)
                     return revision
                 landed = next((one for one in self._recent if one.nonce == nonce), None)
                 if landed is not None:
@@ -202,17 +204,10 @@ class Head:
     # Inside
 
     async def _load(self) -> None:
-        at = await self._store.revision()
-        latest = await self._store.get(records.LATEST, revision=at)
-        objects: list[tuple[str, Obj]] = []
-        after, more = "", True
-        while more:
-            page = await self._store.list(records.OBJECTS, revision=at, limit=_PAGE, after=after)
-            objects.extend(self._records.decode_object(entry.key, entry.value) for entry in page.entries)
-            after, more = page.entries[-1].key if page.entries else "", page.more
+        objects, self._revision = await self._snapshot.load()
         self._tree = Tree(self._tree.schema, objects)
-        self._revision = int(latest.value) if latest is not None else 0
-        await self._catch_up()
+        async for revision in self._history.after(self._revision):
+            await self._replay(revision, missing(self._tree, revision))
 
     def _seen(self, edits: Sequence[Edit]) -> dict[str, int]:
         held = ((edit, self._tree.find(edit.mode, edit.key)) for edit in edits)
@@ -248,29 +243,32 @@ class Head:
 
     async def _write(self, revision: Revision, tree: Tree) -> bool:
         """Whether the revision is in the store now; if not, another one took its number and has been caught up with."""
-        ops: list[Op] = [
-            Put(records.revision_key(revision.number), msgspec.json.encode(revision), expect=0),
-            Put(records.LATEST, str(revision.number).encode()),
-        ]
-        for mode, key in dict.fromkeys(map(changes.address, revision.changes)):
-            obj, place = tree.find(mode, key), records.object_key(mode, key)
-            ops.append(Delete(place) if obj is None else Put(place, self._records.encode_object(obj)))
+        objects = self._snapshot.ops(tree, revision)
+        record = Put(records.revision_key(revision.number), msgspec.json.encode(revision), expect=0)
         try:
-            await self._store.commit(ops)
+            at = await self._store.commit([record, *objects])
         except (CompareFailed, OutcomeUnknown):
-            entry = await self._store.get(records.revision_key(revision.number))
-            if entry is not None and self._records.decode_revision(entry.value).nonce == revision.nonce:
-                return True
-            await self._catch_up()
-            return False
+            entry = await self._store.get(record.key)
+            if entry is None or self._records.decode_revision(entry.value).nonce != revision.nonce:
+                await self._catch_up()
+                return False
+            at = entry.revision
+        self._snapshot.wrote(revision, objects, at)
         return True
 
     async def _catch_up(self) -> None:
+        before = self._revision
         async for revision in self._history.after(self._revision):
-            if revision.number != self._revision + 1:
-                raise errors.Unavailable(f"revision {self._revision + 1} is missing in the store")
-            tree = changes.apply(self._tree, revision.changes, self._vault.unseal, revision.number)
-            await self._take(tree, revision)
+            await self._replay(revision, revision.changes)
+        if self._revision != before:
+            await self._snapshot.look(self._revision)
+
+    async def _replay(self, revision: Revision, lacking: Sequence[changes.Change]) -> None:
+        if revision.number != self._revision + 1:
+            raise errors.Unavailable(f"revision {self._revision + 1} is missing in the store")
+        tree = changes.apply(self._tree, lacking, self._vault.unseal, revision.number)
+        self._snapshot.note(revision)
+        await self._take(tree, revision)
 
     async def _take(self, tree: Tree, revision: Revision) -> None:
         self._tree, self._revision = tree, revision.number

@@ -1,0 +1,117 @@
+"""Commits of many objects, on stores that take few at a time; and heads that stop in the middle of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from bedplate.core import errors
+from bedplate.head import records
+from bedplate.head.entities import SCHEMA
+from bedplate.head.service import Head
+from bedplate.head.vault import Vault
+from bedplate.store.interface import Op, Put, Store
+
+
+async def many(head: Head, count: int = 300) -> None:
+    session = head.session()
+    for number in range(count):
+        session.add(("category",), f"c{number:03d}")
+    await head.commit_session(session, "alice")
+
+
+async def mark(store: Store) -> int:
+    latest = await store.get(records.LATEST)
+    return int(latest.value) if latest is not None else 0
+
+
+async def test_a_commit_of_many_objects_is_one_revision_and_is_recorded_whole(
+    head: Head, store: Store, vault: Vault
+) -> None:
+    await many(head)
+    assert head.revision == await mark(store) == 1
+    assert len((await store.list(records.OBJECTS)).entries) == 300
+    async with Head(store, SCHEMA, vault) as other:
+        assert other.tree == head.tree
+    session = head.session()
+    for number in range(300):
+        session.remove(("category", f"c{number:03d}"))
+    await head.commit_session(session, "alice")
+    assert (await store.list(records.OBJECTS)).entries == []
+    assert (await head.undo(2, "alice")) is not None
+    assert len(head.tree.mode("category")) == 300
+
+
+class Stops:
+    """A store that answers only so many commits, then is gone."""
+
+    def __init__(self, store: Store, commits: int) -> None:
+        self._store = store
+        self.left = commits
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def commit(self, ops: Sequence[Op]) -> int:
+        if not self.left:
+            raise errors.Unavailable("gone")
+        self.left -= 1
+        return await self._store.commit(ops)
+
+
+@pytest.mark.parametrize("commits", [1, 2, 3, 5])
+async def test_what_a_head_left_half_recorded_the_next_one_completes(store: Store, vault: Vault, commits: int) -> None:
+    async with Head(store, SCHEMA, vault) as head:
+        await many(head, 10)
+    async with Head(Stops(store, commits), SCHEMA, vault) as head:  # type: ignore[arg-type]
+        session = head.session()
+        for number in range(300):
+            name = f"c{number:03d}"
+            if number < 5:
+                session.remove(("category", name))
+            elif number < 10:
+                session.set(("category", name), "notes", "x")
+            else:
+                session.add(("category",), name)
+        with pytest.raises(errors.Unavailable):
+            await head.commit_session(session, "alice")
+        expected = session.tree
+    async with Head(store, SCHEMA, vault) as head:
+        assert head.revision == 2
+        assert head.tree == expected
+        assert await mark(store) == 1
+        again = head.session()
+        again.set(("category", "c007"), "notes", "y")
+        again.add(("category",), "c000")
+        await head.commit_session(again, "bob")
+        assert await mark(store) == head.revision == 3
+        async with Head(store, SCHEMA, vault) as other:
+            assert other.tree == head.tree
+        assert len((await store.list(records.OBJECTS)).entries) == 296
+        assert await head.tree_at(2) == expected
+
+
+async def test_a_slow_head_does_not_write_old_objects_over_newer_ones(store: Store, vault: Vault) -> None:
+    slow = Stops(store, 1)
+    async with Head(slow, SCHEMA, vault) as head, Head(store, SCHEMA, vault) as other:  # type: ignore[arg-type]
+        with pytest.raises(errors.Unavailable):
+            await many(head)
+        await other.catch_up()
+        session = other.session()
+        session.set(("category", "c000"), "notes", "newer")
+        await other.commit_session(session, "bob")
+        slow.left = 100
+        await head._snapshot.settle(head.tree, head.revision)
+        async with Head(store, SCHEMA, vault) as third:
+            assert third.tree == other.tree
+            assert third.tree.get(("category", "c000")).values == {"notes": "newer"}
+
+
+async def test_a_hand_that_skips_a_revision_is_noticed(store: Store, vault: Vault, head: Head) -> None:
+    await many(head, 1)
+    first = await store.get(records.revision_key(1))
+    assert first is not None
+    await store.commit([Put(records.revision_key(3), first.value.replace(b'"number":1', b'"number":3'))])
+    with pytest.raises(errors.Unavailable, match="revision 2 is missing"):
+        await head.catch_up()
