@@ -18,6 +18,7 @@ import msgspec
 
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock, rfc3339
+from bedplate.core.logging import get_logger
 from bedplate.head import changes, records, validate
 from bedplate.head.history import Entry, History
 from bedplate.head.records import Revision
@@ -30,6 +31,7 @@ from bedplate.store.interface import Compacted, CompareFailed, OutcomeUnknown, P
 
 __all__ = ["Head", "Stale"]
 
+_LOG = get_logger("head")
 _KEPT = 256
 _ATTEMPTS = 20
 
@@ -115,6 +117,7 @@ class Head:
                 revision = Revision(self._revision + 1, now, author, nonce, made, message, undoes, seen)
                 if await self._write(revision, tree):
                     await self._take(tree, revision)
+                    _LOG.info("head.committed", revision=revision.number, author=author, changes=len(made))
                     if self._snapshot.is_behind:
                         await self._snapshot.settle(tree, revision.number)
                     return revision
