@@ -55,8 +55,7 @@ class _Search:
     def run(self, touched: Iterable[Address]) -> set[str]:
         for mode, key in touched:
             if mode == _OVERLAY:
-                self._seen.add((mode, key))
-                self._overlay(key)
+                self._overlay(key)  # not yet seen: a cluster it refers to may still mean all of its members
             else:
                 self._stack.append((mode, key))
         while self._stack:
