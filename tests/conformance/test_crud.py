@@ -191,3 +191,15 @@ async def test_list_has_a_version_at_least_as_new_as_its_items(api: Api, ns: str
     assert all("kind" not in item and "apiVersion" not in item for item in listed["items"])
     newest = max(int(item["metadata"]["resourceVersion"]) for item in listed["items"])
     assert int(listed["metadata"]["resourceVersion"]) >= newest
+
+
+async def test_a_null_in_a_map_is_the_empty_value(api: Api, ns: str) -> None:
+    body = config_map("nulls", {"c": None}, labels={"a": None}, annotations={"b": None})
+    made = await api.create(core(ns, "configmaps"), body)
+    assert made["metadata"]["labels"] == {"a": ""}
+    assert made["metadata"]["annotations"] == {"b": ""}
+    assert made["data"] == {"c": ""}
+    spec = {"user": "x", "extra": {"e": None}, "nonResourceAttributes": {"path": "/", "verb": "get"}}
+    kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+    answer = await api.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", {**kind, "spec": spec})
+    assert answer["status"]["allowed"] is False

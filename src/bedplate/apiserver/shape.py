@@ -26,6 +26,15 @@ _JSON_KINDS: dict[type, str] = {
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)\Z")
 _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)\Z")
 _GO_TYPES = {"string": "string", "boolean": "bool", "number": "float64", "bytes": "[]uint8"}
+_EMPTY: dict[str, Any] = {
+    "string": "",
+    "bytes": "",
+    "boolean": False,
+    "integer": 0,
+    "number": 0,
+    "int-or-string": 0,
+    "quantity": "0",
+}
 
 
 class _Misfit(Exception):
@@ -88,9 +97,8 @@ def _value(value: Any, node: typegraph.TypeNode, path: str, unknown: list[str]) 
             for index, item in enumerate(value):
                 if item is not None:
                     _value(item, element, f"{path}[{index}]", unknown)
-                elif element.shape == "struct" or element.scalar == "string":
-                    # Go reads null into the element's empty value; nobody after this has to think of it.
-                    value[index] = {} if element.shape == "struct" else ""
+                else:
+                    value[index] = _empty(element)
     elif shape == "map":
         if type(value) is not dict:
             raise _wrong(value, node, path)
@@ -99,6 +107,15 @@ def _value(value: Any, node: typegraph.TypeNode, path: str, unknown: list[str]) 
             for key, item in value.items():
                 if item is not None:
                     _value(item, element, f"{path}.{key}", unknown)
+                else:
+                    value[key] = _empty(element)
+
+
+def _empty(node: typegraph.TypeNode) -> Any:
+    """What Go reads null into, inside a list or a map; nobody after this has to think of it."""
+    if node.shape != "scalar":
+        return [] if node.shape == "list" else {}
+    return _EMPTY.get(node.scalar)
 
 
 def _fits(value: Any, node: typegraph.TypeNode) -> bool:
