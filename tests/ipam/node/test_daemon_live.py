@@ -354,8 +354,9 @@ async def test_addresses_of_pods_that_are_gone_are_freed_and_others_stay(world: 
                     gone = lambda one=container: not caller.is_allocated("p", container=one)  # noqa: E731
                     until(f"{container} is freed", gone, one.tail)
                 assert caller.is_allocated("p", container="live")
+            counted = 'bedplate_ipam_node_cleaner_releases_total{proof="pod"} 2.0'
+            until("both are counted", lambda: counted in one.metrics(), one.tail)
             assert "proof=pod" in one.log.read_text()
-            assert 'bedplate_ipam_node_cleaner_releases_total{proof="pod"} 2.0' in one.metrics()
 
     try:
         await asyncio.to_thread(play)
