@@ -146,6 +146,12 @@ def test_null_in_a_list_is_an_empty_element(server: running.Embedded) -> None:
     assert code in (201, 400, 422), answer[:300]
 
 
+@pytest.mark.parametrize("spec", [[None], -1, "x"])
+def test_a_namespace_is_not_finalized_by_nonsense(server: running.Embedded, spec: object) -> None:
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}, "spec": spec}
+    refusal(server.request("PUT", "/api/v1/namespaces/default/finalize", body), 400)
+
+
 def test_a_huge_body_is_too_large(server: running.Embedded) -> None:
     body = json.dumps(configmap("huge", data={"x": "y" * (4 << 20)})).encode()
     refusal(server.request("POST", CONFIGMAPS, body), 413)
@@ -262,6 +268,7 @@ PATCHES: list[tuple[str, bytes]] = [
     ("strategic-merge-patch+json", b'{"metadata":{"$retainKeys":7}}'),
     ("strategic-merge-patch+json", b'{"metadata":{"$setElementOrder/finalizers":7}}'),
     ("strategic-merge-patch+json", b'{"metadata":{"ownerReferences":[7]}}'),
+    ("strategic-merge-patch+json", b'{"metadata":{"ownerReferences":[{"uid":[]}]}}'),
     ("apply-patch+yaml", b"a: [unclosed"),
     ("apply-patch+yaml", b"&a [*a]"),
     ("apply-patch+yaml", b"!!python/object/apply:os.system ['true']"),

@@ -117,17 +117,22 @@ def _merge_items(current: Items, patch: Items, key: str, field: TypeNode) -> Ite
     places: dict[Any, int] = {}
     for place, item in enumerate(merged):
         if isinstance(item, dict) and key in item:
-            places.setdefault(item[key], place)
+            places.setdefault(_hashable(item[key]), place)
     for item in patch:
         if key not in item:
             raise _no_merge_key(item, key)
-        place = places.get(item[key], -1)
+        place = places.get(_hashable(item[key]), -1)
         if place >= 0:
             merged[place] = _merge_maps(merged[place], item, field.element)
         else:
-            places[item[key]] = len(merged)
+            places[_hashable(item[key])] = len(merged)
             merged.append(item)
     return merged
+
+
+def _hashable(value: Any) -> Any:
+    """A key that is no plain value does not fit its type; whoever checks that comes later."""
+    return _go_text(value) if isinstance(value, dict | list) else value
 
 
 def _special_items(current: Items, patch: Items, key: str) -> tuple[Items, Items]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bedplate.apiserver import hooks, status
+from bedplate.apiserver import hooks, shape, status
 
 __all__ = ["NamespaceBehaviour"]
 
@@ -62,6 +62,7 @@ class NamespaceBehaviour(hooks.Behaviour):
         current = call.services.client.get("", "namespaces", "", call.name)
         if current is None:
             raise status.not_found(call.resource, call.name)
+        shape.fit(call.body, call.resource.type, call.resource.kind, call.resource.version)
         current["spec"] = {"finalizers": list((call.body.get("spec") or {}).get("finalizers") or [])}
         version = (call.body.get("metadata") or {}).get("resourceVersion")
         if version:
