@@ -67,7 +67,9 @@ class Network(Cluster):
         self.start(node, "ipam-node", f"--node-name={node}", *DAEMON, *more)
 
     def admit(self, *nodes: str) -> None:
-        self.kubectl("label", "--overwrite", "node", *nodes, "kubernetes.io/role=worker")
+        # A kubelet that was off for long may still be about to register.
+        label = ("label", "--overwrite", "node", *nodes, "kubernetes.io/role=worker")
+        self.until("the nodes have their label", lambda: self.attempt(*label).returncode == 0)
 
     def is_ready(self, node: str) -> bool:
         path = "jsonpath={.status.conditions[?(@.type=='Ready')].status}"
