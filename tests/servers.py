@@ -14,6 +14,7 @@ import ctypes
 import dataclasses
 import os
 import pathlib
+import random
 import secrets
 import shutil
 import signal
@@ -51,6 +52,7 @@ CONTROLLERS = ",".join(
 )
 START_DEADLINE_S = 120.0
 STOP_DEADLINE_S = 20.0
+_CHANCE = random.SystemRandom()
 PR_SET_PDEATHSIG = 1
 
 
@@ -92,10 +94,12 @@ def binary(name: str, version: str = KUBERNETES) -> pathlib.Path:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port for somebody who takes it later. The kernel gives those above 32767 to every outgoing connection."""
+    while True:
+        port = _CHANCE.randrange(15000, 30000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _die_with_parent() -> None:

@@ -1,4 +1,4 @@
-"""For all tests of address management: the plugin's default log is left as it was found.
+"""For all tests of address management: what is logged, and the plugin's default log left as it was found.
 
 A call whose configuration cannot be read has nowhere else to log, in the original and in ours.
 """
@@ -6,11 +6,14 @@ A call whose configuration cannot be read has nowhere else to log, in the origin
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from bedplate.core import logging
 
 LOG = Path("/var/log/nv-ipam-cni.log")
 
@@ -25,3 +28,12 @@ def _default_log() -> Iterator[None]:
             LOG.unlink()
         else:
             os.truncate(LOG, size)
+
+
+@pytest.fixture
+def logs() -> Iterator[io.StringIO]:
+    """What this process logs, wherever tests before this one have sent it."""
+    out = io.StringIO()
+    logging.configure(logging.LogOptions(), out)
+    yield out
+    logging.configure(logging.LogOptions())

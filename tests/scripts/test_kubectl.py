@@ -205,6 +205,7 @@ def test_patch_label_annotate_taint_set(kubectl: pathlib.Path, on_both: OnBoth) 
 def test_scale_and_rollout(kubectl: pathlib.Path, on_both: OnBoth) -> None:
     def script(run: Shell) -> None:
         run("apply -f -", manifests.DEPLOYMENT)
+        run.until("get deploy web -o jsonpath={.status.observedGeneration}", "1")
         run("rollout status deploy/web --timeout=60s")
         run("set image deploy/web main=example/web:2")
         run.until("get deploy web -o jsonpath={.status.observedGeneration}", "2")

@@ -16,6 +16,8 @@ import subprocess
 import sys
 import time
 
+from tests import servers
+
 from bedplate.lab import binaries
 
 START_DEADLINE_S = 90.0
@@ -50,14 +52,10 @@ def program() -> pathlib.Path:
 
 
 def _free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
+    found: set[int] = set()
+    while len(found) < count:
+        found.add(servers.free_port())
+    return list(found)
 
 
 # Set in a process of its own and not between fork and exec: gRPC's threads do not survive a fork of this process.

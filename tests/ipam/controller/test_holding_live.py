@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import uuid
 from collections.abc import AsyncIterator
@@ -169,7 +170,9 @@ async def test_always_holds_and_lets_go_in_time_and_off_never_does(world: World)
         await world.settles("IPPool", "p", {"b": B, "d": A})
 
 
-async def test_with_the_originals_role_it_works_without_and_says_so(world: World, tmp_path: Path, capsys: Any) -> None:
+async def test_with_the_originals_role_it_works_without_and_says_so(
+    world: World, tmp_path: Path, logs: io.StringIO
+) -> None:
     async with (
         account(world.server, world.client, ORIGINALS_ROLE, tmp_path) as kubeconfig,
         world.controller(kubeconfig=str(kubeconfig), leader_elect="true"),
@@ -181,7 +184,7 @@ async def test_with_the_originals_role_it_works_without_and_says_so(world: World
             await world.settles("IPPool", "p", {"b": B, "c": A})
         await world.pool("IPPool", "bad", {**POOL, "perNodeBlockSize": 0})
         await world.told("bad", "InvalidSpec")
-    assert capsys.readouterr().out.count("quarantine.denied") == 1
+    assert logs.getvalue().count("quarantine.denied") == 1
 
 
 async def test_without_the_right_to_patch_it_is_held_in_memory(world: World, tmp_path: Path) -> None:

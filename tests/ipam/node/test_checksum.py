@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,19 +32,19 @@ def test_a_sum_goes_on_where_another_ended() -> None:
         assert checksum.fnv1a32(text[3:], checksum.fnv1a32(text[:3])) == sum_of(text)
 
 
-def test_without_the_library_python_does_it(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_without_the_library_python_does_it(monkeypatch: pytest.MonkeyPatch, logs: io.StringIO) -> None:
     monkeypatch.setattr(checksum, "LIBRARY", "libnothing.so")
     assert not checksum.is_native()
     assert [checksum.fnv1a32(text) for text in TEXTS] == [sum_of(text) for text in TEXTS]
-    assert "checksum.slow" in "".join(capfd.readouterr())
+    assert "checksum.slow" in logs.getvalue()
 
 
 def test_a_library_that_is_none_is_told_and_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: io.StringIO
 ) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "libnothing.so").write_bytes(b"\x7fELF and no more")
     monkeypatch.setattr(checksum, "LIBRARY", "libnothing.so")
     monkeypatch.setattr(checksum.sys, "prefix", str(tmp_path))
     assert checksum.fnv1a32(b"foobar") == sum_of(b"foobar")
-    assert "checksum.library_unusable" in "".join(capfd.readouterr())
+    assert "checksum.library_unusable" in logs.getvalue()
