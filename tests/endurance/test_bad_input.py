@@ -288,6 +288,16 @@ def test_a_nonsensical_patch_is_refused(server: running.Embedded, media: str, bo
     assert json.loads(answer).get("reason") != "InternalError", answer[:400]
 
 
+def test_a_patch_of_a_subresource_leaves_an_object(server: running.Embedded) -> None:
+    requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+    spec = {"request": "LS0=", "signerName": "example.com/x", "usages": ["client auth"]}
+    server.request("POST", requests, {"metadata": {"name": "patched"}, "spec": spec})
+    for value in ("[null]", "7"):
+        body = f'[{{"op":"replace","path":"","value":{value}}}]'.encode()
+        code, answer = server.request("PATCH", f"{requests}/patched/approval", body, "application/json-patch+json")
+        assert 400 <= code < 500, (code, answer[:400])
+
+
 PROTOBUFS = [
     b"",
     b"k8s\x00",

@@ -122,15 +122,21 @@ async def _apply_request(target: Target, raw: bytes, query: Mapping[str, str]) -
 async def apply(target: Target, config: Object, *, force: bool) -> write.Outcome:
     """Server-side apply; creates the object when it is absent."""
     from bedplate.apiserver import apply as applying
+    from bedplate.apiserver import typedvalue
 
     fields = target.services.field_manager(target.resource)
     now = target.services.now_text()
     force = force or planted.is_on("apply")
 
     def merged(live: Object | None) -> Object:
-        new = copy.deepcopy(
-            applying.apply(fields, live, config, target.manager, force=force, time=now, subresource=target.subresource)
-        )
+        try:
+            new = applying.apply(
+                fields, live, config, target.manager, force=force, time=now, subresource=target.subresource
+            )
+        except typedvalue.Mistyped as err:
+            # What was stored before, unchecked, has no owners; the real server says as much, and no reason.
+            raise status.StatusError(500, "", f"failed to create typed live object: {err}") from None
+        new = copy.deepcopy(new)
         if live is not None:
             _check_identity(target, live, new)
         return new
@@ -157,4 +163,6 @@ def preview(target: Target, content_type: str, raw: bytes) -> Object:
     if media not in (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH):
         raise status.StatusError(415, "UnsupportedMediaType", "the body of the request was in an unknown format")
     old = target.read(target.existing())
-    return copy.deepcopy(_change(target, media, codec.decode_patch(raw))(old))
+    new = copy.deepcopy(_change(target, media, codec.decode_patch(raw))(old))
+    _check_identity(target, old, new)
+    return new
