@@ -1,10 +1,30 @@
-"""What the flags of both programs have in common: feature gates and addresses to listen on. Pure."""
+"""What the flags of both programs share: feature gates, addresses to listen on, the shape of the help. Pure."""
+
+# Flags are made by a function, and no value of them can be changed.
 
 from __future__ import annotations
 
-__all__ = ["GATES", "listener"]
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bedplate.core import flag_groups
+from bedplate.core.flag_groups import Group
+from bedplate.core.flags import Parsed, flag
+
+__all__ = ["GATES", "Common", "help_text", "listener", "superfluous"]
+
+_WIDTH = 100
 
 GATES = ("AllAlpha", "AllBeta", "ContextualLogging", "LoggingAlphaOptions", "LoggingBetaOptions")
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """Common."""
+
+    feature_gates: tuple[str, ...] = flag((), f"NAME=true|false; accepted without effect: {', '.join(GATES)}.")
 
 
 def listener(address: str) -> tuple[str | None, int] | None:
@@ -18,3 +38,18 @@ def listener(address: str) -> tuple[str | None, int] | None:
     if ":" in bare and bare == host:
         raise ValueError(f"{address!r}: write an IPv6 address as [{host}]:{port}")
     return (bare or None), int(port)
+
+
+def superfluous(parsed: Parsed) -> Iterator[str]:
+    """Words that are no flags. The original lets empty ones pass: what a template leaves of a flag that is not set."""
+    return (f"takes no arguments, but was given {word!r}" for word in parsed.arguments if word)
+
+
+def help_text(
+    program: str, about: Sequence[str], examples: Sequence[str], groups: Sequence[Group], defaults: Any
+) -> str:
+    """The whole of `--help`."""
+    lines = [textwrap.fill(text, _WIDTH) + "\n" for text in about]
+    lines += [f"Usage:\n  {program} [flags]\n", "Examples:", *(f"  {program} {words}" for words in examples)]
+    lines += flag_groups.sections(groups, defaults)
+    return "\n".join(lines) + "\n"

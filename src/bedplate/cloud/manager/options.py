@@ -20,7 +20,8 @@ from bedplate.cloud.manager.options_serving import (
     Webhook,
     WebhookServing,
 )
-from bedplate.core import flags
+from bedplate.core import flag_groups, flags
+from bedplate.core.flag_groups import Group
 from bedplate.core.flags import Flag
 from bedplate.core.flags_global import Global
 
@@ -50,19 +51,7 @@ class Options:
 
     def items(self) -> Iterator[tuple[Flag, Any]]:
         """Every flag with its value, in the order of the groups."""
-        for group in GROUPS:
-            chosen = getattr(self, group.field)
-            for one in flags.flags_of(group.kind):
-                yield one, getattr(chosen, one.field)
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """One section of `--help`."""
-
-    field: str
-    title: str
-    kind: type
+        return flag_groups.items(GROUPS, self)
 
 
 GROUPS: tuple[Group, ...] = (
@@ -98,7 +87,7 @@ class Reading:
 
 def all_flags() -> list[Flag]:
     """Every flag, in the order of the groups."""
-    return [one for group in GROUPS for one in flags.flags_of(group.kind)]
+    return flag_groups.all_flags(GROUPS)
 
 
 def read(
@@ -107,10 +96,7 @@ def read(
     """Read a command line; `defaults` are what counts where it says nothing."""
     base = defaults if defaults is not None else Options()
     parsed = flags.parse([*all_flags(), *extra], words)
-    chosen: dict[str, Any] = {}
-    for group in GROUPS:
-        values = {one.field: parsed.values[one.name] for one in flags.flags_of(group.kind) if one.name in parsed.values}
-        chosen[group.field] = dataclasses.replace(getattr(base, group.field), **values)
+    chosen = flag_groups.chosen(GROUPS, parsed.values, base)
     problems = list(parsed.problems)
     if not takes_arguments:
         problems += [f"unexpected argument {word!r}" for word in parsed.arguments]

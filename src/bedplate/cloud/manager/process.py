@@ -19,7 +19,7 @@ from bedplate.cloud.manager import usage, validation
 from bedplate.cloud.manager.assembly import Assembly
 from bedplate.cloud.manager.configz import shown_flags
 from bedplate.cloud.manager.options import Options
-from bedplate.core import errors, flags_global, logging
+from bedplate.core import errors, flag_groups, flags_global, logging
 from bedplate.runtime.leaderelection import LeadershipLost
 
 __all__ = ["Program", "Runner", "defaults_for", "run"]
@@ -64,7 +64,7 @@ def run(
         return 0
     problems = [*read.problems, *validation.problems(options, registry.names())]
     if problems:
-        err.write("".join(f"Error: {text}\n" for text in problems) + "\n" + usage.short(program.name))
+        err.write("".join(f"Error: {text}\n" for text in problems) + "\n" + flag_groups.short_usage(program.name))
         return FAILED
     logging.configure(flags_global.log_options(options.globals, options.given, environ), err)
     _log_start(program, options)

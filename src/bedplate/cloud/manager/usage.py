@@ -1,4 +1,4 @@
-"""`--help`: every flag in its section, with examples; and the short text after a mistake.
+"""`--help`: every flag in its section, with examples.
 
 In: the name of the program and the provider it stands for. Out: text. Pure.
 """
@@ -10,16 +10,11 @@ from collections.abc import Iterator
 
 from bedplate.cloud.manager import features
 from bedplate.cloud.manager.options import GROUPS, Options
-from bedplate.core import flags
+from bedplate.core import flag_groups
 
-__all__ = ["full", "short"]
+__all__ = ["full"]
 
 _WIDTH = 100
-
-
-def short(program: str) -> str:
-    """What to show after a mistake."""
-    return f"Usage:\n  {program} [flags]\n\n{program} --help shows every flag.\n"
 
 
 def full(program: str, provider: str = "", defaults: Options | None = None) -> str:
@@ -31,11 +26,7 @@ def full(program: str, provider: str = "", defaults: Options | None = None) -> s
         "Examples:",
         *_examples(program, provider),
     ]
-    for group in GROUPS:
-        lines += ["", f"{group.title} flags:", ""]
-        chosen = getattr(own, group.field)
-        for one in flags.flags_of(group.kind):
-            lines += flags.describe(one, getattr(chosen, one.field))
+    lines += flag_groups.sections(GROUPS, own)
     lines += ["", "Feature gates (accepted; what each stands for is settled here):", ""]
     lines += [f"      {name}: {text}" for name, text in features.GATES.items()]
     return "\n".join(lines) + "\n"

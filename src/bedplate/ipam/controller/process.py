@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TextIO
 
 from bedplate import __version__
-from bedplate.core import errors, flags, flags_global, logging
+from bedplate.core import errors, flag_groups, flags, flags_global, logging
 from bedplate.ipam.controller import options as reading
 from bedplate.ipam.controller import usage
 from bedplate.ipam.controller.assembly import PROGRAM, Assembly
@@ -36,7 +36,7 @@ def run(words: Sequence[str], environ: Mapping[str, str], runner: Runner, out: T
         out.write(flags_global.version_text(PROGRAM, __version__, options.globals.version))
         return 0
     if read.problems:
-        err.write("".join(f"Error: {text}\n" for text in read.problems) + "\n" + usage.short(PROGRAM))
+        err.write("".join(f"Error: {text}\n" for text in read.problems) + "\n" + flag_groups.short_usage(PROGRAM))
         return FAILED
     logging.configure(flags_global.log_options(options.globals, options.given, environ), err)
     _log_start(options)

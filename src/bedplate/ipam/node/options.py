@@ -9,16 +9,16 @@ and values together. The first two groups hold the original's flags; the third i
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bedplate.core import flags, flags_global
+from bedplate.core import flag_groups, flags, flags_global
+from bedplate.core.flag_groups import Group
 from bedplate.core.flags import Duration, Flag, flag
 from bedplate.core.flags_global import Global
-from bedplate.ipam.commonflags import GATES, listener
+from bedplate.ipam.commonflags import GATES, Common, listener, superfluous
 from bedplate.ipam.node import server
 from bedplate.ipam.node.reservations import StaticIPCheck
 
@@ -82,13 +82,6 @@ class Checks:
 
 
 @dataclass(frozen=True, slots=True)
-class Common:
-    """Common."""
-
-    feature_gates: tuple[str, ...] = flag((), f"NAME=true|false; accepted without effect: {', '.join(GATES)}.")
-
-
-@dataclass(frozen=True, slots=True)
 class Options:
     """What the program was told. `given` names the flags that were written down."""
 
@@ -101,19 +94,7 @@ class Options:
 
     def items(self) -> Iterator[tuple[Flag, Any]]:
         """Every flag with its value."""
-        for group in GROUPS:
-            chosen = getattr(self, group.field)
-            for one in flags.flags_of(group.kind):
-                yield one, getattr(chosen, one.field)
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """One section of `--help`."""
-
-    field: str
-    title: str
-    kind: type
+        return flag_groups.items(GROUPS, self)
 
 
 GROUPS = (
@@ -135,15 +116,9 @@ class Reading:
 
 def read(words: Sequence[str]) -> Reading:
     """Read a command line; every problem of grammar and values is found."""
-    parsed = flags.parse([one for group in GROUPS for one in flags.flags_of(group.kind)], words)
-    chosen: dict[str, Any] = {}
-    for group in GROUPS:
-        values = {one.field: parsed.values[one.name] for one in flags.flags_of(group.kind) if one.name in parsed.values}
-        chosen[group.field] = dataclasses.replace(group.kind(), **values)
-    options = Options(**chosen, given=frozenset(parsed.values))
-    # The original lets empty words pass: what a template leaves of a flag that is not set.
-    extra = [f"takes no arguments, but was given {word!r}" for word in parsed.arguments if word]
-    return Reading(options, (*parsed.problems, *extra, *_problems(options)))
+    parsed = flags.parse(flag_groups.all_flags(GROUPS), words)
+    options = Options(**flag_groups.chosen(GROUPS, parsed.values, Options()), given=frozenset(parsed.values))
+    return Reading(options, (*parsed.problems, *superfluous(parsed), *_problems(options)))
 
 
 def _problems(options: Options) -> Iterator[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TextIO
 
 from bedplate import __version__
-from bedplate.core import errors, flags, flags_global, logging
+from bedplate.core import errors, flag_groups, flags, flags_global, logging
 from bedplate.ipam.node import install, usage
 from bedplate.ipam.node import options as reading
 from bedplate.ipam.node.options import Options
@@ -37,7 +37,7 @@ def run(words: Sequence[str], environ: Mapping[str, str], runner: Runner, out: T
     plugin = install.find_plugin(options.cni)
     problems = [*read.problems, *reading.path_problems(options, plugin)]
     if problems:
-        err.write("".join(f"Error: {text}\n" for text in problems) + "\n" + usage.short(PROGRAM))
+        err.write("".join(f"Error: {text}\n" for text in problems) + "\n" + flag_groups.short_usage(PROGRAM))
         return FAILED
     logging.configure(flags_global.log_options(options.globals, options.given, environ), err)
     _log_start(options)

@@ -1,18 +1,15 @@
-"""`ipam-node --help`: every flag in its section, with examples; and the short text after a mistake.
+"""`ipam-node --help`: every flag in its section, with examples.
 
 In: the name of the program. Out: text. Pure.
 """
 
 from __future__ import annotations
 
-import textwrap
-
-from bedplate.core import flags
+from bedplate.ipam import commonflags
 from bedplate.ipam.node.options import GROUPS, Options
 
-__all__ = ["full", "short"]
+__all__ = ["full"]
 
-_WIDTH = 100
 _ABOUT = (
     "Gives addresses of this node's blocks to pods: answers the CNI plugin nv-ipam on a socket, keeps every "
     "reservation on the disk before it is acknowledged, and frees those whose owners are proven dead. Also installs "
@@ -30,19 +27,6 @@ _EXAMPLES = (
 )
 
 
-def short(program: str) -> str:
-    """What to show after a mistake."""
-    return f"Usage:\n  {program} [flags]\n\n{program} --help shows every flag.\n"
-
-
 def full(program: str) -> str:
     """The whole help text."""
-    lines = [textwrap.fill(text, _WIDTH) + "\n" for text in (_ABOUT, _EXITS)]
-    lines += [f"Usage:\n  {program} [flags]\n", "Examples:", *(f"  {program} {words}" for words in _EXAMPLES)]
-    defaults = Options()
-    for group in GROUPS:
-        lines += ["", f"{group.title} flags:", ""]
-        chosen = getattr(defaults, group.field)
-        for one in flags.flags_of(group.kind):
-            lines += flags.describe(one, getattr(chosen, one.field))
-    return "\n".join(lines) + "\n"
+    return commonflags.help_text(program, (_ABOUT, _EXITS), _EXAMPLES, GROUPS, Options())

@@ -1,0 +1,62 @@
+"""Flags in groups: the sections of `--help`, each a dataclass of flags, and a program's options made of them.
+
+In: the groups, a command line that was parsed, the options that count where it says nothing. Out: values by group,
+every flag with its value, lines of help. Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bedplate.core import flags
+from bedplate.core.flags import Flag
+
+__all__ = ["Group", "all_flags", "chosen", "items", "sections", "short_usage"]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One section of `--help`. `field` is the attribute of the options that holds a value of `kind`."""
+
+    field: str
+    title: str
+    kind: type
+
+
+def all_flags(groups: Sequence[Group]) -> list[Flag]:
+    """Every flag, in the order of the groups."""
+    return [one for group in groups for one in flags.flags_of(group.kind)]
+
+
+def items(groups: Sequence[Group], options: Any) -> Iterator[tuple[Flag, Any]]:
+    """Every flag with its value, in the order of the groups."""
+    for group in groups:
+        values = getattr(options, group.field)
+        for one in flags.flags_of(group.kind):
+            yield one, getattr(values, one.field)
+
+
+def chosen(groups: Sequence[Group], values: Mapping[str, Any], base: Any) -> dict[str, Any]:
+    """The groups by field: what was given, and what `base` has where nothing was."""
+    found = {}
+    for group in groups:
+        given = {one.field: values[one.name] for one in flags.flags_of(group.kind) if one.name in values}
+        found[group.field] = dataclasses.replace(getattr(base, group.field), **given)
+    return found
+
+
+def sections(groups: Sequence[Group], defaults: Any) -> Iterator[str]:
+    """The lines of `--help` that describe the flags."""
+    for group in groups:
+        yield from ("", f"{group.title} flags:", "")
+        values = getattr(defaults, group.field)
+        for one in flags.flags_of(group.kind):
+            yield from flags.describe(one, getattr(values, one.field))
+
+
+def short_usage(program: str) -> str:
+    """What to show after a mistake."""
+    return f"Usage:\n  {program} [flags]\n\n{program} --help shows every flag.\n"
