@@ -80,7 +80,8 @@ def test_the_tutorial_of_address_management(tmp_path: Path) -> None:
     assert re.findall(r'"address": ?"([^"]+)"', printed) == ["192.168.0.2/16", "192.168.0.3/16"]
     assert "rack Exists fails: the node has no label rack" in printed
     assert re.search(r"spec +invalid +spec.perNodeBlockSize", printed)
-    assert printed.rstrip().splitlines()[-1].startswith("+ kill")
+    # Programs that are being stopped may still say something after it.
+    assert any(line.startswith("+ kill") for line in printed.splitlines())
 
 
 @pytest.mark.parametrize("page", ["nvidia-bmm.md", "oxide.md"])
