@@ -62,7 +62,8 @@ async def install_definitions(client: Client) -> None:
                 try:
                     await client.list(ref, "default")
                     break
-                except kube_errors.NotFound:
+                except (kube_errors.NotFound, kube_errors.UnexpectedAnswer):
+                    # A real server that does not serve the group yet answers like any web server: page not found.
                     await asyncio.sleep(0.1)
 
 

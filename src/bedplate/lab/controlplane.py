@@ -177,8 +177,8 @@ class ControlPlane:
         await self._until_ready()
 
     def freeze(self, component: str) -> None:
-        """SIGSTOP: the process keeps its sockets and answers nothing."""
-        self._process(component).signal(signal.SIGSTOP)
+        """SIGSTOP: the process keeps its sockets and, from the return of this call on, answers nothing."""
+        self._process(component).freeze()
 
     def thaw(self, component: str) -> None:
         """End a freeze."""

@@ -18,6 +18,7 @@ import ctypes
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -92,6 +93,12 @@ class Process:
         if self._child is not None and self.is_running:
             self._child.send_signal(number)
 
+    def freeze(self) -> None:
+        """SIGSTOP, and return when no thread of it runs any more: the signal reaches a busy thread some time later."""
+        self.signal(signal.SIGSTOP)
+        while self.pid is not None and not _is_stopped(self.pid):
+            time.sleep(_POLL_S)
+
     async def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
         self.signal(signal.SIGKILL)
@@ -119,3 +126,12 @@ class Process:
         return errors.Terminal(
             f"{self.name} ended with code {self._child.returncode}; last lines of {self.log}:\n{tail(self.log)}"
         )
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether every thread of a process is stopped (T), or the process is gone."""
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+        return all((thread / "stat").read_text().rsplit(")", 1)[1].split()[0] in "TtZX" for thread in threads)
+    except OSError:
+        return not Path(f"/proc/{pid}").exists()
