@@ -13,6 +13,7 @@ import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -21,6 +22,7 @@ from bedplate.core.clock import Clock, SystemClock, rfc3339
 from bedplate.core.logging import get_logger
 from bedplate.head import changes, records, validate
 from bedplate.head.history import Entry, History
+from bedplate.head.objects import Secret
 from bedplate.head.records import Revision
 from bedplate.head.schema.registry import Path, Schema
 from bedplate.head.session import Edit, Session
@@ -150,7 +152,15 @@ class Head:
 
     async def stage_undo(self, session: Session, number: int, *, force: bool = False) -> None:
         """Stage the reverse of a revision in a session."""
-        session.stage(await self._history.undo(number, self._revision, force=force), self._vault.unseal)
+        session.stage(await self.undo_changes(number, force=force), self.unseal)
+
+    async def undo_changes(self, number: int, *, force: bool = False) -> list[changes.Change]:
+        """What takes a revision back, secrets sealed. Raises `Conflict` naming what stands in the way."""
+        return await self._history.undo(number, self._revision, force=force)
+
+    def unseal(self, sealed: Any) -> Secret:
+        """The secret of a sealed one, for whoever stages changes."""
+        return self._vault.unseal(sealed)
 
     # Reading
 

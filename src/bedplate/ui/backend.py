@@ -1,0 +1,97 @@
+"""What a front end with a session of its own (the shell) needs of a head, wherever that head runs.
+
+In: edits of a `Session`, questions. Out: the present tree, revisions, and what happens. `ui/local` answers from a
+`Head` in this process, `ui/remote` from a daemon; both raise the errors of `bedplate.core.errors` alone (`Stale` is a
+`Conflict` with `author` and `revision`). Nothing is staged here: staged edits belong to the front end, so that they
+outlive a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from bedplate.head.changes import Change
+from bedplate.head.history import Entry
+from bedplate.head.objects import Secret
+from bedplate.head.records import Revision
+from bedplate.head.schema.registry import Path
+from bedplate.head.session import Edit
+from bedplate.head.tree import Tree
+
+__all__ = ["Backend", "Event", "Notice"]
+
+
+class Notice(NamedTuple):
+    """Something that happened on a host: `severity` is notice, warning or error; `time` is RFC 3339."""
+
+    time: str
+    severity: str
+    host: str
+    text: str
+
+
+Event = Revision | Notice
+
+
+class Backend(Protocol):
+    """See the module. Open with `async with` where the implementation asks for it."""
+
+    @property
+    def name(self) -> str:
+        """The active head node: the first word of the prompt, and what `master` stands for."""
+
+    @property
+    def user(self) -> str:
+        """Who is asking: the author of commits."""
+
+    @property
+    def tree(self) -> Tree:
+        """The newest tree known here; reading it costs nothing. After a commit of one's own it holds that commit."""
+
+    @property
+    def revision(self) -> int:
+        """The number of the revision that `tree` stands at."""
+
+    async def commit(
+        self, edits: Sequence[Edit], message: str = "", *, force: bool = False, undoes: int = 0
+    ) -> Revision | None:
+        """Write the edits as one revision; None when they change nothing. Raises `Stale`, `Invalid`, `Denied`.
+
+        `undoes` names the revision of which the edits are exactly the reverse. Of `Edit.base` only the revision counts.
+        A secret whose text is `changes.MASK` stands for the one the head has at that place.
+        """
+
+    async def check(self, edits: Sequence[Edit], *, force: bool = False) -> list[Change]:
+        """What a commit of the edits would change, secrets masked, without doing it. Raises what it would raise."""
+
+    async def tree_at(self, number: int) -> Tree:
+        """The tree as it was after a revision; 0 is the empty one. Raises `NotFound`."""
+
+    async def read(self, number: int) -> Revision:
+        """A revision; secrets are stars. Raises `NotFound`."""
+
+    async def log(self, limit: int = 20, path: Path = ()) -> list[Revision]:
+        """The newest revisions that touched something at or below a path, newest first."""
+
+    async def audit(self, path: Path = (), limit: int = 100) -> list[Entry]:
+        """Who changed which parameter when, newest first; secrets are stars."""
+
+    async def undo_changes(self, number: int, *, force: bool = False) -> list[Change]:
+        """What takes a revision back, to be staged with `unseal`. Raises `Conflict` naming what stands in the way."""
+
+    def unseal(self, sealed: Any) -> Secret:
+        """The secret of what `undo_changes` says in its place."""
+
+    async def export_document(self, *, with_secrets: bool = False) -> str:
+        """The committed tree as YAML. Secrets are an administrator's to ask for: else `Denied`."""
+
+    async def applied(self, nodes: Sequence[str]) -> Mapping[str, int]:
+        """The revision that each of the nodes last said to have carried out; who never reported is not in it."""
+
+    def follow(self) -> AsyncIterator[Event]:
+        """Revisions (of anybody, oneself included) and notices from now on, for as long as somebody reads.
+
+        `tree` holds a revision before it is given out. A lost connection is made again here, and nothing is lost of
+        what the daemon still has.
+        """

@@ -1,0 +1,85 @@
+"""A backend over a head in this process: for a shell without a daemon, and for tests.
+
+In: an open `Head`, the name of the head node and of the user. Out: what `Backend` promises. Nobody reports to a head
+that serves nothing, so there are no notices, and no node is known to have applied a revision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from bedplate.head.changes import Change
+from bedplate.head.history import Entry
+from bedplate.head.objects import Secret
+from bedplate.head.records import Revision
+from bedplate.head.schema.registry import Path
+from bedplate.head.service import Head
+from bedplate.head.session import Edit
+from bedplate.head.tree import Tree
+from bedplate.ui.backend import Event
+
+__all__ = ["LocalBackend"]
+
+
+class LocalBackend:
+    """See the module; the head is opened and closed by its owner."""
+
+    def __init__(self, head: Head, *, name: str, user: str) -> None:
+        self._head = head
+        self._name = name
+        self._user = user
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def user(self) -> str:
+        return self._user
+
+    @property
+    def tree(self) -> Tree:
+        return self._head.tree
+
+    @property
+    def revision(self) -> int:
+        return self._head.revision
+
+    async def commit(
+        self, edits: Sequence[Edit], message: str = "", *, force: bool = False, undoes: int = 0
+    ) -> Revision | None:
+        return await self._head.commit(edits, self._user, message, force=force, undoes=undoes)
+
+    async def check(self, edits: Sequence[Edit], *, force: bool = False) -> list[Change]:
+        return await self._head.check(edits, force=force)
+
+    async def tree_at(self, number: int) -> Tree:
+        return await self._head.tree_at(number)
+
+    async def read(self, number: int) -> Revision:
+        return await self._head.read(number)
+
+    async def log(self, limit: int = 20, path: Path = ()) -> list[Revision]:
+        return await self._head.log(limit, path)
+
+    async def audit(self, path: Path = (), limit: int = 100) -> list[Entry]:
+        return await self._head.audit(path, limit)
+
+    async def undo_changes(self, number: int, *, force: bool = False) -> list[Change]:
+        return await self._head.undo_changes(number, force=force)
+
+    def unseal(self, sealed: Any) -> Secret:
+        return self._head.unseal(sealed)
+
+    async def export_document(self, *, with_secrets: bool = False) -> str:
+        from bedplate.head import exchange  # YAML is needed by nothing else here
+
+        return exchange.export(self._head.tree, with_secrets=with_secrets)
+
+    async def applied(self, nodes: Sequence[str]) -> Mapping[str, int]:
+        return {}
+
+    async def follow(self) -> AsyncIterator[Event]:
+        async for revision in self._head.revisions(self._head.revision):
+            yield revision
