@@ -1,0 +1,122 @@
+"""Who is asking over HTTP, and whether they may: before any route of the API is entered.
+
+In: requests with a bearer token, or over a connection with a client certificate. Out: `identity(request)`; 401 and 403
+as problems with a hint. Which right an address needs is decided here by its form (`needed`); what lies in a body (which
+modes, which secrets) is asked by the route with `access.demand_edits`.
+
+Only `/api/` and `/metrics` are guarded here: health is for everybody, and the page has logins of its own.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+from aiohttp import web
+
+from bedplate.core import errors
+from bedplate.core.logging import get_logger
+from bedplate.head.access import Access, Identity, demand, subject_of
+
+__all__ = ["guard", "identity", "needed"]
+
+_LOG = get_logger("head.access")
+_IDENTITY: Final = web.RequestKey("identity", Identity)
+_API = "/api/v1/"
+_SAFE = ("GET", "HEAD", "OPTIONS")
+_QUESTIONS = ("plan", "check")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def identity(request: web.Request) -> Identity:
+    """Who is asking; to be used behind `guard`."""
+    return request[_IDENTITY]
+
+
+def needed(method: str, path: str) -> tuple[str, str] | None:
+    """The verb and the resource an address needs; None: anybody who is known may."""
+    parts = path.removeprefix(_API).split("/")
+    is_read = method in _SAFE
+    match parts:
+        case ["whoami"]:
+            return None
+        case ["nodes", name, "desired"]:
+            return "read", f"node/{name}"
+        case ["nodes", name, "report"]:
+            return "report", f"node/{name}"
+        case ["tokens", *_]:
+            return ("read" if is_read else "edit"), "tokens"
+        case ["objects", mode, *_] if not is_read:
+            return "edit", f"mode/{mode}"
+        case [one] if one in _QUESTIONS:
+            return "read", "tree"
+    if path == "/metrics":
+        return "read", "metrics"
+    return ("read" if is_read else "edit"), "tree"
+
+
+def guard(access: Access) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+    """The middleware. It belongs outside of those that turn errors into problems: it makes its own."""
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not request.path.startswith("/api/") and request.path != "/metrics":
+            return await handler(request)
+        found, reason = _identify(access, request)
+        if found is None:
+            _LOG.info("head.refused", path=request.path, remote=request.remote, reason=reason)
+            return _problem(401, "Unauthorized", reason, "give a bearer token or a client certificate of this head")
+        right = needed(request.method, request.path)
+        try:
+            if right is not None:
+                demand(found, *right)
+            _refuse_foreign_pages(request, found)
+        except errors.Denied as err:
+            _LOG.info("head.denied", path=request.path, user=found.name, role=found.role, reason=str(err))
+            return _problem(403, "Forbidden", str(err), err.hint)
+        request[_IDENTITY] = found
+        return await handler(request)
+
+    return check
+
+
+def _identify(access: Access, request: web.Request) -> tuple[Identity | None, str]:
+    """Who is asking, or why nobody is. A token counts before a certificate; a wrong one is not made good by it."""
+    said = request.headers.get("Authorization", "").strip()
+    if said:
+        scheme, _, token = said.partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            return None, "the Authorization header holds no bearer token"
+        return access.by_token(token.strip()), "the bearer token is not known, was revoked, has expired or is nobody's"
+    connection = request.transport.get_extra_info("ssl_object") if request.transport is not None else None
+    der = connection.getpeercert(binary_form=True) if isinstance(connection, ssl.SSLObject) else None
+    if connection is None or der is None:
+        return None, "the request carries no credential"
+    subject = subject_of(connection.getpeercert() or {})
+    return access.by_certificate(subject, der), "the client certificate belongs to no user or node that is let in"
+
+
+def _refuse_foreign_pages(request: web.Request, found: Identity) -> None:
+    """A browser sends its certificate along with whatever another site's page asks for; such a request says its origin.
+
+    A token is sent by nobody's accident, so it needs no such check.
+    """
+    origin = request.headers.get("Origin", "")
+    if (
+        found.via == "certificate"
+        and request.method not in _SAFE
+        and origin
+        and urlsplit(origin).netloc != request.host
+    ):
+        raise errors.Denied(f"a page of {origin} may not write here", hint="use the head's own page, or a token")
+
+
+def _problem(status: int, title: str, detail: str, hint: str) -> web.Response:
+    body = {"type": "about:blank", "title": title, "status": status, "detail": detail, "hint": hint}
+    headers = {"WWW-Authenticate": 'Bearer realm="bedplate"'} if status == 401 else {}
+    return web.Response(
+        status=status, body=msgspec.json.encode(body), content_type="application/problem+json", headers=headers
+    )
