@@ -1,7 +1,7 @@
 """The data folder of a head: which files it has, who holds it, and its head opened in this process.
 
 In: a path. Out: the folder's settings, keys and credentials; its lock; the address of the daemon that serves it; a
-`Head` over its own store, for a shell without a daemon. Making a folder is `headinit`'s work, serving one `headserve`'s.
+`Head` over its own store, for a shell without a daemon. Folders are made by `headinit` and served by `headserve`.
 
 A daemon on SQLite holds the lock alone. Daemons on an etcd share it, as they keep nothing but settings here; a shell
 then cannot have it, and is sent to one of them.
@@ -222,9 +222,11 @@ async def open_head(data: Path, *, clock: Clock | None = None) -> AsyncIterator[
         )
     with folder.lock():
         vault = folder.vault()
-        async with open_store(folder.store_options(), clock=clock) as store:
-            async with Head(store, SCHEMA, vault, clock=clock) as head:
-                yield Opened(folder, store, vault, head)
+        async with (
+            open_store(folder.store_options(), clock=clock) as store,
+            Head(store, SCHEMA, vault, clock=clock) as head,
+        ):
+            yield Opened(folder, store, vault, head)
 
 
 def write_private(path: Path, content: bytes, *, mode: int = 0o600) -> None:

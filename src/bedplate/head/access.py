@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from bedplate.core import errors
+from bedplate.head.changes import MASK
 from bedplate.head.entities.site import User
 from bedplate.head.objects import Obj, Secret
 from bedplate.head.session import Edit
@@ -68,7 +69,9 @@ def demand_edits(identity: Identity, tree: Tree, edits: Iterable[Edit]) -> None:
     """Raise `Denied` unless the identity may commit the edits onto the tree: each mode, and each secret they touch."""
     for edit in edits:
         demand(identity, "edit", f"mode/{edit.mode}")
-        if dict(_secrets(tree.find(edit.mode, edit.key))) != dict(_secrets(edit.new)):
+        held, wanted = dict(_secrets(tree.find(edit.mode, edit.key))), dict(_secrets(edit.new))
+        # Stars stand for the secret that is there.
+        if held != {way: held.get(way, text) if text == MASK else text for way, text in wanted.items()}:
             demand(identity, "edit", "secrets")
 
 

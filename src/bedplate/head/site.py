@@ -1,0 +1,81 @@
+"""The first tree of a site: what `bedplate head init` commits as revision 1.
+
+In: the name of the head node and the number of compute nodes. Out: edits onto an empty tree: the head node, node001 and
+on, one category with its image, the networks, the health checks, an administrator. Pure.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+
+from bedplate.core import errors
+from bedplate.head.entities.nodes import HeadNode
+from bedplate.head.objects import Obj, Value
+from bedplate.head.session import Edit
+
+__all__ = ["ADMIN", "CATEGORY", "HEAD_NODE", "IMAGE", "MOST_NODES", "NETWORK", "NODES", "first_tree"]
+
+HEAD_NODE = "basecm10"
+NODES = 6
+MOST_NODES = 10_000
+"""What fits into one revision on etcd."""
+NETWORK = "internalnet"
+CATEGORY = "default"
+IMAGE = "default-image"
+ADMIN = "admin"
+
+_RANGE = ipaddress.ip_network("10.141.0.0/16")
+_OTHER_NETWORKS = (
+    ("kube-default-pod", "172.29.0.0", "pod.cluster.local"),
+    ("kube-default-service", "10.150.0.0", "service.cluster.local"),
+)
+_CHECKS = (
+    ("Docker", "Docker answers, and no container is dead"),
+    ("KubernetesChildNode", "what should run on active nodes is up"),
+    ("KubernetesComponentsStatus", "all daemons of the node are healthy"),
+    ("KubernetesNodesStatus", "nodes are Ready"),
+    ("KubernetesPodsStatus", "every pod is Running, Succeeded or Pending"),
+)
+
+
+def first_tree(name: str = HEAD_NODE, nodes: int = NODES) -> list[Edit]:
+    """The edits of revision 1. Raises `Invalid`."""
+    if not 0 <= nodes <= MOST_NODES:
+        raise errors.Invalid(f"a site cannot begin with {nodes} nodes", hint=f"choose 0 to {MOST_NODES}")
+    try:
+        HeadNode.hostname.kind.parse(name)
+    except ValueError as wrong:
+        raise errors.Invalid(f"the head node cannot be called {name!r}: {wrong}") from None
+    made = [*_networks(), *_groups(), *_devices(name, nodes), *_checks()]
+    made.append(("user", Obj("User", ADMIN, {"role": "admin"})))
+    keys = [(mode, obj.key) for mode, obj in made]
+    if len(set(keys)) != len(keys):
+        raise errors.Invalid(f"{name!r} is the name of a compute node as well", hint="give the head node another name")
+    return [Edit(mode, obj.key, None, obj) for mode, obj in made]
+
+
+def _networks() -> Iterator[tuple[str, Obj]]:
+    values: dict[str, Value] = {"base_address": str(_RANGE.network_address), "domain_name": "eth.cluster"}
+    yield "network", Obj("Network", NETWORK, values)
+    for name, base, domain in _OTHER_NETWORKS:
+        yield "network", Obj("Network", name, {"base_address": base, "domain_name": domain})
+
+
+def _groups() -> Iterator[tuple[str, Obj]]:
+    yield "softwareimage", Obj("SoftwareImage", IMAGE, {"path": f"/cm/images/{IMAGE}"})
+    yield "category", Obj("Category", CATEGORY, {"software_image": IMAGE})
+
+
+def _devices(name: str, nodes: int) -> Iterator[tuple[str, Obj]]:
+    yield "device", Obj("HeadNode", name, {"ip": str(_RANGE.broadcast_address - 1), "network": NETWORK})
+    width = max(3, len(str(nodes)))
+    for number in range(1, nodes + 1):
+        address = str(_RANGE.network_address + number)
+        values: dict[str, Value] = {"category": CATEGORY, "ip": address, "network": NETWORK}
+        yield "device", Obj("PhysicalNode", f"node{number:0{width}}", values)
+
+
+def _checks() -> Iterator[tuple[str, Obj]]:
+    for name, about in _CHECKS:
+        yield "healthcheck", Obj("HealthCheck", name, {"description": about})
