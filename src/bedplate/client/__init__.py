@@ -1,0 +1,31 @@
+"""`HeadClient`: the REST API of a head for programs.
+
+    import asyncio
+    from bedplate.client import HeadClient, Stale
+
+    async def main() -> None:
+        async with HeadClient("https://head:8443", token="bph_…", ca_file="ca.crt") as head:
+            node = await head.get("device", "node001")
+            print(node.key, node.values.get("category", ""))
+            try:
+                await head.put("device", "node001", {**node.values, "category": "gpu"}, base=node.revision)
+            except Stale as other:
+                print("changed meanwhile by", other.author, "in revision", other.revision)
+            async for event in head.events():
+                if event.notice is not None:
+                    print(event.notice.host, event.notice.text)
+
+    asyncio.run(main())
+
+In: URLs of one or more heads, and a credential. Out: Structs of `client.wire`; errors of `bedplate.core.errors` and
+`client.errors`. It knows JSON and nothing of the head's own modules.
+"""
+
+from __future__ import annotations
+
+from bedplate.client import wire
+from bedplate.client.client import Desired, Event, HeadClient
+from bedplate.client.errors import Forbidden, Stale, Unauthorized
+from bedplate.client.transport import Credential
+
+__all__ = ["Credential", "Desired", "Event", "Forbidden", "HeadClient", "Stale", "Unauthorized", "wire"]

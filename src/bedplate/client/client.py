@@ -1,0 +1,367 @@
+"""The client of a head: one method for each thing the REST API can do.
+
+In: arguments as Python values. Out: Structs of `wire`. Requests, retries and the choice of a head are `transport`'s.
+Every write carries a nonce, so that a repeated one is carried out once.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from bedplate.client import wire
+from bedplate.client.following import Event, follow
+from bedplate.client.transport import Answer, Credential, Request, Transport
+from bedplate.core import errors
+from bedplate.core.clock import Clock
+
+__all__ = ["Desired", "Event", "HeadClient"]
+
+T = TypeVar("T")
+Objects = list[wire.Object]
+_BASE = "/api/v1"
+_JSON = "application/json"
+_NONCE = "Idempotency-Key"
+_LONG_S = 120.0
+
+
+class Desired(NamedTuple):
+    """What a node should be: the document, and the ETag to ask with the next time."""
+
+    etag: str
+    revision: int
+    document: dict[str, Any]
+
+
+class HeadClient:
+    """See the package. Open with `async with`. Several URLs are those of the heads of one site.
+
+    `ca_file` is the authority the head's certificate must come from; `cert_file` and `key_file` are a client
+    certificate, which a token makes unnecessary. `nonce` and `rng` are there for tests.
+    """
+
+    def __init__(
+        self,
+        urls: str | Sequence[str],
+        *,
+        token: str = "",
+        ca_file: str = "",
+        cert_file: str = "",
+        key_file: str = "",
+        timeout_s: float = 30.0,
+        attempts: int = 6,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        nonce: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        self._transport = Transport(
+            [urls] if isinstance(urls, str) else urls,
+            Credential(token, ca_file, cert_file, key_file),
+            timeout_s=timeout_s,
+            attempts=attempts,
+            clock=clock,
+            rng=rng,
+        )
+        self._nonce = nonce
+
+    async def __aenter__(self) -> HeadClient:
+        await self._transport.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._transport.__aexit__(*exc)
+
+    @property
+    def url(self) -> str:
+        """The head that is asked first: the one that answered last, or the active one."""
+        return self._transport.url
+
+    # Who and what
+
+    async def whoami(self) -> wire.Whoami:
+        """Who the head takes the caller for; its name and revision."""
+        return await self._get("/whoami", wire.Whoami)
+
+    async def schema(self) -> dict[str, Any]:
+        """Modes and entities as data."""
+        return await self._get("/schema", dict[str, Any])
+
+    # Objects
+
+    async def tree(self, *, at: int | None = None) -> wire.TreeDocument:
+        """Every object, now or as of a revision."""
+        query = {} if at is None else {"at": str(at)}
+        return await self._get("/tree", wire.TreeDocument, query, timeout_s=_LONG_S)
+
+    async def get(self, mode: str, key: str, *, at: int | None = None) -> wire.Object:
+        """One object. Raises `NotFound`."""
+        return await self._get(_place(mode, key), wire.Object, {} if at is None else {"at": str(at)})
+
+    async def list(self, mode: str, *, at: int | None = None, page: int = 1000) -> Sequence[wire.Object]:
+        """All objects of a mode, sorted by key, at one revision; read in pages."""
+        found: Objects = []
+        query = {"limit": str(page)} if at is None else {"limit": str(page), "at": str(at)}
+        while True:
+            part = await self._get(_place(mode), wire.ObjectPage, query)
+            found.extend(msgspec.convert(item, wire.Object) for item in part.items)
+            if not part.cursor:
+                return found
+            query = {"limit": str(page), "continue": part.cursor}
+
+    async def put(
+        self,
+        mode: str,
+        key: str,
+        values: Mapping[str, Any],
+        *,
+        type: str = "",
+        extras: Mapping[str, str] | None = None,
+        children: Mapping[str, Any] | None = None,
+        base: int | None = None,
+        message: str = "",
+    ) -> wire.Object:
+        """Write one object whole, as a commit of its own; `base` refuses it when the object is not of that revision."""
+        body = wire.ObjectWrite(
+            type=type, values=dict(values), extras=dict(extras or {}), children=dict(children or {})
+        )
+        headers = {"If-Match": f'"{base}"'} if base is not None else {}
+        return _decode(await self._write("PUT", _place(mode, key), body, message, headers), wire.Object)
+
+    async def create(
+        self,
+        mode: str,
+        key: str,
+        values: Mapping[str, Any] | None = None,
+        *,
+        type: str = "",
+        extras: Mapping[str, str] | None = None,
+        children: Mapping[str, Any] | None = None,
+        message: str = "",
+    ) -> wire.Object:
+        """A new object. Raises `Conflict` where there is one of that name."""
+        body = {
+            "key": key,
+            "values": dict(values or {}),
+            "extras": dict(extras or {}),
+            "children": dict(children or {}),
+        }
+        typed = {"type": type} if type else {}
+        return _decode(await self._write("POST", _place(mode), body | typed, message), wire.Object)
+
+    async def delete(self, mode: str, key: str, *, base: int | None = None, message: str = "") -> None:
+        """Remove an object. Raises `NotFound`."""
+        headers = {"If-Match": f'"{base}"'} if base is not None else {}
+        await self._write("DELETE", _place(mode, key), None, message, headers)
+
+    # Commits and history
+
+    async def commit(
+        self,
+        edits: Sequence[wire.Edit],
+        message: str = "",
+        *,
+        force: bool = False,
+        undoes: int = 0,
+        nonce: str = "",
+    ) -> wire.Revision | None:
+        """Write edits as one revision, exactly once; None when they change nothing. Raises `Stale`, `Invalid`."""
+        body = wire.CommitRequest(
+            edits=list(edits), message=message, force=force, undoes=undoes, nonce=nonce or self._nonce()
+        )
+        return (await self._post("/commits", body, wire.CommitResult)).revision
+
+    async def check(self, edits: Sequence[wire.Edit], *, force: bool = False) -> Sequence[wire.Change]:
+        """What a commit would change, without doing it. Raises what it would raise."""
+        body = wire.CommitRequest(edits=list(edits), force=force, dry_run=True)
+        return (await self._post("/commits", body, wire.CommitResult)).changes
+
+    async def revisions(self, limit: int = 20, *, path: Sequence[str] = (), before: int = 0) -> Sequence[wire.Revision]:
+        """The newest revisions that touched something at or below a path; `before` leaves out later ones."""
+        query = {"limit": str(limit)} | _path(path) | ({"continue": str(before)} if before else {})
+        return (await self._get("/revisions", wire.RevisionPage, query)).items
+
+    async def revision(self, number: int) -> wire.Revision:
+        """One revision. Raises `NotFound`."""
+        return await self._get(f"/revisions/{number}", wire.Revision)
+
+    async def undo(
+        self, number: int, message: str = "", *, force: bool = False, nonce: str = ""
+    ) -> wire.Revision | None:
+        """Take a revision back, as a new revision. Raises `Conflict` naming what stands in the way."""
+        body = wire.UndoRequest(message=message, force=force, nonce=nonce or self._nonce())
+        return (await self._post(f"/revisions/{number}/undo", body, wire.CommitResult)).revision
+
+    async def undo_changes(self, number: int, *, force: bool = False) -> Sequence[wire.Change]:
+        """What an undo would change, secrets as stars: a commit of it says `undoes`, so that the head knows which."""
+        body = wire.UndoRequest(force=force, dry_run=True)
+        return (await self._post(f"/revisions/{number}/undo", body, wire.CommitResult)).changes
+
+    async def audit(self, path: Sequence[str] = (), limit: int = 100) -> Sequence[wire.AuditEntry]:
+        """Who changed which parameter when, newest first."""
+        return (await self._get("/audit", wire.AuditPage, {"limit": str(limit)} | _path(path))).items
+
+    async def export(self, *, at: int | None = None, with_secrets: bool = False) -> str:
+        """The tree as YAML."""
+        query = ({} if at is None else {"at": str(at)}) | ({"secrets": "true"} if with_secrets else {})
+        answer = await self._transport.ask(Request("GET", f"{_BASE}/export", query, timeout_s=_LONG_S))
+        return answer.body.decode()
+
+    async def import_(
+        self, document: str, *, prune: bool = False, message: str = "", dry_run: bool = False, nonce: str = ""
+    ) -> wire.CommitResult:
+        """Commit a YAML document; `prune` removes what it does not name."""
+        query = _said(prune=prune, dryRun=dry_run) | ({"message": message} if message else {})
+        headers = {"Content-Type": "application/yaml", _NONCE: nonce or self._nonce()}
+        request = Request("POST", f"{_BASE}/import", query, headers, document.encode(), timeout_s=_LONG_S)
+        return _decode(await self._transport.ask(request), wire.CommitResult)
+
+    # Plans and nodes
+
+    async def plan(self, edits: Sequence[wire.Edit], *, force: bool = False) -> wire.PlanResult:
+        """What a commit of edits would change on which node."""
+        return await self._post("/plan", wire.PlanRequest(edits=list(edits), force=force), wire.PlanResult)
+
+    async def plan_between(self, start: int, end: int | None = None) -> wire.PlanResult:
+        """What changed on which node between two revisions (to the present one without `end`)."""
+        query = {"from": str(start)} | ({} if end is None else {"to": str(end)})
+        return await self._get("/plan", wire.PlanResult, query, timeout_s=_LONG_S)
+
+    async def explain(self, node: str, about: str = "", *, at: int | None = None) -> wire.ExplainResult:
+        """What holds on a node, and why."""
+        query = ({"about": about} if about else {}) | ({} if at is None else {"at": str(at)})
+        return await self._get(f"/nodes/{_quoted(node)}/explain", wire.ExplainResult, query)
+
+    async def desired(self, node: str, etag: str = "", *, at: int | None = None, wait_s: float = 0.0) -> Desired | None:
+        """What a node should be; None when that is what `etag` stands for. `wait_s` waits that long for another."""
+        query = {} if at is None else {"at": str(at)}
+        if wait_s > 0:
+            query["wait"] = str(round(wait_s))
+        headers = {"If-None-Match": f'"{etag}"'} if etag else {}
+        path = f"{_BASE}/nodes/{_quoted(node)}/desired"
+        answer = await self._transport.ask(Request("GET", path, query, headers, timeout_s=wait_s + _LONG_S))
+        if answer.status == 304:
+            return None
+        revision = answer.headers.get("Bedplate-Revision", "0")
+        return Desired(answer.etag, int(revision), _decode(answer, dict[str, Any]))
+
+    async def report(
+        self,
+        node: str,
+        *,
+        applied: int = 0,
+        digest: str = "",
+        actions: Sequence[wire.Action] = (),
+        failures: Sequence[wire.Failure] = (),
+        results: Sequence[wire.Result] = (),
+    ) -> int:
+        """Tell what a node did and measured; the head's present revision."""
+        body = wire.ReportRequest(
+            applied=applied, digest=digest, actions=list(actions), failures=list(failures), results=list(results)
+        )
+        # Told twice, a notice would be there twice: a report that may have arrived is not repeated.
+        return (
+            await self._post(f"/nodes/{_quoted(node)}/report", body, wire.ReportResult, is_repeatable=False)
+        ).revision
+
+    async def nodes(self, names: Sequence[str] = ()) -> Sequence[wire.NodeState]:
+        """What is known of nodes, or of all of them."""
+        query = {"names": ",".join(names)} if names else {}
+        return (await self._get("/nodes", wire.NodeList, query)).items
+
+    async def health(self, node: str, check: str = "") -> wire.NodeHealth:
+        """A node with the history of its checks."""
+        return await self._get(f"/nodes/{_quoted(node)}/health", wire.NodeHealth, {"check": check} if check else {})
+
+    # What happens
+
+    async def notices(self, limit: int = 100, *, host: str = "", before: int = 0) -> Sequence[wire.Notice]:
+        """The latest notices, newest first."""
+        query = {"limit": str(limit)} | ({"host": host} if host else {}) | ({"before": str(before)} if before else {})
+        return (await self._get("/notices", wire.NoticePage, query)).items
+
+    def events(
+        self,
+        after: str | int | None = None,
+        *,
+        types: Sequence[str] = (),
+        on_link: Callable[[bool, str], None] | None = None,
+    ) -> AsyncIterator[Event]:
+        """Revisions, notices and results as they come, from now on or after an event's id (or a revision's number).
+
+        It ends only by an error that trying again cannot mend. A lost connection is made again, to another head if need
+        be, and goes on after the last event. `on_link(is_up, words)` is told of losses and recoveries.
+        """
+        return follow(self._transport, after, types, on_link)
+
+    # Tokens
+
+    async def tokens(self) -> Sequence[wire.Token]:
+        """Tokens without their texts."""
+        return (await self._get("/tokens", wire.TokenList)).items
+
+    async def create_token(self, subject: str, name: str = "", *, kind: str = "user", days: int = 0) -> wire.TokenMade:
+        """A new token for a user or a node; its text is told this once."""
+        body = msgspec.convert({"subject": subject, "name": name, "kind": kind, "days": days}, wire.TokenRequest)
+        return await self._post("/tokens", body, wire.TokenMade, is_repeatable=False)
+
+    async def revoke_token(self, id_: str) -> None:
+        """Take a token away. Raises `NotFound`."""
+        await self._transport.ask(Request("DELETE", f"{_BASE}/tokens/{_quoted(id_)}", is_repeatable=False))
+
+    # Inside
+
+    async def _get(
+        self, path: str, kind: type[T], query: Mapping[str, str] | None = None, *, timeout_s: float = 0.0
+    ) -> T:
+        return _decode(await self._transport.ask(Request("GET", _BASE + path, query or {}, timeout_s=timeout_s)), kind)
+
+    async def _post(self, path: str, body: msgspec.Struct, kind: type[T], *, is_repeatable: bool = True) -> T:
+        request = Request(
+            "POST",
+            _BASE + path,
+            headers={"Content-Type": _JSON},
+            body=msgspec.json.encode(body),
+            is_repeatable=is_repeatable,
+            timeout_s=_LONG_S,
+        )
+        return _decode(await self._transport.ask(request), kind)
+
+    async def _write(
+        self, method: str, path: str, body: Any, message: str, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        said = {_NONCE: self._nonce(), **(headers or {})}
+        if body is not None:
+            said["Content-Type"] = _JSON
+        query = {"message": message} if message else {}
+        data = None if body is None else msgspec.json.encode(body)
+        return await self._transport.ask(Request(method, _BASE + path, query, said, data))
+
+
+def _decode(answer: Answer, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(answer.body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
+        raise errors.Unavailable(
+            f"the head's answer cannot be read: {wrong}", hint="is it of another version?"
+        ) from wrong
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _place(mode: str, key: str | None = None) -> str:
+    return f"/objects/{_quoted(mode)}" + ("" if key is None else f"/{_quoted(key)}")
+
+
+def _path(path: Sequence[str]) -> dict[str, str]:
+    return {"path": "/".join(map(_quoted, path))} if path else {}
+
+
+def _said(**flags: bool) -> dict[str, str]:
+    return {name: "true" for name, value in flags.items() if value}

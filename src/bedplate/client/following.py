@@ -1,0 +1,88 @@
+"""The event stream of a head, followed through losses.
+
+In: a transport and where to begin. Out: events, each once and in order. After a loss the stream goes on behind the last
+event that was given out; what the head no longer has is skipped by it, not by us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from bedplate.client import wire
+from bedplate.client.sse import Parser, Raw
+from bedplate.client.transport import Request, Transport
+from bedplate.core import errors
+from bedplate.core.backoff import Backoff
+
+__all__ = ["Event", "follow"]
+
+# The head sends a comment every 15 s: after four of them are missing nobody is there.
+_SILENCE_S = 60.0
+
+
+class Event(NamedTuple):
+    """One thing that happened; one of the three is set. `id` is what `events(after=…)` takes."""
+
+    id: str
+    revision: wire.Revision | None = None
+    notice: wire.Notice | None = None
+    health: wire.HealthEvent | None = None
+
+
+_KINDS = {"revision": wire.Revision, "notice": wire.Notice, "health": wire.HealthEvent}
+
+
+async def follow(
+    transport: Transport,
+    after: str | int | None,
+    types: Sequence[str],
+    on_link: Callable[[bool, str], None] | None,
+) -> AsyncIterator[Event]:
+    """Events until an error that trying again cannot mend. Raises what the head says: `Denied`, `Invalid`."""
+    last = "" if after is None else str(after)
+    backoff = Backoff(first_s=0.1, cap_s=5.0, rng=transport.rng)
+    is_up: bool | None = None
+    while True:
+        query = {"types": ",".join(types)} if types else {}
+        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
+        why = "the head closed the stream"
+        try:
+            async with transport.stream(
+                Request("GET", "/api/v1/events", query, headers, timeout_s=_SILENCE_S)
+            ) as answer:
+                parser = Parser()
+                async for chunk in answer.content.iter_any():
+                    if is_up is not True:
+                        is_up = _tell(on_link, True, f"connected to {transport.url}")
+                    backoff.reset()
+                    for raw in parser.feed(chunk):
+                        event = _event(raw)
+                        last = raw.id or last
+                        if event is not None:
+                            yield event
+        except errors.Retryable as err:
+            why = str(err)
+        if is_up is not False:
+            is_up = _tell(on_link, False, why)
+        await transport.clock.sleep(backoff.next())
+
+
+def _tell(on_link: Callable[[bool, str], None] | None, is_up: bool, words: str) -> bool:
+    if on_link is not None:
+        on_link(is_up, words)
+    return is_up
+
+
+def _event(raw: Raw) -> Event | None:
+    """The event in what came; None for one of a kind that is not known here."""
+    kind = _KINDS.get(raw.type)
+    if kind is None or not raw.data:
+        return None
+    try:
+        data = msgspec.json.decode(raw.data, type=kind)
+    except msgspec.DecodeError as wrong:
+        raise errors.Unavailable(f"an event of the head cannot be read: {wrong}") from wrong
+    return Event(raw.id, **{raw.type: data})

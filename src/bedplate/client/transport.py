@@ -1,0 +1,249 @@
+"""Requests to one of several heads: which one, how often, with what credential.
+
+In: a request as a value. Out: the answer, or an error of `bedplate.core.errors`. A head that is not the active one says
+where that one is (`Bedplate-Active`), and the request goes there. What may be repeated is repeated after a failure,
+with backoff, or after the time the head asked for; what may not is repeated only when it surely was not carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import aiohttp
+
+from bedplate.client import errors as refusals
+from bedplate.core import errors
+from bedplate.core.backoff import Backoff
+from bedplate.core.clock import Clock, SystemClock
+from bedplate.core.logging import get_logger
+
+__all__ = ["ACTIVE", "Answer", "Credential", "Request", "Transport"]
+
+ACTIVE = "Bedplate-Active"
+_LOG = get_logger("client")
+_LARGEST = 512 * 1024 * 1024
+_LONGEST_WAIT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """How a caller proves who it is: a bearer token, or a client certificate; `ca_file` is whom it trusts."""
+
+    token: str = ""
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+
+    def context(self) -> ssl.SSLContext:
+        """TLS with the head's authority alone, or with the machine's when none is named. Raises `Invalid`."""
+        try:
+            made = ssl.create_default_context(cafile=self.ca_file or None)
+            if self.cert_file:
+                made.load_cert_chain(self.cert_file, self.key_file or None)
+        except OSError as err:
+            name = self.cert_file or self.ca_file
+            raise errors.Invalid(f"the credential {name} cannot be read: {err.strerror or err}") from err
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One question. `is_repeatable`: asking twice does the same as asking once."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    is_repeatable: bool = True
+    timeout_s: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+class Answer(NamedTuple):
+    """A success, or 304."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def etag(self) -> str:
+        return self.headers.get("ETag", "").removeprefix("W/").strip('"')
+
+
+class Transport:
+    """Open with `async with`. `url` is the head that answered last."""
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        credential: Credential,
+        *,
+        timeout_s: float = 30.0,
+        attempts: int = 6,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._urls = [url.rstrip("/") for url in urls if url]
+        if not self._urls:
+            raise errors.Invalid("no head is named", hint="give the URL of a head")
+        self._credential = credential
+        self._timeout_s = timeout_s
+        self._attempts = attempts
+        self.clock = clock or SystemClock()
+        self.rng = rng or random.Random()
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Transport:
+        is_tls = any(url.startswith("https:") for url in self._urls)
+        connector = aiohttp.TCPConnector(ssl=self._credential.context() if is_tls else True, limit=0)
+        headers = {"Authorization": f"Bearer {self._credential.token}"} if self._credential.token else {}
+        self._session = aiohttp.ClientSession(
+            connector=connector, headers=headers, cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=2**18
+        )
+        # aiohttp would by itself send a GET, PUT or DELETE twice when the connection breaks; that is decided here.
+        self._session._retry_connection = False
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    @property
+    def url(self) -> str:
+        return self._urls[0]
+
+    async def ask(self, request: Request) -> Answer:
+        """The answer to a request. Raises what the head says, or `Unavailable`."""
+        backoff = Backoff(first_s=0.1, cap_s=5.0, rng=self.rng)
+        last: errors.BedplateError = errors.Unavailable(f"{request} was not tried")
+        for attempt in range(self._attempts):
+            if attempt:
+                wait_s = backoff.next() if not isinstance(last, _Elsewhere) else 0.0
+                asked_s = last.retry_after_s if isinstance(last, errors.Retryable) else None
+                await self.clock.sleep(min(max(wait_s, asked_s or 0.0), _LONGEST_WAIT_S))
+            try:
+                return await self._once(request)
+            except _Again as again:
+                last = again.error
+                _LOG.v(2).info("client.repeated", request=str(request), reason=str(last), attempt=attempt + 1)
+        raise _plain(last)
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
+        """One try at an answer that is read as it comes; no time limit but that of the connection."""
+        session = self._opened()
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout_s, sock_read=request.timeout_s or None)
+        try:
+            async with session.request(
+                request.method, self.url + request.path, params=request.query, headers=request.headers, timeout=timeout
+            ) as response:
+                if response.status != 200:
+                    body = await response.content.read(_LARGEST)
+                    raise self._refusal(request, response, body)
+                yield response
+        except (aiohttp.ClientError, TimeoutError, OSError) as err:
+            self._turn()
+            raise errors.Unavailable(f"{request} of {self.url}: {_why(err)}") from err
+
+    async def _once(self, request: Request) -> Answer:
+        session = self._opened()
+        timeout = aiohttp.ClientTimeout(total=request.timeout_s or self._timeout_s, sock_connect=self._timeout_s)
+        url = self.url
+        try:
+            async with session.request(
+                request.method,
+                url + request.path,
+                params=request.query,
+                headers=request.headers,
+                data=request.body,
+                timeout=timeout,
+                allow_redirects=False,
+            ) as response:
+                body = await response.read()
+                if response.status in (200, 201, 204, 304):
+                    return Answer(response.status, response.headers, body)
+                raise self._judged(request, response, body)
+        except aiohttp.ClientConnectorCertificateError as err:
+            raise errors.Denied(
+                f"{url} shows a certificate that is not trusted: {err.certificate_error}",
+                hint="give the authority of that head (its ca.crt)",
+            ) from err
+        except aiohttp.ClientConnectorError as err:
+            self._turn()
+            raise _Again(
+                errors.Unavailable(f"{url} cannot be reached: {_why(err)}", hint="is the head running?")
+            ) from err
+        except (aiohttp.ClientError, TimeoutError, OSError) as err:
+            self._turn()
+            lost = errors.Unavailable(f"{request} of {url}: {_why(err)}")
+            if request.is_repeatable:
+                raise _Again(lost) from err
+            raise lost from err
+
+    def _judged(self, request: Request, response: aiohttp.ClientResponse, body: bytes) -> Exception:
+        """The error of an answer, wrapped in `_Again` where trying once more makes sense."""
+        error = self._refusal(request, response, body)
+        if isinstance(error, _Elsewhere) or response.status in (429, 503):
+            return _Again(error)
+        if response.status in (500, 502, 504) and request.is_repeatable:
+            self._turn()
+            return _Again(error)
+        return error
+
+    def _refusal(self, request: Request, response: aiohttp.ClientResponse, body: bytes) -> errors.BedplateError:
+        retry = response.headers.get("Retry-After", "")
+        error = refusals.from_answer(response.status, body, str(request), float(retry) if retry.isdigit() else None)
+        active = response.headers.get(ACTIVE, "").rstrip("/")
+        if response.status == 503:
+            if active and active != self.url and not (self.url.startswith("https:") > active.startswith("https:")):
+                self._prefer(active)
+                return _Elsewhere(str(error), hint=error.hint)
+            self._turn()
+        return error
+
+    def _prefer(self, url: str) -> None:
+        self._urls = [url, *(one for one in self._urls if one != url)]
+
+    def _turn(self) -> None:
+        """Ask another head next."""
+        self._urls = [*self._urls[1:], self._urls[0]]
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            raise errors.Invalid("the client is not open", hint="use it with async with")
+        return self._session
+
+
+class _Elsewhere(errors.Unavailable):
+    """Another head is the active one, and is asked next."""
+
+
+class _Again(Exception):
+    """The request may be tried once more."""
+
+    def __init__(self, error: errors.BedplateError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _plain(error: errors.BedplateError) -> errors.BedplateError:
+    if isinstance(error, _Elsewhere):
+        return errors.Unavailable(str(error), hint=error.hint)
+    return error
+
+
+def _why(err: BaseException) -> str:
+    if isinstance(err, TimeoutError | asyncio.TimeoutError):
+        return "no answer in time"
+    return str(err) or type(err).__name__

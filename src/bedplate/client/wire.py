@@ -1,0 +1,449 @@
+"""What goes over the wire between a head and its clients: one declaration for both sides.
+
+In: nothing. Out: msgspec Structs. The head encodes answers and decodes requests with them and makes its OpenAPI
+components of them; the client does the reverse. Requests refuse fields they do not know, so that a slip is told;
+answers skip them, so that an older client reads a newer head. Objects of the tree are plain JSON by attribute: what
+they may hold is said by the head's schema, which is not known here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+__all__ = [
+    "MASK",
+    "Action",
+    "AuditEntry",
+    "AuditPage",
+    "Change",
+    "Check",
+    "CheckHistory",
+    "CommitRequest",
+    "CommitResult",
+    "Edit",
+    "ExplainResult",
+    "Fact",
+    "Failure",
+    "HealthEvent",
+    "NodeHealth",
+    "NodeList",
+    "NodeState",
+    "Notice",
+    "NoticePage",
+    "Object",
+    "ObjectPage",
+    "ObjectWrite",
+    "PlanAction",
+    "PlanRequest",
+    "PlanResult",
+    "Problem",
+    "ReportRequest",
+    "ReportResult",
+    "Result",
+    "Revision",
+    "RevisionPage",
+    "Sample",
+    "Token",
+    "TokenList",
+    "TokenMade",
+    "TokenRequest",
+    "TreeDocument",
+    "UndoRequest",
+    "Whoami",
+]
+
+MASK = "*****"
+"""What stands in place of a secret, in answers and, for "as it is", in requests."""
+
+Status = Literal["PASS", "FAIL", "UNKNOWN"]
+Severity = Literal["notice", "warning", "error"]
+Name = Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[^\s/]+$")]
+Line = Annotated[str, Meta(max_length=1000, pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]*$")]
+Word = Annotated[str, Meta(pattern=r"^[a-z][a-z ]{0,30}$")]
+Counted = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+Nonce = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{0,64}$")]
+
+
+class _Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    pass
+
+
+class _Answer(msgspec.Struct, frozen=True, kw_only=True):
+    pass
+
+
+# Errors
+
+
+class Problem(_Answer, frozen=True, omit_defaults=True):
+    """RFC 9457. `author` and `revision` name the commit that was first (409); `problems` lists every fault."""
+
+    type: str
+    title: str
+    status: int
+    detail: str = ""
+    hint: str = ""
+    problems: list[str] = []
+    author: str = ""
+    revision: int = 0
+    active: str = ""
+
+
+# Objects
+
+
+class Object(_Answer, frozen=True, omit_defaults=True):
+    """One top-level object: what differs from the defaults, secrets as stars, and the revision that last wrote it.
+
+    `children` holds the objects of each submode by name, or as a list where they have none; each has `type`, `values`,
+    `extras` and `children` again."""
+
+    mode: str
+    key: str
+    revision: int
+    type: str
+    values: dict[str, Any] = {}
+    extras: dict[str, str] = {}
+    children: dict[str, Any] = {}
+
+
+class ObjectPage(_Answer, frozen=True, omit_defaults=True):
+    """A part of a mode, sorted by key, all of it at one revision; `cursor` asks for the next part."""
+
+    items: list[dict[str, Any]]
+    revision: int
+    remaining: int = 0
+    cursor: str = msgspec.field(default="", name="continue")
+
+
+class TreeDocument(_Answer, frozen=True):
+    """Every object at one revision."""
+
+    head: str
+    revision: int
+    objects: list[Object]
+
+
+class ObjectWrite(_Request, frozen=True):
+    """An object as it should be. Where it says `*****` the secret of that place stays as it is."""
+
+    type: str = ""
+    values: dict[str, Any] = {}
+    extras: dict[str, str] = {}
+    children: dict[str, Any] = {}
+
+
+class Edit(_Request, frozen=True):
+    """One top-level object: `base` is the revision of the object the edit was made on, absent for one that was not
+    there; `object` is what should be, absent for nothing."""
+
+    mode: str
+    key: str
+    base: Counted | None = None
+    object: dict[str, Any] | None = None
+
+
+class CommitRequest(_Request, frozen=True):
+    """Edits for one revision. A repeated `nonce` is answered with the revision it made the first time."""
+
+    edits: list[Edit]
+    message: Line = ""
+    force: bool = False
+    dry_run: bool = msgspec.field(default=False, name="dryRun")
+    undoes: Counted = 0
+    nonce: Nonce = ""
+
+
+class Change(_Answer, frozen=True):
+    """One thing that changed, by path; absent is null, secrets are stars."""
+
+    path: list[str]
+    old: Any = None
+    new: Any = None
+
+
+class Revision(_Answer, frozen=True, omit_defaults=True):
+    """One commit."""
+
+    number: int
+    time: str
+    author: str
+    changes: list[Change]
+    message: str = ""
+    undoes: int = 0
+    nonce: str = ""
+
+
+class CommitResult(_Answer, frozen=True, omit_defaults=True):
+    """The revision that was made; none when nothing changes, or when only asked what would (`changes`)."""
+
+    changes: list[Change]
+    revision: Revision | None = None
+
+
+class UndoRequest(_Request, frozen=True):
+    """`dryRun` asks for the changes that would take the revision back."""
+
+    message: Line = ""
+    force: bool = False
+    dry_run: bool = msgspec.field(default=False, name="dryRun")
+    nonce: Nonce = ""
+
+
+class RevisionPage(_Answer, frozen=True, omit_defaults=True):
+    """Revisions, newest first; `cursor` asks for older ones."""
+
+    items: list[Revision]
+    revision: int
+    cursor: str = msgspec.field(default="", name="continue")
+
+
+class AuditEntry(_Answer, frozen=True):
+    """Who changed which parameter when."""
+
+    revision: int
+    time: str
+    author: str
+    path: list[str]
+    old: Any = None
+    new: Any = None
+
+
+class AuditPage(_Answer, frozen=True):
+    """Entries, newest first."""
+
+    items: list[AuditEntry]
+    revision: int
+
+
+# Plans and explanations
+
+
+class PlanRequest(_Request, frozen=True):
+    """Edits whose effect on nodes is asked for."""
+
+    edits: list[Edit]
+    force: bool = False
+
+
+class PlanAction(_Answer, frozen=True, omit_defaults=True):
+    """What changes on a node: `verb` is add, change or remove; `source` names the object that causes it."""
+
+    node: str
+    kind: str
+    name: str
+    verb: str
+    source: str
+    old: str = ""
+    new: str = ""
+    effect: str = ""
+
+
+class PlanResult(_Answer, frozen=True):
+    """Actions by node, and the revision they start from."""
+
+    actions: list[PlanAction]
+    revision: int
+
+
+class Fact(_Answer, frozen=True, omit_defaults=True):
+    """One thing that holds on a node, the object that causes it, and the revision that last wrote that object."""
+
+    kind: str
+    name: str
+    value: str
+    source: str
+    mode: str
+    key: str
+    revision: int
+    next_best: str = msgspec.field(default="", name="nextBest")
+
+
+class ExplainResult(_Answer, frozen=True):
+    """The facts of a node at a revision."""
+
+    node: str
+    revision: int
+    facts: list[Fact]
+
+
+# Nodes
+
+
+class Action(_Request, frozen=True):
+    """Something a node did: `Service nginx was reloaded` is kind `service`, name `nginx`, verb `reloaded`."""
+
+    kind: Word
+    name: Line
+    verb: Word
+
+
+class Failure(_Request, frozen=True):
+    """Something a node could not do, and why."""
+
+    kind: Word
+    name: Line
+    verb: Word
+    text: Line = ""
+
+
+class Result(_Request, frozen=True):
+    """What a check said."""
+
+    check: Name
+    status: Status
+    value: Annotated[float, Meta(ge=-1e300, le=1e300)] | None = None
+    info: Line = ""
+
+
+class ReportRequest(_Request, frozen=True):
+    """What an agent has done and measured. `applied` is the revision whose desired state holds on the node now,
+    `digest` that state's ETag."""
+
+    applied: Counted = 0
+    digest: Annotated[str, Meta(pattern=r"^[A-Za-z0-9:_-]{0,100}$")] = ""
+    actions: Annotated[list[Action], Meta(max_length=500)] = []
+    failures: Annotated[list[Failure], Meta(max_length=500)] = []
+    results: Annotated[list[Result], Meta(max_length=100)] = []
+
+
+class ReportResult(_Answer, frozen=True):
+    """The head's present revision: what the agent may have missed."""
+
+    revision: int
+
+
+class Sample(_Answer, frozen=True, omit_defaults=True):
+    """One result of a check."""
+
+    time: str
+    status: Status
+    value: float | None = None
+    info: str = ""
+
+
+class Check(_Answer, frozen=True, omit_defaults=True):
+    """The last result of a check on a node; `since` is when it began to say so."""
+
+    check: str
+    time: str
+    status: Status
+    since: str
+    value: float | None = None
+    info: str = ""
+
+
+class NodeState(_Answer, frozen=True, omit_defaults=True):
+    """What is known of a node: `state` is UP, DOWN or UNKNOWN, `heard` the time of its last report."""
+
+    node: str
+    state: Literal["UP", "DOWN", "UNKNOWN"]
+    heard: str = ""
+    applied: int = 0
+    digest: str = ""
+    checks: list[Check] = []
+
+
+class NodeList(_Answer, frozen=True):
+    """Nodes by name."""
+
+    items: list[NodeState]
+    revision: int
+
+
+class CheckHistory(_Answer, frozen=True):
+    """The results of one check, oldest first."""
+
+    check: str
+    samples: list[Sample]
+
+
+class NodeHealth(_Answer, frozen=True):
+    """A node with the history of its checks."""
+
+    state: NodeState
+    history: list[CheckHistory]
+
+
+# What happens
+
+
+class Notice(_Answer, frozen=True, omit_defaults=True):
+    """Something that happened; `time` is RFC 3339 with milliseconds."""
+
+    id: int
+    time: str
+    severity: Severity
+    host: str
+    text: str
+    revision: int = 0
+
+
+class NoticePage(_Answer, frozen=True):
+    """Notices, newest first."""
+
+    items: list[Notice]
+
+
+class HealthEvent(_Answer, frozen=True, omit_defaults=True):
+    """A check on a node gave a result."""
+
+    node: str
+    check: str
+    time: str
+    status: Status
+    value: float | None = None
+    info: str = ""
+
+
+# Who is asking
+
+
+class Whoami(_Answer, frozen=True, omit_defaults=True):
+    """The caller as the head knows it; `head` is the name of the head node that answered."""
+
+    user: str
+    role: str
+    head: str
+    revision: int
+    node: str = ""
+    via: str = ""
+    active: str = ""
+
+
+class TokenRequest(_Request, frozen=True):
+    """A new bearer token for a user or a node, for some days (0: until it is revoked)."""
+
+    subject: Name
+    name: Line = ""
+    kind: Literal["user", "node"] = "user"
+    days: Annotated[int, Meta(ge=0, le=36500)] = 0
+
+
+class Token(_Answer, frozen=True, omit_defaults=True):
+    """A token without its text; `kind` is user or node, `subject` whose it is, `used` when it last was."""
+
+    id: str
+    kind: str
+    subject: str
+    name: str
+    created: str
+    expires: str = ""
+    used: str = ""
+    by: str = ""
+
+
+class TokenMade(_Answer, frozen=True):
+    """A token and its text, which is told this once."""
+
+    token: str
+    about: Token
+
+
+class TokenList(_Answer, frozen=True):
+    """All tokens, oldest first."""
+
+    items: list[Token]

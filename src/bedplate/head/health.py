@@ -1,0 +1,266 @@
+"""What the checks of the nodes said, and what each node has applied: kept beside the tree.
+
+In: reports of nodes. Out: the present condition of each node, from memory; the history of its checks, from the store;
+a stream of results as they come. `/head/nodes/<node>` holds a condition; `/head/samples/<node>/<check>/<slot>` the last
+`kept` results of a check, each slot written over in turn, so that a result costs one small record however long the
+history is. Other head nodes follow the same records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from bedplate.core import errors
+from bedplate.core.clock import Clock, SystemClock, parse_rfc3339
+from bedplate.head.notices import stamp
+from bedplate.store.interface import Batch, Compacted, Delete, Op, Put, Store
+
+__all__ = ["Condition", "Health", "Measured", "Result", "Sample", "State", "Verdict"]
+
+NODES = "/head/nodes/"
+SAMPLES = "/head/samples/"
+_MOST_CHECKS = 100
+_RECENT = 4096
+_PAGE = 1000
+_BATCH = 100
+
+State = Literal["UP", "DOWN", "UNKNOWN"]
+Status = Literal["PASS", "FAIL", "UNKNOWN"]
+
+
+class Result(NamedTuple):
+    """What a check said just now."""
+
+    check: str
+    status: Status
+    value: float | None = None
+    info: str = ""
+
+
+class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One result with its time (RFC 3339 with milliseconds); `count` orders them."""
+
+    count: int
+    time: str
+    status: Status
+    value: float | None = None
+    info: str = ""
+
+
+class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The last result of a check, and since when it has said so."""
+
+    last: Sample
+    since: str
+
+
+class Condition(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a node last told: when, which revision it has applied (`digest`: that desired state's), and its checks."""
+
+    heard: str
+    applied: int = 0
+    digest: str = ""
+    checks: dict[str, Verdict] = {}
+
+
+class Measured(NamedTuple):
+    """A result on its way to those who follow; `before` is what the check had said, if it had said anything."""
+
+    node: str
+    check: str
+    sample: Sample
+    before: Status | None
+
+
+class Health:
+    """See the module. Open with `async with`; the store is opened and closed by its owner.
+
+    A node that has not reported for `silence_s` is down.
+    """
+
+    def __init__(self, store: Store, *, clock: Clock | None = None, kept: int = 200, silence_s: float = 300.0) -> None:
+        self._store = store
+        self._clock = clock or SystemClock()
+        self._kept = kept
+        self._silence_s = silence_s
+        self._held: dict[str, Condition] = {}
+        self._at: dict[str, int] = {}
+        self._recent: deque[Measured] = deque(maxlen=_RECENT)
+        self._told = 0
+        self._moved = asyncio.Condition()
+        self._writing = asyncio.Lock()
+        self._conditions = msgspec.json.Decoder(Condition)
+        self._samples = msgspec.json.Decoder(Sample)
+
+    async def __aenter__(self) -> Health:
+        await self._load()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        return None
+
+    # Reading
+
+    def of(self, node: str) -> Condition | None:
+        """What a node last told; None for one that never did."""
+        return self._held.get(node)
+
+    def conditions(self) -> Mapping[str, Condition]:
+        """Every node that ever reported."""
+        return self._held
+
+    def state(self, node: str) -> State:
+        """`UP`, `DOWN` for one that fell silent, `UNKNOWN` for one that never reported."""
+        held = self._held.get(node)
+        if held is None:
+            return "UNKNOWN"
+        silent_s = (self._clock.now() - parse_rfc3339(held.heard)).total_seconds()
+        return "UP" if silent_s <= self._silence_s else "DOWN"
+
+    async def history(self, node: str, check: str = "") -> dict[str, list[Sample]]:
+        """The kept results of each check, or of one, oldest first."""
+        found: dict[str, list[Sample]] = {}
+        prefix = f"{SAMPLES}{node}/{check}/" if check else f"{SAMPLES}{node}/"
+        after, more = "", True
+        while more:
+            page = await self._store.list(prefix, limit=_PAGE, after=after)
+            for entry in page.entries:
+                name = entry.key[len(SAMPLES) :].split("/")[1]
+                found.setdefault(name, []).append(self._samples.decode(entry.value))
+            after, more = page.entries[-1].key if page.entries else "", page.more
+        return {name: sorted(samples, key=lambda sample: sample.count) for name, samples in sorted(found.items())}
+
+    def latest(self, after: str = "") -> list[Measured]:
+        """The last result of every check that came after a time: for whoever was away."""
+        found = [
+            Measured(node, check, verdict.last, verdict.last.status)
+            for node, held in self._held.items()
+            if held.heard > after
+            for check, verdict in held.checks.items()
+            if verdict.last.time > after
+        ]
+        return sorted(found, key=lambda one: (one.sample.time, one.node, one.check))
+
+    async def stream(self) -> AsyncIterator[Measured]:
+        """Results from now on, while somebody reads; a reader that falls far behind misses the oldest."""
+        seen = self._told
+        while True:
+            async with self._moved:
+                while self._told <= seen:
+                    await self._moved.wait()
+            missing = min(self._told - seen, len(self._recent))
+            seen = self._told
+            for measured in list(self._recent)[len(self._recent) - missing :]:
+                yield measured
+
+    # Writing
+
+    async def record(
+        self, node: str, results: Iterable[Result] = (), *, applied: int = 0, digest: str = ""
+    ) -> list[Measured]:
+        """Keep what a node reported; what it measured, in order. Raises `Invalid` for a node with too many checks."""
+        async with self._writing:
+            before = self._held.get(node)
+            now = stamp(self._clock)
+            condition, measured = _taken(node, before, list(results), now, applied, digest)
+            ops: list[Op] = [Put(NODES + node, msgspec.json.encode(condition))]
+            for one in measured:
+                slot = f"{SAMPLES}{node}/{one.check}/{one.sample.count % self._kept:05d}"
+                ops.append(Put(slot, msgspec.json.encode(one.sample)))
+            at = await self._store.commit(ops)
+            self._held[node], self._at[node] = condition, at
+            await self._tell(measured)
+        return measured
+
+    async def forget(self, node: str) -> None:
+        """Drop everything about a node that is no more."""
+        async with self._writing:
+            self._held.pop(node, None)
+            page = await self._store.list(f"{SAMPLES}{node}/", limit=_BATCH)
+            self._at[node] = await self._store.commit(
+                [Delete(NODES + node), *(Delete(entry.key) for entry in page.entries)]
+            )
+            while page.more:
+                page = await self._store.list(f"{SAMPLES}{node}/", limit=_BATCH)
+                await self._store.commit([Delete(entry.key) for entry in page.entries])
+
+    async def follow(self) -> None:
+        """Keep up with what other head nodes are told; runs until cancelled."""
+        while True:
+            watch = self._store.watch(NODES, after=await self._store.revision())
+            try:
+                await self._load()
+                async for batch in watch:
+                    await self._follow(batch)
+            except Compacted:
+                continue
+            finally:
+                await watch.aclose()
+
+    # Inside
+
+    async def _load(self) -> None:
+        after, more = "", True
+        while more:
+            page = await self._store.list(NODES, limit=_PAGE, after=after)
+            for entry in page.entries:
+                node = entry.key.removeprefix(NODES)
+                if entry.revision > self._at.get(node, 0):
+                    self._held[node], self._at[node] = self._conditions.decode(entry.value), entry.revision
+            after, more = page.entries[-1].key if page.entries else "", page.more
+
+    async def _follow(self, batch: Batch) -> None:
+        async with self._writing:
+            for event in batch:
+                node = event.key.removeprefix(NODES)
+                if event.revision <= self._at.get(node, 0):
+                    continue
+                self._at[node] = event.revision
+                if event.entry is None:
+                    self._held.pop(node, None)
+                    continue
+                before, now = self._held.get(node), self._conditions.decode(event.entry.value)
+                self._held[node] = now
+                await self._tell(_differences(node, before, now))
+
+    async def _tell(self, measured: Sequence[Measured]) -> None:
+        if not measured:
+            return
+        self._recent.extend(measured)
+        self._told += len(measured)
+        async with self._moved:
+            self._moved.notify_all()
+
+
+def _taken(
+    node: str, before: Condition | None, results: Sequence[Result], now: str, applied: int, digest: str
+) -> tuple[Condition, list[Measured]]:
+    """The node's new condition, and what it measured."""
+    checks = dict(before.checks) if before is not None else {}
+    measured = []
+    for result in results:
+        held = checks.get(result.check)
+        count = held.last.count + 1 if held is not None else 0
+        sample = Sample(count, now, result.status, result.value, result.info)
+        was = held.last.status if held is not None else None
+        since = held.since if held is not None and was == result.status else now
+        checks[result.check] = Verdict(sample, since)
+        measured.append(Measured(node, result.check, sample, was))
+    if len(checks) > _MOST_CHECKS:
+        raise errors.Invalid(f"{node} has {len(checks)} checks; at most {_MOST_CHECKS} are kept")
+    told = before or Condition(now)
+    return Condition(now, applied or told.applied, digest or told.digest, checks), measured
+
+
+def _differences(node: str, before: Condition | None, now: Condition) -> list[Measured]:
+    found = []
+    for check, verdict in now.checks.items():
+        held = before.checks.get(check) if before is not None else None
+        if held != verdict:
+            found.append(Measured(node, check, verdict.last, held.last.status if held is not None else None))
+    return found

@@ -1,0 +1,59 @@
+"""What the REST API needs of the daemon that serves it: one value.
+
+In: nothing. Out: `Service`. It holds no state of its own; the head, its notices and its health are opened, followed and
+closed by their owner, the daemon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry
+
+from bedplate.core.clock import Clock, SystemClock
+from bedplate.head.access import Access
+from bedplate.head.explain import Renderer
+from bedplate.head.health import Health
+from bedplate.head.notices import Notices
+from bedplate.head.service import Head
+from bedplate.serving.health import Checks
+
+__all__ = ["Limits", "Service"]
+
+
+def _this_one() -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may ask of the daemon."""
+
+    body_bytes: int = 1 << 20
+    import_bytes: int = 64 << 20
+    page: int = 5000
+    wait_s: float = 300.0
+    heartbeat_s: float = 15.0
+    stall_s: float = 30.0
+    """How long a reader of events may take none before it is dropped."""
+    backlog: int = 4096
+    """How many events a reader may be behind before it is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """`active` gives the URL of the active head node; empty: it is this one, which alone writes."""
+
+    head: Head
+    access: Access
+    notices: Notices
+    health: Health
+    name: str = "head"
+    active: Callable[[], str] = _this_one
+    renderers: Sequence[Renderer] = ()
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    clock: Clock = field(default_factory=SystemClock)
+    live: Checks = field(default_factory=lambda: Checks("livez"))
+    ready: Checks = field(default_factory=lambda: Checks("readyz"))
+    limits: Limits = Limits()
