@@ -1,0 +1,196 @@
+"""A site's certificates: its authority, its heads' serving ones, its users' and nodes' client ones.
+
+In: the authority's files in a data folder, names, the time. Out: PEM. Who may do what with a certificate is decided by
+`head/access`. Keys are P-256.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import ipaddress
+import socket
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from bedplate.apps.headfolder import write_private
+from bedplate.core import errors
+
+__all__ = ["Authority", "Pair", "fingerprint", "good_until", "host_names", "lacks"]
+
+AUTHORITY_LIFE = datetime.timedelta(days=3650)
+LEAF_LIFE = datetime.timedelta(days=365)
+RENEW_BEFORE = datetime.timedelta(days=30)
+# Clocks of two machines differ: a certificate is good a little before it was made.
+_SKEW = datetime.timedelta(hours=1)
+
+
+class Pair(NamedTuple):
+    """A certificate and its private key, both PEM."""
+
+    certificate: bytes
+    key: bytes
+
+    def write(self, folder: Path, name: str) -> None:
+        """As `name.crt` and `name.key`, the key for its owner's eyes."""
+        write_private(folder / f"{name}.key", self.key)
+        write_private(folder / f"{name}.crt", self.certificate, mode=0o644)
+
+
+class Authority:
+    """Signs for one site."""
+
+    def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+        self._certificate = certificate
+        self._key = key
+
+    @classmethod
+    def make(cls, site: str, now: datetime.datetime) -> Authority:
+        """A new one, named after the site's first head node."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = _subject(f"bedplate head {site}", ())
+        builder = _builder(subject, subject, key, now, AUTHORITY_LIFE)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        builder = builder.add_extension(_usage(is_authority=True), critical=True)
+        known = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        return cls(builder.add_extension(known, critical=False).sign(key, hashes.SHA256()), key)
+
+    @classmethod
+    def load(cls, folder: Path) -> Authority:
+        """That of a data folder. Raises `Invalid`."""
+        try:
+            certificate = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+            key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+        except (OSError, ValueError, TypeError) as err:
+            hint = "put ca.crt and ca.key back from a backup or from another head node"
+            raise errors.Invalid(f"the authority in {folder} cannot be read: {err}", hint=hint) from err
+        if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+            raise errors.Invalid(f"ca.key in {folder} does not belong to its ca.crt", hint="put the right pair back")
+        return cls(certificate, key)
+
+    @property
+    def pair(self) -> Pair:
+        return Pair(self._certificate.public_bytes(serialization.Encoding.PEM), _key_pem(self._key))
+
+    def server(self, hosts: Iterable[str], name: str, now: datetime.datetime) -> Pair:
+        """For a head that people reach by those names and addresses."""
+        alternatives = x509.SubjectAlternativeName([_alternative(host) for host in hosts])
+        return self._issue(_subject(name, ()), ExtendedKeyUsageOID.SERVER_AUTH, now, LEAF_LIFE, alternatives)
+
+    def client(self, name: str, group: str, now: datetime.datetime, life: datetime.timedelta = LEAF_LIFE) -> Pair:
+        """For a user or a node, as the group says."""
+        return self._issue(_subject(name, (group,)), ExtendedKeyUsageOID.CLIENT_AUTH, now, life, None)
+
+    def _issue(
+        self,
+        subject: x509.Name,
+        purpose: x509.ObjectIdentifier,
+        now: datetime.datetime,
+        life: datetime.timedelta,
+        alternatives: x509.SubjectAlternativeName | None,
+    ) -> Pair:
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(subject, self._certificate.subject, key, now, life)
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        builder = builder.add_extension(_usage(is_authority=False), critical=True)
+        builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = builder.add_extension(issuer, critical=False)
+        if alternatives is not None:
+            builder = builder.add_extension(alternatives, critical=False)
+        signed = builder.sign(self._key, hashes.SHA256())
+        return Pair(signed.public_bytes(serialization.Encoding.PEM), _key_pem(key))
+
+
+def host_names(*more: str) -> list[str]:
+    """The names and addresses this machine is reached by, and those given; wildcard addresses are none."""
+    name = socket.gethostname()
+    found = ["localhost", "127.0.0.1", "::1", name, socket.getfqdn()]
+    with contextlib.suppress(OSError):
+        found += [str(info[4][0]) for info in socket.getaddrinfo(name, None)]
+    found += more
+    return [one for one in dict.fromkeys(found) if one and one not in ("0.0.0.0", "::") and _is_usable(one)]
+
+
+def lacks(file: Path, hosts: Sequence[str], now: datetime.datetime) -> bool:
+    """Whether a serving certificate must be made anew: missing, broken, close to its end, or without those names."""
+    try:
+        certificate = x509.load_pem_x509_certificate(file.read_bytes())
+        held = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (OSError, ValueError, x509.ExtensionNotFound):
+        return True
+    names = {str(one.value) for one in held}
+    return certificate.not_valid_after_utc < now + RENEW_BEFORE or not names.issuperset(hosts)
+
+
+def good_until(file: Path) -> datetime.datetime | None:
+    """The end of a certificate; None where it cannot be read."""
+    try:
+        return x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc
+    except (OSError, ValueError):
+        return None
+
+
+def fingerprint(pem: bytes) -> str:
+    """The SHA-256 of a certificate, as a user's object names it."""
+    return x509.load_pem_x509_certificate(pem).fingerprint(hashes.SHA256()).hex()
+
+
+def _is_usable(host: str) -> bool:
+    try:
+        _alternative(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _alternative(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _subject(name: str, groups: Sequence[str]) -> x509.Name:
+    parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+    try:
+        return x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    except ValueError as err:
+        raise errors.Invalid(f"a certificate cannot be made for {name!r}: {err}") from None
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    now: datetime.datetime,
+    life: datetime.timedelta,
+) -> x509.CertificateBuilder:
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
+    builder = builder.serial_number(x509.random_serial_number())
+    return builder.not_valid_before(now - _SKEW).not_valid_after(now + life)
+
+
+def _usage(*, is_authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    form = serialization.PrivateFormat.PKCS8
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
