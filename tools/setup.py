@@ -43,6 +43,10 @@ PACKAGES = {
     "/bin/busybox": "busybox-static",
     "nsenter": "util-linux",
     "ps": "procps",
+    "nginx": "nginx",
+    "/usr/lib/nginx/modules/ngx_stream_module.so": "libnginx-mod-stream",
+    "tmux": "tmux",
+    "chromium": "chromium",
 }
 # Where there is no cargo: Debian 12 has a new one under another name (its plain one is too old), later ones do not.
 RUST_PACKAGES = (("cargo-web", "rustc-web"), ("cargo", "rustc"))

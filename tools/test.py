@@ -5,16 +5,22 @@
 First everything that may run side by side, two at a time; then what needs the machine for itself (the lab). With
 pytest arguments, one pass with just those. `--soak` runs the tests with full counts instead. Exit code: that of the
 first pass that failed.
+
+Of a whole run, a handful of failures gets a second try, one test after another on the machine that is quiet then. A
+fault of the code fails again; what passes is listed by name in the last lines, because it means that a test depends on
+something it should not.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,6 +29,9 @@ PASSES = {
     "one by one": ["-m", "lab and not soak"],
 }
 NOTHING_COLLECTED = 5
+SOME_FAILED = 1
+# More than this many failures are no accident.
+SECOND_TRIES = 5
 
 
 def choose(arguments: list[str]) -> tuple[dict[str, list[str]], list[str]]:
@@ -40,20 +49,40 @@ def main(arguments: list[str]) -> int:
     reports.mkdir(parents=True, exist_ok=True)
     for old in reports.glob("skips-*.json"):
         old.unlink()
-    worst, times = 0, {}
+    worst, times, accidents = 0, {}, []
     for name, options in passes.items():
         started = time.monotonic()
+        cache = reports / f"cache-{name.replace(' ', '-')}"
+        shutil.rmtree(cache, ignore_errors=True)
         environ = os.environ | {"BEDPLATE_SKIP_REPORT": str(reports / f"skips-{name.replace(' ', '-')}.json")}
         # The options come first, so that whoever gives `-m` or `-n` has the last word.
-        command = [sys.executable, "-m", "pytest", *options, *shared]
-        print(f"=== {name}: pytest {' '.join([*options, *shared])}", flush=True)
-        code = subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode
+        kept = [] if shared else ["-o", f"cache_dir={cache}"]
+        code = run(name, [*kept, *options, *shared], environ)
+        failed = failures(cache)
+        if code == SOME_FAILED and 0 < len(failed) <= SECOND_TRIES:
+            code = run(f"{name}, second try", failed, os.environ)
+            accidents += failed if code == 0 else []
         times[name] = time.monotonic() - started
         # No test at all is an error only when tests were asked for by name.
         worst = worst or (0 if code == NOTHING_COLLECTED and not shared else code)
     print("\n" + "; ".join(f"{name}: {seconds / 60:.1f} min" for name, seconds in times.items()))
+    for test in accidents:
+        print(f"passed on the second try only: {test}")
     show_skips(reports)
     return worst
+
+
+def run(name: str, arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    print(f"=== {name}: pytest {' '.join(arguments)}", flush=True)
+    return subprocess.run([sys.executable, "-m", "pytest", *arguments], cwd=ROOT, env=environ, check=False).returncode
+
+
+def failures(cache: Path) -> list[str]:
+    """The tests that failed in the pass that kept its results in this folder; none when the pass broke off."""
+    try:
+        return list(json.loads((cache / "v/cache/lastfailed").read_text()))
+    except FileNotFoundError:
+        return []
 
 
 def show_skips(reports: Path) -> None:
