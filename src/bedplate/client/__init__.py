@@ -24,8 +24,8 @@ In: URLs of one or more heads, and a credential. Out: Structs of `client.wire`; 
 from __future__ import annotations
 
 from bedplate.client import wire
-from bedplate.client.client import Desired, Event, HeadClient
+from bedplate.client.client import Event, HeadClient, Wanted
 from bedplate.client.errors import Forbidden, Stale, Unauthorized
 from bedplate.client.transport import Credential
 
-__all__ = ["Credential", "Desired", "Event", "Forbidden", "HeadClient", "Stale", "Unauthorized", "wire"]
+__all__ = ["Credential", "Event", "Forbidden", "HeadClient", "Stale", "Unauthorized", "Wanted", "wire"]

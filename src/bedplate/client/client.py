@@ -14,13 +14,14 @@ from urllib.parse import quote
 
 import msgspec
 
+from bedplate.api.desired import Desired
 from bedplate.client import wire
 from bedplate.client.following import Event, follow
 from bedplate.client.transport import Answer, Credential, Request, Transport
 from bedplate.core import errors
 from bedplate.core.clock import Clock
 
-__all__ = ["Desired", "Event", "HeadClient"]
+__all__ = ["Event", "HeadClient", "Wanted"]
 
 T = TypeVar("T")
 Objects = list[wire.Object]
@@ -30,12 +31,11 @@ _NONCE = "Idempotency-Key"
 _LONG_S = 120.0
 
 
-class Desired(NamedTuple):
-    """What a node should be: the document, and the ETag to ask with the next time."""
+class Wanted(NamedTuple):
+    """What a node should be, and the ETag to ask with the next time and to report as `digest`."""
 
     etag: str
-    revision: int
-    document: dict[str, Any]
+    state: Desired
 
 
 class HeadClient:
@@ -236,7 +236,7 @@ class HeadClient:
         query = ({"about": about} if about else {}) | ({} if at is None else {"at": str(at)})
         return await self._get(f"/nodes/{_quoted(node)}/explain", wire.ExplainResult, query)
 
-    async def desired(self, node: str, etag: str = "", *, at: int | None = None, wait_s: float = 0.0) -> Desired | None:
+    async def desired(self, node: str, etag: str = "", *, at: int | None = None, wait_s: float = 0.0) -> Wanted | None:
         """What a node should be; None when that is what `etag` stands for. `wait_s` waits that long for another."""
         query = {} if at is None else {"at": str(at)}
         if wait_s > 0:
@@ -246,8 +246,7 @@ class HeadClient:
         answer = await self._transport.ask(Request("GET", path, query, headers, timeout_s=wait_s + _LONG_S))
         if answer.status == 304:
             return None
-        revision = answer.headers.get("Bedplate-Revision", "0")
-        return Desired(answer.etag, int(revision), _decode(answer, dict[str, Any]))
+        return Wanted(answer.etag, _decode(answer, Desired))
 
     async def report(
         self,

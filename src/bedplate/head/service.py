@@ -36,6 +36,7 @@ __all__ = ["Head", "Stale"]
 _LOG = get_logger("head")
 _KEPT = 256
 _ATTEMPTS = 20
+_ASKED_AGAIN = 2000
 
 
 class Stale(errors.Conflict):
@@ -73,6 +74,7 @@ class Head:
         self._tree = Tree(schema)
         self._revision = 0
         self._recent: deque[Revision] = deque(maxlen=_KEPT)
+        self._nonces: dict[str, int] | None = None
         self._writing = asyncio.Lock()
         self._moved = asyncio.Condition()
 
@@ -100,14 +102,25 @@ class Head:
     # Writing
 
     async def commit(
-        self, edits: Sequence[Edit], author: str, message: str = "", *, force: bool = False, undoes: int = 0
+        self,
+        edits: Sequence[Edit],
+        author: str,
+        message: str = "",
+        *,
+        force: bool = False,
+        undoes: int = 0,
+        nonce: str = "",
     ) -> Revision | None:
         """Write the edits as one revision; None when they change nothing. Raises `Stale`, `Invalid`.
 
-        `undoes` is for a commit that is exactly the reverse of that revision.
+        `undoes` is for a commit that is exactly the reverse of that revision. A `nonce` that has made a revision, here
+        or on another head node, is answered with it: whoever lost an answer asks again with the same one.
         """
-        nonce = self._nonce()
         async with self._writing:
+            landed = await self._landed(nonce, author) if nonce else None
+            if landed is not None:
+                return landed
+            nonce = nonce or self._nonce()
             for _ in range(_ATTEMPTS):
                 if not force:
                     await self._refuse_stale(edits)
@@ -143,12 +156,18 @@ class Head:
             await self._refuse_stale(edits)
         return changes.masked(self._tree.schema, self._judge(edits)[1])
 
-    async def undo(self, number: int, author: str, message: str = "", *, force: bool = False) -> Revision | None:
+    async def undo(
+        self, number: int, author: str, message: str = "", *, force: bool = False, nonce: str = ""
+    ) -> Revision | None:
         """Take a revision back, as a new revision. Raises `Conflict` naming what stands in the way."""
+        async with self._writing:
+            landed = await self._landed(nonce, author) if nonce else None
+        if landed is not None:
+            return landed
         session = self.session()
         await self.stage_undo(session, number, force=force)
         text = message or f"undo of revision {number}"
-        return await self.commit(session.edits(), author, text, undoes=0 if force else number)
+        return await self.commit(session.edits(), author, text, undoes=0 if force else number, nonce=nonce)
 
     async def stage_undo(self, session: Session, number: int, *, force: bool = False) -> None:
         """Stage the reverse of a revision in a session."""
@@ -254,6 +273,18 @@ class Head:
         validate.check(tree, touched)
         return tree, made
 
+    async def _landed(self, nonce: str, author: str) -> Revision | None:
+        """The revision that a nonce made, as far back as callers may ask again. Raises `Conflict` for another's."""
+        if self._nonces is None:
+            first = max(1, self._revision - _ASKED_AGAIN + 1)
+            known = [(one.nonce, one.number) async for one in self._history.newest(self._revision, first)]
+            self._nonces = dict(reversed(known))
+        number = self._nonces.get(nonce)
+        found = await self._sealed(number) if number is not None else None
+        if found is not None and found.author != author:
+            raise errors.Conflict("this commit's nonce belongs to somebody else's commit", hint="make another one")
+        return found
+
     async def _write(self, revision: Revision, tree: Tree) -> bool:
         """Whether the revision is in the store now; if not, another one took its number and has been caught up with."""
         objects = self._snapshot.ops(tree, revision)
@@ -286,6 +317,10 @@ class Head:
     async def _take(self, tree: Tree, revision: Revision) -> None:
         self._tree, self._revision = tree, revision.number
         self._recent.append(revision)
+        if self._nonces is not None:
+            self._nonces[revision.nonce] = revision.number
+            if len(self._nonces) > _ASKED_AGAIN:
+                del self._nonces[next(iter(self._nonces))]
         async with self._moved:
             self._moved.notify_all()
 
