@@ -114,8 +114,19 @@ def host_names(*more: str) -> list[str]:
     found = ["localhost", "127.0.0.1", "::1", name, socket.getfqdn()]
     with contextlib.suppress(OSError):
         found += [str(info[4][0]) for info in socket.getaddrinfo(name, None)]
+    found += _outward()
     found += more
     return [one for one in dict.fromkeys(found) if one and one not in ("0.0.0.0", "::") and _is_usable(one)]
+
+
+def _outward() -> list[str]:
+    """The addresses this machine talks to others from. A datagram socket that is connected sends nothing."""
+    found = []
+    for family, somewhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((somewhere, 9))
+            found.append(str(probe.getsockname()[0]))
+    return found
 
 
 def lacks(file: Path, hosts: Sequence[str], now: datetime.datetime) -> bool:

@@ -1,0 +1,125 @@
+"""The records of a head in a store: moving them from a folder into an etcd, and out of and into backups.
+
+In: stores. Out: all records of a head but the one that names the active head, as of one revision of the store; an etcd
+that holds what a folder held. What a record says is known to `head` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bedplate.core import errors
+from bedplate.core.clock import Clock
+from bedplate.core.logging import get_logger
+from bedplate.head import records
+from bedplate.head.election import ACTIVE
+from bedplate.store.interface import CompareFailed, Delete, Entry, Op, Put, Store
+from bedplate.store.sqlite import SqliteStore
+from bedplate.store.sqlite.file import InUse
+
+__all__ = ["SITE", "Site", "claim", "entries", "fill"]
+
+ROOT: Final = "/head/"
+SITE: Final = "/head/site"
+_LOG = get_logger("head.store")
+_PAGE = 500
+_BATCH_OPS = 60
+_BATCH_BYTES = 512 * 1024
+_WAIT_S = 1.0
+
+
+class Site(msgspec.Struct, frozen=True):
+    """Whose store it is: the fingerprint of the site's authority, and the head node that filled it."""
+
+    authority: str
+    filled_by: str
+
+
+async def entries(store: Store) -> AsyncIterator[Entry]:
+    """All records of a head, in the order of their keys, as of one revision of the store."""
+    at, after, more = await store.revision(), "", True
+    while more:
+        page = await store.list(ROOT, revision=at, limit=_PAGE, after=after)
+        for entry in page.entries:
+            if entry.key != ACTIVE:
+                yield entry
+        after, more = page.entries[-1].key if page.entries else "", page.more
+
+
+async def fill(store: Store, found: AsyncIterator[Entry], fence: str = "") -> int:
+    """Write records into a store that has none of them; how many. Raises `CompareFailed` once the fence is there."""
+    held: list[Op] = [Delete(fence, expect=0)] if fence else []
+    batch, size, count = list(held), 0, 0
+    async for entry in found:
+        batch.append(Put(entry.key, entry.value))
+        size += len(entry.value)
+        count += 1
+        if len(batch) >= _BATCH_OPS or size >= _BATCH_BYTES:
+            await store.commit(batch)
+            batch, size = list(held), 0
+    await store.commit(batch)
+    return count
+
+
+async def claim(store: Store, authority: str, name: str, database: Path | None, clock: Clock) -> None:
+    """Make sure that an etcd holds the tree of this site: fill it from the folder's database if it is empty.
+
+    Without a database this waits until another head has filled it. Raises `Invalid` for another site's etcd.
+    """
+    is_told = False
+    while True:
+        entry = await store.get(SITE)
+        if entry is not None:
+            _check(entry, authority)
+            return
+        if database is not None and await _fill_from(store, authority, name, database):
+            continue
+        if not is_told:
+            _LOG.warning("head.waiting_for_tree", why="the etcd has no tree yet, and another head must fill it")
+            is_told = True
+        await clock.sleep(_WAIT_S)
+
+
+async def _fill_from(store: Store, authority: str, name: str, database: Path) -> bool:
+    """Whether the etcd is filled now; not while another process has the database open, to do the same."""
+    try:
+        async with SqliteStore(database) as source:
+            await _refuse_remains(store, source)
+            count = await fill(store, _lasting(source), fence=SITE)
+            await store.commit([Put(SITE, msgspec.json.encode(Site(authority, name)), expect=0)])
+    except (CompareFailed, InUse) as err:
+        _LOG.info("head.store_filled_by_another", why=str(err))
+        return isinstance(err, CompareFailed)
+    _LOG.info("head.store_filled", records=count, source=str(database))
+    return True
+
+
+async def _lasting(source: Store) -> AsyncIterator[Entry]:
+    """What cannot be made again. The present objects are left to the next commit: they follow from the log."""
+    async for entry in entries(source):
+        if not entry.key.startswith(records.OBJECTS) and entry.key != records.LATEST:
+            yield entry
+
+
+async def _refuse_remains(store: Store, source: Store) -> None:
+    """A filling that was broken off is gone on with, but not on top of what another site's head began."""
+    first = records.revision_key(1)
+    there, own = await store.get(first), await source.get(first)
+    if there is not None and own is not None and there.value != own.value:
+        raise errors.Invalid("the etcd holds a part of another site's tree", hint="give another --etcd-prefix")
+
+
+def _check(entry: Entry, authority: str) -> None:
+    try:
+        site = msgspec.json.decode(entry.value, type=Site)
+    except msgspec.DecodeError as err:
+        raise errors.Invalid(f"the record {entry.key} cannot be read: {err}") from err
+    if site.authority != authority:
+        raise errors.Invalid(
+            f"the etcd holds the tree of another site, filled by its head node {site.filled_by}",
+            hint="give another --etcd-prefix, or make this folder with bedplate head init --join DIR",
+        )
