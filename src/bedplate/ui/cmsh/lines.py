@@ -1,0 +1,71 @@
+"""The lines typed before, kept in a file for the next shell, without those that name a secret.
+
+In: lines, the schema that says which parameters are secret. Out: a history for the editor of lines, newest first; a
+file that only its owner reads, one entry in a line, shared by shells that run at once.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+from collections.abc import Iterable
+
+from prompt_toolkit.history import History
+
+from bedplate.head.schema.registry import Schema
+
+__all__ = ["Lines", "tells_secret"]
+
+_KEPT = 2000
+_WORDS = re.compile(r"[^\s'\"]+")
+_SUSPECT = ("password", "passphrase", "secret", "token", "credential", "privatekey")
+
+
+def secret_names(schema: Schema) -> frozenset[str]:
+    """The shell's names of every parameter whose value is a secret."""
+    return frozenset(field.shell for entity in schema.types.values() for field in entity.fields() if field.kind.secret)
+
+
+def tells_secret(line: str, names: Iterable[str]) -> bool:
+    """Whether a line may hold a secret: something follows the name of a secret, or of an extra that sounds like one.
+
+    Rather a harmless line too few in the history than a secret in it: quotes and places are not looked at.
+    """
+    known = set(names)
+    words = [word.lower() for word in _WORDS.findall(line)]
+    return any(word in known or any(part in word for part in _SUSPECT) for word in words[:-1])
+
+
+class Lines(History):
+    """See the module; without a path the lines live as long as the shell."""
+
+    def __init__(self, path: pathlib.Path | None, schema: Schema) -> None:
+        super().__init__()
+        self._path = path
+        self._secrets = secret_names(schema)
+
+    def append_string(self, string: str) -> None:
+        if string.strip() and not tells_secret(string, self._secrets):
+            super().append_string(string)
+
+    def load_history_strings(self) -> Iterable[str]:
+        if self._path is None:
+            return []
+        try:
+            found = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return []
+        return reversed(found[-_KEPT:])
+
+    def store_string(self, string: str) -> None:
+        if self._path is None:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write("".join(f"{line}\n" for line in string.splitlines()))
+        except OSError:
+            # A folder that cannot be written must not stand in the way of work; the next shell knows less.
+            self._path = None

@@ -1,0 +1,255 @@
+"""A shell at a real terminal: line editing, history, TAB, notices above the prompt, Ctrl-C and Ctrl-D.
+
+In: keys, and events of the backend. Out: lines for the shell, one at a time; what it says goes to the terminal. Notices
+that come while a command runs wait for the next prompt, so that they do not stand in its output. This module needs
+prompt-toolkit, which costs a start 150 ms; nothing but an interactive shell imports it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import pathlib
+import shutil
+import signal
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from typing import Any
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.formatted_text import FormattedText
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.output import ColorDepth
+from prompt_toolkit.output.vt100 import Vt100_Output
+
+from bedplate.core import errors
+from bedplate.core.clock import SystemClock, rfc3339
+from bedplate.ui.backend import Event, Notice
+from bedplate.ui.cmsh import completer, notices
+from bedplate.ui.cmsh.lines import Lines
+from bedplate.ui.cmsh.machine import Machine
+from bedplate.ui.cmsh.shell import Shell
+
+__all__ = ["Terminal"]
+
+Run = Callable[[str], Coroutine[Any, Any, int]]
+_KEPT = 500
+_ROWS = 30
+_STYLES = {"warning": "\x1b[33m", "error": "\x1b[31m"}
+_PLAIN = "\x1b[0m"
+
+
+class Terminal:
+    """See the module. `own` says whether this shell made a revision; others' are shown as notices."""
+
+    def __init__(
+        self, machine: Machine, environment: Mapping[str, str], history: pathlib.Path | None, own: Callable[[int], bool]
+    ) -> None:
+        self._machine = machine
+        self._own = own
+        self._history = history
+        self._is_colourful = not environment.get("NO_COLOR") and environment.get("TERM", "dumb") != "dumb"
+        self._output = Vt100_Output.from_pty(sys.stdout, term=environment.get("TERM"))
+        # Asking where the cursor is serves menus, of which there are none; a slow terminal would answer into the line.
+        self._output.enable_cpr = False
+        self._waiting: deque[Event] = deque(maxlen=_KEPT)
+        self._flushing: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[int] | None = None
+        self._reading: PromptSession[str] | None = None
+        self._tabbed = ""
+
+    # What a shell writes and asks
+
+    def out(self, text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    def err(self, text: str) -> None:
+        sys.stdout.flush()
+        sys.stderr.write(self._painted(text, "error") if sys.stderr.isatty() else text)
+        sys.stderr.flush()
+
+    async def ask(self, question: str) -> str | None:
+        return await self._answer(question, is_password=False)
+
+    async def secret(self, question: str) -> str | None:
+        return await self._answer(question, is_password=True)
+
+    async def _answer(self, question: str, *, is_password: bool) -> str | None:
+        session: PromptSession[str] = PromptSession(output=self._output, color_depth=self._depth())
+        try:
+            return await self._read(session, lambda: question, is_password=is_password)
+        except (EOFError, KeyboardInterrupt):
+            return None
+
+    # The loop
+
+    async def run(self, shell: Shell, run_line: Run) -> int:
+        """Read lines and have them run until the shell is over; 0, as leaving is no failure."""
+        schema = shell.backend.tree.schema
+        session: PromptSession[str] = PromptSession(
+            history=Lines(self._history, schema),
+            key_bindings=self._bindings(shell),
+            output=self._output,
+            color_depth=self._depth(),
+            reserve_space_for_menu=0,
+            complete_while_typing=False,
+        )
+        async with self._signals(), self._following(shell):
+            while not shell.is_over:
+                self._flush(shell)
+                try:
+                    text = await self._read(session, lambda: self._prompt(shell.prompt()))
+                except KeyboardInterrupt:
+                    continue
+                except EOFError:
+                    if await self._may_leave(shell):
+                        break
+                    continue
+                for line in text.splitlines():
+                    if not shell.is_over:
+                        await self._run(run_line(line))
+        return 0
+
+    async def _read(
+        self, session: PromptSession[str], message: Callable[[], FormattedText | str], *, is_password: bool = False
+    ) -> str:
+        before, self._reading = self._reading, session
+        try:
+            return await session.prompt_async(message, is_password=is_password, handle_sigint=False)
+        finally:
+            self._reading = before
+
+    async def _run(self, line: Coroutine[Any, Any, int]) -> None:
+        """Run one line; Ctrl-C ends it and nothing else."""
+        self._running = asyncio.create_task(line)
+        try:
+            await asyncio.wait({self._running})
+            if self._running.cancelled():
+                self.err("interrupted\n")
+            else:
+                self._running.result()
+        finally:
+            self._running.cancel()
+            self._running = None
+
+    async def _may_leave(self, shell: Shell) -> bool:
+        left = shell.left()
+        if not left:
+            return True
+        self.out("\n".join(["not committed:", *(f"  {one}" for one in left), ""]))
+        answer = await self.ask("leave and drop these changes? [y/N] ")
+        return (answer or "").strip().lower() in ("y", "yes")
+
+    # Signals
+
+    @contextlib.asynccontextmanager
+    async def _signals(self) -> AsyncIterator[None]:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._interrupt)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+
+    def _interrupt(self) -> None:
+        """Ctrl-C outside the editor of lines: ends the command that runs, unless a child has the terminal."""
+        if self._machine.is_busy:
+            return
+        if self._reading is not None and self._reading.app.is_running:
+            self._reading.app.exit(exception=KeyboardInterrupt())
+        elif self._running is not None:
+            self._running.cancel()
+
+    # Keys
+
+    def _bindings(self, shell: Shell) -> KeyBindings:
+        keys = KeyBindings()
+
+        @keys.add("tab")
+        def complete(event: KeyPressEvent) -> None:
+            self._complete(shell, event)
+
+        return keys
+
+    def _complete(self, shell: Shell, event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        line = buffer.document.text_before_cursor
+        did = completer.step(line, shell.complete(line))
+        if did.text:
+            buffer.delete_before_cursor(did.length)
+            buffer.insert_text(did.text)
+            self._tabbed = ""
+        elif did.choices and self._tabbed == line:
+            size = shutil.get_terminal_size((80, 24))
+            shown = completer.columns(did.choices, size.columns, most_rows=max(_ROWS, size.lines - 2))
+            run_in_terminal(lambda: self.out(shown + "\n"), render_cli_done=True)
+        else:
+            # The first TAB where there are several ways: as in other shells, only the second one shows them.
+            self._tabbed = line
+            self._output.bell()
+
+    # Notices
+
+    @contextlib.asynccontextmanager
+    async def _following(self, shell: Shell) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._follow(shell))
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _follow(self, shell: Shell) -> None:
+        try:
+            async for event in shell.backend.follow():
+                self._notify(shell, event)
+        except errors.BedplateError as err:
+            text = f"no more notices, and others' changes are seen no longer: {err}"
+            self._notify(shell, Notice(rfc3339(SystemClock().now()), "error", shell.backend.name, text))
+
+    def _notify(self, shell: Shell, event: Event) -> None:
+        self._waiting.append(event)
+        if self._running is None and (self._flushing is None or self._flushing.done()):
+            self._flushing = asyncio.create_task(self._flush_above(shell))
+
+    async def _flush_above(self, shell: Shell) -> None:
+        # Events of one moment come as one block; the prompt is drawn again once.
+        await asyncio.sleep(0)
+        await run_in_terminal(lambda: self._flush(shell))
+
+    def _flush(self, shell: Shell) -> None:
+        if self._running is not None:
+            return
+        while self._waiting:
+            notice = notices.shown(self._waiting.popleft(), shell.backend.name, self._own)
+            if notice is not None:
+                self.out(self._painted(notices.line(notice), notice.severity) + "\n")
+
+    # Looks
+
+    def _depth(self) -> ColorDepth | None:
+        return None if self._is_colourful else ColorDepth.DEPTH_1_BIT
+
+    def _painted(self, text: str, severity: str) -> str:
+        style = _STYLES.get(severity) if self._is_colourful else None
+        if style is None:
+            return text
+        body = text.rstrip("\n")
+        return f"{style}{body}{_PLAIN}{text[len(body) :]}"
+
+    def _prompt(self, text: str) -> FormattedText:
+        """The prompt; its stars stand out."""
+        if not self._is_colourful:
+            return FormattedText([("", text)])
+        return FormattedText([("bold ansiyellow" if piece == "*" else "", piece) for piece in _pieces(text)])
+
+
+def _pieces(text: str) -> list[str]:
+    pieces: list[str] = []
+    for part in text.split("*"):
+        pieces += [part, "*"]
+    return [piece for piece in pieces[:-1] if piece]

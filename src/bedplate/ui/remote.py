@@ -1,0 +1,270 @@
+"""A backend over a daemon: the tree is read once, then kept up to date by the daemon's events.
+
+In: an open `HeadClient`. Out: what `Backend` promises. Secrets are stars here; where one was not typed anew the stars
+go back, and the head keeps what it has. Staged edits are not known here, so a lost connection costs none: `follow`
+makes it again, to another head if need be, and says so among the notices.
+
+A commit has a nonce. One whose answer was lost is asked for again with the same nonce, for some time here, and whenever
+the same edits are committed once more, so that it is carried out once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from bedplate.client import HeadClient, wire
+from bedplate.core import errors
+from bedplate.core.backoff import Backoff
+from bedplate.core.clock import Clock, SystemClock, rfc3339
+from bedplate.head import changes
+from bedplate.head.changes import Change
+from bedplate.head.history import Entry
+from bedplate.head.objects import Obj, Secret
+from bedplate.head.records import Revision
+from bedplate.head.schema import codec
+from bedplate.head.schema.registry import Path, Schema
+from bedplate.head.session import Edit
+from bedplate.head.tree import Tree
+from bedplate.ui.backend import Event, Notice
+
+__all__ = ["RemoteBackend"]
+
+_PATIENCE_S = 45.0
+_NAMED = 50
+"""More nodes, or more missed revisions, than this are asked for as a whole."""
+
+_QUEUED = 1000
+
+
+class RemoteBackend:
+    """Open with `async with`; the client is opened and closed by its owner."""
+
+    def __init__(
+        self,
+        client: HeadClient,
+        schema: Schema,
+        *,
+        clock: Clock | None = None,
+        nonce: Callable[[], str] = lambda: uuid.uuid4().hex,
+        patience_s: float = _PATIENCE_S,
+    ) -> None:
+        self._client = client
+        self._clock = clock or SystemClock()
+        self._nonce = nonce
+        self._patience_s = patience_s
+        self._tree = Tree(schema)
+        self._revision = 0
+        self._name = ""
+        self._user = ""
+        self._own: set[int] = set()
+        self._unsettled: tuple[bytes, str] = (b"", "")
+        self._moving = asyncio.Lock()
+
+    async def __aenter__(self) -> RemoteBackend:
+        who, document = await asyncio.gather(self._client.whoami(), self._client.tree())
+        self._user, self._name = who.user, who.head
+        self._put(document)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        return None
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def user(self) -> str:
+        return self._user
+
+    @property
+    def tree(self) -> Tree:
+        return self._tree
+
+    @property
+    def revision(self) -> int:
+        return self._revision
+
+    def is_own(self, number: int) -> bool:
+        """Whether a revision was committed through this backend."""
+        return number in self._own
+
+    # Writing
+
+    async def commit(
+        self, edits: Sequence[Edit], message: str = "", *, force: bool = False, undoes: int = 0
+    ) -> Revision | None:
+        said = [self._wire(edit) for edit in edits]
+        print_ = hashlib.sha256(msgspec.json.encode((said, message, force, undoes))).digest()
+        known, nonce = self._unsettled
+        if known != print_:
+            nonce = self._nonce()
+            self._unsettled = (print_, nonce)
+        made = await self._patiently(said, message, force=force, undoes=undoes, nonce=nonce)
+        if made is None:
+            return None
+        self._own.add(made.number)
+        await self._take(made)
+        return _revision(made)
+
+    async def _patiently(
+        self, edits: Sequence[wire.Edit], message: str, *, force: bool, undoes: int, nonce: str
+    ) -> wire.Revision | None:
+        """Ask until there is an answer, or for as long as anybody may want to wait."""
+        until, backoff = self._clock.monotonic() + self._patience_s, Backoff(first_s=0.2, cap_s=5.0)
+        while True:
+            try:
+                made = await self._client.commit(edits, message, force=force, undoes=undoes, nonce=nonce)
+            except errors.Unavailable as err:
+                if self._clock.monotonic() >= until:
+                    raise errors.Unavailable(
+                        f"whether the commit was carried out is not known: {err}",
+                        hint="it stays staged: commit again when the head is back; it is carried out once",
+                    ) from err
+            except errors.BedplateError:
+                self._unsettled = (b"", "")
+                raise
+            else:
+                self._unsettled = (b"", "")
+                return made
+            await self._clock.sleep(backoff.next())
+
+    async def check(self, edits: Sequence[Edit], *, force: bool = False) -> list[Change]:
+        return _changes(await self._client.check([self._wire(edit) for edit in edits], force=force))
+
+    def _wire(self, edit: Edit) -> wire.Edit:
+        data = None if edit.new is None else codec.encode(self._tree.schema, edit.new, codec.plain)
+        base = None if edit.base is None else edit.base.revision
+        return wire.Edit(mode=edit.mode, key=edit.key, base=base, object=data)
+
+    # Reading
+
+    async def tree_at(self, number: int) -> Tree:
+        return Tree(self._tree.schema, self._objects(await self._client.tree(at=number)))
+
+    async def read(self, number: int) -> Revision:
+        return _revision(await self._client.revision(number))
+
+    async def log(self, limit: int = 20, path: Path = ()) -> list[Revision]:
+        return [_revision(one) for one in await self._client.revisions(limit, path=path)]
+
+    async def audit(self, path: Path = (), limit: int = 100) -> list[Entry]:
+        found = await self._client.audit(path, limit)
+        return [Entry(one.revision, one.time, one.author, tuple(one.path), one.old, one.new) for one in found]
+
+    async def undo_changes(self, number: int, *, force: bool = False) -> list[Change]:
+        return _changes(await self._client.undo_changes(number, force=force))
+
+    def unseal(self, sealed: Any) -> Secret:
+        return Secret(str(sealed))
+
+    async def export_document(self, *, with_secrets: bool = False) -> str:
+        return await self._client.export(with_secrets=with_secrets)
+
+    async def applied(self, nodes: Sequence[str]) -> Mapping[str, int]:
+        wanted = set(nodes)
+        states = await self._client.nodes(nodes if len(nodes) <= _NAMED else ())
+        return {state.node: state.applied for state in states if state.node in wanted and state.applied}
+
+    # Following
+
+    async def follow(self) -> AsyncIterator[Event]:
+        queue: asyncio.Queue[wire.Revision | Notice | errors.BedplateError | None] = asyncio.Queue(_QUEUED)
+        pump = asyncio.create_task(self._pump(queue))
+        given = self._revision
+        try:
+            while True:
+                item = await queue.get()
+                if isinstance(item, errors.BedplateError):
+                    raise item
+                if item is None:
+                    yield await self._regained()
+                elif isinstance(item, Notice):
+                    yield item
+                elif item.number > given:
+                    # A commit of one's own may have brought the tree beyond it already.
+                    await self._take(item)
+                    given = item.number
+                    yield _revision(item)
+        finally:
+            pump.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await pump
+
+    async def _pump(self, queue: asyncio.Queue[Any]) -> None:
+        """Put what the daemon tells into a queue, and with it the state of the connection: None is "back again"."""
+        was_lost = False
+
+        def on_link(is_up: bool, words: str) -> None:
+            nonlocal was_lost
+            # A full queue means that nobody reads; then nobody misses the note.
+            with contextlib.suppress(asyncio.QueueFull):
+                if not is_up:
+                    queue.put_nowait(self._says("warning", f"the connection to the head was lost ({words})"))
+                elif was_lost:
+                    queue.put_nowait(None)
+            was_lost = not is_up
+
+        try:
+            async for event in self._client.events(self._revision, types=("revision", "notice"), on_link=on_link):
+                if event.revision is not None:
+                    await queue.put(event.revision)
+                elif event.notice is not None:
+                    one = event.notice
+                    await queue.put(Notice(one.time, one.severity, one.host, one.text))
+        except errors.BedplateError as err:
+            await queue.put(err)
+
+    async def _regained(self) -> Notice:
+        # Another head may be the active one now.
+        with contextlib.suppress(errors.BedplateError):
+            self._name = (await self._client.whoami()).head
+        return self._says("notice", f"connected again, to {self._client.url}; what is staged is still staged")
+
+    def _says(self, severity: str, text: str) -> Notice:
+        return Notice(rfc3339(self._clock.now()), severity, self._name, text)
+
+    # The tree
+
+    async def _take(self, revision: wire.Revision) -> None:
+        """Let the tree hold a revision, and those before it that did not come here."""
+        async with self._moving:
+            missed = revision.number - self._revision - 1
+            if missed > _NAMED:
+                self._put(await self._client.tree())
+                return
+            for number in range(self._revision + 1, revision.number):
+                self._apply(await self._client.revision(number))
+            if revision.number == self._revision + 1:
+                self._apply(revision)
+
+    def _apply(self, revision: wire.Revision) -> None:
+        self._tree = changes.apply(self._tree, _changes(revision.changes), self.unseal, revision.number)
+        self._revision = revision.number
+
+    def _put(self, document: wire.TreeDocument) -> None:
+        self._tree = Tree(self._tree.schema, self._objects(document))
+        self._revision = document.revision
+
+    def _objects(self, document: wire.TreeDocument) -> Iterable[tuple[str, Obj]]:
+        schema = self._tree.schema
+        for one in document.objects:
+            data = {"type": one.type, "values": one.values, "extras": one.extras, "children": one.children}
+            obj = codec.decode(schema, schema.mode(one.mode), one.key, data, self.unseal)
+            yield one.mode, replace(obj, revision=one.revision)
+
+
+def _changes(said: Iterable[wire.Change]) -> list[Change]:
+    return [Change(tuple(one.path), one.old, one.new) for one in said]
+
+
+def _revision(one: wire.Revision) -> Revision:
+    return Revision(one.number, one.time, one.author, one.nonce, _changes(one.changes), one.message, one.undoes)
