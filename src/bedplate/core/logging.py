@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 __all__ = ["LogOptions", "Logger", "configure", "get_logger", "set_verbosity", "verbosity"]
 
-_state = {"verbosity": 0}
+_state = {"verbosity": 0, "quiet": 0}
 _modules: list[tuple[str, int]] = []
 _pending: list[Callable[[], None]] = []
 """What `configure` was told and nothing has been written with yet; at most one."""
@@ -83,6 +83,8 @@ class Logger:
         self._write("error", event, {"exc_info": True, **values})
 
     def _write(self, method: str, event: str, values: dict[str, object]) -> None:
+        if _state["quiet"] and method in ("debug", "info"):
+            return
         import structlog
 
         while _pending:
@@ -118,6 +120,7 @@ def configure(options: LogOptions, stream: TextIO | None = None) -> None:
     """Set up logging for the process; called once by an entry point (and by tests)."""
     out = stream if stream is not None else sys.stderr
     set_verbosity(options.verbosity)
+    _state["quiet"] = int(options.is_quiet)
     _modules[:] = options.vmodule
     _pending[:] = [lambda: _apply(options, out)]
     if "structlog" in sys.modules:
