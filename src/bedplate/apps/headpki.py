@@ -22,7 +22,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from bedplate.apps.headfolder import write_private
 from bedplate.core import errors
 
-__all__ = ["Authority", "Pair", "fingerprint", "good_until", "host_names", "lacks"]
+__all__ = ["Authority", "Pair", "fingerprint", "good_until", "host_names", "lacks", "outward_addresses"]
 
 AUTHORITY_LIFE = datetime.timedelta(days=3650)
 LEAF_LIFE = datetime.timedelta(days=365)
@@ -114,12 +114,12 @@ def host_names(*more: str) -> list[str]:
     found = ["localhost", "127.0.0.1", "::1", name, socket.getfqdn()]
     with contextlib.suppress(OSError):
         found += [str(info[4][0]) for info in socket.getaddrinfo(name, None)]
-    found += _outward()
+    found += outward_addresses()
     found += more
     return [one for one in dict.fromkeys(found) if one and one not in ("0.0.0.0", "::") and _is_usable(one)]
 
 
-def _outward() -> list[str]:
+def outward_addresses() -> list[str]:
     """The addresses this machine talks to others from. A datagram socket that is connected sends nothing."""
     found = []
     for family, somewhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):

@@ -67,9 +67,9 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 class Timing:
     """After `renew_s` without success the active head steps back; after `lease_s` of silence another takes over."""
 
-    lease_s: float = 6.0
-    renew_s: float = 4.0
-    retry_s: float = 1.0
+    lease_s: float = 4.0
+    renew_s: float = 2.7
+    retry_s: float = 0.8
 
     def __post_init__(self) -> None:
         if not 0 < self.retry_s * (1 + _JITTER) < self.renew_s < self.lease_s:
