@@ -34,7 +34,6 @@ __all__ = [
     "cidrpool_warnings",
     "ippool_territory",
     "ippool_warnings",
-    "overlaps",
     "overlaps_of",
 ]
 
@@ -128,22 +127,6 @@ def cidrpool_territory(key: str, spec: CIDRPoolSpec) -> Territory | None:
     reserved = (parse_network(entry.prefix) for entry in spec.static_allocations if not entry.node_name)
     nobodys = RangeSet(Range(one[1].base, one[1].top) for one in reserved if one is not None)
     return _territory(key, parsed[1], excluded_addresses(spec.exclusions).union(nobodys))
-
-
-def overlaps(territories: Iterable[Territory]) -> list[Overlap]:
-    """Pools that share addresses with another one, each with one that it shares them with; O(P log P)."""
-    found: dict[tuple[str, str], Overlap] = {}
-    runs = sorted((one.network.bits, run.first, run.last, one.key) for one in territories for run in one.addresses)
-    # The run that reaches furthest so far: whatever begins before its end shares addresses with it. Runs of one pool
-    # never touch, so it is always another's.
-    furthest: tuple[int, int, str] | None = None
-    for bits, first, last, key in runs:
-        if furthest is not None and furthest[0] == bits and first <= furthest[1]:
-            pair = (key, furthest[2])
-            found.setdefault(pair, Overlap(*pair, bits, Range(first, min(last, furthest[1]))))
-        if furthest is None or (bits, last) > furthest[:2]:
-            furthest = (bits, last, key)
-    return list(found.values())
 
 
 def overlaps_of(one: Territory, others: Iterable[Territory]) -> list[Overlap]:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 from prometheus_client import CollectorRegistry
 from tests.ipam.controller.test_statuses import Writes
 from tests.ipam.controller.test_telling import Heard
@@ -154,3 +155,41 @@ async def test_a_pool_made_anew_is_told_about_anew() -> None:
     assert [reason for reason, _ in bench.heard.texts] == ["InvalidSpec"]
     await bench.given(pool(spec=bad, version="3", uid="another"))
     assert [reason for reason, _ in bench.heard.texts] == ["InvalidSpec", "InvalidSpec"]
+
+
+def refusing(code: int, message: str) -> Any:
+    target = kube_errors.Target("PUT", "/x", IPPOOLS, "ns", "p")
+
+    async def update(*_args: Any, **_named: Any) -> meta.PartialObject:
+        raise kube_errors.InternalError(target, meta.Status(code=code, message=message))
+
+    return update
+
+
+async def test_a_status_that_the_server_refuses_is_told_about_once_and_again_when_it_comes_back() -> None:
+    bench = Bench()
+    answering = bench.client.update
+    bench.client.update = refusing(500, "etcdserver: request is too large")
+    for _ in range(2):
+        with pytest.raises(kube_errors.InternalError):
+            await bench.given(pool(), "a")
+    told = [text for reason, text in bench.heard.texts if reason == "StatusNotWritten"]
+    assert len(told) == 1
+    assert "1 blocks" in told[0] and "too large" in told[0] and "several pools" in told[0]
+    bench.client.update = answering
+    await bench.given(pool(), "a")
+    bench.client.update = refusing(500, "etcdserver: request is too large")
+    with pytest.raises(kube_errors.InternalError):
+        await bench.given(pool(version="9"), "a", "b")
+    assert [reason for reason, _ in bench.heard.texts] == ["StatusNotWritten", "StatusNotWritten"]
+
+
+async def test_the_usable_addresses_are_counted_when_somebody_looks() -> None:
+    bench = Bench()
+    await bench.given(pool(spec={**SPEC, "gateway": "10.0.0.1"}), "a", "b")
+    labels = {"kind": "ippool", "pool": "p"}
+    samples = {
+        name: bench.controller.registry.get_sample_value(f"bedplate_ipam_pool_{name}", labels)
+        for name in ("addresses_usable", "block_addresses_usable_min")
+    }
+    assert samples == {"addresses_usable": 31.0, "block_addresses_usable_min": 15.0}

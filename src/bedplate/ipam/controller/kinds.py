@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from bedplate.api.resources import ResourceRef
+from bedplate.ipam import usable
 from bedplate.ipam.addresses import Network, parse_network
 from bedplate.ipam.plan_cidrpool import cut_prefixes, plan_cidrpool
 from bedplate.ipam.plan_ippool import cut_blocks, plan_ippool
@@ -36,6 +37,8 @@ class Kind(Generic[P]):
     plan: Callable[[P, Iterable[PlanNode], Held, Mode], Plan[Any]]
     capacity: Callable[[P], int]
     """How many blocks a valid pool has."""
+    usable: Callable[[Any, Iterable[Any]], list[int]]
+    """How many addresses each of some blocks has for pods, given the pool's spec."""
 
 
 def _network(written: str) -> Network | None:
@@ -70,6 +73,7 @@ IPPOOL: Kind[IPPool] = Kind(
     "NoFreeRanges",
     plan_ippool,
     _blocks,
+    usable.in_blocks,
 )
 CIDRPOOL: Kind[CIDRPool] = Kind(
     "cidrpool",
@@ -78,5 +82,6 @@ CIDRPOOL: Kind[CIDRPool] = Kind(
     "NoFreePrefixes",
     plan_cidrpool,
     _prefixes,
+    usable.in_prefixes,
 )
 BOTH: tuple[Kind[Any], ...] = (IPPOOL, CIDRPOOL)

@@ -6,6 +6,7 @@ leaves none behind.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -17,13 +18,15 @@ _POOL = ("kind", "pool")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The numbers of one pool. `capacity` counts the blocks that can be given at all."""
+    """The numbers of one pool. `capacity` counts the blocks that can be given at all; `usable` gives the addresses for
+    pods of each block that nodes have, and is asked when somebody looks: it costs more than the rest."""
 
     capacity: int = 0
     used: int = 0
     quarantined: int = 0
     nodes_without_block: int = 0
     is_valid: bool = True
+    usable: Callable[[], Sequence[int]] = tuple
 
     @property
     def free(self) -> int:
@@ -43,6 +46,10 @@ class PoolMetrics:
         self._free = gauge("blocks_free", "Blocks that a new node could get now.")
         self._quarantined = gauge("blocks_quarantined", "Blocks that are held back for nodes that went away.")
         self._without = gauge("nodes_without_block", "Nodes that the pool selects and has no block for.")
+        self._addresses = gauge("addresses_usable", "Addresses for pods in all blocks that nodes have.")
+        self._smallest = gauge(
+            "block_addresses_usable_min", "Addresses for pods in the smallest block that a node has."
+        )
         self._valid = gauge("spec_valid", "1 when the pool's spec can be served, 0 when it cannot.")
         self.writes = Counter(
             "bedplate_ipam_status_writes",
@@ -68,10 +75,13 @@ class PoolMetrics:
             (self._valid, int(usage.is_valid)),
         ):
             gauge.labels(kind, pool).set(float(value))
+        self._addresses.labels(kind, pool).set_function(lambda: float(sum(usage.usable())))
+        self._smallest.labels(kind, pool).set_function(lambda: float(min(usage.usable(), default=0)))
 
     def forget(self, kind: str, pool: str) -> None:
         """The pool is gone."""
-        for gauge in (self._capacity, self._used, self._free, self._quarantined, self._without, self._valid):
+        blocks = (self._capacity, self._used, self._free, self._quarantined)
+        for gauge in (*blocks, self._without, self._valid, self._addresses, self._smallest):
             try:
                 gauge.remove(kind, pool)
             except KeyError:

@@ -31,6 +31,7 @@ from bedplate.ipam.controller.roster import Roster, matters
 from bedplate.ipam.controller.statuses import Statuses
 from bedplate.ipam.planning import Held, Mode, Plan, Unplaced, UnplacedWhy
 from bedplate.ipam.pools import CIDRPool, IPPool
+from bedplate.kube import errors as kube_errors
 from bedplate.runtime import events
 from bedplate.runtime.cache import Cache, Change
 from bedplate.runtime.controller import Controller, Result
@@ -141,12 +142,27 @@ class PoolController(Generic[P]):
             self._log.v(1).info("pool.quarantine_written", pool=key, blocks=len(found.entries))
             pool = self.statuses.present(key) or pool
         if plan.allocations != pool.status.allocations:
-            await self.statuses.write(key, pool, plan.allocations)
+            await self._write(key, pool, about, plan)
             self._log.v(1).info("pool.status_written", pool=key, blocks=len(plan.allocations))
             if plan.unplaced:
                 # What this plan gave up may be somebody's in the next one.
                 return Result(requeue_after_s=0.0)
         return Result(requeue_after_s=found.again_s)
+
+    async def _write(self, key: str, pool: P, about: meta.ObjectReference, plan: Plan[Any]) -> None:
+        """Write the status. A server that refuses it for good (too large for its store, say) is told about: the nodes
+        without a block would otherwise never learn why."""
+        try:
+            await self.statuses.write(key, pool, plan.allocations)
+        except kube_errors.Conflict:
+            raise
+        except kube_errors.ApiError as refused:
+            text = f"the status with {len(plan.allocations)} blocks could not be written: {refused}"
+            if _is_too_large(refused):
+                text += "; make several pools that select fewer nodes each"
+            self.teller.state(about, key, telling.NOT_WRITTEN, [text])
+            raise
+        self.teller.state(about, key, telling.NOT_WRITTEN, [])
 
     def _plan(self, pool: P, held: Held) -> Plan[Any]:
         return self.kind.plan(pool, self._roster.nodes(), held, self.mode)
@@ -163,6 +179,7 @@ class PoolController(Generic[P]):
             quarantined=len(found.entries),
             nodes_without_block=len(plan.unplaced),
             is_valid=not plan.problems,
+            usable=functools.partial(self.kind.usable, pool.spec, plan.allocations),
         )
         self._metrics.show(self.kind.name, pool.name, usage)
 
@@ -173,6 +190,11 @@ class PoolController(Generic[P]):
         self.statuses.forget(key)
         self.teller.forget(key)
         self._metrics.forget(self.kind.name, key.rpartition("/")[2])
+
+
+def _is_too_large(refused: kube_errors.ApiError) -> bool:
+    # etcd's own refusal comes through as an internal error of the API server.
+    return refused.code == 413 or "too large" in refused.message
 
 
 def _why(one: Unplaced) -> str:

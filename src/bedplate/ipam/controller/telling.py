@@ -12,10 +12,10 @@ from typing import Protocol
 from bedplate.api import meta
 from bedplate.core import logging
 
-__all__ = ["INVALID_SPEC", "OVERLAP", "Teller"]
+__all__ = ["INVALID_SPEC", "NOT_WRITTEN", "OVERLAP", "Teller"]
 
 log = logging.get_logger("ipam.pool")
-INVALID_SPEC, OVERLAP = "InvalidSpec", "OverlappingPools"
+INVALID_SPEC, OVERLAP, NOT_WRITTEN = "InvalidSpec", "OverlappingPools", "StatusNotWritten"
 AT_ONCE = 8
 """So many nodes get an Event of their own in one pass; what is more is told in one."""
 
