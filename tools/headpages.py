@@ -14,8 +14,10 @@ from bedplate.head.entities import SCHEMA
 from bedplate.head.entities.base import Role
 from bedplate.head.schema.entity import Entity, Field, Row, Submode
 from bedplate.head.schema.registry import describe
+from bedplate.ui.cmsh import command as shell
+from bedplate.ui.cmsh import commands as shell_commands
 
-__all__ = ["entities_page"]
+__all__ = ["cmsh_page", "entities_page", "rest_page"]
 
 # The kinds whose name does not say what to write.
 FORMS = {
@@ -117,3 +119,101 @@ def _default(field: Row) -> str:
 
 def _link(name: str) -> str:
     return f"[{name}](#{name.lower()})"
+
+
+# Commands of the shell
+
+
+def cmsh_page() -> str:
+    """Every command of the shell, by name, as its help page has it."""
+    shell_commands.load()
+    known = [shell.COMMANDS[name] for name in sorted(shell.COMMANDS)]
+    parts = [
+        f"{NOTE}\n# Commands of cmsh\n\n"
+        "The grammar: `cmsh` has [modes](head-entities.md), objects in them, and submodes below objects; a mode's or "
+        "an object's name in front of a command runs it there. `;` stands between commands, `|` sends what one prints "
+        "to a program of the host, `!` runs one. `help COMMAND` prints what stands here. Options of the program are "
+        "in [its flags](cmsh-flags.md).\n",
+        table(("command", "what it does"), [(f"[`{one.name}`](#{one.name})", one.about) for one in known]),
+    ]
+    for one in known:
+        parts += [f"## `{one.name}`\n\n{one.about}.\n".replace("..", "."), "```\n" + "\n".join(one.usage) + "\n```\n"]
+        if one.options:
+            parts.append(table(("option", "meaning"), [(f"`{each.shown()}`", each.doc) for each in one.options]))
+        if one.examples:
+            parts.append(table(("example", "what it does"), [(f"`{line}`", about) for line, about in one.examples]))
+    return "\n".join(parts)
+
+
+# The REST API
+
+
+def rest_page(document: dict[str, Any]) -> str:
+    """Every address of an OpenAPI document, with parameters and answers."""
+    operations = list(_operations(document))
+    parts = [
+        f"{NOTE}\n# REST API of the head\n\n"
+        "The head serves this as an OpenAPI document at `/openapi.json`. Callers send `Authorization: Bearer TOKEN` "
+        "or a client certificate. Errors are `application/problem+json` with `detail` and `hint`. The typed Python "
+        "client is `bedplate.client.HeadClient`.\n",
+        table(
+            ("address", "what it does"),
+            [(f"`{method} {path}`", each.get("summary", "")) for method, path, each in operations],
+        ),
+    ]
+    for method, path, each in operations:
+        parts += _operation(document, method, path, each)
+    return "\n".join(parts)
+
+
+def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, item in document["paths"].items():
+        shared = item.get("parameters", [])
+        for method in ("get", "post", "put", "patch", "delete"):
+            if method in item:
+                each = item[method]
+                yield method.upper(), path, {**each, "parameters": [*shared, *each.get("parameters", [])]}
+
+
+def _operation(document: dict[str, Any], method: str, path: str, each: dict[str, Any]) -> list[str]:
+    parts = [f"## `{method} {path}`\n"]
+    said = [each.get("summary", ""), each.get("description", "")]
+    parts.append("\n\n".join(_full_stop(text) for text in said if text) + "\n")
+    rows = [_parameter(_found(document, one)) for one in each["parameters"]]
+    if body := each.get("requestBody"):
+        kinds = _found(document, body)["content"]
+        rows.append(("body", ", ".join(f"`{name}`" for name in kinds), _schema_words(next(iter(kinds.values())))))
+    if rows:
+        parts.append(table(("parameter", "where", "meaning"), rows))
+    answers = []
+    for status, answer in each["responses"].items():
+        found = _found(document, answer)
+        content = next(iter(found.get("content", {}).values()), {})
+        answers.append((f"`{status}`", _schema_words(content), found.get("description", "")))
+    parts.append(table(("answer", "body", "when"), answers))
+    return parts
+
+
+def _found(document: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    """What a reference stands for."""
+    while "$ref" in node:
+        target: Any = document
+        for word in node["$ref"].removeprefix("#/").split("/"):
+            target = target[word]
+        node = target
+    return node
+
+
+def _parameter(one: dict[str, Any]) -> tuple[str, str, str]:
+    return f"`{one['name']}`", one["in"], one.get("description", "")
+
+
+def _schema_words(content: dict[str, Any]) -> str:
+    schema = content.get("schema", {})
+    if "$ref" in schema:
+        return f"`{schema['$ref'].rsplit('/', 1)[1]}`"
+    return str(schema.get("type", ""))
+
+
+def _full_stop(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -18,39 +18,31 @@ from bedplate.apps.cmshtarget import Reached
 from bedplate.core import errors
 from bedplate.ui.backend import Backend
 from bedplate.ui.cmsh.machine import Machine
-from bedplate.ui.cmsh.shell import Shell
+from bedplate.ui.cmsh.shell import Shell, worst
 
-__all__ = ["interactive", "of_file", "of_stream", "of_text", "script", "worst"]
+__all__ = ["interactive", "of_file", "of_stream", "of_text", "script"]
 
 Line = tuple[str, str]
 """Where a line stands (`file:3: `, or nothing), and the line."""
 
-_BADNESS = {0: 0, 3: 1, 2: 2}
 _CHUNK = 65536
-
-
-def worst(one: int, other: int) -> int:
-    """The exit code of two: a failure over wrong usage, over a plan with something to do, over none."""
-    return max(one, other, key=lambda code: _BADNESS.get(code, 3))
 
 
 async def script(reached: Reached, lines: AsyncIterator[Line], *, is_verbose: bool, is_long: bool = False) -> int:
     """Run the lines of a script; `is_long` follows what others commit meanwhile."""
     writer = _Writer()
     shell = Shell(reached.backend, writer.out, writer.err, host=Machine(os.environ, is_attended=False).host())
-    code = 0
+    codes = []
     async with _following(reached.backend) if is_long else contextlib.nullcontext():
         async for where, line in lines:
             writer.where = where
-            code = worst(code, await guarded(shell, line, writer.err, is_verbose=is_verbose))
+            codes.append(await guarded(shell, line, writer.err, is_verbose=is_verbose))
             if shell.is_over:
                 break
     writer.where = ""
-    left = shell.left()
-    if left:
-        writer.err("\n".join(["cmsh: warning: not committed, and dropped:", *(f"  {one}" for one in left), ""]))
+    shell.finish()
     sys.stdout.flush()
-    return code
+    return worst(codes)
 
 
 async def interactive(reached: Reached, history: pathlib.Path, *, is_verbose: bool) -> int:
@@ -59,7 +51,9 @@ async def interactive(reached: Reached, history: pathlib.Path, *, is_verbose: bo
 
     machine = Machine(os.environ, is_attended=True)
     terminal = Terminal(machine, os.environ, history, reached.own)
-    shell = Shell(reached.backend, terminal.out, terminal.err, host=machine.host(terminal.ask, terminal.secret))
+    shell = Shell(
+        reached.backend, terminal.out, terminal.err, host=machine.host(terminal.ask, terminal.secret), interactive=True
+    )
     return await terminal.run(shell, lambda line: guarded(shell, line, terminal.err, is_verbose=is_verbose))
 
 

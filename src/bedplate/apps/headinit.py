@@ -26,7 +26,7 @@ from bedplate.head.tokens import USER, Tokens
 from bedplate.head.vault import Vault
 from bedplate.store.sqlite import SqliteStore
 
-__all__ = ["SHARED", "check_empty", "join", "make", "settle"]
+__all__ = ["SHARED", "Workshop", "check_empty", "join", "make", "settle"]
 
 SHARED = ("ca.crt", "ca.key", SECRETS_KEY, "admin.crt", "admin.key", "admin.token")
 """What all heads of a site have in common."""
@@ -58,7 +58,7 @@ async def make(data: Path, *, name: str, nodes: int, hosts: Sequence[str] = (), 
     clock = clock or SystemClock()
     edits = site.first_tree(name, nodes)
     check_empty(data)
-    with _Workshop(data) as made:
+    with Workshop(data) as made:
         authority = headpki.Authority.make(name, clock.now())
         authority.pair.write(made, "ca")
         _write_server(made, authority, name, hosts, clock)
@@ -83,7 +83,7 @@ async def join(data: Path, other: Path, *, name: str, hosts: Sequence[str] = (),
         raise errors.Invalid(f"{other} belongs to the head node {name} already", hint="give this one another --name")
     site.first_tree(name, 0)
     check_empty(data)
-    with _Workshop(data) as made:
+    with Workshop(data) as made:
         for file in SHARED:
             try:
                 write_private(
@@ -109,7 +109,7 @@ def settle(made: Path, data: Path, settings: Settings) -> Folder:
     return Folder(data)
 
 
-class _Workshop:
+class Workshop:
     """A folder inside of the data folder, which is made if it is missing; both go if making fails."""
 
     def __init__(self, data: Path) -> None:

@@ -40,12 +40,12 @@ class Site(msgspec.Struct, frozen=True):
 
 
 async def entries(store: Store) -> AsyncIterator[Entry]:
-    """All records of a head, in the order of their keys, as of one revision of the store."""
+    """All records of a head, in the order of their keys, as of one revision of the store; not those of the store."""
     at, after, more = await store.revision(), "", True
     while more:
         page = await store.list(ROOT, revision=at, limit=_PAGE, after=after)
         for entry in page.entries:
-            if entry.key != ACTIVE:
+            if entry.key not in (ACTIVE, SITE):
                 yield entry
         after, more = page.entries[-1].key if page.entries else "", page.more
 

@@ -7,7 +7,7 @@ refer to one. Whether a tree is as it should be is asked in `validate`; what dif
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bedplate.core import errors
 from bedplate.head.objects import Obj
@@ -55,9 +55,12 @@ def _collect(schema: Schema, mode: str, obj: Obj, way: str, found: set[Link]) ->
 
 
 class Tree:
-    """See the module. `steps` counts objects indexed since the process began: what a test of cost looks at."""
+    """See the module. `steps` counts objects indexed since the process began: what a test of cost looks at.
 
-    __slots__ = ("_modes", "_referrers", "schema")
+    `derived` keeps what was worked out of this tree and belongs to no single node, such as a cluster's members; it is
+    gone with the tree."""
+
+    __slots__ = ("_modes", "_referrers", "derived", "schema")
     steps = 0
 
     def __init__(self, schema: Schema, objects: Iterable[tuple[str, Obj]] = ()) -> None:
@@ -69,6 +72,7 @@ class Tree:
             for link in links(schema, mode, obj):
                 index.setdefault((link.mode, link.key, mode), {}).setdefault(obj.key, set()).add(link.through)
         self.schema = schema
+        self.derived: dict[object, Any] = {}
         self._modes: dict[str, Pmap[str, Obj]] = {mode: Pmap(held.items()) for mode, held in modes.items()}
         self._referrers: _Referrers = Pmap(
             (target, Pmap((key, frozenset(through)) for key, through in held.items())) for target, held in index.items()
@@ -106,6 +110,7 @@ class Tree:
         new = links(self.schema, mode, obj) if obj is not None else set()
         made = Tree.__new__(Tree)
         made.schema = self.schema
+        made.derived = {}
         held = self._modes[mode]
         made._modes = {**self._modes, mode: held.drop(key) if obj is None else held.set(key, obj)}
         made._referrers = _reindexed(self._referrers, mode, key, old, new)

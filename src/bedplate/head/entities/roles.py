@@ -167,9 +167,15 @@ class FirewallRole(Role):
     """What the node's firewall lets in."""
 
     names = ("firewall",)
-    service_names = ("shorewall",)
 
+    backend = Field(
+        "Backend", Choice(("shorewall", "nftables")), "shorewall", doc="which service enforces the rules on the node"
+    )
     open_ports = Submode("Open ports", OpenPort, doc="the rules, in order", indexed=True)
+
+    @classmethod
+    def services(cls, obj: Obj) -> Sequence[str]:
+        return (str(cls.backend.value(obj)),)
 
 
 class CapiRole(Role):

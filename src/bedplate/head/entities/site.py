@@ -10,7 +10,16 @@ from bedplate.head.objects import Obj
 from bedplate.head.schema.entity import Field, Look
 from bedplate.head.schema.kinds import Address, Bool, Choice, Duration, Integer, SecretText, Text
 
-__all__ = ["HealthCheck", "Network", "User"]
+__all__ = ["CHECK_ROLES", "HealthCheck", "Network", "User"]
+
+CHECK_ROLES = {
+    "Docker": "Docker::Host",
+    "KubernetesChildNode": "kubelet",
+    "KubernetesComponentsStatus": "kubelet",
+    "KubernetesNodesStatus": "kubelet",
+    "KubernetesPodsStatus": "kubelet",
+}
+"""The checks that only mean something on nodes with a role; all others run on every node."""
 
 
 class Network(Named):

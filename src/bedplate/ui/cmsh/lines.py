@@ -1,52 +1,43 @@
 """The lines typed before, kept in a file for the next shell, without those that name a secret.
 
-In: lines, the schema that says which parameters are secret. Out: a history for the editor of lines, newest first; a
+In: lines, and who knows which of them hold a secret. Out: a history for the editor of lines, newest first; a
 file that only its owner reads, one entry in a line, shared by shells that run at once.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import pathlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from prompt_toolkit.history import History
 
-from bedplate.head.schema.registry import Schema
-
-__all__ = ["Lines", "tells_secret"]
+__all__ = ["Lines", "sounds_secret"]
 
 _KEPT = 2000
 _WORDS = re.compile(r"[^\s'\"]+")
 _SUSPECT = ("password", "passphrase", "secret", "token", "credential", "privatekey")
 
 
-def secret_names(schema: Schema) -> frozenset[str]:
-    """The shell's names of every parameter whose value is a secret."""
-    return frozenset(field.shell for entity in schema.types.values() for field in entity.fields() if field.kind.secret)
-
-
-def tells_secret(line: str, names: Iterable[str]) -> bool:
-    """Whether a line may hold a secret: something follows the name of a secret, or of an extra that sounds like one.
-
-    Rather a harmless line too few in the history than a secret in it: quotes and places are not looked at.
-    """
-    known = set(names)
+def sounds_secret(line: str) -> bool:
+    """Whether a line sets an extra parameter whose name sounds like a secret: extras have no declaration to ask."""
     words = [word.lower() for word in _WORDS.findall(line)]
-    return any(word in known or any(part in word for part in _SUSPECT) for word in words[:-1])
+    extras = [word for option, word in itertools.pairwise(words) if option in ("-e", "--extra")]
+    return any(part in extra for extra in extras for part in _SUSPECT)
 
 
 class Lines(History):
     """See the module; without a path the lines live as long as the shell."""
 
-    def __init__(self, path: pathlib.Path | None, schema: Schema) -> None:
+    def __init__(self, path: pathlib.Path | None, holds_secret: Callable[[str], bool]) -> None:
         super().__init__()
         self._path = path
-        self._secrets = secret_names(schema)
+        self._holds_secret = holds_secret
 
     def append_string(self, string: str) -> None:
-        if string.strip() and not tells_secret(string, self._secrets):
+        if string.strip() and not self._holds_secret(string) and not sounds_secret(string):
             super().append_string(string)
 
     def load_history_strings(self) -> Iterable[str]:

@@ -3,80 +3,247 @@
 In: lines of commands, from a terminal, `-c`, a file or standard input. Out: what the commands say, through `out` and
 `err`; whether to go on (`is_over`). Nothing here reads a terminal: who drives it (`terminal`, `apps/cmsh`) does, and
 hands in how to edit a text, to ask for a secret, and to run something on the host.
+
+A word is, in this order: a command that is offered here, a submode, an object's submode, a mode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
 
+from bedplate.core import errors
+from bedplate.core.clock import Clock, SystemClock
+from bedplate.head.schema.entity import Entity, Submode
+from bedplate.head.schema.registry import Path
+from bedplate.head.session import Session
 from bedplate.ui.backend import Backend
+from bedplate.ui.cmsh import completion, language, place
+from bedplate.ui.cmsh.command import COMMANDS
+from bedplate.ui.cmsh.commands import load
+from bedplate.ui.cmsh.completion import Completion
+from bedplate.ui.cmsh.desk import Desk
+from bedplate.ui.cmsh.host import Host
+from bedplate.ui.cmsh.language import Usage
 
-__all__ = ["Completion", "Host", "Shell"]
+__all__ = ["NODE_COMMANDS", "Completion", "Host", "Shell", "worst"]
 
 Write = Callable[[str], None]
 """Takes text as it is to appear, line ends included."""
 
+OK, FAILED, USAGE = 0, 1, 2
 
-async def _no_editor(text: str, suffix: str) -> str | None:
-    return None
-
-
-async def _no_answer(question: str) -> str | None:
-    return None
+NODE_COMMANDS = ("imageupdate", "sysinfo", "nodeoverview", "dumpmonitoringdata", "capi")
+"""Commands that ask a node; they come with the agents."""
 
 
-async def _no_host(command: str, text: str | None) -> tuple[int, str]:
-    return 127, ""
-
-
-@dataclass(frozen=True)
-class Host:
-    """What a shell may ask of the machine it runs on. Each may wait.
-
-    `edit(text, suffix)` opens an editor and gives the text as it was saved, None when there is no editor or it failed;
-    `ask(question)` reads a line, `secret(question)` one without echo, None when nobody is there to answer;
-    `run(command, text)` runs a command line of the host's shell with `text` as its input (None: the terminal's) and
-    gives its exit code and what it printed (empty where it printed to the terminal itself).
-    """
-
-    edit: Callable[[str, str], Awaitable[str | None]] = _no_editor
-    ask: Callable[[str], Awaitable[str | None]] = _no_answer
-    secret: Callable[[str], Awaitable[str | None]] = _no_answer
-    run: Callable[[str, str | None], Awaitable[tuple[int, str]]] = _no_host
-
-
-class Completion(NamedTuple):
-    """A word that fits: `text` replaces the last `length` letters of the line; `about` is one line on what it is."""
-
-    text: str
-    length: int
-    about: str = ""
+def worst(codes: Iterable[int]) -> int:
+    """One exit code for several: a failure, then wrong usage, then a plan that found something to do."""
+    found = set(codes)
+    return next((code for code in (FAILED, USAGE) if code in found), max(found, default=OK))
 
 
 class Shell:
-    """See the module. One shell is one session: its place and its staged edits."""
+    """See the module. One shell is one session: its place and its staged edits.
 
-    def __init__(self, backend: Backend, out: Write, err: Write, *, host: Host | None = None) -> None:
-        self.backend = backend
+    `interactive` says that somebody sits there: leaving with staged changes is then asked twice, and hints are given.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        out: Write,
+        err: Write,
+        *,
+        host: Host | None = None,
+        interactive: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        load()
         self._out = out
         self._err = err
-        self._host = host or Host()
-        self.is_over = False
+        self._seen = backend.tree
+        self._is_moved = False
+        self.desk = Desk(
+            backend=backend,
+            session=Session(backend.tree),
+            host=host or Host(),
+            write=out,
+            note=lambda text: err(text + "\n"),
+            run=self._execute_all,
+            clock=clock or SystemClock(),
+            is_interactive=interactive,
+        )
+
+    @property
+    def backend(self) -> Backend:
+        return self.desk.backend
+
+    @property
+    def is_over(self) -> bool:
+        """Whether somebody said quit."""
+        return self.desk.is_over
 
     async def run_line(self, text: str) -> int:
-        """Run one line (`;` between commands); the exit code of the worst: 0 ok, 1 failed, 2 usage, 3 plan has work."""
-        raise NotImplementedError
+        """Run one line (`;` between commands); the worst exit code: 0 ok, 1 failed, 2 usage, 3 plan has work."""
+        try:
+            statements = language.parse(text)
+        except Usage as wrong:
+            self._complain(wrong)
+            return USAGE
+        codes = []
+        for statement in statements:
+            codes.append(await self._statement(statement))
+            if self.is_over:
+                break
+        return worst(codes)
 
     def prompt(self) -> str:
         """`[head->mode[object]->submode]% `, stars included."""
-        raise NotImplementedError
+        self._follow()
+        return place.prompt(self.backend.name, self.desk.session, self.desk.place)
 
     def complete(self, text: str) -> list[Completion]:
-        """What may stand at the end of a line."""
-        raise NotImplementedError
+        """What may stand at the end of a line, sorted."""
+        self._follow()
+        before = self.desk.place
+        try:
+            return completion.complete(self.desk, text, self._enter)
+        finally:
+            self.desk.place = before
 
     def left(self) -> Sequence[str]:
-        """What is staged and would be lost by leaving, one line each."""
-        raise NotImplementedError
+        """What is staged and would be lost by leaving: objects, as `category[default]`."""
+        return [f"{edit.mode}[{edit.key}]" for edit in self.desk.session.edits()]
+
+    def finish(self) -> None:
+        """Say what is dropped, if anything is; for whoever drives the shell, at the very end."""
+        lost = self.left()
+        if lost:
+            self.desk.note(f"warning: staged changes were dropped: {', '.join(lost)} (commit keeps them)")
+
+    def holds_secret(self, text: str) -> bool:
+        """Whether a line sets a secret in clear: it is no line to remember."""
+        try:
+            statements = language.parse(text)
+        except Usage:
+            return True
+        return any(self._sets_secret(statement.words) for statement in statements)
+
+    # Inside
+
+    def _sets_secret(self, words: Sequence[str]) -> bool:
+        secrets = {row.shell for entity in self.desk.schema.types.values() for row in entity.fields() if row.kind.secret}
+        lower = [word.lower() for word in words]
+        return "set" in lower and any(word in secrets for word in lower[lower.index("set") :])
+
+    def _follow(self) -> None:
+        tree = self.backend.tree
+        if tree is not self._seen:
+            self._seen = tree
+            self.desk.session.follow(tree)
+        self.desk.settle()
+
+    async def _statement(self, statement: language.Statement) -> int:
+        self._follow()
+        try:
+            if statement.host is not None:
+                return await self._on_host(statement.host, None)
+            if statement.filter:
+                return await self._filtered(statement)
+            return await self._execute(statement.words)
+        except errors.BedplateError as wrong:
+            self._complain(wrong)
+            return USAGE if isinstance(wrong, Usage) else FAILED
+        finally:
+            self.desk.settle()
+
+    async def _on_host(self, command: str, text: str | None) -> int:
+        if not command:
+            raise Usage("there is no command behind !", hint="for example: !date")
+        code, printed = await self.desk.host.run(command, text)
+        self._out(printed)
+        return FAILED if code else OK
+
+    async def _filtered(self, statement: language.Statement) -> int:
+        held: list[str] = []
+        self.desk.write = held.append
+        try:
+            code = await self._execute(statement.words)
+        finally:
+            self.desk.write = self._out
+        return worst([code, await self._on_host(statement.filter, "".join(held))])
+
+    async def _execute_all(self, text: str) -> int:
+        """Statements inside a command (`foreach`): no pipes, and the first failure ends them."""
+        for statement in language.parse(text):
+            if statement.host is not None or statement.filter:
+                raise Usage("neither ! nor | can stand inside of parentheses", hint="put | behind them")
+            code = await self._execute(statement.words)
+            if code != OK:
+                return code
+        return OK
+
+    async def _execute(self, words: Sequence[str]) -> int:
+        word, rest = words[0], words[1:]
+        command = COMMANDS.get(word.lower())
+        reason = command.where(self.desk) if command is not None else ""
+        if command is not None and not reason:
+            code = await command.run(self.desk, command.arguments(rest))
+            self._is_moved = command.moves
+            return code or OK
+        before = self.desk.place
+        entered = self._enter(word, rest)
+        if entered is not None:
+            self.desk.place, rest = entered
+            return await self._inside(before, rest)
+        raise self._unknown(word, reason)
+
+    async def _inside(self, before: Path, rest: Sequence[str]) -> int:
+        """Run what stands behind a mode's name there, and come back unless it was about going there."""
+        self._is_moved = True
+        if not rest:
+            return OK
+        try:
+            code = await self._execute(rest)
+        except BaseException:
+            self.desk.place = before
+            raise
+        if not self._is_moved:
+            self.desk.place = before
+        return code
+
+    def _enter(self, word: str, rest: Sequence[str]) -> tuple[Path, Sequence[str]] | None:
+        """Where a mode's or submode's name leads, and the words behind it; None when it is neither."""
+        desk, name = self.desk, word.lower()
+        if place.is_object(desk.place):
+            submode = _submode(desk.entity(desk.place), name)
+            if submode is not None:
+                return (*desk.place, submode.attribute), rest
+        if desk.place and rest:
+            found = desk.named(place.list_of(desk.place), rest[0])
+            submode = _submode(desk.entity(found), name) if found is not None else None
+            if found is not None and submode is not None:
+                return (*found, submode.attribute), rest[1:]
+        if name in desk.schema.modes:
+            held = desk.session.children((name,))
+            return ((name, next(iter(held))) if len(held) == 1 else (name,)), rest
+        return None
+
+    def _unknown(self, word: str, reason: str) -> errors.BedplateError:
+        if reason:
+            return Usage(f"{word} cannot be used here: {reason}", hint=f"help {word} shows how")
+        if word.lower() in NODE_COMMANDS:
+            return errors.Unavailable(
+                f"{word} asks the nodes, and this head has no node agents yet", hint="help lists what is offered"
+            )
+        return errors.NotFound(f"there is no command, mode or submode {word!r} here", hint=completion.advice(self.desk, word))
+
+    def _complain(self, wrong: errors.BedplateError) -> None:
+        problems = getattr(wrong, "problems", ())
+        text = f"{wrong.message}: {problems[0]}" if len(problems) == 1 else str(wrong)
+        hint = wrong.hint.strip()
+        self._err(f"error: {text}{f' ({hint})' if hint else ''}\n")
+
+
+def _submode(entity: type[Entity], name: str) -> Submode | None:
+    return next((row for row in entity.submodes() if name in (row.shell, row.attribute)), None)

@@ -88,9 +88,8 @@ class Terminal:
 
     async def run(self, shell: Shell, run_line: Run) -> int:
         """Read lines and have them run until the shell is over; 0, as leaving is no failure."""
-        schema = shell.backend.tree.schema
         session: PromptSession[str] = PromptSession(
-            history=Lines(self._history, schema),
+            history=Lines(self._history, shell.holds_secret),
             key_bindings=self._bindings(shell),
             output=self._output,
             color_depth=self._depth(),

@@ -6,13 +6,14 @@ closed by their owner, the daemon.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.head.access import Access
+from bedplate.head.election import Alone, Standing
 from bedplate.head.explain import Renderer
 from bedplate.head.health import Health
 from bedplate.head.notices import Notices
@@ -20,10 +21,6 @@ from bedplate.head.service import Head
 from bedplate.serving.health import Checks
 
 __all__ = ["Limits", "Service"]
-
-
-def _this_one() -> str:
-    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +40,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """`active` gives the URL of the active head node; empty: it is this one, which alone writes."""
+    """`standing` says which head node is the active one: it alone writes."""
 
     head: Head
     access: Access
     notices: Notices
     health: Health
     name: str = "head"
-    active: Callable[[], str] = _this_one
+    standing: Standing = field(default_factory=lambda: Alone("head", ""))
     renderers: Sequence[Renderer] = ()
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     clock: Clock = field(default_factory=SystemClock)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from bedplate.ui.web.site import Access, Health, Notice, Notices, Person, Sample, Site
+from bedplate.ui.web.site import Site
 
-__all__ = ["Access", "Health", "Notice", "Notices", "Person", "Sample", "Site", "mount"]
+__all__ = ["Site", "mount"]
 
 
 def mount(app: web.Application, site: Site) -> None:

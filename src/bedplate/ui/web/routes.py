@@ -1,14 +1,63 @@
-"""The addresses of the page."""
+"""The addresses of the page, and which handler answers each."""
 
 from __future__ import annotations
 
 from aiohttp import web
 
+from bedplate.core import errors
+from bedplate.ui.web import commits, edits, engine, events, pages
+from bedplate.ui.web.logins import Logins
+from bedplate.ui.web.signing import Signing
 from bedplate.ui.web.site import Site
+from bedplate.ui.web.visit import Door, Visit
 
 __all__ = ["routes"]
 
 
 def routes(site: Site) -> list[web.AbstractRouteDef]:
-    """Every address the page answers."""
-    return []
+    """Every address the page answers. The last one answers whatever nobody else does, but for the API."""
+    logins = Logins(site.clock)
+    door, signing = Door(site, logins), Signing(site, logins)
+    return [
+        web.get("/static/{name}", _static),
+        web.get("/login", signing.form),
+        web.post("/login", signing.sign_in),
+        web.post("/logout", door.own_form(signing.sign_out())),
+        web.get("/", door.page(pages.overview)),
+        web.get("/show/{path:.+}", door.page(pages.show)),
+        web.get("/health", door.page(pages.health)),
+        web.get("/roles", door.page(pages.roles)),
+        web.get("/appgroups", door.page(pages.app_groups)),
+        web.get("/search", door.page(pages.search)),
+        web.get("/edit/{path:.+}", door.editor(edits.edit_form)),
+        web.post("/edit/{path:.+}", door.form(edits.edit)),
+        web.get("/add/{path:.+}", door.editor(edits.add_form)),
+        web.post("/add/{path:.+}", door.form(edits.add)),
+        web.post("/clone/{path:.+}", door.form(edits.clone)),
+        web.post("/remove/{path:.+}", door.form(edits.remove)),
+        web.get("/changes", door.page(commits.changes)),
+        web.post("/changes/commit", door.form(commits.commit)),
+        web.post("/changes/drop", door.form(commits.drop)),
+        web.get("/history", door.page(commits.history)),
+        web.get(r"/history/{number:\d{1,12}}", door.page(commits.revision)),
+        web.get(r"/history/{number:\d{1,12}}/undo", door.editor(commits.undo_form)),
+        web.post(r"/history/{number:\d{1,12}}/undo", door.form(commits.undo)),
+        web.get("/events", door.page(events.events)),
+        web.get("/events/stream", door.page(events.stream)),
+        web.get("/{path:(?!api/|api$).*}", door.page(_nothing)),
+    ]
+
+
+async def _static(request: web.Request) -> web.StreamResponse:
+    found = engine.static(request.match_info["name"])
+    if found is None:
+        return web.Response(status=404, text="the page has no such file\n")
+    kept = "public, max-age=31536000, immutable" if request.query.get("v") == found.digest else "no-cache"
+    headers = {**engine.SECURITY, "Cache-Control": kept, "ETag": f'"{found.digest}"'}
+    return web.Response(body=found.body, content_type=found.type, charset="utf-8", headers=headers)
+
+
+async def _nothing(visit: Visit) -> web.StreamResponse:
+    raise errors.NotFound(
+        f"there is nothing at {visit.request.path}", hint="the menu and the search lead to everything there is"
+    )
