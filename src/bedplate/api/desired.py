@@ -1,0 +1,162 @@
+"""What a node should be, as the head tells its agents: files, packages, services and the rest, as data.
+
+In: nothing. Out: msgspec Structs with a digest that is the same as long as nothing is to be done on the node. Which
+object of the tree caused what is not told here (`head/render` knows it): a file that another role writes alike is the
+same file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+__all__ = ["MASK", "ChangeAction", "Check", "Desired", "File", "Flag", "Service", "Taint", "merged"]
+
+MASK = "*****"
+"""What stands for the content of a secret file that is shown to somebody."""
+
+ChangeAction = Literal["NONE", "RESTART", "RELOAD"]
+"""What the services of a file do when it changed."""
+
+
+class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    pass
+
+
+class File(_Value, frozen=True):
+    """A file on the node.
+
+    `folder_mode` is the mode of a folder that is made for it; empty: the folder must be there. A `block` is kept
+    between two marked lines of a file that others write, too (`merged`). When the file changed, `services` do `action`;
+    before it is put in place `test` must succeed, in which `{}` stands for the path of the new content.
+    `stop_on_failure` stops the services when the file cannot be written. `secret` content is shown to nobody but the
+    node.
+    """
+
+    path: str
+    content: str
+    mode: str = "0644"
+    owner: str = "root"
+    group: str = "root"
+    folder_mode: str = "0755"
+    block: bool = False
+    secret: bool = False
+    services: tuple[str, ...] = ()
+    action: ChangeAction = "NONE"
+    test: tuple[str, ...] = ()
+    stop_on_failure: bool = False
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the content, in hexadecimal."""
+        return hashlib.sha256(self.content.encode()).hexdigest()
+
+    def masked(self) -> File:
+        """As it may be shown: without content when it is secret."""
+        return msgspec.structs.replace(self, content=MASK) if self.secret else self
+
+
+class Service(_Value, frozen=True):
+    """A system service. Where `serial` is set, nodes with the same one restart it one after the other."""
+
+    name: str
+    run_if: str = "ALWAYS"
+    monitored: bool = True
+    autostart: bool = True
+    timeout: int = -1
+    sickness_script: str = ""
+    sickness_timeout: int = 10
+    sickness_interval: int = 60
+    serial: str = ""
+
+
+class Flag(_Value, frozen=True):
+    """A flag in the command of a static pod's container; without a value it stands alone."""
+
+    manifest: str
+    container: str
+    key: str
+    value: str = ""
+
+    @property
+    def name(self) -> str:
+        """As explanations and plans name it."""
+        return f"{self.manifest}:{self.container}:{self.key}"
+
+    @property
+    def argument(self) -> str:
+        return f"--{self.key}={self.value}" if self.value else f"--{self.key}"
+
+
+class Taint(_Value, frozen=True):
+    """A taint of the Kubernetes node."""
+
+    key: str
+    effect: str
+    value: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+
+class Check(_Value, frozen=True):
+    """A health check that runs on the node."""
+
+    name: str
+    interval_s: float = 120.0
+
+
+class Desired(_Value, frozen=True):
+    """All that should hold on one node. `unmanaged` are paths that are left as they are found. `excludes` are the path
+    patterns that an image update leaves alone, by list. A `data_node` is not wiped without a confirmation."""
+
+    node: str
+    revision: int = 0
+    files: tuple[File, ...] = ()
+    unmanaged: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    services: tuple[Service, ...] = ()
+    environment: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    flags: tuple[Flag, ...] = ()
+    excludes: dict[str, tuple[str, ...]] = {}
+    checks: tuple[Check, ...] = ()
+    settings: dict[str, str] = {}
+    data_node: bool = False
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """The same for two states in which the node is the same, whatever the revision."""
+        same = msgspec.structs.replace(self, revision=0, warnings=())
+        return hashlib.sha256(msgspec.json.encode(same, order="sorted")).hexdigest()
+
+    def masked(self) -> Desired:
+        """As it may be shown to people: without the content of secret files."""
+        return msgspec.structs.replace(self, files=tuple(file.masked() for file in self.files))
+
+
+BEGIN = "# begin of the part that bedplate writes: changes here are lost"
+END = "# end of the part that bedplate writes"
+
+
+def merged(present: str, content: str | None) -> str:
+    """The file with the block in place of the one that is in it, at its end when there is none; None takes it away."""
+    lines = present.splitlines()
+    begin, end = _block(lines)
+    block = [] if content is None else [BEGIN, *content.splitlines(), END]
+    kept = [*lines[:begin], *block, *lines[end:]]
+    return "\n".join(kept) + "\n" if kept else ""
+
+
+def _block(lines: Sequence[str]) -> tuple[int, int]:
+    """Where the block begins, and the line after it. One without an end goes on to the end of the file."""
+    if BEGIN not in lines:
+        return len(lines), len(lines)
+    begin = lines.index(BEGIN)
+    return begin, lines.index(END, begin) + 1 if END in lines[begin:] else len(lines)

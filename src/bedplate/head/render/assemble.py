@@ -1,0 +1,164 @@
+"""All that holds on a node, put together from its roles, its overlays' files and what resolution found.
+
+In: a tree and a resolved node. Out: `Rendered`. Where two would write the same file, an overlay's customization beats a
+role, and the role that comes first by name beats the other; who lost is named.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+
+from bedplate.api.desired import File, Flag, Service, Taint
+from bedplate.head.entities.nodes import Customization, PhysicalNode
+from bedplate.head.entities.nodes import Service as ServiceEntity
+from bedplate.head.objects import Obj
+from bedplate.head.render import checks, docker, etcd, firewall, generic, kubelet, proxy
+from bedplate.head.render.values import Held, Part, Rendered
+from bedplate.head.resolve import Given, Resolved, RoleGiven, Source
+from bedplate.head.tree import Tree
+
+__all__ = ["ENVIRONMENT", "render"]
+
+ENVIRONMENT = "/etc/profile.d/bedplate.sh"
+
+RoleRenderer = Callable[[Tree, Resolved, RoleGiven], Part]
+
+_ROLES: Mapping[str, RoleRenderer] = {
+    "DockerHostRole": docker.render,
+    "EtcdHostRole": etcd.render,
+    "FirewallRole": firewall.render,
+    "GenericRole": generic.render,
+    "KubeletRole": kubelet.render,
+    "KubernetesApiServerProxyRole": proxy.render,
+}
+
+
+def render(tree: Tree, held: Resolved) -> Rendered:
+    """What a node's roles, overlays and cluster mean for it."""
+    parts = [
+        (given, _ROLES[given.role.type](tree, held, given))
+        for given in held.roles.values()
+        if given.role.type in _ROLES
+    ]
+    files, unmanaged = _files(held, parts)
+    flags: dict[str, Held[Flag]] = {}
+    taints: dict[str, Held[Taint]] = {}
+    packages: dict[str, Source] = {}
+    for given, part in parts:
+        flags.update((flag.name, Held(flag, given.source)) for flag in part.flags)
+        taints.update((taint.text, Held(taint, given.source)) for taint in part.taints)
+        for package in part.packages:
+            packages.setdefault(package, given.source)
+    return Rendered(
+        files=files,
+        unmanaged=unmanaged,
+        packages=dict(sorted(packages.items())),
+        services=_services(held, parts),
+        environment=held.environment,
+        labels=_labels(held, parts),
+        taints=dict(sorted(taints.items())),
+        flags=dict(sorted(flags.items())),
+        excludes=held.excludes,
+        checks=checks.checks_of(tree, held),
+        data_node=_data_node(held, parts),
+        warnings=[warning for _, part in parts for warning in part.warnings],
+    )
+
+
+_Parts = Iterable[tuple[RoleGiven, Part]]
+
+
+def _files(held: Resolved, parts: _Parts) -> tuple[dict[str, Held[File]], dict[str, Source]]:
+    """What is written, and what is left alone: who comes first decides."""
+    found: dict[str, Held[File]] = {}
+    unmanaged: dict[str, Source] = {}
+    for file, path, source in [*_customizations(held), *_of_roles(parts), *_environment(held)]:
+        if path in found:
+            first = found[path]
+            if file is not None and not first.next_best:
+                found[path] = first._replace(next_best=str(source))
+        elif path not in unmanaged:
+            if file is None:
+                unmanaged[path] = source
+            else:
+                found[path] = Held(file, source)
+    return dict(sorted(found.items())), dict(sorted(unmanaged.items()))
+
+
+_Offer = tuple[File | None, str, Source]
+"""A file, or None for one that is left alone, its path, and who offers it."""
+
+
+def _customizations(held: Resolved) -> Iterable[_Offer]:
+    for overlay in held.overlays:
+        for name, obj in sorted(overlay.below("customizations").items()):
+            path = str(Customization.filename.value(obj))
+            source = Source("configurationoverlay", overlay.key, name)
+            if path and Customization.disabled.value(obj):
+                yield None, path, source
+            elif path:
+                mode = str(Customization.filemask.value(obj))
+                yield File(path=path, content=str(Customization.content.value(obj)), mode=mode), path, source
+
+
+def _of_roles(parts: _Parts) -> Iterable[_Offer]:
+    for given, part in parts:
+        for file in part.files:
+            yield file, file.path, given.source
+        for path in part.unmanaged:
+            yield None, path, given.source
+
+
+def _environment(held: Resolved) -> Iterable[_Offer]:
+    """The variables of applications and roles that are meant for nodes, for every shell on the node."""
+    if held.environment:
+        lines = [f"export {name}={shlex.quote(given.value)}\n" for name, given in held.environment.items()]
+        source = next(iter(held.environment.values())).source
+        yield File(path=ENVIRONMENT, content="".join(lines)), ENVIRONMENT, source
+
+
+def _services(held: Resolved, parts: _Parts) -> dict[str, Held[Service]]:
+    serial = {name: group for _, part in parts for name, group in part.serial.items()}
+    return {
+        name: Held(_service(name, obj, serial.get(name, "")), source) for name, (obj, source) in held.services.items()
+    }
+
+
+def _service(name: str, obj: Obj, serial: str) -> Service:
+    if not obj.values or set(obj.values) == {"belongs_to_role"}:
+        return Service(name=name, serial=serial)
+    timeout, script_timeout, interval = (
+        field.value(obj)
+        for field in (
+            ServiceEntity.timeout,
+            ServiceEntity.sickness_check_script_timeout,
+            ServiceEntity.sickness_check_interval,
+        )
+    )
+    assert isinstance(timeout, int)
+    assert isinstance(script_timeout, int)
+    assert isinstance(interval, int)
+    return Service(
+        name=name,
+        run_if=str(ServiceEntity.run_if.value(obj)),
+        monitored=bool(ServiceEntity.monitored.value(obj)),
+        autostart=bool(ServiceEntity.autostart.value(obj)),
+        timeout=timeout,
+        sickness_script=str(ServiceEntity.sickness_check_script.value(obj)),
+        sickness_timeout=script_timeout,
+        sickness_interval=interval,
+        serial=serial,
+    )
+
+
+def _labels(held: Resolved, parts: _Parts) -> dict[str, Given]:
+    """Labels of label sets, and those by which Kubernetes tells what a node is for."""
+    found = {name: Given(value, given.source) for given, part in parts for name, value in part.labels.items()}
+    return dict(sorted({**found, **held.labels}.items()))
+
+
+def _data_node(held: Resolved, parts: _Parts) -> Source | None:
+    if held.node.type == "PhysicalNode" and PhysicalNode.data_node.value(held.node):
+        return Source("device", held.node.key)
+    return next((given.source for given, part in parts if part.data_node), None)

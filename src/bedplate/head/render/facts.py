@@ -1,0 +1,60 @@
+"""Rendered values as facts, for `explain` and `plan`: files by digest, flags, packages, taints and checks.
+
+In: a tree and a resolved node. Out: facts; nothing of a file's content, and of a secret file not even its digest as
+text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from bedplate.api.desired import File
+from bedplate.core import errors
+from bedplate.head import resolve
+from bedplate.head.explain import Fact, Renderer
+from bedplate.head.render.assemble import render
+from bedplate.head.resolve import Resolved
+from bedplate.head.tree import Tree
+
+__all__ = ["RENDERERS", "facts_of", "rendered_file"]
+
+
+def facts_of(tree: Tree, held: Resolved) -> Iterable[Fact]:
+    """The facts that rendering adds to those of resolution."""
+    found = render(tree, held)
+    for path, (file, source, next_best) in found.files.items():
+        owner = "" if (file.owner, file.group) == ("root", "root") else f" {file.owner}:{file.group}"
+        shown = "secret" if file.secret else f"sha256:{file.digest}"
+        yield Fact("file", path, f"{file.mode}{owner} {shown}", source, next_best, _identity(file))
+    for path, origin in found.unmanaged.items():
+        yield Fact("unmanaged", path, "left as it is found", origin)
+    for name, origin in found.packages.items():
+        yield Fact("package", name, "", origin)
+    for name, (flag, source, _) in found.flags.items():
+        yield Fact("flag", name, flag.argument, source)
+    for name, (_, source, _) in found.taints.items():
+        yield Fact("taint", name, "", source)
+    for name, (check, source, _) in found.checks.items():
+        yield Fact("check", name, f"every {check.interval_s:g} s", source)
+    for name, given in found.labels.items():
+        if name not in held.labels:
+            yield Fact("label", name, given.value, given.source)
+
+
+def _identity(file: File) -> tuple[object, ...]:
+    """What must be equal for two files to be the same, without the content itself."""
+    return (file.digest, file.folder_mode, file.block, file.secret, file.services, file.action, file.test)
+
+
+RENDERERS: Sequence[Renderer] = (facts_of,)
+"""What `explain` and `plan` are given so that rendered files take part."""
+
+
+def rendered_file(tree: Tree, node: str, path: str) -> File:
+    """One file of a node as it may be shown: a secret one without its content. Raises `NotFound`."""
+    held = render(tree, resolve.resolve(tree, node)).files.get(path)
+    if held is None:
+        raise errors.NotFound(
+            f"no file {path} is managed on {node}", hint=f"explain on device {node} lists the managed files"
+        )
+    return held.value.masked()

@@ -1,0 +1,85 @@
+"""Generic roles: files with variables, and the services that read them; containerd's main file besides.
+
+In: a tree, a resolved node and the role. Out: the role's configurations, their variables replaced by the role's
+environment. What is disabled is left as it is found. `generic::containerd` also gets the file that makes containerd
+read its drop-ins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from bedplate.api.desired import ChangeAction, File
+from bedplate.head.entities.roles import GenericRole, GenericRoleConfiguration, GenericRoleEnvironment
+from bedplate.head.objects import Obj
+from bedplate.head.render.text import filled, unknown
+from bedplate.head.render.values import Part
+from bedplate.head.resolve import Resolved, RoleGiven
+from bedplate.head.tree import Tree
+
+__all__ = ["CONTAINERD_CONF", "CONTAINERD_DROPINS", "render"]
+
+CONTAINERD_CONF = "/cm/local/apps/containerd/var/etc/config.toml"
+CONTAINERD_DROPINS = "/cm/local/apps/containerd/var/etc/conf.d"
+_CONTAINERD_TEXT = f"""\
+# Settings are in the drop-ins, one file for each configuration of the role generic::containerd.
+version = 2
+imports = ["{CONTAINERD_DROPINS}/*.toml"]
+"""
+_PACKAGES = {"generic::containerd": ("cm-containerd",)}
+_ACTIONS: Mapping[str, ChangeAction] = {"NONE": "NONE", "RESTART": "RESTART", "RELOAD": "RELOAD"}
+
+
+def render(tree: Tree, held: Resolved, given: RoleGiven) -> Part:
+    """What the role means for a node."""
+    role = given.role
+    services = tuple(GenericRole.services(role))
+    variables = {
+        name: str(GenericRoleEnvironment.value.value(entry)) for name, entry in role.below("environments").items()
+    }
+    files = [_containerd(services)] if role.key == "generic::containerd" else []
+    unmanaged, warnings = [], []
+    for name, configuration in sorted(role.below("configurations").items()):
+        path = str(GenericRoleConfiguration.filename.value(configuration))
+        if GenericRoleConfiguration.disabled.value(configuration):
+            unmanaged.append(path)
+            continue
+        content = str(GenericRoleConfiguration.content.value(configuration))
+        files.append(_file(configuration, path, filled(content, variables), services))
+        missing = unknown(content, variables)
+        if missing:
+            warnings.append(f"{role.key} {name}: no value for {', '.join(missing)}; left as it stands")
+    return Part(
+        files=files,
+        unmanaged=unmanaged,
+        packages=_PACKAGES.get(role.key, ()),
+        warnings=warnings,
+        data_node=bool(GenericRole.data_node.value(role)),
+    )
+
+
+def _containerd(services: Sequence[str]) -> File:
+    return File(path=CONTAINERD_CONF, content=_CONTAINERD_TEXT, services=tuple(services), action="RESTART")
+
+
+def _file(configuration: Obj, path: str, content: str, services: tuple[str, ...]) -> File:
+    action = str(GenericRoleConfiguration.service_action_on_write.value(configuration))
+    return File(
+        path=path,
+        content=content,
+        mode=str(GenericRoleConfiguration.filemask.value(configuration)).zfill(4),
+        owner=str(GenericRoleConfiguration.user_name.value(configuration)) or "root",
+        group=str(GenericRoleConfiguration.group_name.value(configuration)) or "root",
+        folder_mode=_folder_mode(configuration),
+        services=services,
+        action=_ACTIONS[action],
+        stop_on_failure=bool(GenericRoleConfiguration.service_stop_on_failure.value(configuration)),
+    )
+
+
+def _folder_mode(configuration: Obj) -> str:
+    """The mode of a folder that is made; whoever may read it may enter it, or it would be of no use."""
+    if not GenericRoleConfiguration.create_directory.value(configuration):
+        return ""
+    mode = int(str(GenericRoleConfiguration.filemask_directory.value(configuration)), 8)
+    return f"{mode | (mode & 0o444) >> 2:04o}"
