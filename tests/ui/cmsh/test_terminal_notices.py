@@ -1,0 +1,60 @@
+"""Notices as lines: what the manual prints, and what other people's commits look like."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from bedplate.head.changes import Change
+from bedplate.head.records import Revision
+from bedplate.ui.backend import Notice
+from bedplate.ui.cmsh import notices
+
+
+@pytest.fixture(autouse=True)
+def _utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+
+
+def _revision(*places: tuple[str, str], message: str = "") -> Revision:
+    made = [Change((*place, "notes"), None, "x") for place in places]
+    return Revision(7, "2024-10-31T15:58:56Z", "bob", "n", made, message)
+
+
+def test_a_notice_is_printed_as_the_manual_prints_it() -> None:
+    notice = Notice("2024-10-31T15:58:56.123Z", "notice", "basecm10", "Service shorewall was restarted")
+    assert notices.line(notice) == "Thu Oct 31 15:58:56 2024 [notice] basecm10: Service shorewall was restarted"
+
+
+def test_a_day_of_one_digit_is_padded_with_a_blank() -> None:
+    notice = Notice("2024-11-02T01:02:03Z", "warning", "node001", "late")
+    assert notices.line(notice) == "Sat Nov  2 01:02:03 2024 [warning] node001: late"
+
+
+def test_times_are_local(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "XYZ-2")
+    time.tzset()
+    assert notices.line(Notice("2024-10-31T23:00:00Z", "notice", "a", "b")).startswith("Fri Nov  1 01:00:00 2024")
+
+
+def test_a_time_that_cannot_be_read_is_shown_as_it_came() -> None:
+    assert notices.line(Notice("yesterday", "notice", "a", "b")) == "yesterday [notice] a: b"
+
+
+def test_another_ones_commit_names_who_what_and_why() -> None:
+    shown = notices.shown(_revision(("category", "default"), message="more disks"), "basecm10", lambda number: False)
+    assert shown is not None
+    assert shown.host == "basecm10"
+    assert shown.text == "bob committed revision 7: category[default] (more disks)"
+
+
+def test_many_objects_of_a_commit_are_counted() -> None:
+    revision = _revision(*(("device", f"node00{number}") for number in range(5)))
+    text = notices.of_revision(revision, "basecm10").text
+    assert text == "bob committed revision 7: device[node000], device[node001], device[node002] and 2 more"
+
+
+def test_ones_own_commit_is_not_shown() -> None:
+    assert notices.shown(_revision(("category", "default")), "basecm10", lambda number: number == 7) is None
