@@ -24,9 +24,10 @@ from bedplate.head.entities import SCHEMA
 from bedplate.head.service import Head
 from bedplate.head.tokens import USER, Tokens
 from bedplate.head.vault import Vault
+from bedplate.store.interface import Store
 from bedplate.store.sqlite import SqliteStore
 
-__all__ = ["SHARED", "Workshop", "check_empty", "join", "make", "settle"]
+__all__ = ["SHARED", "Workshop", "check_empty", "join", "make", "settle", "write_admin"]
 
 SHARED = ("ca.crt", "ca.key", SECRETS_KEY, "admin.crt", "admin.key", "admin.token")
 """What all heads of a site have in common."""
@@ -62,14 +63,12 @@ async def make(data: Path, *, name: str, nodes: int, hosts: Sequence[str] = (), 
         authority = headpki.Authority.make(name, clock.now())
         authority.pair.write(made, "ca")
         _write_server(made, authority, name, hosts, clock)
-        authority.client(site.ADMIN, USERS, clock.now()).write(made, site.ADMIN)
         key = base64.urlsafe_b64encode(os.urandom(_KEY_BYTES))
         write_private(made / SECRETS_KEY, key)
         async with SqliteStore(made / DATABASE, clock=clock) as store:
             async with Head(store, SCHEMA, Vault(key), clock=clock) as head:
                 await head.commit(edits, site.ADMIN, f"first tree of {name}")
-            _, text = await Tokens(store, clock=clock).create(USER, site.ADMIN, "made by head init", by="head init")
-        write_private(made / f"{site.ADMIN}.token", f"{text}\n".encode())
+            await write_admin(made, store, clock)
         return settle(made, data, Settings(name))
 
 
@@ -93,6 +92,16 @@ async def join(data: Path, other: Path, *, name: str, hosts: Sequence[str] = (),
                 raise errors.Invalid(f"{source.file(file)} cannot be read: {err.strerror}") from err
         _write_server(made, headpki.Authority.load(made), name, hosts, clock)
         return settle(made, data, Settings(name, etcd=known.etcd))
+
+
+async def write_admin(made: Path, store: Store, clock: Clock) -> None:
+    """The administrator's certificate and token, where they are missing."""
+    name = site.ADMIN
+    if not _is_there(made / f"{name}.key"):
+        headpki.Authority.load(made).client(name, USERS, clock.now()).write(made, name)
+    if not _is_there(made / f"{name}.token"):
+        _, text = await Tokens(store, clock=clock).create(USER, name, "of the data folder", by="bedplate head")
+        write_private(made / f"{name}.token", f"{text}\n".encode())
 
 
 def _write_server(made: Path, authority: headpki.Authority, name: str, hosts: Sequence[str], clock: Clock) -> None:
@@ -129,3 +138,7 @@ class Workshop:
         shutil.rmtree(self._folder, ignore_errors=True)
         if kind is not None and self._is_new and not any(self._data.iterdir()):
             self._data.rmdir()
+
+
+def _is_there(path: Path) -> bool:
+    return path.exists()

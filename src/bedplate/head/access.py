@@ -128,6 +128,12 @@ class Access:
         """A device of the present tree."""
         return Identity(name, NODE) if self._tree().find("device", name) is not None else None
 
+    def check_subject(self, kind: str, subject: str) -> None:
+        """Raise `NotFound` unless the tree has the user, or the device, that a token is asked for."""
+        mode = "device" if kind == NODE else "user"
+        if self._tree().find(mode, subject) is None:
+            raise errors.NotFound(f"there is no {mode} {subject!r}", hint=f"cmsh: {mode}; list shows those there are")
+
     def allow(self, identity: Identity, edits: Iterable[Edit]) -> None:
         """Raise `Denied` unless the identity may commit the edits onto the present tree."""
         demand_edits(identity, self._tree(), edits)
