@@ -132,7 +132,9 @@ class Shell:
     # Inside
 
     def _sets_secret(self, words: Sequence[str]) -> bool:
-        secrets = {row.shell for entity in self.desk.schema.types.values() for row in entity.fields() if row.kind.secret}
+        secrets = {
+            row.shell for entity in self.desk.schema.types.values() for row in entity.fields() if row.kind.secret
+        }
         lower = [word.lower() for word in words]
         return "set" in lower and any(word in secrets for word in lower[lower.index("set") :])
 
@@ -236,10 +238,12 @@ class Shell:
             return errors.Unavailable(
                 f"{word} asks the nodes, and this head has no node agents yet", hint="help lists what is offered"
             )
-        return errors.NotFound(f"there is no command, mode or submode {word!r} here", hint=completion.advice(self.desk, word))
+        return errors.NotFound(
+            f"there is no command, mode or submode {word!r} here", hint=completion.advice(self.desk, word)
+        )
 
     def _complain(self, wrong: errors.BedplateError) -> None:
-        problems = getattr(wrong, "problems", ())
+        problems: Sequence[str] = wrong.problems if isinstance(wrong, errors.Invalid) else ()
         text = f"{wrong.message}: {problems[0]}" if len(problems) == 1 else str(wrong)
         hint = wrong.hint.strip()
         self._err(f"error: {text}{f' ({hint})' if hint else ''}\n")

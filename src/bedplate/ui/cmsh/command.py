@@ -1,0 +1,193 @@
+"""How a command is declared: one declaration gives its parsing, its help page, its completion and its reference.
+
+In: `@command(...)` above a coroutine. Out: `COMMANDS` by name; `Arguments` of a typed command. Where a command is
+offered is said by `where`; what it does is the coroutine's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from bedplate.ui.cmsh.language import Usage
+
+if TYPE_CHECKING:
+    from bedplate.ui.cmsh.desk import Desk
+
+__all__ = ["COMMANDS", "DELIMITER", "VERBOSE", "Arguments", "Command", "Option", "Where", "command"]
+
+Run = Callable[["Desk", "Arguments"], Awaitable[int | None]]
+Where = Callable[["Desk"], str]
+"""Empty where the command is offered; otherwise what one has to do first, in words."""
+Words = Callable[["Desk", "Arguments"], Iterable[tuple[str, str]]]
+"""What may stand as the next word, each with one line about it; given what has been typed before it."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """`-v, --verbose`, or with a value `-d, --delimiter <string>`."""
+
+    short: str
+    long: str
+    doc: str
+    value: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.long.removeprefix("--")
+
+    def shown(self) -> str:
+        names = ", ".join(name for name in (self.short, self.long) if name)
+        return f"{names} <{self.value}>" if self.value else names
+
+
+VERBOSE = Option("-v", "--verbose", "Be more verbose: cells are not cut")
+DELIMITER = Option(
+    "-d",
+    "--delimiter",
+    "Put <string> between columns; {} gives JSON, and {<digit>} JSON indented by that many blanks",
+    value="string",
+)
+
+
+@dataclass
+class Arguments:
+    """The words behind a command, options taken out."""
+
+    words: list[str] = field(default_factory=list)
+    options: dict[str, str] = field(default_factory=dict)
+    waiting: Option | None = None
+    """The option whose value is still to come; while completing."""
+    partial: str = ""
+    """The word that is being typed; while completing."""
+
+    def flag(self, name: str) -> bool:
+        return name in self.options
+
+    def value(self, name: str, otherwise: str = "") -> str:
+        return self.options.get(name, otherwise)
+
+    def number(self, name: str, otherwise: int) -> int:
+        """The value of an option that is a whole number. Raises `Usage`."""
+        said = self.options.get(name)
+        if said is None:
+            return otherwise
+        return whole(said, f"--{name}")
+
+
+def whole(text: str, what: str) -> int:
+    """A number somebody typed. Raises `Usage`."""
+    if not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise Usage(f"{what}: {text!r} is no number")
+    return int(text)
+
+
+@dataclass(frozen=True)
+class Command:
+    """See the module. `leading`: options stand before the first word alone, because values may begin with `-`.
+    `moves`: the command is about where one stands, so that `<mode> <command>` leaves one there."""
+
+    name: str
+    about: str
+    usage: tuple[str, ...]
+    examples: tuple[tuple[str, str], ...]
+    run: Run
+    where: Where
+    words: Words
+    options: tuple[Option, ...] = ()
+    least: int = 0
+    most: int | None = None
+    leading: bool = False
+    moves: bool = False
+
+    def arguments(self, typed: Sequence[str], *, partial: bool = False) -> Arguments:
+        """What was typed behind the name. Raises `Usage`, unless the line is still being typed (`partial`)."""
+        found, is_options = Arguments(), True
+        left = list(typed)
+        while left:
+            word = left.pop(0)
+            if word == "--" and is_options:
+                is_options = False
+            elif is_options and _looks_like_option(word) and not (self.leading and found.words):
+                self._option(word, left, found, partial)
+            else:
+                found.words.append(word)
+        if not partial:
+            self._counted(found)
+        return found
+
+    def _option(self, word: str, left: list[str], found: Arguments, partial: bool) -> None:
+        name, has_value, value = word.partition("=") if word.startswith("--") else (word, "", "")
+        for option in self.options:
+            if name not in (option.short, option.long):
+                continue
+            if not option.value:
+                found.options[option.name] = ""
+            elif has_value or left:
+                found.options[option.name] = value if has_value else left.pop(0)
+            elif partial:
+                found.waiting = option
+            else:
+                raise Usage(f"{self.name}: {name} needs a value", hint=f"help {self.name} shows how")
+            return
+        if not partial:
+            known = ", ".join(option.shown() for option in self.options) or "none"
+            raise Usage(f"{self.name} has no option {name}", hint=f"options: {known}")
+
+    def _counted(self, found: Arguments) -> None:
+        if len(found.words) < self.least:
+            raise Usage(f"{self.name} needs more: {self.usage[0]}", hint=f"help {self.name} shows how")
+        if self.most is not None and len(found.words) > self.most:
+            extra = found.words[self.most]
+            raise Usage(f"{self.name}: {extra!r} is too much: {self.usage[0]}", hint=f"help {self.name} shows how")
+
+
+def _looks_like_option(word: str) -> bool:
+    return len(word) > 1 and word[0] == "-" and not word[1].isdigit()
+
+
+COMMANDS: dict[str, Command] = {}
+
+
+def anywhere(desk: Desk) -> str:
+    return ""
+
+
+def nothing(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
+    return ()
+
+
+def command(
+    name: str,
+    about: str,
+    *usage: str,
+    examples: Sequence[tuple[str, str]],
+    options: Sequence[Option] = (),
+    where: Where = anywhere,
+    words: Words = nothing,
+    least: int = 0,
+    most: int | None = 0,
+    leading: bool = False,
+    moves: bool = False,
+) -> Callable[[Run], Run]:
+    """Declare a command; `most` None takes any number of words."""
+
+    def declare(run: Run) -> Run:
+        COMMANDS[name] = Command(
+            name=name,
+            about=about,
+            usage=usage or (name,),
+            examples=tuple(examples),
+            run=run,
+            where=where,
+            words=words,
+            options=tuple(options),
+            least=least,
+            most=most,
+            leading=leading,
+            moves=moves,
+        )
+        return run
+
+    return declare

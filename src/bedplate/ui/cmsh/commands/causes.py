@@ -1,0 +1,147 @@
+"""What a change would do and why something is as it is: plan, explain."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from bedplate.core import errors
+from bedplate.head.tree import Address, Tree
+from bedplate.ui.cmsh import completion, place
+from bedplate.ui.cmsh.command import DELIMITER, Arguments, Option, command, whole
+from bedplate.ui.cmsh.desk import Desk
+from bedplate.ui.cmsh.language import Usage
+from bedplate.ui.cmsh.layout import Table
+
+__all__: list[str] = []
+
+_SOMETHING = 3
+_BETWEEN = re.compile(r"^(\d+)\.\.(\d+)$")
+
+
+@command(
+    "plan",
+    "Show what the staged changes would do on which node; exits 3 when there is something to do",
+    "plan [OPTIONS]",
+    options=[
+        Option("-v", "--verbose", "Also show the old and the new value"),
+        DELIMITER,
+        Option("", "--at", "Instead: what that revision did, or FROM..TO the difference between two", value="revision"),
+    ],
+    examples=[
+        ("plan", "What a commit of everything staged would do"),
+        ("plan --at 12", "What revision 12 did"),
+        ("plan --at 10..12", "What is different between two revisions"),
+    ],
+)
+async def _plan(desk: Desk, args: Arguments) -> int:
+    from bedplate.head import plan
+    from bedplate.head.render import RENDERERS
+
+    before, after, touched = await _trees(desk, args.value("at"))
+    actions = plan.plan(before, after, touched, RENDERERS)
+    headers = ["Node", "Kind", "Name", "Action", "Cause"]
+    rows = [[action.node, action.kind, action.name, action.verb, str(action.source)] for action in actions]
+    if args.flag("verbose") or args.flag("delimiter"):
+        headers += ["Old", "New"]
+        for row, action in zip(rows, actions, strict=True):
+            row += [action.old, action.new]
+    if actions or args.flag("delimiter"):
+        desk.table(Table(headers, rows, uncut=frozenset(range(7))), args)
+    if not args.flag("delimiter"):
+        nodes = len({action.node for action in actions})
+        counts = Counter(action.verb for action in actions)
+        verbs = ", ".join(f"{counts[verb]} to {verb}" for verb in ("add", "change", "remove"))
+        desk.say(f"{verbs} on {nodes} node{'' if nodes == 1 else 's'}")
+    return _SOMETHING if actions else 0
+
+
+async def _trees(desk: Desk, at: str) -> tuple[Tree, Tree, Iterable[Address]]:
+    """The trees before and after, and the top-level objects that differ."""
+    from bedplate.head import plan, validate
+
+    if at:
+        between = _BETWEEN.match(at)
+        first, last = (int(between[1]), int(between[2])) if between else (whole(at, "--at") - 1, whole(at, "--at"))
+        if first < 0:
+            raise errors.NotFound("there is no revision 0", hint="history lists them")
+        before, after = await desk.backend.tree_at(first), await desk.backend.tree_at(last)
+        return before, after, plan.touched_between(before, after)
+    tree, edits = desk.backend.tree, desk.session.edits()
+    for edit in edits:
+        tree = tree.with_object(edit.mode, edit.key, edit.new)
+    touched = [(edit.mode, edit.key) for edit in edits]
+    for problem in validate.problems(tree, touched):
+        desk.note(f"note: a commit would be refused: {problem}")
+    return desk.backend.tree, tree, touched
+
+
+def _on_a_device(desk: Desk) -> str:
+    return "" if desk.place[:1] == ("device",) else "explain belongs to the mode device: device use NODE first"
+
+
+def _words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
+    from bedplate.head.explain import facts
+    from bedplate.head.render import RENDERERS
+
+    words = list(args.words)
+    if not place.is_object(desk.place) and not words:
+        return completion.objects(desk, ("device",))
+    name = desk.place[1] if place.is_object(desk.place) else desk.find(("device",), words.pop(0))[1]
+    if words:
+        return ()
+    return [(fact.name, fact.kind) for fact in facts(desk.session.tree, name, RENDERERS).values()]
+
+
+@command(
+    "explain",
+    "Show every managed file, service, flag and label of a node, and what caused it",
+    "explain [OPTIONS] [<path, service, flag or label>]",
+    "explain [OPTIONS] <node> [<path, service, flag or label>]",
+    options=[
+        Option("-v", "--verbose", "With a path: print the file as it is rendered; else do not cut cells"),
+        DELIMITER,
+        Option("", "--at", "As of a revision", value="revision"),
+    ],
+    examples=[
+        ("explain", "All that holds on the selected node, staged changes included"),
+        ("explain /etc/nginx/nginx.conf", "What caused one file, and what would win next"),
+        ("explain -v /etc/nginx/nginx.conf", "The file itself"),
+        ("explain --at 12 docker", "As of revision 12"),
+    ],
+    where=_on_a_device,
+    words=_words,
+    most=2,
+)
+async def _explain(desk: Desk, args: Arguments) -> None:
+    from bedplate.head.explain import explain
+    from bedplate.head.render import RENDERERS, rendered_file
+
+    node, about = _asked(desk, args)
+    tree = await desk.backend.tree_at(whole(args.value("at"), "--at")) if args.flag("at") else desk.session.tree
+    tree.get(("device", node))
+    if about.startswith("/") and args.flag("verbose"):
+        content = rendered_file(tree, node, about).content
+        desk.write(content if content.endswith("\n") or not content else content + "\n")
+        return
+    found = explain(tree, node, about, RENDERERS)
+    if about and not found:
+        raise errors.NotFound(f"nothing called {about!r} is managed on {node}", hint="explain alone lists everything")
+    headers = ["Kind", "Name", "Value", "Cause", "Part", "Revision", "Next"]
+    rows = [
+        [fact.kind, fact.name, fact.value, str(fact.source), fact.source.part, str(revision or ""), fact.next_best]
+        for fact, revision in found
+    ]
+    desk.table(Table(headers, rows, uncut=frozenset({0, 1, 3, 4, 5, 6})), args)
+
+
+def _asked(desk: Desk, args: Arguments) -> tuple[str, str]:
+    words = list(args.words)
+    if len(desk.place) >= 2:
+        if len(words) == 2:
+            return desk.find(("device",), words[0])[1], words[1]
+        return desk.place[1], words[0] if words else ""
+    if not words:
+        raise Usage("explain needs a node here", hint="device use NODE, or explain NODE")
+    return desk.find(("device",), words[0])[1], words[1] if len(words) > 1 else ""

@@ -1,0 +1,192 @@
+"""Making it true, or not: commit, refresh, revert, diff, undo."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from bedplate.core import errors
+from bedplate.head.changes import Change
+from bedplate.head.records import Revision
+from bedplate.head.session import Edit
+from bedplate.ui.cmsh import place, wording
+from bedplate.ui.cmsh.command import DELIMITER, Arguments, Option, command, whole
+from bedplate.ui.cmsh.desk import Desk
+from bedplate.ui.cmsh.layout import Table
+
+__all__ = ["diff_table"]
+
+_POLL_S = 1.0
+
+
+@command(
+    "commit",
+    "Make the staged changes below this object or list true, as one revision",
+    "commit [OPTIONS]",
+    options=[
+        Option("-m", "--message", "Say in the history what the commit is for", value="text"),
+        Option("-w", "--wait", "Wait until the nodes that report have carried it out"),
+        Option("", "--timeout", "How many seconds to wait at most (600)", value="seconds"),
+        Option("", "--dry-run", "Validate, and show what would change; nothing is written"),
+        Option("", "--force", "Overwrite what somebody else committed in the meantime"),
+    ],
+    examples=[
+        ("commit", "All staged changes of the object one stands in; at the top, all there are"),
+        ('commit -m "more replicas"', "With a message for the history"),
+        ("commit --dry-run", "Only validate"),
+    ],
+)
+async def _commit(desk: Desk, args: Arguments) -> int | None:
+    edits = desk.session.edits(desk.place)
+    force = args.flag("force")
+    if args.flag("dry-run"):
+        desk.table(diff_table(desk, await desk.backend.check(edits, force=force)), args)
+        return None
+    if not edits:
+        return None
+    after = place.renumbered(desk.session, desk.place)
+    revision = await desk.backend.commit(edits, args.value("message"), force=force, undoes=_undone(desk))
+    desk.session.follow(desk.backend.tree, edits)
+    desk.place = after
+    if not place.is_object(desk.place) and len(desk.place) <= 1:
+        _count(desk, edits)
+    if args.flag("wait") and revision is not None:
+        return await _wait(desk, revision, edits, args.number("timeout", 600))
+    return None
+
+
+def _undone(desk: Desk) -> int:
+    """The revision that this commit takes back, when it does exactly that and nothing else."""
+    if desk.undoes is None:
+        return 0
+    number, staged = desk.undoes
+    desk.undoes = None
+    return number if staged == tuple(desk.session.edits()) == tuple(desk.session.edits(desk.place)) else 0
+
+
+def _count(desk: Desk, edits: Sequence[Edit]) -> None:
+    """The counts that a commit of a mode's list prints."""
+    for mode in dict.fromkeys(edit.mode for edit in edits):
+        of = desk.schema.mode(mode).of
+        name = _plural(of[0].type_name() if len(of) == 1 else desk.schema.mode(mode).label)
+        mine = [edit for edit in edits if edit.mode == mode]
+        removed = sum(edit.new is None for edit in mine)
+        if removed:
+            desk.say(f"Successfully removed {removed} {name}")
+        desk.say(f"Successfully committed {len(mine) - removed} {name}")
+
+
+def _plural(name: str) -> str:
+    return f"{name[:-1]}ies" if name.endswith("y") and name[-2] not in "aeiou" else f"{name}s"
+
+
+async def _wait(desk: Desk, revision: Revision, edits: Iterable[Edit], timeout_s: int) -> int:
+    """Until every node the commit means something to has said that it carried it out."""
+    from bedplate.head.affected import affected
+
+    before = await desk.backend.tree_at(revision.number - 1)
+    nodes = sorted(affected(before, desk.backend.tree, [(edit.mode, edit.key) for edit in edits]))
+    started = desk.clock.monotonic()
+    while True:
+        applied = await desk.backend.applied(nodes)
+        silent = [name for name in nodes if name not in applied]
+        behind = [name for name in nodes if name in applied and applied[name] < revision.number]
+        if not behind:
+            break
+        if desk.clock.monotonic() - started > timeout_s:
+            raise errors.Unavailable(
+                f"revision {revision.number} is committed, but not yet carried out on {', '.join(behind[:5])}",
+                hint="history and explain show what is to come; commit --timeout waits longer",
+            )
+        await desk.clock.sleep(_POLL_S)
+    if silent:
+        desk.note(f"note: {len(silent)} of {len(nodes)} nodes have never reported and were not waited for")
+    return 0
+
+
+@command(
+    "refresh",
+    "Drop what is staged for this object, list or, at the top, everything",
+    examples=[("refresh", "The object is as the head has it")],
+)
+async def _refresh(desk: Desk, args: Arguments) -> None:
+    desk.session.drop(desk.place[:2])
+
+
+@command("revert", "Drop everything that is staged", examples=[("revert", "No change is staged any more")])
+async def _revert(desk: Desk, args: Arguments) -> None:
+    desk.session.drop()
+
+
+def diff_table(desk: Desk, made: Iterable[Change]) -> Table:
+    """Changes as a table."""
+    headers = ["Object", "Parameter", "Old", "New"]
+    return Table(headers, [list(row) for row in wording.rows(desk.schema, made)], uncut=frozenset({0, 1}))
+
+
+@command(
+    "diff",
+    "Show which parameters changed: staged, by a revision, or between two",
+    "diff [OPTIONS]",
+    "diff [OPTIONS] <revision>",
+    "diff [OPTIONS] <revision> <revision>",
+    options=[Option("-v", "--verbose", "Do not cut cells, and show files line by line"), DELIMITER],
+    examples=[
+        ("diff", "What is staged"),
+        ("diff 12", "What revision 12 changed"),
+        ("diff 10 12", "What is different between the trees of two revisions"),
+    ],
+    most=2,
+)
+async def _diff(desk: Desk, args: Arguments) -> None:
+    made = await _changes(desk, [whole(word, "diff") for word in args.words])
+    desk.table(diff_table(desk, made), args)
+    if args.flag("verbose") and not args.flag("delimiter"):
+        for where, old, new in wording.blobs(desk.schema, made):
+            _lines(desk, where, old, new)
+
+
+async def _changes(desk: Desk, numbers: Sequence[int]) -> Sequence[Change]:
+    if not numbers:
+        return desk.session.staged()
+    if len(numbers) == 1:
+        return (await desk.backend.read(numbers[0])).changes
+    from bedplate.head import changes, plan
+
+    before, after = await desk.backend.tree_at(numbers[0]), await desk.backend.tree_at(numbers[1])
+    return [
+        change
+        for mode, key in plan.touched_between(before, after)
+        for change in changes.diff(
+            desk.schema, mode, key, before.find(mode, key), after.find(mode, key), lambda secret: changes.MASK
+        )
+    ]
+
+
+def _lines(desk: Desk, where: str, old: str, new: str) -> None:
+    import difflib  # only for those who ask
+
+    named = (f"{where} (old)", f"{where} (new)")
+    for line in difflib.unified_diff(old.splitlines(), new.splitlines(), *named, lineterm=""):
+        desk.say(line)
+
+
+@command(
+    "undo",
+    "Stage the reverse of a revision; commit makes it true",
+    "undo [OPTIONS] <revision>",
+    options=[Option("", "--force", "Also when a later revision touched the same parameters")],
+    examples=[("undo 12", "What revision 12 changed becomes as it was; diff shows it, commit makes it true")],
+    least=1,
+    most=1,
+)
+async def _undo(desk: Desk, args: Arguments) -> None:
+    number = whole(args.words[0], "undo")
+    is_clean = not desk.session.edits()
+    made = await desk.backend.undo_changes(number, force=args.flag("force"))
+    desk.session.stage(made, desk.backend.unseal)
+    edits = tuple(desk.session.edits())
+    if not edits:
+        raise errors.Conflict(f"revision {number} has nothing left to undo: the tree is as it was before it")
+    desk.undoes = (number, edits) if is_clean and not args.flag("force") else None
+    if desk.is_interactive:
+        desk.note("staged; diff shows it, commit makes it true")

@@ -1,0 +1,79 @@
+"""The tree as a file: export, import."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bedplate.core import errors
+from bedplate.ui.cmsh import completion, files
+from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command
+from bedplate.ui.cmsh.commands.commits import diff_table
+from bedplate.ui.cmsh.desk import Desk
+
+__all__: list[str] = []
+
+
+def _files(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
+    return completion.files(args.partial) if not args.words else ()
+
+
+@command(
+    "export",
+    "Write the committed tree as YAML, without secrets",
+    "export [OPTIONS] [<path>]",
+    options=[
+        Option("", "--with-secrets", "Write secrets in clear; asks first"),
+        Option("", "--yes", "Answer that question beforehand"),
+    ],
+    examples=[
+        ("export", "Print it"),
+        ("export site.yaml", "Write it to a file, which nobody else can read"),
+    ],
+    words=_files,
+    most=1,
+)
+async def _export(desk: Desk, args: Arguments) -> None:
+    secrets = args.flag("with-secrets")
+    if secrets and not args.flag("yes"):
+        answer = await desk.host.ask("Write all secrets in clear? (yes/no) ")
+        if (answer or "").strip().lower() not in ("y", "yes"):
+            raise errors.Invalid("nothing was exported: secrets in clear were not agreed to", hint="--yes agrees")
+    text = await desk.backend.export_document(with_secrets=secrets)
+    if not args.words:
+        desk.write(text)
+        return
+    files.write(args.words[0], text)
+
+
+@command(
+    "import",
+    "Stage the objects of an exported file; commit makes them true",
+    "import [OPTIONS] <file>",
+    options=[
+        Option("", "--dry-run", "Show what would change, and stage nothing"),
+        Option("", "--prune", "Also stage the removal of objects that the file does not name"),
+        VERBOSE,
+        DELIMITER,
+    ],
+    examples=[
+        ("import site.yaml", "Stage it; diff shows what it changes"),
+        ("import site.yaml --dry-run", "Only look"),
+    ],
+    words=_files,
+    least=1,
+    most=1,
+)
+async def _import(desk: Desk, args: Arguments) -> None:
+    from bedplate.head import exchange  # YAML is needed by nothing else here
+    from bedplate.head.session import Session
+
+    text = files.read(args.words[0])
+    is_dry = args.flag("dry-run")
+    session = Session(desk.backend.tree) if is_dry else desk.session
+    exchange.stage(session, text, prune=args.flag("prune"))
+    if is_dry:
+        desk.table(diff_table(desk, session.staged()), args)
+        await desk.backend.check(session.edits())
+        return
+    if desk.is_interactive:
+        desk.note(f"{len(session.edits())} objects are staged; diff shows them, commit makes them true")

@@ -1,0 +1,95 @@
+"""`list`: the objects of a list as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from bedplate.core import errors
+from bedplate.head.objects import Obj
+from bedplate.head.schema import tables
+from bedplate.head.schema.entity import Entity, Key, Row
+from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command
+from bedplate.ui.cmsh.commands.look import CATEGORY, NODES, cell
+from bedplate.ui.cmsh.desk import Desk
+from bedplate.ui.cmsh.language import Usage
+from bedplate.ui.cmsh.layout import Table
+
+__all__ = ["list_table"]
+
+
+def _words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
+    if args.waiting is CATEGORY:
+        return [(key, "category") for key in desk.session.children(("category",))]
+    return ()
+
+
+@command(
+    "list",
+    "List the objects of this list",
+    "list [OPTIONS]",
+    options=[
+        VERBOSE,
+        DELIMITER,
+        NODES,
+        CATEGORY,
+        Option("-f", "--format", "Show these parameters instead, with commas between them", value="parameters"),
+    ],
+    examples=[
+        ("list", "The objects of this list, or at the top the modes"),
+        ("list -v", "Without cutting long cells"),
+        ("list -d {2}", "As JSON, indented by 2"),
+        ("device list -c default -f hostname,ip", "Names and addresses of a category's nodes"),
+    ],
+    words=_words,
+)
+async def _list(desk: Desk, args: Arguments) -> None:
+    if not desk.place:
+        desk.table(_modes(desk), args)
+        return
+    path = desk.list_here()
+    held = dict(desk.children(path))
+    if args.flag("nodes"):
+        held = {found[-1]: held[found[-1]] for found in desk.several(path, args.value("nodes"))}
+    if args.flag("category"):
+        held = _of_category(desk, path, args.value("category"), held)
+    desk.table(list_table(desk, path, held, args.value("format")), args)
+    if not held and desk.is_interactive:
+        entity = desk.submode(path).of[0]
+        desk.note(f"(no {entity.noun} yet; help add shows how to make one)")
+
+
+def _modes(desk: Desk) -> Table:
+    rows = [[name, str(len(desk.session.children((name,)))), mode.doc] for name, mode in desk.schema.modes.items()]
+    return Table(["Mode (key)", "Objects", "About"], sorted(rows), uncut=frozenset({0, 2}))
+
+
+def _of_category(desk: Desk, path: tuple[str, ...], category: str, held: Mapping[str, Obj]) -> dict[str, Obj]:
+    if path != ("device",):
+        raise Usage("-c chooses nodes: it belongs to the mode device")
+    desk.session.find(("category",), category)
+    return {key: obj for key, obj in held.items() if obj.values.get("category") == category}
+
+
+def list_table(desk: Desk, path: tuple[str, ...], held: Mapping[str, Obj], columns: str = "") -> Table:
+    """The table of a list; `columns` are parameters' names instead of the declared ones."""
+    submode = desk.submode(path)
+    if not columns:
+        return Table(*tables.list_table(desk.schema, submode, held))
+    chosen = [_column(submode.of, word) for word in columns.split(",") if word.strip()]
+    headers = [f"{row.label} (key)" if isinstance(row, Key) else row.label for row in chosen]
+    keys = sorted(held, key=int) if submode.indexed else sorted(held)
+    return Table(headers, [[_cell(desk, held[key], row) for row in chosen] for key in keys])
+
+
+def _column(of: tuple[type[Entity], ...], word: str) -> Row:
+    for entity in of:
+        try:
+            return entity.row(word.strip())
+        except errors.NotFound as unknown:
+            last = unknown
+    raise last
+
+
+def _cell(desk: Desk, obj: Obj, row: Row) -> str:
+    own = desk.schema.of(obj).by_attribute().get(row.attribute)
+    return cell(desk, obj, own) if own is not None else ""

@@ -1,0 +1,156 @@
+"""Looking: show, get."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from bedplate.core import errors
+from bedplate.head.objects import Obj
+from bedplate.head.resolve import inherited
+from bedplate.head.schema.entity import Field, Row, Submode
+from bedplate.head.schema.registry import Path
+from bedplate.ui.cmsh import completion, place
+from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command
+from bedplate.ui.cmsh.commands.move import in_a_list
+from bedplate.ui.cmsh.desk import Desk
+from bedplate.ui.cmsh.language import Usage
+from bedplate.ui.cmsh.layout import Table
+
+__all__ = ["CATEGORY", "NODES", "cell", "targets"]
+
+NODES = Option("-n", "--nodes", "Do it for these objects: names, commas, ranges such as node00[1-4]", value="list")
+CATEGORY = Option("-c", "--category", "Do it for the nodes of a category (mode device)", value="category")
+
+
+def cell(desk: Desk, obj: Obj, row: Row) -> str:
+    """A row's value as `show` prints it; an inherited one with where it comes from."""
+    if isinstance(row, Field) and row.inherits:
+        value, source = inherited(desk.session.tree, obj, row)
+        if source is not None and value not in (None, ""):
+            assert value is not None
+            return f"{row.kind.show(value)} ({source})"
+    return row.show(obj)
+
+
+def targets(desk: Desk, args: Arguments, *, least: int) -> tuple[list[Path], list[str]]:
+    """The objects a command is about, and the words that are left.
+
+    Chosen by option; else the selected one; else, at a list, those that the first word names. `least` words are for
+    the command itself. Raises `Usage`, `NotFound`.
+    """
+    words = list(args.words)
+    chosen = _chosen(desk, args)
+    if chosen is not None:
+        return chosen, words
+    if place.is_object(desk.place):
+        if len(words) > least and not _is_parameter(desk, desk.place, words[0]):
+            other = desk.named(place.list_of(desk.place), words[0])
+            if other is not None:
+                return [other], words[1:]
+        return [desk.place], words
+    if len(words) <= least and least:
+        desk.here()
+    if not words:
+        return [desk.here()], words
+    return desk.several(desk.list_here(), words[0]), words[1:]
+
+
+def _is_parameter(desk: Desk, path: Path, word: str) -> bool:
+    obj = desk.get(path)
+    return word in obj.extras or any(row.shell == word.lower() for row in desk.schema.of(obj).rows())
+
+
+def _chosen(desk: Desk, args: Arguments) -> list[Path] | None:
+    here = desk.list_here()
+    if args.flag("category"):
+        if here != ("device",):
+            raise Usage("-c chooses nodes: it belongs to the mode device")
+        category = args.value("category")
+        desk.session.find(("category",), category)
+        named = desk.session.tree.referrers("category", category, "device")
+        return [("device", name) for name in sorted(named)]
+    if args.flag("nodes"):
+        return desk.several(here, args.value("nodes"))
+    return None
+
+
+def _show_words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
+    return completion.objects(desk, desk.list_here())
+
+
+@command(
+    "show",
+    "Show the parameters of an object",
+    "show [OPTIONS] [<object> ...]",
+    options=[VERBOSE, DELIMITER],
+    examples=[
+        ("show", "Parameters of the selected object"),
+        ("show default", "Parameters of the object default of this list"),
+        ("show -d {}", "The same as JSON"),
+    ],
+    where=in_a_list,
+    words=_show_words,
+    most=None,
+)
+async def _show(desk: Desk, args: Arguments) -> None:
+    here = desk.list_here()
+    paths = [path for word in args.words for path in desk.several(here, word)] if args.words else [desk.here()]
+    for path in paths:
+        obj = desk.get(path)
+        rows = [[row.label, cell(desk, obj, row)] for row in desk.schema.of(obj).rows()]
+        extras = [[name, text] for name, text in sorted(obj.extras.items())]
+        desk.table(Table(["Parameter", "Value"], [*extras, *rows], uncut=frozenset({0, 1})), args)
+
+
+def _get_words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
+    return completion.parameters(desk, args, completion.is_readable)[0]
+
+
+@command(
+    "get",
+    "Print the value of a parameter",
+    "get [OPTIONS] <parameter>",
+    "get [OPTIONS] <object> <parameter>",
+    options=[NODES, CATEGORY],
+    examples=[
+        ("get softwareimage", "An inherited value shows where it comes from: default-image (category:default)"),
+        ("get node001 category", "The value of an object of this list"),
+        ("get trusteddomains", "Several values stand on one line each"),
+    ],
+    where=in_a_list,
+    words=_get_words,
+    least=1,
+    most=2,
+)
+async def _get(desk: Desk, args: Arguments) -> None:
+    paths, words = targets(desk, args, least=1)
+    if len(words) != 1:
+        raise Usage("get takes one parameter", hint="show lists the parameters")
+    for path in paths:
+        lines = _lines(desk, path, words[0])
+        if isinstance(lines, str):
+            desk.write(lines)
+            if desk.is_interactive and lines and not lines.endswith("\n"):
+                desk.write("\n")
+            continue
+        for line in lines:
+            desk.say(f"{path[-1]}: {line}" if len(paths) > 1 else line)
+
+
+def _lines(desk: Desk, path: Path, word: str) -> Sequence[str] | str:
+    """What `get` prints: lines, or for a file its text as it is."""
+    obj = desk.get(path)
+    if word in obj.extras:
+        return [obj.extras[word]]
+    try:
+        row = desk.schema.of(obj).row(word)
+    except errors.NotFound as unknown:
+        raise errors.NotFound(f"{place.path_text(path)} has no parameter {word!r}", hint=unknown.hint) from None
+    if isinstance(row, Submode):
+        return sorted(obj.below(row.attribute))
+    value = row.value(obj) if isinstance(row, Field) else None
+    if isinstance(row, Field) and row.kind.name == "file":
+        return str(value or "")
+    if isinstance(row, Field) and row.kind.multiple and value is not None and not row.inherits:
+        return row.kind.lines(value)
+    return [cell(desk, obj, row)]

@@ -1,0 +1,172 @@
+"""What may be typed next, and what a slip may have meant. Pure but for file names.
+
+In: the desk and a line that is being typed. Out: words that fit, from the declarations that commands are parsed by.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from bedplate.core import errors
+from bedplate.head.schema.entity import Field, Row, Submode
+from bedplate.head.schema.registry import Path
+from bedplate.ui.cmsh import language, place
+from bedplate.ui.cmsh.command import COMMANDS, Arguments, Command
+from bedplate.ui.cmsh.desk import MASTER, Desk
+
+__all__ = ["Completion", "advice", "complete", "files", "objects", "parameters", "values"]
+
+Pairs = Iterable[tuple[str, str]]
+Enter = Callable[[str, Sequence[str]], tuple[Path, Sequence[str]] | None]
+
+
+class Completion(NamedTuple):
+    """A word that fits: `text` replaces the last `length` letters of the line; `about` is one line on what it is."""
+
+    text: str
+    length: int
+    about: str = ""
+
+
+def complete(desk: Desk, line: str, enter: Enter) -> list[Completion]:
+    """The words that fit at the end of a line. Moves the desk; the caller brings it back."""
+    statement, partial = language.tail(line)
+    if statement.host is not None or statement.filter:
+        return []
+    try:
+        pairs = _next(desk, statement.words, partial, enter)
+    except errors.BedplateError:
+        return []
+    head, comma, _ = partial.rpartition(",")
+    if comma and not any(text.startswith(partial) for text, _ in pairs):
+        pairs = [(f"{head},{text}", about) for text, about in pairs]
+    length = len(line) - statement.last_start
+    fits = {text: about for text, about in pairs if text.lower().startswith(partial.lower())}
+    return [Completion(_typed(text), length, about) for text, about in sorted(fits.items())]
+
+
+def _typed(text: str) -> str:
+    return text if text.endswith("/") else language.quote(text)
+
+
+def _next(desk: Desk, words: list[str], partial: str, enter: Enter) -> list[tuple[str, str]]:
+    while words:
+        command = COMMANDS.get(words[0].lower())
+        if command is not None and not command.where(desk):
+            return list(_arguments(desk, command, words[1:], partial))
+        entered = enter(words[0], words[1:])
+        if entered is None:
+            return list(_submode_of(desk, words))
+        desk.place, words = entered[0], list(entered[1])
+    return list(offered(desk))
+
+
+def _arguments(desk: Desk, command: Command, words: list[str], partial: str) -> Pairs:
+    args = command.arguments(words, partial=True)
+    args.partial = partial
+    if partial.startswith("-") and not (command.leading and args.words):
+        for option in command.options:
+            yield option.long, option.doc
+        return
+    yield from command.words(desk, args)
+
+
+def _submode_of(desk: Desk, words: list[str]) -> Pairs:
+    """`applications <TAB>` at a list: the objects that have such a submode."""
+    if len(words) != 1 or not desk.place:
+        return []
+    here = place.list_of(desk.place)
+    has = any(words[0].lower() == row.shell for entity in desk.submode(here).of for row in entity.submodes())
+    return objects(desk, here) if has else []
+
+
+def offered(desk: Desk) -> Pairs:
+    """What a line may begin with here."""
+    for command in COMMANDS.values():
+        if not command.where(desk):
+            yield command.name, command.about
+    if place.is_object(desk.place):
+        for submode in desk.entity(desk.place).submodes():
+            yield submode.shell, submode.doc
+    elif desk.place:
+        for entity in desk.submode(desk.place).of:
+            for submode in entity.submodes():
+                yield submode.shell, f"{submode.doc}; name the object behind it"
+    for name, mode in desk.schema.modes.items():
+        yield name, mode.doc
+
+
+def objects(desk: Desk, path: Path) -> Pairs:
+    """The objects of a list."""
+    for key in desk.children(path):
+        yield key, desk.get((*path, key)).type
+    if path == ("device",):
+        yield MASTER, "the active head node"
+
+
+def parameters(desk: Desk, args: Arguments, accept: Callable[[Row], bool]) -> tuple[Pairs, Path | None]:
+    """Parameters of the object a command is about; or the objects, where none is chosen yet."""
+    words = list(args.words)
+    if place.is_object(desk.place):
+        path = desk.place
+    elif not words and not args.flag("nodes"):
+        return objects(desk, desk.list_here()), None
+    else:
+        name = args.value("nodes") or words.pop(0)
+        found = desk.several(desk.list_here(), name)
+        path = found[0]
+    if words:
+        args.words[:] = words
+        return (), path
+    obj = desk.get(path)
+    rows = ((row.shell, row.doc) for row in desk.schema.of(obj).rows() if accept(row))
+    return [*rows, *((name, "extra parameter") for name in obj.extras)], path
+
+
+def is_settable(row: Row) -> bool:
+    return isinstance(row, Field) and not row.readonly
+
+
+def is_readable(row: Row) -> bool:
+    return True
+
+
+def values(desk: Desk, path: Path, word: str, partial: str = "") -> Pairs:
+    """What a parameter may be set to, where that is known."""
+    row = desk.entity(path).row(word)
+    if isinstance(row, Submode) or not isinstance(row, Field):
+        return
+    for choice in row.kind.choices():
+        yield choice, row.doc
+    if row.kind.target_mode:
+        yield from ((key, row.kind.target_mode) for key in desk.session.children((row.kind.target_mode,)))
+    if row.kind.name == "file":
+        yield from files(partial)
+
+
+def files(partial: str) -> Pairs:
+    """Names of files that begin as the word does."""
+    folder, _, _ = partial.rpartition("/")
+    shown = f"{folder}/" if "/" in partial else ""
+    try:
+        entries = list(os.scandir(os.path.expanduser(shown) or "."))
+    except OSError:
+        return
+    for entry in entries:
+        if partial.endswith(".") or not entry.name.startswith("."):
+            yield (f"{shown}{entry.name}/", "folder") if entry.is_dir() else (f"{shown}{entry.name}", "file")
+
+
+def advice(desk: Desk, word: str) -> str:
+    """What somebody who typed an unknown word may have meant."""
+    import difflib  # only ever needed after a slip
+
+    name = word.lower()
+    if place.is_object(desk.place) and any(row.shell == name for row in desk.entity(desk.place).rows()):
+        return f"{name} is a parameter: get {name} reads it, set {name} VALUE changes it"
+    if desk.place and desk.named(place.list_of(desk.place), word) is not None:
+        return f"{word} is an object: use {word} selects it"
+    close = difflib.get_close_matches(name, [text for text, _ in offered(desk)], n=1)
+    return f"did you mean {close[0]}?" if close else "help lists the commands, modes and submodes"

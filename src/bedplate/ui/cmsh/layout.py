@@ -1,0 +1,99 @@
+"""What commands print: tables, JSON, help pages, times. Pure.
+
+In: headers and cells, or a declared command. Out: text, line ends included. Widths are those of the longest cell; a
+description longer than 24 letters, and any other cell but a key longer than 60, is cut with `+` unless asked not to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from bedplate.ui.cmsh.language import Usage
+
+if TYPE_CHECKING:
+    from bedplate.ui.cmsh.command import Command
+
+__all__ = ["Table", "ctime", "help_page", "local_time", "render"]
+
+_DESCRIPTION = 24
+_WIDEST = 60
+_KEY = " (key)"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text. `uncut` are the columns that are never cut; `times` hold RFC 3339, shown in local time."""
+
+    headers: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    uncut: frozenset[int] = field(default_factory=lambda: frozenset({0}))
+    times: frozenset[int] = frozenset()
+
+
+def render(table: Table, *, verbose: bool = False, delimiter: str = "") -> str:
+    """The table as people read it; with a delimiter as programs do: `{}` is JSON, `{2}` JSON indented by 2."""
+    if delimiter.startswith("{") and delimiter.endswith("}"):
+        return _json(table, delimiter[1:-1])
+    rows = [[local_time(cell) if at in table.times else cell for at, cell in enumerate(row)] for row in table.rows]
+    if delimiter:
+        return "".join(delimiter.join(row) + "\n" for row in [list(table.headers), *rows])
+    cut = [[_cell(table, at, cell, verbose) for at, cell in enumerate(row)] for row in rows]
+    widths = [max([len(header), *(len(row[at]) for row in cut)]) for at, header in enumerate(table.headers)]
+    rulers = ["-" * width for width in widths]
+    return "".join(_line(row, widths) for row in [list(table.headers), rulers, *cut])
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return " ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() + "\n"
+
+
+def _cell(table: Table, at: int, cell: str, verbose: bool) -> str:
+    cell = cell.replace("\n", "\\n")
+    if verbose or at in table.uncut:
+        return cell
+    most = _DESCRIPTION if table.headers[at] == "Description" else _WIDEST
+    return cell if len(cell) <= most else cell[: most - 1] + "+"
+
+
+def _json(table: Table, indent: str) -> str:
+    import json
+
+    if indent and not (indent.isascii() and indent.isdigit()):
+        raise Usage(f"{indent!r} is no indentation", hint="-d {} gives JSON, -d {2} JSON indented by 2")
+    names = [header.removesuffix(_KEY) for header in table.headers]
+    objects: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in table.rows]
+    return json.dumps(objects, indent=int(indent) if indent else None, ensure_ascii=False) + "\n"
+
+
+def local_time(stamp: str) -> str:
+    """A time of the head's as tables show it: local, `2021/11/29 11:52:44`; what is no time stays."""
+    try:
+        return datetime.fromisoformat(stamp).astimezone().strftime("%Y/%m/%d %H:%M:%S")
+    except ValueError:
+        return stamp
+
+
+def ctime(stamp: str) -> str:
+    """A time as notices begin: local, `Thu Oct 31 15:58:56 2024`."""
+    moment = datetime.fromisoformat(stamp).astimezone()
+    days, months = "Mon Tue Wed Thu Fri Sat Sun", "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"
+    day, month = days.split()[moment.weekday()], months.split()[moment.month - 1]
+    return f"{day} {month} {moment.day:2d} {moment:%H:%M:%S} {moment.year}"
+
+
+def help_page(command: Command) -> str:
+    """Name, Usage, Options where there are any, Examples."""
+    lines = ["Name:", f"        {command.name} - {command.about}", "", "Usage:"]
+    lines += [f"        {usage}" for usage in command.usage]
+    if command.options:
+        lines += ["", "Options:"]
+        for option in command.options:
+            lines += [f"        {option.shown()}", f"            {option.doc}", ""]
+        lines.pop()
+    lines += ["", "Examples:"]
+    width = max(len(example) for example, _ in command.examples)
+    lines += [f"        {example.ljust(width)}  {about}".rstrip() for example, about in command.examples]
+    return "\n".join(lines) + "\n"
