@@ -18,9 +18,9 @@ import time
 from collections.abc import Sequence
 
 from bedplate.core import errors
-from bench import apiload, ccm, informer, ipam, ready, report, store
+from bench import apiload, ccm, head, informer, ipam, ready, report, store
 
-TOPICS = ("store", "ready", "apiserver", "informer", "ccm", "ipam")
+TOPICS = ("store", "ready", "apiserver", "informer", "ccm", "ipam", "head")
 
 
 def tell(line: str) -> None:
@@ -39,6 +39,8 @@ async def measure(name: str, folder: pathlib.Path, options: argparse.Namespace) 
             return await ccm.run(folder, is_quick=options.quick, tell=tell)
         case "ipam":
             return await ipam.run(folder, is_quick=options.quick, tell=tell)
+        case "head":
+            return await head.run(folder, is_quick=options.quick, tell=tell)
         case _:
             return await informer.run(folder, is_quick=options.quick, tell=tell)
 

@@ -115,9 +115,7 @@ class Daemon:
 async def serving(data: pathlib.Path) -> AsyncIterator[Daemon]:
     """`bedplate head serve` as a process, once it is ready."""
     log = data.with_suffix(".log")
-    command = [str(_program("bedplate")), "head", "serve", "--data", str(data), "--port", "0"]
-    with log.open("ab") as out:
-        child = subprocess.Popen(command, stdout=out, stderr=out, preexec_fn=processes.die_with_parent(os.getpid()))
+    child = _start(data, log)
     try:
         yield Daemon(data, await _ready(child, data, log), child.pid)
     finally:
@@ -127,6 +125,12 @@ async def serving(data: pathlib.Path) -> AsyncIterator[Daemon]:
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
+
+
+def _start(data: pathlib.Path, log: pathlib.Path) -> subprocess.Popen[bytes]:
+    command = [str(_program("bedplate")), "head", "serve", "--data", str(data), "--port", "0"]
+    with log.open("ab") as out:
+        return subprocess.Popen(command, stdout=out, stderr=out, preexec_fn=processes.die_with_parent(os.getpid()))
 
 
 def _program(name: str) -> pathlib.Path:

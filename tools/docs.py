@@ -26,7 +26,7 @@ from typing import Any, TypeVar, cast
 import click
 import headpages
 import msgspec
-from pagetext import NOTE, table
+from pagetext import NOTE, options, table
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
@@ -52,7 +52,11 @@ T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
 # What each variable is for. The code says where it is read; a variable that is missing here stops the generator.
 VARIABLES = {
+    "BEDPLATE_CACERT": "File of the authority that a head's certificate must come from; `--cacert` wins.",
     "BEDPLATE_CACHE": "Folder for built Kubernetes programs. Default: `bedplate` in the user's cache folder.",
+    "BEDPLATE_CERT": "File of the client certificate that `cmsh` shows; `--cert` wins.",
+    "BEDPLATE_DATA": "Data folder of a head, for `cmsh` and `bedplate head`; `--data` wins.",
+    "BEDPLATE_KEY": "File of that certificate's key; `--key` wins.",
     "BEDPLATE_PEERS": "Folder that may hold the originals' programs; benchmarks and tests of compatibility use them "
     "when they are there.",
     "BEDPLATE_OPENAPI": "Folder with the vendors' OpenAPI documents, against which tests hold every request and "
@@ -62,6 +66,8 @@ VARIABLES = {
     "BEDPLATE_RECORD": "`1`: tests that ask a real API server keep its answers for the tests that run without one.",
     "BEDPLATE_REPORTS": "Folder for what `make test` reports (skips, counts). Default: `build/reports`.",
     "BEDPLATE_SKIP_REPORT": "File in which one pytest run notes what it skipped; set by `make test`.",
+    "BEDPLATE_TOKEN_FILE": "File with the bearer token that `cmsh` sends; `--token-file` wins.",
+    "BEDPLATE_URL": "Addresses of heads for `cmsh`, with blanks or commas between them; `--url` wins.",
     "BEDPLATE_TEST_PATIENCE": "Seconds a conformance case waits for what must come; shorter to see failures sooner.",
     "KUBEBUILDER_ASSETS": "Folder with Kubernetes programs to use instead of built ones, when their version fits.",
     "KUBECONFIG": "Which cluster, as kubectl reads it: one or several files, separated by colons.",
@@ -97,21 +103,6 @@ def commands(command: click.Command, ctx: click.Context) -> Iterator[tuple[click
             child = command.get_command(ctx, name)
             assert child is not None
             yield from commands(child, click.Context(child, info_name=name, parent=ctx))
-
-
-def options(command: click.Command, ctx: click.Context) -> list[tuple[str, str, str]]:
-    rows = []
-    for option in (each for each in command.params if isinstance(each, click.Option) and not each.hidden):
-        names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
-        value = "" if option.is_flag else f" `{option.make_metavar(ctx)}`".replace("INTEGER RANGE", "N")
-        default = "required" if option.required else ""
-        if option.default not in (None, "", (), False) and "UNSET" not in repr(option.default):
-            default = "on" if option.default is True else f"`{option.default}`"
-        text, found = (option.help or "").removesuffix("."), re.search(r"\s*\[default: (.*)\]", option.help or "")
-        if found:
-            text, default = text.replace(found[0], "").rstrip("."), found[1]
-        rows.append((names + value + (" (repeatable)" if option.multiple else ""), default, text))
-    return rows
 
 
 def cli_page() -> str:
@@ -438,6 +429,7 @@ PAGES = {
     "reference/metrics.md": metrics_page,
     "reference/environment.md": environment_page,
     "reference/head-entities.md": headpages.entities_page,
+    "reference/cmsh.md": headpages.cmsh_page,
     "pictures/up.svg": picture,
     "pictures/pool.svg": pool_map,
 }

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pagetext import NOTE, table
+import click
+from pagetext import NOTE, options, table
 
+from bedplate.apps.cmsh import cmsh
 from bedplate.head.entities import SCHEMA
 from bedplate.head.entities.base import Role
 from bedplate.head.schema.entity import Entity, Field, Row, Submode
@@ -26,6 +28,12 @@ FORMS = {
     "duration": "a time such as `2m`",
     "nodes": "nodes, ranges such as `node001..node003`",
 }
+EXITS = (
+    ("`0`", "all well"),
+    ("`1`", "a command failed, or no head could be reached"),
+    ("`2`", "wrong usage"),
+    ("`3`", "`plan` found something to do"),
+)
 # A number that large is no bound that somebody chose.
 FAR = 2**32
 
@@ -128,16 +136,22 @@ def cmsh_page() -> str:
     """Every command of the shell, by name, as its help page has it."""
     shell_commands.load()
     known = [shell.COMMANDS[name] for name in sorted(shell.COMMANDS)]
+    ctx = click.Context(cmsh, info_name="cmsh")
     parts = [
-        f"{NOTE}\n# Commands of cmsh\n\n"
-        "The grammar: `cmsh` has [modes](head-entities.md), objects in them, and submodes below objects; a mode's or "
-        "an object's name in front of a command runs it there. `;` stands between commands, `|` sends what one prints "
-        "to a program of the host, `!` runs one. `help COMMAND` prints what stands here. Options of the program are "
-        "in [its flags](cmsh-flags.md).\n",
+        f"{NOTE}\n# cmsh\n\n"
+        "The shell of the head: [modes](head-entities.md), objects in them, and submodes below objects. The name of a "
+        "mode or of a submode in front of a command runs it there. `;` stands between commands, `|` sends what one "
+        "prints to a program of the host, `!` runs one, `#` begins a remark.\n",
+        "## Options of the program\n",
+        table(("option", "default", "meaning"), options(cmsh, ctx)),
+        "Where no option says so, the variables of [the environment](environment.md) count, then "
+        "`~/.config/bedplate/cmsh.yaml` with `url`, `data`, `token-file`, `cert`, `key` and `cacert`.\n",
+        table(("exit code", "meaning"), EXITS),
+        "## Commands\n\n`help COMMAND` prints the same.\n",
         table(("command", "what it does"), [(f"[`{one.name}`](#{one.name})", one.about) for one in known]),
     ]
     for one in known:
-        parts += [f"## `{one.name}`\n\n{one.about}.\n".replace("..", "."), "```\n" + "\n".join(one.usage) + "\n```\n"]
+        parts += [f"### `{one.name}`\n\n{_full_stop(one.about)}\n", "```\n" + "\n".join(one.usage) + "\n```\n"]
         if one.options:
             parts.append(table(("option", "meaning"), [(f"`{each.shown()}`", each.doc) for each in one.options]))
         if one.examples:
