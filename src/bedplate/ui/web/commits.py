@@ -1,0 +1,237 @@
+"""Staged changes with their plan, the commit, history and undo.
+
+In: visits. Out: pages; revisions of the head, made under the name of who is signed in. What stands in the way of a
+commit or an undo is shown in place, with the revision and the author that caused it, and what can be done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import NamedTuple
+
+from aiohttp import web
+
+from bedplate.core import errors
+from bedplate.head import plan, validate
+from bedplate.head.records import Revision
+from bedplate.head.session import Edit, Session
+from bedplate.head.tree import Tree
+from bedplate.ui.web import diffs, links
+from bedplate.ui.web.visit import Visit
+
+__all__ = ["changes", "commit", "drop", "history", "revision", "undo", "undo_form"]
+
+_PER_PAGE = 50
+_MOST_GROUPS = 200
+
+
+class Clash(NamedTuple):
+    """An object that somebody else committed since it was edited here, and what they changed in it."""
+
+    title: str
+    mode: str
+    key: str
+    author: str
+    revision: int
+    sections: list[diffs.Section]
+
+
+async def changes(visit: Visit) -> web.StreamResponse:
+    """What is staged, what it would do, and what stands in the way."""
+    return await _changes(visit)
+
+
+async def _changes(visit: Visit, message: str = "", error: str = "", hint: str = "", status: int = 200) -> web.Response:
+    edits = visit.session.edits()
+    present, staged = visit.site.head.tree, visit.session.tree
+    actions = _plan(visit, present, _over(present, edits), edits)
+    groups = diffs.groups(actions)
+    return visit.page(
+        "changes.html",
+        "Staged changes",
+        status,
+        sections=diffs.sections(staged.schema, visit.session.staged()),
+        groups=groups[:_MOST_GROUPS],
+        more_groups=max(len(groups) - _MOST_GROUPS, 0),
+        affected=len({action.node for action in actions}),
+        actions=len(actions),
+        clashes=await _clashes(visit, edits),
+        problems=validate.problems(_over(present, edits), [(edit.mode, edit.key) for edit in edits]),
+        denied=_denied(visit, edits),
+        message=message,
+        error=error,
+        hint=hint,
+        tree=staged,
+    )
+
+
+def _over(tree: Tree, edits: list[Edit]) -> Tree:
+    """The tree that a commit of the edits would make."""
+    for edit in edits:
+        tree = tree.with_object(edit.mode, edit.key, edit.new)
+    return tree
+
+
+def _plan(visit: Visit, before: Tree, after: Tree, edits: list[Edit]) -> list[plan.Action]:
+    """What the edits would do on nodes; of what cannot be resolved the problems tell."""
+    touched = [(edit.mode, edit.key) for edit in edits]
+    try:
+        return plan.plan(before, after, touched, visit.site.renderers)
+    except errors.BedplateError as err:
+        visit.login.say(f"The plan is not whole: {err}", "warning", err.hint)
+        return []
+
+
+def _denied(visit: Visit, edits: list[Edit]) -> str:
+    try:
+        visit.site.access.allow(visit.person, edits)
+    except errors.Denied as err:
+        return str(err)
+    return ""
+
+
+async def _clashes(visit: Visit, edits: list[Edit]) -> list[Clash]:
+    found = []
+    tree = visit.site.head.tree
+    for edit in edits:
+        current = tree.find(edit.mode, edit.key)
+        seen = edit.base.revision if edit.base is not None else None
+        if (current.revision if current is not None else None) == seen:
+            continue
+        theirs = await visit.site.head.log(1, (edit.mode, edit.key))
+        if theirs:
+            mine = [change for change in theirs[0].changes if change.path[:2] == (edit.mode, edit.key)]
+            title = links.title((edit.mode, edit.key))
+            rows = diffs.sections(tree.schema, mine)
+            found.append(Clash(title, edit.mode, edit.key, theirs[0].author, theirs[0].number, rows))
+    return found
+
+
+async def commit(visit: Visit) -> web.StreamResponse:
+    """Make a revision of everything that is staged."""
+    message = visit.typed.get("message", "").strip()
+    edits = visit.session.edits()
+    is_forced = visit.typed.get("force") == "yes"
+    try:
+        visit.site.refuse_writes()
+        visit.site.access.allow(visit.person, edits)
+        made = await visit.site.head.commit_session(visit.session, visit.person.name, message, force=is_forced)
+    except (errors.Conflict, errors.Invalid, errors.Denied, errors.Unavailable) as err:
+        hint = "" if isinstance(err, errors.Conflict | errors.Invalid) else err.hint
+        return await _changes(visit, message, err.message, hint, 409)
+    if made is None:
+        visit.login.say("There was nothing to commit.")
+        return visit.go("/changes")
+    visit.login.say(f"Revision {made.number} is committed.", "good")
+    return visit.go(links.revision(made.number))
+
+
+async def drop(visit: Visit) -> web.StreamResponse:
+    """Forget what is staged: for one object, or everything."""
+    mode, key = visit.typed.get("mode", ""), visit.typed.get("key", "")
+    visit.session.drop((mode, key) if mode else ())
+    what = f"What was staged for {links.title((mode, key))}" if mode else "Everything that was staged"
+    visit.login.say(f"{what} is dropped.")
+    return visit.go("/changes")
+
+
+async def history(visit: Visit) -> web.StreamResponse:
+    """The revisions, newest first."""
+    head = visit.site.head
+    said = visit.request.query.get("before", "")
+    last = min(int(said) - 1, head.revision) if said.isdecimal() and len(said) < 12 else head.revision
+    found = [await head.read(number) for number in range(last, max(last - _PER_PAGE, 0), -1)]
+    undone = {one.undoes: one.number for one in found if one.undoes}
+    return visit.page(
+        "history.html",
+        "History",
+        revisions=[(one, _objects(one)) for one in found],
+        undone=undone,
+        older=found[-1].number if found and found[-1].number > 1 else 0,
+        is_newest=last >= head.revision,
+    )
+
+
+def _objects(one: Revision) -> list[tuple[str, str]]:
+    """The top-level objects of a revision with their pages."""
+    places = dict.fromkeys((change.path[0], change.path[1]) for change in one.changes)
+    return [(links.title(place), links.show(place)) for place in places]
+
+
+async def revision(visit: Visit) -> web.StreamResponse:
+    """One revision: what it changed, and what that meant on nodes."""
+    number = visit.number()
+    head = visit.site.head
+    found = await head.read(number)
+    before, after = await head.tree_at(number - 1), await head.tree_at(number)
+    actions = plan.plan(before, after, plan.touched_between(before, after), visit.site.renderers)
+    groups = diffs.groups(actions)
+    return visit.page(
+        "revision.html",
+        f"Revision {number}",
+        found=found,
+        sections=diffs.sections(after.schema, found.changes),
+        groups=groups[:_MOST_GROUPS],
+        more_groups=max(len(groups) - _MOST_GROUPS, 0),
+        affected=len({action.node for action in actions}),
+        actions=len(actions),
+        tree=after,
+        last=head.revision,
+    )
+
+
+async def undo_form(visit: Visit) -> web.StreamResponse:
+    """What taking a revision back would change, or which later revision stands in the way."""
+    return await _undo(visit)
+
+
+async def _undo(visit: Visit, error: str = "", hint: str = "", status: int = 200) -> web.Response:
+    number, head = visit.number(), visit.site.head
+    found = await head.read(number)
+    session, conflict = Session(head.tree), ""
+    try:
+        await head.stage_undo(session, number)
+    except errors.Conflict as err:
+        conflict, hint = err.message, err.hint
+        with contextlib.suppress(errors.Terminal):  # what it would be put back into may be gone
+            await head.stage_undo(session, number, force=True)
+    edits = session.edits()
+    actions = _plan(visit, head.tree, session.tree, edits)
+    groups = diffs.groups(actions)
+    return visit.page(
+        "undo.html",
+        f"Undo revision {number}",
+        status,
+        found=found,
+        conflict=conflict,
+        error=error,
+        hint=hint,
+        sections=diffs.sections(head.tree.schema, session.staged()),
+        groups=groups[:_MOST_GROUPS],
+        more_groups=max(len(groups) - _MOST_GROUPS, 0),
+        affected=len({action.node for action in actions}),
+        actions=len(actions),
+        problems=validate.problems(session.tree, [(edit.mode, edit.key) for edit in edits]),
+        denied=_denied(visit, edits),
+        tree=session.tree,
+    )
+
+
+async def undo(visit: Visit) -> web.StreamResponse:
+    """Take a revision back, as a new revision."""
+    number, head = visit.number(), visit.site.head
+    is_forced = visit.typed.get("force") == "yes"
+    session = Session(head.tree)
+    try:
+        visit.site.refuse_writes()
+        await head.stage_undo(session, number, force=is_forced)
+        visit.site.access.allow(visit.person, session.edits())
+        message = visit.typed.get("message", "").strip()
+        made = await head.undo(number, visit.person.name, message, force=is_forced)
+    except (errors.Conflict, errors.Invalid, errors.Denied, errors.Unavailable) as err:
+        return await _undo(visit, err.message, err.hint, 409)
+    if made is None:
+        visit.login.say(f"Revision {number} changes nothing any more: there was nothing to undo.")
+        return visit.go(links.revision(number))
+    visit.login.say(f"Revision {number} is undone by revision {made.number}.", "good")
+    return visit.go(links.revision(made.number))

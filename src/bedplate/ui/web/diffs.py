@@ -1,0 +1,172 @@
+"""What changed, for people: changes grouped by object, and plans grouped by the nodes they are the same for.
+
+In: changes as the head gives them out (secrets are stars already), actions of a plan. Out: sections with rows for the
+templates. Nothing is computed about the tree here.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from bedplate.head.changes import EXTRA, MASK, Change
+from bedplate.head.plan import Action
+from bedplate.head.schema import ranges
+from bedplate.head.schema.entity import Entity, Field, Submode
+from bedplate.head.schema.kinds import Blob
+from bedplate.head.schema.registry import Path, Schema
+from bedplate.ui.web import links
+
+__all__ = ["Difference", "Group", "Section", "groups", "sections"]
+
+_LONGEST = 400
+
+
+class Difference(NamedTuple):
+    """One row: old and new as text, or `lines` with `+`, `-` and blank in front for what has many lines."""
+
+    label: str
+    old: str = ""
+    new: str = ""
+    lines: tuple[str, ...] = ()
+
+
+class Section(NamedTuple):
+    """What changed in one top-level object; `verb` is added, changed or removed."""
+
+    title: str
+    mode: str
+    key: str
+    way: str
+    verb: str
+    rows: tuple[Difference, ...]
+
+
+class Group(NamedTuple):
+    """Nodes for which a plan says the same, and what it says."""
+
+    nodes: str
+    size: int
+    actions: tuple[Action, ...]
+
+
+def sections(schema: Schema, changes: Iterable[Change]) -> list[Section]:
+    """The changes by top-level object, in their order."""
+    by_object: dict[tuple[str, str], list[Change]] = {}
+    for change in changes:
+        by_object.setdefault((change.path[0], change.path[1]), []).append(change)
+    found = []
+    for (mode, key), held in by_object.items():
+        whole = next((change for change in held if len(change.path) == 2), None)
+        verb = "changed" if whole is None or (whole.old and whole.new) else "added" if whole.old is None else "removed"
+        rows = tuple(row for change in held for row in _differences(schema, change))
+        found.append(Section(links.title((mode, key)), mode, key, links.show((mode, key)), verb, rows))
+    return found
+
+
+def _differences(schema: Schema, change: Change) -> list[Difference]:
+    way, row = _row(schema, change.path)
+    if isinstance(row, Field):
+        return [_field(way, row, change)]
+    if isinstance(row, Submode) and row.indexed and len(change.path) % 2:
+        lines = _compared(_listed(schema, row, change.old), _listed(schema, row, change.new))
+        return [Difference(way, lines=lines)]
+    if change.path[-1].startswith(EXTRA):
+        return [Difference(way, change.old or "", change.new or "")]
+    return [Difference(way, lines=_compared(_flat(schema, row, change.old), _flat(schema, row, change.new)))]
+
+
+def _row(schema: Schema, path: Path) -> tuple[str, Field | Submode | None]:
+    """The way below the top-level object in words, and the declaration at its end."""
+    submode: Submode | None = schema.modes.get(path[0])
+    said: list[str] = []
+    key, rest = path[1], path[2:]
+    while rest and submode is not None:
+        name = rest[0]
+        if name.startswith(EXTRA):
+            return " › ".join([*said, name[len(EXTRA) :]]), None
+        row = next((found for one in _types(submode, key) if (found := one.by_attribute().get(name))), None)
+        if isinstance(row, Field):
+            return " › ".join([*said, row.label]), row
+        submode = row if isinstance(row, Submode) else None
+        said.append(f"{row.label if row else name}[{rest[1]}]" if len(rest) > 1 else (row.label if row else name))
+        key, rest = (rest[1], rest[2:]) if len(rest) > 1 else ("", ())
+    return " › ".join(said) or "object", submode
+
+
+def _types(submode: Submode, key: str) -> list[type[Entity]]:
+    """The types an object of that name can have, the one its name decides first."""
+    named = [entity for entity in submode.of if entity.names and entity.canonical(key)]
+    return named or list(submode.of)
+
+
+def _field(way: str, field: Field, change: Change) -> Difference:
+    if field.kind.secret:
+        words = {True: "secret", False: "not set"}
+        old, new = words[bool(change.old)], words[bool(change.new)]
+        return Difference(way, old, "another secret" if old == new == "secret" else new)
+    if isinstance(field.kind, Blob):
+        return Difference(way, lines=_compared(str(change.old or "").splitlines(), str(change.new or "").splitlines()))
+    return Difference(way, _shown(field, change.old), _shown(field, change.new))
+
+
+def _shown(field: Field, said: Any) -> str:
+    if said is None:
+        empty = field.default in (None, "", ())
+        if field.inherits:
+            return "inherited"
+        return "not set" if empty or field.default is None else f"{field.kind.show(field.default)} (default)"
+    try:
+        return field.kind.show(field.kind.decode(said))
+    except ValueError:
+        return str(said)
+
+
+def _flat(schema: Schema, submode: Submode | None, data: Any) -> list[str]:
+    """An object as lines `label: value`, what lies below it indented."""
+    if not isinstance(data, Mapping):
+        return []
+    entity = schema.types.get(str(data.get("type", "")))
+    rows = entity.by_attribute() if entity is not None else {}
+    found = [f"type: {data.get('type', '')}"]
+    found.extend(f"{name}: {text}" for name, text in data.get("extras", {}).items())
+    for name, said in data.get("values", {}).items():
+        row = rows.get(name)
+        text = MASK if said == MASK else _shown(row, said) if isinstance(row, Field) else str(said)
+        found.append(f"{row.label if row else name}: {text}")
+    for name, children in data.get("children", {}).items():
+        row = rows.get(name)
+        label = row.label if row else name
+        pairs = enumerate(children) if isinstance(children, list) else children.items()
+        for key, child in pairs:
+            found.append(f"{label}[{key}]")
+            found.extend(f"    {line}" for line in _flat(schema, row if isinstance(row, Submode) else None, child))
+    return found
+
+
+def _listed(schema: Schema, submode: Submode, data: Any) -> list[str]:
+    """The objects of an indexed list, one line each."""
+    return [", ".join(_flat(schema, submode, one)[1:]) for one in data or ()]
+
+
+def _compared(old: list[str], new: list[str]) -> tuple[str, ...]:
+    found = list(difflib.unified_diff(old, new, n=2, lineterm=""))[2:]
+    lines = ["  …" if line.startswith("@@") else f"{line[0]} {line[1:]}" for line in found]
+    if lines[:1] == ["  …"]:
+        del lines[0]
+    return (*lines[:_LONGEST], f"  … {len(lines) - _LONGEST} more lines") if len(lines) > _LONGEST else tuple(lines)
+
+
+def groups(actions: Iterable[Action]) -> list[Group]:
+    """The plan, with the nodes together for which it says the same; the order is that of their first nodes."""
+    by_node: dict[str, list[Action]] = {}
+    for action in actions:
+        by_node.setdefault(action.node, []).append(action)
+    same: dict[tuple[object, ...], list[str]] = {}
+    for node, held in by_node.items():
+        same.setdefault(tuple(action._replace(node="") for action in held), []).append(node)
+    return [
+        Group(ranges.compress(tuple(nodes)), len(nodes), tuple(action for action in said if isinstance(action, Action)))
+        for said, nodes in same.items()
+    ]

@@ -1,0 +1,130 @@
+"""What happens, as it happens: the page of events, and the stream that scripts of open pages read.
+
+In: the head's revisions, notices, and results of checks. Out: server-sent events with names, numbers and words, never
+with values of the tree. A page says which revision and notice it already shows, so that nothing falls between it and
+its stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+from aiohttp import web
+
+from bedplate.head.health import Measured
+from bedplate.head.notices import Notice
+from bedplate.head.records import Revision
+from bedplate.ui.web import engine, links
+from bedplate.ui.web.visit import Visit, person_of
+
+__all__ = ["Event", "events", "latest", "stream"]
+
+_QUEUED = 256
+_BEAT_S = 15.0
+
+
+class Event(NamedTuple):
+    """One line of the list: `kind` is revision, notice or health."""
+
+    kind: str
+    data: dict[str, Any]
+
+
+def _of_revision(one: Revision) -> Event:
+    places = list(dict.fromkeys((change.path[0], change.path[1]) for change in one.changes))
+    said = ", ".join(links.title(place) for place in places[:4]) + (", …" if len(places) > 4 else "")
+    data = {"number": one.number, "time": one.time, "author": one.author, "text": one.message, "objects": said}
+    return Event("revision", data)
+
+
+def _of_notice(one: Notice) -> Event:
+    data = {"number": one.id, "time": one.time, "host": one.host, "severity": one.severity, "text": one.text}
+    return Event("notice", data)
+
+
+def _of_result(one: Measured) -> Event:
+    data = {"node": one.node, "check": one.check, "status": one.sample.status, "time": one.sample.time}
+    return Event("health", data)
+
+
+async def latest(visit: Visit, limit: int = 60) -> list[Event]:
+    """Revisions and notices together, newest first."""
+    found = [_of_revision(one) for one in await visit.site.head.log(limit)]
+    found.extend(_of_notice(one) for one in visit.site.notices.latest(limit))
+    return sorted(found, key=lambda one: str(one.data["time"]), reverse=True)[:limit]
+
+
+async def events(visit: Visit) -> web.StreamResponse:
+    """The latest events; with JavaScript the list grows by itself."""
+    return visit.page("events.html", "Events", events=await latest(visit))
+
+
+async def stream(visit: Visit) -> web.StreamResponse:
+    """Events for as long as the browser listens and its login lasts."""
+    headers = {**engine.SECURITY, "Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+    response = web.StreamResponse(headers=headers | {"X-Accel-Buffering": "no"})
+    await response.prepare(visit.request)
+    queue: asyncio.Queue[Event] = asyncio.Queue(_QUEUED)
+    pumps = [asyncio.create_task(_pump(source, queue)) for source in _sources(visit)]
+    try:
+        await response.write(b"retry: 2000\n\n")
+        seen = {"revision": 0, "notice": 0}
+        while person_of(visit.site, visit.login) is not None:
+            event = await _next(queue)
+            if event is not None and event.kind in seen:
+                seen[event.kind] = event.data["number"]
+            await response.write(_encoded(event, seen))
+    except (ConnectionResetError, ConnectionAbortedError):
+        pass
+    finally:
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
+    return response
+
+
+def _sources(visit: Visit) -> list[AsyncIterator[Event]]:
+    asked = visit.request.query
+    revision, notice = (asked.get(name, "") for name in ("revision", "notice"))
+    head, notices = visit.site.head, visit.site.notices
+    last = visit.request.headers.get("Last-Event-ID", "").split(".")
+    if len(last) == 2:  # after a lost connection the browser says what it saw last; 0: no more than its page
+        revision, notice = (new if new != "0" else old for new, old in zip(last, (revision, notice), strict=True))
+    return [
+        _mapped(head.revisions(_known(revision, head.revision)), _of_revision),
+        _mapped(notices.stream(_known(notice, notices.last)), _of_notice),
+        _mapped(visit.site.health.stream(), _of_result),
+    ]
+
+
+def _known(text: str, newest: int) -> int:
+    return min(int(text), newest) if text.isdecimal() and len(text) < 16 else newest
+
+
+async def _mapped(source: AsyncIterator[Any], made: Any) -> AsyncIterator[Event]:
+    async for one in source:
+        yield made(one)
+
+
+async def _pump(source: AsyncIterator[Event], queue: asyncio.Queue[Event]) -> None:
+    async for event in source:
+        await queue.put(event)
+
+
+async def _next(queue: asyncio.Queue[Event]) -> Event | None:
+    """The next event; None when it was quiet for so long that the connection should be tried."""
+    try:
+        async with asyncio.timeout(_BEAT_S):
+            return await queue.get()
+    except TimeoutError:
+        return None
+
+
+def _encoded(event: Event | None, seen: Mapping[str, int]) -> bytes:
+    if event is None:
+        return b": quiet\n\n"
+    name = f"id: {seen['revision']}.{seen['notice']}\nevent: {event.kind}\ndata: "
+    return name.encode() + msgspec.json.encode(event.data) + b"\n\n"

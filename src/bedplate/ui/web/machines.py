@@ -1,0 +1,137 @@
+"""How the machines are, for the overview, the list of devices and the page of health; and who belongs to a cluster.
+
+In: a tree and what nodes reported. Out: one `Machine` per device, counts, clusters with their sizes. Roles are counted
+by who gives them, without resolving every node, so that the overview of a large site costs little.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from bedplate.head.entities.roles import KubeletRole
+from bedplate.head.health import Health
+from bedplate.head.objects import Obj
+from bedplate.head.schema.ranges import natural
+from bedplate.head.tree import Tree
+from bedplate.ui.web import links
+
+__all__ = ["Cluster", "Giver", "Machine", "clusters", "givers", "machines", "tally"]
+
+
+class Machine(NamedTuple):
+    """A device as the page shows it. `tone` is a class of the style sheet: good, bad, down or unknown."""
+
+    name: str
+    way: str
+    category: str
+    state: str
+    failing: tuple[str, ...]
+    passing: int
+    heard: str
+    applied: int
+    tone: str
+    words: str
+
+
+class Cluster(NamedTuple):
+    """A Kubernetes cluster with how many nodes it is given."""
+
+    name: str
+    way: str
+    version: str
+    etcd: str
+    control_plane: int
+    workers: int
+    down: int
+    app_groups: int
+
+
+class Giver(NamedTuple):
+    """An object that gives a role, and the nodes it gives it to."""
+
+    mode: str
+    key: str
+    role: Obj
+    nodes: tuple[str, ...]
+
+
+def machines(tree: Tree, health: Health, names: Iterable[str] | None = None) -> list[Machine]:
+    """The devices in natural order."""
+    devices = tree.mode("device")
+    return [_machine(devices[name], health) for name in sorted(devices if names is None else names, key=natural)]
+
+
+def _machine(obj: Obj, health: Health) -> Machine:
+    held, state = health.of(obj.key), health.state(obj.key)
+    checks = held.checks if held is not None else {}
+    failing = tuple(sorted(name for name, verdict in checks.items() if verdict.last.status == "FAIL"))
+    passing = sum(verdict.last.status == "PASS" for verdict in checks.values())
+    tone = {"DOWN": "down", "UNKNOWN": "unknown"}.get(state, "bad" if failing else "good")
+    words = {"down": "down", "unknown": "never reported", "good": "up", "bad": "up, failing: " + ", ".join(failing)}
+    return Machine(
+        obj.key,
+        links.show(("device", obj.key)),
+        str(obj.values.get("category", "")) or ("head node" if obj.type == "HeadNode" else ""),
+        state,
+        failing,
+        passing,
+        held.heard if held is not None else "",
+        held.applied if held is not None else 0,
+        tone,
+        words[tone],
+    )
+
+
+def tally(found: Iterable[Machine]) -> Mapping[str, int]:
+    """How many machines have which tone."""
+    return Counter(machine.tone for machine in found)
+
+
+def givers(tree: Tree) -> list[Giver]:
+    """Every role with who gives it: categories, overlays, nodes; sorted by role."""
+    found: list[Giver] = []
+    for mode in ("category", "configurationoverlay", "device"):
+        for key, obj in tree.mode(mode).items():
+            if obj.below("roles"):
+                nodes = tuple(sorted(_members(tree, mode, obj), key=natural))
+                found.extend(Giver(mode, key, role, nodes) for role in obj.below("roles").values())
+    return sorted(found, key=lambda one: (one.role.key, one.mode, natural(one.key)))
+
+
+def _members(tree: Tree, mode: str, obj: Obj) -> set[str]:
+    if mode == "device":
+        return {obj.key}
+    categories, names = {obj.key}, set[str]()
+    if mode == "configurationoverlay":
+        held, listed = obj.values.get("categories", ()), obj.values.get("nodes", ())
+        assert isinstance(held, tuple)
+        assert isinstance(listed, tuple)
+        categories, names = set(held), set(listed)
+        if obj.values.get("all_head_nodes"):
+            names.update(key for key, device in tree.mode("device").items() if device.type == "HeadNode")
+    for category in categories:
+        referrers = tree.referrers("category", category, "device")
+        names.update(name for name, ways in referrers.items() if "category" in ways)
+    return names
+
+
+def clusters(tree: Tree, health: Health) -> list[Cluster]:
+    """The Kubernetes clusters, by name."""
+    masters: dict[str, set[str]] = {}
+    workers: dict[str, set[str]] = {}
+    for giver in givers(tree):
+        if giver.role.type == "KubeletRole":
+            cluster = str(KubeletRole.kubernetes_cluster.value(giver.role))
+            target = masters if KubeletRole.control_plane.value(giver.role) else workers
+            target.setdefault(cluster, set()).update(giver.nodes)
+    found = []
+    for name, obj in sorted(tree.mode("kubernetes").items()):
+        control, others = masters.get(name, set()), workers.get(name, set()) - masters.get(name, set())
+        down = sum(health.state(node) == "DOWN" for node in control | others)
+        etcd, version = str(obj.values.get("etcd_cluster", "")), str(obj.values.get("version", ""))
+        groups = len(obj.below("app_groups"))
+        way = links.show(("kubernetes", name))
+        found.append(Cluster(name, way, version, etcd, len(control), len(others), down, groups))
+    return found

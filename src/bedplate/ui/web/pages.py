@@ -1,0 +1,231 @@
+"""The pages that only read: overview, lists, objects, health, roles, search.
+
+In: visits. Out: pages. Where an address has `?at=REVISION` the tree of that revision answers, and nothing can be
+edited.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from bedplate.core import errors
+from bedplate.head import explain, resolve
+from bedplate.head.objects import Obj
+from bedplate.head.schema import ranges
+from bedplate.head.schema.entity import Submode
+from bedplate.head.schema.registry import Path
+from bedplate.head.tree import Tree
+from bedplate.ui.web import links, machines, plots, views
+from bedplate.ui.web.navigation import plural
+from bedplate.ui.web.views import Cell, Listed
+from bedplate.ui.web.visit import Visit
+
+__all__ = ["app_groups", "health", "overview", "roles", "search", "show"]
+
+_GRID = 600
+_TROUBLED = 12
+
+
+async def overview(visit: Visit) -> web.StreamResponse:
+    """How the site is: machines, clusters, what was changed, what happened."""
+    found = machines.machines(visit.tree, visit.site.health)
+    troubled = [one for one in found if one.tone in ("bad", "down")]
+    return visit.page(
+        "overview.html",
+        "Overview",
+        machines=found if len(found) <= _GRID else [one for one in found if one.tone != "good"][:_GRID],
+        total=len(found),
+        tally=machines.tally(found),
+        troubled=troubled[:_TROUBLED],
+        troubled_more=max(len(troubled) - _TROUBLED, 0),
+        clusters=machines.clusters(visit.tree, visit.site.health),
+        modes=[(plural(visit.tree.schema, mode), mode, len(visit.tree.mode(mode))) for mode in visit.tree.schema.modes],
+        revisions=await visit.site.head.log(8),
+        notices=visit.site.notices.latest(10),
+    )
+
+
+async def show(visit: Visit) -> web.StreamResponse:
+    """An object, or a list of them."""
+    path = visit.path()
+    tree, at = await _tree(visit)
+    return await _object(visit, tree, at, path) if len(path) % 2 == 0 else _list(visit, tree, at, path)
+
+
+async def _tree(visit: Visit) -> tuple[Tree, int | None]:
+    said = visit.request.query.get("at", "")
+    if not said:
+        return visit.tree, None
+    if not said.isdecimal():
+        raise errors.Invalid(f"{said!r} is no revision", hint="history lists them")
+    return await visit.site.head.tree_at(int(said)), int(said)
+
+
+def _list(visit: Visit, tree: Tree, at: int | None, place: Path) -> web.StreamResponse:
+    query = visit.request.query
+    asked = Listed(
+        query.get("q", "").strip(), _number(query.get("sort")), query.get("order") == "down", _number(query.get("page"))
+    )
+    submode, _ = views.submode_at(tree, place)
+    place = (*place[:-1], submode.shell if len(place) == 1 else submode.attribute)
+    table = views.listing(tree, place, asked, visit.session.is_changed if at is None else _never)
+    columns = list(enumerate(table.headers))
+    if place == ("device",) and at is None:
+        table = _with_states(visit, table)
+    title = plural(tree.schema, place[0]) if len(place) == 1 else submode.label
+    return visit.page(
+        "list.html",
+        title,
+        place=place,
+        submode=submode,
+        table=table,
+        columns=columns,
+        asked=asked,
+        at=at,
+        crumbs=_crumbs(tree, place),
+    )
+
+
+def _never(path: Path) -> bool:
+    return False
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() and len(text) < 7 else 0
+
+
+def _with_states(visit: Visit, table: views.Table) -> views.Table:
+    """The list of devices says how each one is."""
+    present = visit.site.head.tree.mode("device")
+    names = [line.path[1] for line in table.lines]
+    found = {one.name: one for one in machines.machines(visit.tree, visit.site.health, names)}
+    lines = []
+    for line in table.lines:
+        one = found[line.path[1]]
+        words = one.state if one.name in present else "new"
+        state = Cell(words if not one.failing else f"{words}, {len(one.failing)} failing", tone=f"state {one.tone}")
+        lines.append(line._replace(cells=(line.cells[0], state, *line.cells[1:])))
+    return table._replace(headers=(table.headers[0], "State", *table.headers[1:]), lines=tuple(lines))
+
+
+def _crumbs(tree: Tree, path: Path) -> list[tuple[str, str]]:
+    """The way down to an object or a list, with the page of each step."""
+    found = [(plural(tree.schema, path[0]), links.show(path[:1]))]
+    for depth in range(2, len(path) + 1):
+        label = path[depth - 1]
+        if depth % 2:
+            label = tree.schema.submode(tree.get(path[: depth - 1]), label).label
+        found.append((label, links.show(path[:depth])))
+    return found
+
+
+async def _object(visit: Visit, tree: Tree, at: int | None, path: Path) -> web.StreamResponse:
+    obj = tree.get(path)
+    entity = tree.schema.of(obj)
+    values: dict[str, Any] = {
+        "path": path,
+        "obj": obj,
+        "noun": entity.noun,
+        "doc": (entity.__doc__ or "").strip().splitlines()[0],
+        "parameters": views.parameters(tree, obj, path),
+        "submodes": _submodes(visit, tree, obj, path),
+        "crumbs": _crumbs(tree, path),
+        "at": at,
+        "is_staged": at is None and visit.session.is_changed(path),
+        "is_indexed": len(path) > 2 and views.submode_at(tree, path[:-1])[0].indexed,
+        "revisions": await visit.site.head.log(6, path),
+        "users": tree.users(path[0], path[1])[:20] if len(path) == 2 else [],
+    }
+    if path[0] == "device" and len(path) == 2:
+        return await _device(visit, tree, obj, values)
+    return visit.page("object.html", obj.key, **values)
+
+
+def _submodes(visit: Visit, tree: Tree, obj: Obj, path: Path) -> list[tuple[Submode, Path, views.Table]]:
+    """The lists below an object, each with its first lines."""
+    found = []
+    for submode in tree.schema.of(obj).submodes():
+        place = (*path, submode.attribute)
+        is_staged = visit.session.is_changed if tree is visit.tree else _never
+        found.append((submode, place, views.listing(tree, place, Listed(size=25), is_staged)))
+    return found
+
+
+async def _device(visit: Visit, tree: Tree, obj: Obj, values: dict[str, Any]) -> web.StreamResponse:
+    name = obj.key
+    held = resolve.resolve(tree, name)
+    history = await visit.site.health.history(name)
+    return visit.page(
+        "device.html",
+        name,
+        machine=machines.machines(tree, visit.site.health, [name])[0],
+        condition=visit.site.health.of(name),
+        roles=[
+            (given.role, given.source, links.cause(tree, given.source), [str(one) for one in given.beaten])
+            for given in held.roles.values()
+        ],
+        plots={
+            check: plots.plot(check, [plots.Reading(one.time, one.status, one.value, one.info) for one in samples])
+            for check, samples in history.items()
+        },
+        facts=[
+            (fact, revision, links.cause(tree, fact.source))
+            for fact, revision in explain.explain(tree, name, renderers=visit.site.renderers)
+        ],
+        notices=visit.site.notices.latest(15, host=name),
+        **values,
+    )
+
+
+async def health(visit: Visit) -> web.StreamResponse:
+    """Every machine with what its checks say now; those in trouble first."""
+    found = machines.machines(visit.tree, visit.site.health)
+    order = {"down": 0, "bad": 1, "unknown": 2, "good": 3}
+    found.sort(key=lambda one: order[one.tone])
+    page, size = max(_number(visit.request.query.get("page")), 1), 100
+    pages = max(-(-len(found) // size), 1)
+    shown = found[(min(page, pages) - 1) * size : min(page, pages) * size]
+    checks = {one.name: visit.site.health.of(one.name) for one in shown}
+    return visit.page(
+        "health.html",
+        "Health",
+        machines=shown,
+        conditions=checks,
+        tally=machines.tally(found),
+        total=len(found),
+        page=min(page, pages),
+        pages=pages,
+    )
+
+
+async def roles(visit: Visit) -> web.StreamResponse:
+    """Every role with who gives it and to which nodes."""
+    found = [
+        (
+            giver,
+            links.show((giver.mode, giver.key, "roles", giver.role.key)),
+            links.show((giver.mode, giver.key)),
+            ranges.compress(giver.nodes),
+        )
+        for giver in machines.givers(visit.tree)
+    ]
+    return visit.page("roles.html", "Roles", givers=found)
+
+
+async def app_groups(visit: Visit) -> web.StreamResponse:
+    """The app groups of all clusters, with their applications."""
+    found = [
+        (cluster, group, ("kubernetes", cluster, "app_groups", group.key))
+        for cluster, obj in sorted(visit.tree.mode("kubernetes").items())
+        for _, group in sorted(obj.below("app_groups").items())
+    ]
+    return visit.page("appgroups.html", "App groups", groups=found, schema=visit.tree.schema)
+
+
+async def search(visit: Visit) -> web.StreamResponse:
+    """Objects by what they are called and what they hold."""
+    query = visit.request.query.get("q", "").strip()[:200]
+    found = views.search(visit.tree, query)
+    return visit.page("search.html", "Search", query=query, found=found)

@@ -1,0 +1,106 @@
+"""Signing in and out.
+
+In: a token that somebody typed, or the client certificate of the connection. Out: a login with its cookie. The form
+carries a number that also stands in a cookie, so that no other site's page can sign somebody in.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import ssl
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from bedplate.core.logging import get_logger
+from bedplate.head.access import Identity, subject_of
+from bedplate.head.objects import Secret
+from bedplate.ui.web import engine, links
+from bedplate.ui.web.logins import Logins
+from bedplate.ui.web.site import Site
+from bedplate.ui.web.visit import COOKIE, PEOPLE, Visit, is_foreign, is_secure
+
+__all__ = ["Signing"]
+
+_LOG = get_logger("head.page")
+_FORM_COOKIE = "bedplate_form"
+_LONGEST = 4096
+
+
+class Signing:
+    """The handlers of the login page."""
+
+    def __init__(self, site: Site, logins: Logins, number: Callable[[], str] = lambda: secrets.token_urlsafe(24)):
+        self._site = site
+        self._logins = logins
+        self._number = number
+
+    async def form(self, request: web.Request) -> web.StreamResponse:
+        """The page that asks for a token, or offers the certificate's user."""
+        return self._page(request, links.local(request.query.get("next", "/")))
+
+    async def sign_in(self, request: web.Request) -> web.StreamResponse:
+        """Take the token, or the certificate."""
+        typed = {name: text for name, text in (await request.post()).items() if isinstance(text, str)}
+        onward = links.local(typed.get("next", "/"))
+        expected = request.cookies.get(_FORM_COOKIE, "")
+        if not expected or is_foreign(request) or not _same(expected, typed.get("form_token", "")):
+            return self._page(request, onward, "The form had grown old; please try once more.", 400)
+        token = typed.get("token", "").strip()[:_LONGEST]
+        person = self._certified(request) if "certificate" in typed else self._site.access.by_token(token)
+        if person is None or person.role not in PEOPLE:
+            _LOG.info("head.page_refused", remote=request.remote)
+            return self._page(request, onward, "This is nobody's token, or it was revoked or has expired.", 401)
+        kept = None if "certificate" in typed else Secret(token)
+        login = self._logins.begin(person.name, kept, self._site.head.tree)
+        _LOG.info("head.page_login", user=person.name, role=person.role, remote=request.remote)
+        answer = _redirect(onward)
+        answer.set_cookie(
+            COOKIE, login.number, path="/", httponly=True, samesite="Strict", secure=is_secure(request), max_age=None
+        )
+        answer.del_cookie(_FORM_COOKIE, path="/login")
+        return answer
+
+    def sign_out(self) -> Callable[[Visit], Awaitable[web.StreamResponse]]:
+        """The handler behind the button; staged changes go with the login."""
+
+        async def handler(visit: Visit) -> web.StreamResponse:
+            self._logins.end(visit.login)
+            answer = _redirect("/login")
+            answer.del_cookie(COOKIE, path="/")
+            return answer
+
+        return handler
+
+    def _certified(self, request: web.Request) -> Identity | None:
+        connection = request.transport.get_extra_info("ssl_object") if request.transport is not None else None
+        der = connection.getpeercert(binary_form=True) if isinstance(connection, ssl.SSLObject) else None
+        if connection is None or der is None:
+            return None
+        found = self._site.access.by_certificate(subject_of(connection.getpeercert() or {}), der)
+        return found if found is not None and found.role in PEOPLE else None
+
+    def _page(self, request: web.Request, onward: str, problem: str = "", status: int = 200) -> web.Response:
+        form_token = self._number()
+        values = {
+            "site": self._site,
+            "title": "Sign in",
+            "form_token": form_token,
+            "onward": onward,
+            "problem": problem,
+            "certified": self._certified(request),
+        }
+        answer = engine.respond("login.html", values, status)
+        answer.set_cookie(
+            _FORM_COOKIE, form_token, path="/login", httponly=True, samesite="Strict", secure=is_secure(request)
+        )
+        return answer
+
+
+def _redirect(address: str) -> web.Response:
+    return web.Response(status=303, headers={**engine.SECURITY, "Location": address, "Cache-Control": "no-store"})
+
+
+def _same(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(), other.encode())

@@ -1,0 +1,140 @@
+// What the page adds for browsers with JavaScript: events as they happen, filters while typing, sorting by a click.
+// Everything here is read from the server's own tables; without this file the same is done by forms.
+
+const body = document.body;
+
+function element(name, text, attributes = {}) {
+  const made = document.createElement(name);
+  if (text) made.textContent = text;
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+
+const link = (text, way) => element("a", text, { href: way });
+const shortTime = (moment) => moment.slice(0, 19).replace("T", " ");
+
+// Filters: rows whose text does not hold the words are hidden. The server's filter stays for lists of many pages.
+function filterRows(input, table) {
+  const apply = () => {
+    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    for (const row of table.tBodies[0].rows) {
+      const text = row.textContent.toLowerCase();
+      row.hidden = !words.every((word) => text.includes(word));
+    }
+  };
+  input.addEventListener("input", apply);
+  apply();
+}
+
+for (const form of document.querySelectorAll("[data-filter], [data-filter-here]")) {
+  const input = form.querySelector("input[type=search]");
+  let table = form.nextElementSibling;
+  while (table && table.tagName !== "TABLE") table = table.nextElementSibling;
+  if (!input || !table) continue;
+  form.hidden = false;
+  if (form.hasAttribute("data-filter-here")) form.addEventListener("submit", (event) => event.preventDefault());
+  if (!document.querySelector(".pager")) filterRows(input, table);
+}
+
+// Sorting: a click on a header, or Enter on it; numbers in names count as numbers.
+const order = new Intl.Collator("en", { numeric: true });
+
+function sortable(table) {
+  const heads = table.tHead ? [...table.tHead.rows[0].cells] : [];
+  if (table.tBodies[0]?.rows.length < 2 || table.tBodies[0]?.dataset.feed || document.querySelector(".pager")) return;
+  heads.forEach((head, column) => {
+    const button = element("button", head.textContent, { type: "button", class: "sort" });
+    head.replaceChildren(button);
+    button.addEventListener("click", () => {
+      const down = head.getAttribute("aria-sort") === "ascending";
+      heads.forEach((one) => one.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const text = (row) => row.cells[column]?.textContent.trim() ?? "";
+      const rows = [...table.tBodies[0].rows].sort((one, other) => order.compare(text(one), text(other)));
+      table.tBodies[0].append(...(down ? rows.reverse() : rows));
+    });
+  });
+}
+
+document.querySelectorAll("table.data").forEach(sortable);
+
+// Live events.
+const live = document.getElementById("live");
+const state = document.getElementById("stream-state");
+const shown = 5;
+
+function toast(...parts) {
+  const line = element("p");
+  line.append(...parts);
+  live.append(line);
+  while (live.children.length > shown) live.firstElementChild.remove();
+  setTimeout(() => line.remove(), 12000);
+}
+
+function row(cells) {
+  const made = element("tr", "", { role: "row", class: "fresh" });
+  for (const [label, ...parts] of cells) {
+    const cell = element("td", "", { role: "cell", "data-label": label });
+    cell.append(...parts);
+    made.append(cell);
+  }
+  return made;
+}
+
+function addEvent(moment, kind, who, what) {
+  const list = document.querySelector("[data-feed=events]");
+  if (!list) return false;
+  const time = element("time", shortTime(moment), { datetime: moment });
+  list.prepend(row([["Time", time], ["Kind", element("span", kind, { class: `kind ${kind}` })], ["Who", who], ["What", ...what]]));
+  while (list.rows.length > 300) list.lastElementChild.remove();
+  return true;
+}
+
+function onRevision(event) {
+  const one = JSON.parse(event.data);
+  if (one.number <= Number(body.dataset.revision)) return;
+  body.dataset.revision = one.number;
+  document.getElementById("revision").textContent = one.number;
+  const name = () => link(`Revision ${one.number}`, `/history/${one.number}`);
+  const said = ` ${one.text} `;
+  if (!addEvent(one.time, "revision", one.author, [name(), said, element("small", one.objects)]))
+    toast(name(), ` of ${one.author}: ${one.text || one.objects}`);
+}
+
+function onNotice(event) {
+  const one = JSON.parse(event.data);
+  if (one.number <= Number(body.dataset.notice)) return;
+  body.dataset.notice = one.number;
+  const device = link(one.host, `/show/device/${encodeURIComponent(one.host)}`);
+  if (addEvent(one.time, one.severity, device, [one.text])) return;
+  const list = document.querySelector("[data-feed=notice]");
+  if (!list) {
+    if (one.severity !== "notice") toast(`${one.host}: ${one.text}`);
+    return;
+  }
+  const line = element("li", "", { class: `${one.severity} fresh` });
+  const what = element("span", "", { class: "what" });
+  what.append(element("b", one.host), ` ${one.text}`);
+  const when = element("small");
+  when.append(element("time", shortTime(one.time), { datetime: one.time }));
+  line.append(what, " ", when);
+  list.prepend(line);
+  while (list.children.length > 50) list.lastElementChild.remove();
+}
+
+function listen() {
+  const asked = new URLSearchParams({ revision: body.dataset.revision, notice: body.dataset.notice });
+  const source = new EventSource(`/events/stream?${asked}`);
+  source.addEventListener("revision", onRevision);
+  source.addEventListener("notice", onNotice);
+  source.addEventListener("open", () => { body.dataset.stream = "open"; if (state) state.textContent = "live"; });
+  source.addEventListener("error", () => {
+    body.dataset.stream = "lost";
+    if (state) state.textContent = "connection lost, trying again";
+    // A browser tries again by itself, with the address it began with; what was seen since must not come twice.
+    if (source.readyState === EventSource.CLOSED) setTimeout(listen, 5000);
+  });
+  addEventListener("pagehide", () => source.close());
+}
+
+if (live && "EventSource" in window) listen();

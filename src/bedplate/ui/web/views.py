@@ -1,0 +1,202 @@
+"""Tables of the tree for the page: lists, rows of `show`, what a search finds.
+
+In: a tree, its declarations, and which paths are staged. Out: cells with links, in the order and under the labels of
+the declaration. Secrets come as the declaration shows them: stars, or that nothing is set. Nothing here waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from bedplate.head.objects import Obj, Value
+from bedplate.head.resolve import inherited
+from bedplate.head.schema.entity import Entity, Field, Row, Submode
+from bedplate.head.schema.kinds import Blob, Bool, ListOf, NodeList
+from bedplate.head.schema.ranges import natural
+from bedplate.head.schema.registry import Path, Schema
+from bedplate.head.tree import Tree
+from bedplate.ui.web import links
+
+__all__ = ["Cell", "Found", "Line", "Listed", "Parameter", "Table", "listing", "parameters", "search", "submode_at"]
+
+_LINKED = 12
+
+
+class Cell(NamedTuple):
+    """One cell: `parts` are texts with the page they lead to (empty: none). `tone` is a class of the style sheet."""
+
+    text: str
+    parts: tuple[tuple[str, str], ...] = ()
+    tone: str = ""
+
+
+class Line(NamedTuple):
+    """One object of a list."""
+
+    path: Path
+    cells: tuple[Cell, ...]
+    is_staged: bool = False
+
+
+class Table(NamedTuple):
+    """Headers and the lines of one page; `total` counts those of all pages."""
+
+    headers: tuple[str, ...]
+    lines: tuple[Line, ...]
+    total: int
+    page: int = 1
+    pages: int = 1
+
+
+class Parameter(NamedTuple):
+    """One row of `show`. `source` is who gave an inherited value; `way` leads into a submode; `text` is a file."""
+
+    label: str
+    cell: Cell
+    doc: str = ""
+    source: str = ""
+    source_way: str = ""
+    is_set: bool = False
+    text: str = ""
+
+
+class Listed(NamedTuple):
+    """What a reader asked of a list."""
+
+    query: str = ""
+    sort: int = 0
+    is_descending: bool = False
+    page: int = 1
+    size: int = 200
+
+
+class Found(NamedTuple):
+    """An object that a search found, and where in it."""
+
+    path: Path
+    type: str
+    where: str
+    text: str
+
+
+def submode_at(tree: Tree, place: Path) -> tuple[Submode, Mapping[str, Obj]]:
+    """The declaration and the objects of a list. Raises `NotFound`."""
+    if len(place) == 1:
+        mode = tree.schema.mode(place[0])
+        return mode, tree.mode(mode.shell)
+    owner = tree.get(place[:-1])
+    submode = tree.schema.submode(owner, place[-1])
+    return submode, owner.below(submode.attribute)
+
+
+def listing(tree: Tree, place: Path, asked: Listed, is_staged: Callable[[Path], bool]) -> Table:
+    """A list as `list` has it, filtered, sorted and cut into pages."""
+    submode, held = submode_at(tree, place)
+    widest: type[Entity] = max(submode.of, key=lambda entity: len(entity.columns))
+    found = []
+    needle = asked.query.lower()
+    for key in sorted(held, key=int if submode.indexed else natural):
+        cells = _cells(tree.schema, widest, held[key], (*place, key))
+        if not needle or any(needle in cell.text.lower() for cell in cells):
+            found.append(((*place, key), cells))
+    if asked.sort or asked.is_descending:
+        column = min(asked.sort, len(widest.columns))
+        found.sort(key=lambda line: natural(line[1][column].text), reverse=asked.is_descending)
+    pages = max(-(-len(found) // asked.size), 1)
+    page = min(max(asked.page, 1), pages)
+    shown = found[(page - 1) * asked.size : page * asked.size]
+    lines = tuple(Line(path, cells, is_staged(path)) for path, cells in shown)
+    return Table(tuple(widest.list_columns()), lines, len(found), page, pages)
+
+
+def _cells(schema: Schema, widest: type[Entity], obj: Obj, path: Path) -> tuple[Cell, ...]:
+    rows = schema.of(obj).by_attribute()
+    first = Cell(obj.key, ((obj.key, links.show(path)),))
+    return (first, *(_cell(rows[name], obj, path) if name in rows else Cell("") for name in widest.columns))
+
+
+def _cell(row: Row, obj: Obj, path: Path) -> Cell:
+    if isinstance(row, Field):
+        return _value(row, row.value(obj))
+    if isinstance(row, Submode):
+        held = obj.below(row.attribute)
+        place = (*path, row.attribute)
+        if row.names_shown and len(held) <= _LINKED:
+            return Cell(row.show(obj), tuple((key, links.show((*place, key))) for key in sorted(held)))
+        return Cell(row.show(obj), ((row.show(obj), links.show(place)),))
+    return Cell(row.show(obj))
+
+
+def _value(field: Field, value: Value | None) -> Cell:
+    if value is None:
+        return Cell("")
+    kind, text = field.kind, field.kind.show(value)
+    if kind.secret:
+        return Cell(text, tone="secret")
+    if isinstance(kind, Bool):
+        return Cell(text, tone="yes" if value else "no")
+    keys = kind.targets(value)
+    if keys and not isinstance(kind, NodeList) and len(keys) <= _LINKED:
+        return Cell(text, tuple((key, links.show((kind.target_mode, key))) for key in keys))
+    if isinstance(kind, ListOf) and not isinstance(kind, NodeList):
+        return Cell(text, tuple((one, "") for one in kind.lines(value)))
+    return Cell(text)
+
+
+def parameters(tree: Tree, obj: Obj, path: Path) -> list[Parameter]:
+    """The rows of `show`: extras first, as `show` prints them; inherited values with who gave them."""
+    extras = (Parameter(name, Cell(text), "extra parameter", is_set=True) for name, text in sorted(obj.extras.items()))
+    return [*extras, *(_parameter(tree, obj, path, row) for row in tree.schema.of(obj).rows())]
+
+
+def _parameter(tree: Tree, obj: Obj, path: Path, row: Row) -> Parameter:
+    if not isinstance(row, Field):
+        return Parameter(row.label, _cell(row, obj, path), row.doc)
+    value, source = inherited(tree, obj, row)
+    if source is not None and value not in (None, ""):
+        return Parameter(row.label, _value(row, value), row.doc, str(source), links.cause(tree, source))
+    own = row.value(obj)
+    text = str(own) if isinstance(row.kind, Blob) and own else ""
+    return Parameter(row.label, _value(row, own), row.doc, is_set=row.attribute in obj.values, text=text)
+
+
+def search(tree: Tree, query: str, limit: int = 100) -> list[Found]:
+    """Objects whose name, values or extras hold the words; names first. What is secret is not searched."""
+    needle = query.strip().lower()
+    if not needle:
+        return []
+    named: list[Found] = []
+    others: list[Found] = []
+    for mode, obj in tree.objects():
+        _look(tree.schema, (mode, obj.key), obj, needle, named, others)
+        if len(named) >= limit:
+            break
+    return [*named, *others][:limit]
+
+
+def _look(schema: Schema, path: Path, obj: Obj, needle: str, named: list[Found], others: list[Found]) -> None:
+    if needle in obj.key.lower():
+        named.append(Found(path, obj.type, "name", obj.key))
+    else:
+        hit = next((one for one in _texts(schema, obj) if needle in one[1].lower()), None)
+        if hit is not None:
+            others.append(Found(path, obj.type, hit[0], _around(hit[1], needle)))
+    for submode, held in obj.children.items():
+        for key, child in held.items():
+            _look(schema, (*path, submode, key), child, needle, named, others)
+
+
+def _texts(schema: Schema, obj: Obj) -> Iterable[tuple[str, str]]:
+    rows = schema.of(obj).by_attribute()
+    for name, value in obj.values.items():
+        row = rows[name]
+        if isinstance(row, Field) and not row.kind.secret:
+            yield row.label, " ".join(row.kind.lines(value))
+    yield from obj.extras.items()
+
+
+def _around(text: str, needle: str) -> str:
+    at = text.lower().find(needle)
+    start, end = max(at - 30, 0), at + len(needle) + 50
+    return ("…" if start else "") + " ".join(text[start:end].split()) + ("…" if end < len(text) else "")

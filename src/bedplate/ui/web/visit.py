@@ -1,0 +1,223 @@
+"""One request of somebody who is signed in, and the door in front of every handler.
+
+In: requests with a login's cookie. Out: the handler's answer with the page's headers; the page for signing in; errors
+as pages that say what to do next. A form is taken only with the token of the login it was made for, and only from
+somebody who may edit. Writes of one login wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from aiohttp import web
+
+from bedplate.core import errors
+from bedplate.core.logging import get_logger
+from bedplate.head.access import Identity, may
+from bedplate.head.schema.registry import Path
+from bedplate.head.service import Stale
+from bedplate.head.session import Session
+from bedplate.head.tree import Tree
+from bedplate.ui.web import engine
+from bedplate.ui.web.logins import Login, Logins
+from bedplate.ui.web.navigation import navigation
+from bedplate.ui.web.site import Site
+
+__all__ = ["COOKIE", "PEOPLE", "Door", "Visit", "is_foreign", "is_secure", "person_of"]
+
+_LOG = get_logger("head.page")
+COOKIE = "bedplate_login"
+_STATUS = {
+    errors.NotFound: (404, "Not found"),
+    errors.Denied: (403, "Not allowed"),
+    errors.AlreadyExists: (409, "There already"),
+    errors.Conflict: (409, "Somebody was faster"),
+    errors.Invalid: (400, "That cannot be taken"),
+    errors.Unavailable: (503, "Not now"),
+}
+PEOPLE = ("admin", "operator", "auditor")
+
+
+@dataclass(slots=True)
+class Visit:
+    """See the module. `tree` is what the login sees: the head's newest, with its own staged edits in it."""
+
+    site: Site
+    request: web.Request
+    login: Login
+    person: Identity
+    typed: Mapping[str, str]
+
+    @property
+    def session(self) -> Session:
+        return self.login.session
+
+    @property
+    def tree(self) -> Tree:
+        return self.login.session.tree
+
+    @property
+    def may_edit(self) -> bool:
+        return may(self.person, "edit", "tree")
+
+    def path(self) -> Path:
+        """The path of the tree in the address. Raises `NotFound` for a mode that is none."""
+        parts = tuple(part for part in self.request.match_info["path"].split("/") if part)
+        if not parts:
+            raise errors.NotFound("the address names no mode")
+        return (self.tree.schema.mode(parts[0]).shell, *parts[1:])
+
+    def number(self) -> int:
+        """The revision in the address."""
+        return int(self.request.match_info["number"])
+
+    def page(self, template: str, title: str, status: int = 200, **values: Any) -> web.Response:
+        """A page of the site, with its frame."""
+        frame = {
+            "title": title,
+            "site": self.site,
+            "person": self.person,
+            "may_edit": self.may_edit,
+            "form_token": self.login.form_token,
+            "flashes": self.login.take_flashes(),
+            "staged_count": len(self.session.edits()),
+            "revision": self.site.head.revision,
+            "notice": self.site.notices.last,
+            "navigation": navigation(self.tree.schema, self.request.path),
+            "query": "",
+        }
+        return engine.respond(template, frame | values, status)
+
+    def go(self, address: str) -> web.Response:
+        """On to another page, after a form."""
+        return web.Response(status=303, headers={**engine.SECURITY, "Location": address, "Cache-Control": "no-store"})
+
+
+Handler = Callable[[Visit], Awaitable[web.StreamResponse]]
+
+
+class Door:
+    """Lets those in who are signed in."""
+
+    def __init__(self, site: Site, logins: Logins) -> None:
+        self._site = site
+        self._logins = logins
+
+    def page(self, handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """A page that anybody who is signed in may read."""
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            found = self._signed_in(request)
+            if found is None:
+                location = f"/login?next={quote(request.path_qs, safe='/')}"
+                return web.Response(status=303, headers={**engine.SECURITY, "Location": location})
+            return await self._answered(Visit(self._site, request, *found, {}), handler)
+
+        return answer
+
+    def editor(self, handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """A page for those who may edit."""
+
+        async def checked(visit: Visit) -> web.StreamResponse:
+            _refuse_readers(visit)
+            return await handler(visit)
+
+        return self.page(checked)
+
+    def form(self, handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """What a form of somebody who may edit asks for."""
+
+        async def checked(visit: Visit) -> web.StreamResponse:
+            _refuse_readers(visit)
+            async with visit.login.lock:
+                return await handler(visit)
+
+        return self.own_form(checked)
+
+    def own_form(self, handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """What a form of anybody who is signed in asks for, such as signing out."""
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            found = self._signed_in(request)
+            if found is None:
+                return _alone(
+                    self._site,
+                    401,
+                    "Your login has ended",
+                    "nothing was changed",
+                    "sign in again; what you typed is still in the form one page back",
+                )
+            typed = {name: text for name, text in (await request.post()).items() if isinstance(text, str)}
+            visit = Visit(self._site, request, *found, typed)
+            if not visit.login.is_form_of(typed.get("form_token", "")) or is_foreign(request):
+                visit = Visit(self._site, request, *found, {})
+                wrong = errors.Denied(
+                    "the form was not one of this login's pages", hint="load the page again and send it once more"
+                )
+                return _error_page(visit, wrong)
+            return await self._answered(visit, handler)
+
+        return answer
+
+    def _signed_in(self, request: web.Request) -> tuple[Login, Identity] | None:
+        login = self._logins.find(request.cookies.get(COOKIE, ""))
+        if login is None:
+            return None
+        person = person_of(self._site, login)
+        if person is None:
+            self._logins.end(login)
+            return None
+        login.session.follow(self._site.head.tree)
+        return login, person
+
+    async def _answered(self, visit: Visit, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(visit)
+        except errors.BedplateError as err:
+            return _error_page(visit, err)
+        except web.HTTPException:
+            raise
+        except Exception:
+            _LOG.exception("head.page_failed", path=visit.request.path)
+            broken = errors.Terminal("the page could not be made", hint="the daemon's log says why")
+            return _error_page(visit, broken)
+
+
+def _refuse_readers(visit: Visit) -> None:
+    if not visit.may_edit:
+        raise errors.Denied(
+            f"{visit.person.name}, who is {visit.person.role}, may read and not change",
+            hint="ask an administrator for the role operator",
+        )
+
+
+def person_of(site: Site, login: Login) -> Identity | None:
+    """Who a login is by now: asked again at every request, so that whoever is shut out is out."""
+    found = site.access.by_token(login.token.reveal()) if login.token is not None else site.access.by_name(login.user)
+    return found if found is not None and found.role in PEOPLE and found.name == login.user else None
+
+
+def is_secure(request: web.Request) -> bool:
+    """Whether the browser speaks TLS with us; then cookies must not travel without it."""
+    return request.scheme == "https"
+
+
+def is_foreign(request: web.Request) -> bool:
+    """Whether a page of another host sent the form, as far as the browser says."""
+    origin = request.headers.get("Origin", "")
+    return bool(origin) and urlsplit(origin).netloc != request.host
+
+
+def _error_page(visit: Visit, err: errors.BedplateError) -> web.Response:
+    status, title = next((said for kind, said in _STATUS.items() if isinstance(err, kind)), (500, "Something broke"))
+    problems = err.problems if isinstance(err, errors.Invalid) else ()
+    author = err.author if isinstance(err, Stale) else ""
+    return visit.page("error.html", title, status, message=err.message, hint=err.hint, problems=problems, author=author)
+
+
+def _alone(site: Site, status: int, title: str, message: str, hint: str) -> web.Response:
+    values = {"site": site, "title": title, "message": message, "hint": hint}
+    return engine.respond("alone.html", values, status)
