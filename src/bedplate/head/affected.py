@@ -12,6 +12,7 @@ from dataclasses import replace
 from bedplate.head import resolve
 from bedplate.head.entities.nodes import ConfigurationOverlay
 from bedplate.head.entities.roles import EtcdHostRole, KubeletRole
+from bedplate.head.entities.site import CHECK_ROLES
 from bedplate.head.objects import Obj
 from bedplate.head.tree import Address, Tree
 
@@ -49,6 +50,7 @@ class _Search:
         self._after = after
         self._trees = (before, after)
         self._nodes: set[str] = set()
+        self._checked: set[str] = set()
         self._seen: set[Address] = set()
         self._stack: list[Address] = []
 
@@ -63,7 +65,7 @@ class _Search:
             if place not in self._seen:
                 self._seen.add(place)
                 self._spread(*place)
-        return self._nodes
+        return self._nodes | self._checked
 
     def _overlay(self, key: str) -> None:
         """A change of members alone means something to those who came and went; any other to all."""
@@ -80,6 +82,8 @@ class _Search:
                 self._take({key} if obj is not None else set())
             elif mode == "category":
                 self._take(_in_category(tree, key))
+            elif mode == "healthcheck":
+                self._checked |= _checked(tree, key)
             elif mode == _OVERLAY:
                 self._take(members(tree, obj) if obj is not None else set())
             else:
@@ -94,6 +98,22 @@ class _Search:
                 node = tree.find("device", name)
                 if node is not None:
                     self._stack.extend(_serves(tree, node))
+
+
+def _checked(tree: Tree, check: str) -> set[str]:
+    """The nodes a check may run on; no file of another node knows about it."""
+    role = CHECK_ROLES.get(check)
+    devices = tree.mode("device")
+    if role is None:
+        return set(devices)
+    found = {name for name, device in devices.items() if role in device.below("roles")}
+    for category, obj in tree.mode("category").items():
+        if role in obj.below("roles"):
+            found |= _in_category(tree, category)
+    for overlay in tree.mode(_OVERLAY).values():
+        if role in overlay.below("roles"):
+            found |= members(tree, overlay)
+    return found
 
 
 def _without_members(overlay: Obj) -> Obj:

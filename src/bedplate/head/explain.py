@@ -20,7 +20,8 @@ __all__ = ["Fact", "Renderer", "explain", "facts"]
 
 class Fact(NamedTuple):
     """One thing that holds on a node. `value` of a file is its mode and a digest; `next_best` is who would win next;
-    `detail` is what else must be equal for the fact to be the same."""
+    `detail` is what else must be equal for the fact to be the same. `effects` are what a change of it brings about:
+    verbs with a service, or `test` with the file itself."""
 
     kind: str
     name: str
@@ -28,6 +29,7 @@ class Fact(NamedTuple):
     source: Source
     next_best: str = ""
     detail: object = None
+    effects: tuple[tuple[str, str], ...] = ()
 
 
 Renderer = Callable[[Tree, Resolved], Iterable[Fact]]

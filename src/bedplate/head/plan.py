@@ -1,12 +1,12 @@
 """What a commit would do: which fact changes on which node.
 
 In: the tree before and after, the top-level objects that differ, and further sources of facts. Out: one action per node
-and fact. Nodes that the change means nothing to are not looked at.
+and fact, then what nodes do about it. Nodes that the change means nothing to are not looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from bedplate.head.affected import affected
@@ -19,7 +19,9 @@ __all__ = ["Action", "plan", "touched_between"]
 
 
 class Action(NamedTuple):
-    """One line: `verb` is add, change or remove; `source` what causes it (for remove: what had)."""
+    """One line: what is added, changed, removed or released (left as it is from now on), and what follows from it: a
+    file is tested, a service restarted or reloaded. `source` is what causes it (for remove: what had). `effect` says in
+    words what a file does to services, and that a service is started or stopped."""
 
     node: str
     kind: str
@@ -28,6 +30,10 @@ class Action(NamedTuple):
     source: Source
     old: str
     new: str
+    effect: str = ""
+
+
+_Facts = Mapping[tuple[str, str], Fact]
 
 
 def plan(before: Tree, after: Tree, touched: Iterable[Address], renderers: Sequence[Renderer] = ()) -> list[Action]:
@@ -36,22 +42,56 @@ def plan(before: Tree, after: Tree, touched: Iterable[Address], renderers: Seque
     for node in sorted(affected(before, after, touched), key=natural):
         old = facts(before, node, renderers) if before.find("device", node) is not None else {}
         new = facts(after, node, renderers) if after.find("device", node) is not None else {}
+        actions = []
         for place in sorted(set(old) | set(new)):
-            action = _action(node, old.get(place), new.get(place))
+            action = _action(node, place, old, new)
             if action is not None:
-                found.append(action)
+                actions.append(action)
+        found += [*actions, *_followed(actions, old, new)]
     return found
 
 
-def _action(node: str, old: Fact | None, new: Fact | None) -> Action | None:
-    if new is None:
-        assert old is not None
-        return Action(node, old.kind, old.name, "remove", old.source, old.value, "")
-    if old is None:
-        return Action(node, new.kind, new.name, "add", new.source, "", new.value)
-    if old.value == new.value and old.source == new.source and old.detail == new.detail:
-        return None
-    return Action(node, new.kind, new.name, "change", new.source, old.value, new.value)
+def _action(node: str, place: tuple[str, str], old: _Facts, new: _Facts) -> Action | None:
+    was, now = old.get(place), new.get(place)
+    if now is None:
+        assert was is not None
+        released = was.kind == "file" and ("unmanaged", was.name) in new
+        effect = "stop" if was.kind == "service" else "" if released else _words(was, testing=False)
+        return Action(node, *place, "release" if released else "remove", was.source, was.value, "", effect)
+    effect = "start" if was is None and now.kind == "service" else _words(now)
+    if was is None:
+        return Action(node, *place, "add", now.source, "", now.value, effect)
+    if was.value == now.value and was.detail == now.detail:
+        same = was.source == now.source
+        return None if same else Action(node, *place, "change", now.source, was.value, now.value)
+    return Action(node, *place, "change", now.source, was.value, now.value, effect)
+
+
+def _words(fact: Fact, *, testing: bool = True) -> str:
+    verbs = [verb if verb == "test" else f"{verb} {name}" for verb, name in fact.effects if testing or verb != "test"]
+    return ", ".join(verbs)
+
+
+def _followed(actions: Sequence[Action], old: _Facts, new: _Facts) -> list[Action]:
+    """Tests of new files, and what services that run before and after do about files; a restart makes a reload
+    needless."""
+    tests: list[Action] = []
+    services: dict[str, Action] = {}
+    for action in actions:
+        if action.kind != "file" or not action.effect:
+            continue
+        place = action.kind, action.name
+        for verb, name in (new.get(place) or old[place]).effects:
+            if verb == "test":
+                if action.verb != "remove":
+                    tests.append(Action(action.node, "file", name, verb, action.source, "", ""))
+            elif ("service", name) in old and ("service", name) in new and not _restarts(services.get(name)):
+                services[name] = Action(action.node, "service", name, verb, action.source, "", "")
+    return [*tests, *(services[name] for name in sorted(services))]
+
+
+def _restarts(action: Action | None) -> bool:
+    return action is not None and action.verb == "restart"
 
 
 def touched_between(before: Tree, after: Tree) -> list[Address]:

@@ -62,7 +62,7 @@ def render(tree: Tree, held: Resolved) -> Rendered:
         excludes=held.excludes,
         checks=checks.checks_of(tree, held),
         data_node=_data_node(held, parts),
-        warnings=[warning for _, part in parts for warning in part.warnings],
+        warnings={warning: given.source for given, part in parts for warning in part.warnings},
     )
 
 

@@ -25,7 +25,7 @@ def facts_of(tree: Tree, held: Resolved) -> Iterable[Fact]:
     for path, (file, source, next_best) in found.files.items():
         owner = "" if (file.owner, file.group) == ("root", "root") else f" {file.owner}:{file.group}"
         shown = "secret" if file.secret else f"sha256:{file.digest}"
-        yield Fact("file", path, f"{file.mode}{owner} {shown}", source, next_best, _identity(file))
+        yield Fact("file", path, f"{file.mode}{owner} {shown}", source, next_best, _identity(file), _effects(file))
     for path, origin in found.unmanaged.items():
         yield Fact("unmanaged", path, "left as it is found", origin)
     for name, origin in found.packages.items():
@@ -36,6 +36,8 @@ def facts_of(tree: Tree, held: Resolved) -> Iterable[Fact]:
         yield Fact("taint", name, "", source)
     for name, (check, source, _) in found.checks.items():
         yield Fact("check", name, f"every {check.interval_s:g} s", source)
+    for text, origin in found.warnings.items():
+        yield Fact("warning", text, "", origin)
     for name, given in found.labels.items():
         if name not in held.labels:
             yield Fact("label", name, given.value, given.source)
@@ -44,6 +46,12 @@ def facts_of(tree: Tree, held: Resolved) -> Iterable[Fact]:
 def _identity(file: File) -> tuple[object, ...]:
     """What must be equal for two files to be the same, without the content itself."""
     return (file.digest, file.folder_mode, file.block, file.secret, file.services, file.action, file.test)
+
+
+def _effects(file: File) -> tuple[tuple[str, str], ...]:
+    tested = (("test", file.path),) if file.test else ()
+    acts = tuple((file.action.lower(), service) for service in file.services) if file.action != "NONE" else ()
+    return (*tested, *acts)
 
 
 RENDERERS: Sequence[Renderer] = (facts_of,)

@@ -55,4 +55,4 @@ class Rendered:
     excludes: Sequence[Exclude]
     checks: Mapping[str, Held[Check]]
     data_node: Source | None
-    warnings: Sequence[str]
+    warnings: Mapping[str, Source]
