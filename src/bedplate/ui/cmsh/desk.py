@@ -44,6 +44,8 @@ class Desk:
     is_over: bool = False
     warned: tuple[Edit, ...] = ()
     """What was staged when leaving was last refused."""
+    lost: tuple[Edit, ...] = ()
+    """What was staged when somebody left."""
     undoes: tuple[int, tuple[object, ...]] | None = None
     """The revision whose undo is staged, with what was staged then: a commit of exactly that says so."""
 

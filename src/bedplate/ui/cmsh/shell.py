@@ -18,8 +18,7 @@ from bedplate.head.schema.registry import Path
 from bedplate.head.session import Session
 from bedplate.ui.backend import Backend
 from bedplate.ui.cmsh import completion, language, place
-from bedplate.ui.cmsh.command import COMMANDS
-from bedplate.ui.cmsh.commands import load
+from bedplate.ui.cmsh.commands import COMMANDS, move
 from bedplate.ui.cmsh.completion import Completion
 from bedplate.ui.cmsh.desk import Desk
 from bedplate.ui.cmsh.host import Host
@@ -58,7 +57,6 @@ class Shell:
         interactive: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        load()
         self._out = out
         self._err = err
         self._seen = backend.tree
@@ -117,9 +115,7 @@ class Shell:
 
     def finish(self) -> None:
         """Say what is dropped, if anything is; for whoever drives the shell, at the very end."""
-        lost = self.left()
-        if lost:
-            self.desk.note(f"warning: staged changes were dropped: {', '.join(lost)} (commit keeps them)")
+        move.tell_lost(self.desk)
 
     def holds_secret(self, text: str) -> bool:
         """Whether a line sets a secret in clear: it is no line to remember."""

@@ -1,23 +1,21 @@
-"""The commands of the shell, one module for what belongs together; `load` makes `COMMANDS` whole."""
+"""The commands of the shell, one module for what belongs together; importing them makes `COMMANDS` whole."""
 
 from __future__ import annotations
 
-__all__ = ["load"]
+from bedplate.ui.cmsh.command import COMMANDS
+from bedplate.ui.cmsh.commands import (  # noqa: F401 - importing declares them
+    causes,
+    commits,
+    edits,
+    exchange,
+    foreach,
+    help,
+    lists,
+    look,
+    move,
+    objects,
+    options,
+    past,
+)
 
-
-def load() -> None:
-    """Declare every command."""
-    from bedplate.ui.cmsh.commands import (  # noqa: F401 - importing declares them
-        causes,
-        commits,
-        edits,
-        exchange,
-        foreach,
-        help,
-        lists,
-        look,
-        move,
-        objects,
-        options,
-        past,
-    )
+__all__ = ["COMMANDS"]

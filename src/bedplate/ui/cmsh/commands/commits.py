@@ -67,16 +67,12 @@ def _count(desk: Desk, edits: Sequence[Edit]) -> None:
     """The counts that a commit of a mode's list prints."""
     for mode in dict.fromkeys(edit.mode for edit in edits):
         of = desk.schema.mode(mode).of
-        name = _plural(of[0].type_name() if len(of) == 1 else desk.schema.mode(mode).label)
+        name = f"{of[0].type_name() if len(of) == 1 else desk.schema.mode(mode).label}s"
         mine = [edit for edit in edits if edit.mode == mode]
         removed = sum(edit.new is None for edit in mine)
         if removed:
             desk.say(f"Successfully removed {removed} {name}")
         desk.say(f"Successfully committed {len(mine) - removed} {name}")
-
-
-def _plural(name: str) -> str:
-    return f"{name[:-1]}ies" if name.endswith("y") and name[-2] not in "aeiou" else f"{name}s"
 
 
 async def _wait(desk: Desk, revision: Revision, edits: Iterable[Edit], timeout_s: int) -> int:

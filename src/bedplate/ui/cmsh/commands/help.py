@@ -57,6 +57,7 @@ async def _help(desk: Desk, args: Arguments) -> None:
 def _overview(desk: Desk) -> str:
     """Commands, submodes and modes that can be typed here."""
     commands = [(one.name, one.about) for one in COMMANDS.values() if not one.where(desk)]
+    elsewhere = [(one.name, one.about) for one in COMMANDS.values() if one.where(desk)]
     submodes: list[tuple[str, str]] = []
     if place.is_object(desk.place):
         submodes = [(row.shell, row.doc) for row in desk.entity(desk.place).submodes()]
@@ -66,6 +67,7 @@ def _overview(desk: Desk) -> str:
     ]
     parts += [("Submodes", submodes)] if submodes else []
     parts += [("Modes", modes)]
+    parts += [("Commands of other places", sorted(elsewhere))] if elsewhere else []
     width = max(len(name) for _, rows in parts for name, _ in rows)
     lines: list[str] = []
     for title, rows in parts:

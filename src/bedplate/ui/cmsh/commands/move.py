@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from bedplate.head.session import Edit
 from bedplate.ui.cmsh import completion
 from bedplate.ui.cmsh.command import Arguments, Option, command
 from bedplate.ui.cmsh.desk import Desk
 
-__all__: list[str] = []
+__all__ = ["in_a_list", "tell_lost"]
 
 
 def in_a_list(desk: Desk) -> str:
@@ -80,11 +81,23 @@ async def _quit(desk: Desk, args: Arguments) -> None:
 
 
 def _leave(desk: Desk, *, is_sure: bool) -> None:
-    """Somebody at a terminal is warned once; a script goes on, and is told at the end what it lost."""
+    """Somebody at a terminal is warned once and stays; a script is told what it loses."""
     staged = tuple(desk.session.edits())
     if staged and desk.is_interactive and not is_sure and desk.warned != staged:
         desk.warned = staged
-        names = ", ".join(f"{edit.mode}[{edit.key}]" for edit in staged)
-        desk.note(f"there are staged changes: {names}; commit keeps them, quit again leaves without them")
+        desk.note(f"there are staged changes: {_named(staged)}; commit keeps them, quit again leaves without them")
         return
+    tell_lost(desk)
     desk.is_over = True
+
+
+def tell_lost(desk: Desk) -> None:
+    """Say once which staged changes are dropped by leaving."""
+    staged = tuple(desk.session.edits())
+    if staged and desk.lost != staged:
+        desk.lost = staged
+        desk.note(f"warning: staged changes were dropped: {_named(staged)} (commit keeps them)")
+
+
+def _named(staged: Iterable[Edit]) -> str:
+    return ", ".join(f"{edit.mode}[{edit.key}]" for edit in staged)
