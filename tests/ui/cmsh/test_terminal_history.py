@@ -10,7 +10,7 @@ from bedplate.ui.cmsh.lines import Lines, sounds_secret
 
 
 def _holds_secret(line: str) -> bool:
-    return "password" in line
+    return "kubecakey" in line
 
 
 def _loaded(path: pathlib.Path) -> list[str]:
@@ -28,7 +28,7 @@ def test_lines_are_there_for_the_next_shell_newest_first(tmp_path: pathlib.Path)
 def test_a_line_with_a_secret_is_neither_kept_nor_recalled(tmp_path: pathlib.Path) -> None:
     lines = Lines(tmp_path / "history", _holds_secret)
     lines.append_string("device")
-    lines.append_string("set password Tr0ub4dor")
+    lines.append_string("set kubecakey Tr0ub4dor")
     lines.append_string("set -e registry_token abcdef")
     assert lines.get_strings() == ["device"]
     assert (tmp_path / "history").read_text() == "device\n"
@@ -53,7 +53,9 @@ def test_a_folder_that_cannot_be_written_stops_nobody(tmp_path: pathlib.Path) ->
         ("device use node001; set --extra dbPassword 'a b'", True),
         ("set -e ingress_host example.org", False),
         ("get token", False),
+        ("set password", False),
+        ("set password Tr0ub4dor", True),
     ],
 )
-def test_extras_that_sound_like_secrets_are_known(line: str, secret: bool) -> None:
+def test_what_follows_a_word_that_sounds_like_a_secret_is_not_kept(line: str, secret: bool) -> None:
     assert sounds_secret(line) is secret

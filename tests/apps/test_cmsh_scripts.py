@@ -1,0 +1,278 @@
+"""`cmsh` as a child process without a terminal: -c, -f, standard input, exit codes, and which head it reaches."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import pytest
+
+from bedplate.apps import cmshsettings, cmshtarget, headfolder, headinit
+from bedplate.core import errors
+from bedplate.core.clock import ManualClock
+
+TIMEOUT_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A data folder nobody changes."""
+    data = tmp_path_factory.mktemp("made") / "data"
+    asyncio.run(headinit.make(data, name="basecm10", nodes=3))
+    return data
+
+
+@pytest.fixture
+def data(made: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+    """A data folder of the test's own."""
+    return pathlib.Path(shutil.copytree(made, tmp_path / "data"))
+
+
+def environment(home: pathlib.Path, **more: str) -> dict[str, str]:
+    """What a child sees: nothing of whoever runs the tests."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("BEDPLATE_", "XDG_"))}
+    return kept | {"HOME": str(home), "TZ": "UTC"} | more
+
+
+def cmsh(
+    *words: str | pathlib.Path, home: pathlib.Path, stdin: str = "", variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bedplate.apps.cmsh", *map(str, words)],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        env=environment(home, **(variables or {})),
+        cwd=home,
+    )
+
+
+def test_commands_of_one_line_share_their_place(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    done = cmsh("--data", data, "-c", "device use node001; get category", home=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "default\n", "")
+
+
+def test_what_was_committed_is_there_in_the_next_session(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    done = cmsh("--data", data, "-c", "category use default; set notes kept; commit", home=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert cmsh("--data", data, "-c", "category; get notes", home=tmp_path).stdout == "kept\n"
+
+
+def test_a_failing_command_keeps_no_other_from_running(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    done = cmsh("--data", data, "-c", "frobnicate; category use default; get softwareimage", home=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout == "default-image\n"
+    assert "frobnicate" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_staged_changes_are_dropped_with_a_warning_and_the_same_exit_code(
+    data: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    done = cmsh("--data", data, "-c", "category use default; set notes lost", home=tmp_path)
+    assert done.returncode == 0
+    assert "category[default]" in done.stderr
+    assert "lost" not in done.stderr
+    assert cmsh("--data", data, "-c", "category; get notes", home=tmp_path).stdout.strip() == ""
+
+
+def test_quit_ends_a_script(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    done = cmsh("--data", data, "-c", "quit; device list", home=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_a_file_is_run_line_by_line_and_errors_name_the_line(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "changes.cmsh"
+    script.write_text("# what we want\ncategory use default\nset nothing 1\nset notes good; commit\n\nget notes\n")
+    done = cmsh("--data", data, "-f", script, home=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout == "good\n"
+    assert done.stderr.startswith(f"{script}:3: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_file_that_is_missing_is_wrong_usage(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    done = cmsh("--data", data, "-f", tmp_path / "none", home=tmp_path)
+    assert done.returncode == 2
+    assert "none cannot be read" in done.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("-f", "-")])
+def test_without_a_terminal_commands_come_from_standard_input(
+    words: tuple[str, ...], data: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    done = cmsh("--data", data, *words, home=tmp_path, stdin="device\nuse node002\nget ip")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "10.141.0.2\n", "")
+
+
+def test_standard_input_may_be_a_file(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("device use node001\nget ip\n")
+    with script.open() as source:
+        done = subprocess.run(
+            [sys.executable, "-m", "bedplate.apps.cmsh", "--data", str(data)],
+            stdin=source,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+            env=environment(tmp_path),
+        )
+    assert (done.returncode, done.stdout) == (0, "10.141.0.1\n")
+
+
+def test_a_program_can_talk_with_a_shell_line_by_line(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "bedplate.apps.cmsh", "--data", str(data)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(tmp_path),
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        for node, address in (("node001", "10.141.0.1\n"), ("node003", "10.141.0.3\n")):
+            child.stdin.write(f"device use {node}; get ip\n")
+            child.stdin.flush()
+            assert child.stdout.readline() == address
+        child.stdin.close()
+        assert child.wait(TIMEOUT_S) == 0
+
+
+def test_children_of_a_script_do_not_eat_it(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    done = cmsh("--data", data, home=tmp_path, stdin="!cat\ndevice use node001\nget ip | tr . -\n")
+    assert (done.returncode, done.stdout) == (0, "10-141-0-1\n")
+
+
+@pytest.mark.parametrize(
+    "words", [("-c", "device", "-f", "x"), ("--nonsense",), ("stray",), ("--cert", "x", "-c", "device")]
+)
+def test_wrong_usage_is_2(words: tuple[str, ...], data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    done = cmsh("--data", data, *words, home=tmp_path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_a_folder_that_is_no_heads_is_named_with_what_to_do(tmp_path: pathlib.Path) -> None:
+    done = cmsh("--data", tmp_path / "none", "-c", "device", home=tmp_path)
+    assert done.returncode == 1
+    assert "bedplate head init" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_folder_may_come_from_the_environment_or_the_settings(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    variables = {"BEDPLATE_DATA": str(data)}
+    assert cmsh("-c", "device; use node001; get ip", home=tmp_path, variables=variables).stdout == "10.141.0.1\n"
+    (tmp_path / ".config" / "bedplate").mkdir(parents=True)
+    (tmp_path / ".config" / "bedplate" / "cmsh.yaml").write_text(f"data: {data}\n")
+    assert cmsh("-c", "device; use node001; get ip", home=tmp_path).stdout == "10.141.0.1\n"
+
+
+def test_a_tree_in_an_etcd_is_refused_and_the_url_named(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    (data / "head.yaml").write_text(
+        "name: basecm10\nurl: https://head.example:8081\netcd:\n  endpoints: [https://etcd.example:2379]\n"
+    )
+    done = cmsh("--data", data, "-c", "device list", home=tmp_path)
+    assert done.returncode == 2
+    assert "--url https://head.example:8081" in done.stderr
+
+
+async def test_a_folder_in_another_shells_hands_is_waited_for_and_then_refused(data: pathlib.Path) -> None:
+    class Hasty(ManualClock):
+        async def sleep(self, seconds: float) -> None:
+            waiting = asyncio.create_task(super().sleep(seconds))
+            await self.advance(seconds)
+            await waiting
+
+    target = cmshsettings.Target((), data, cmshsettings.Identity())
+    by_us = pytest.raises(errors.Unavailable, match=f"in use by process {os.getpid()}")
+    with headfolder.Folder(data).lock(), by_us as refused:
+        async with cmshtarget.reach(target, clock=Hasty()):
+            pass
+    assert "bedplate head serve" in refused.value.hint
+
+
+def test_a_reader_that_leaves_early_gets_no_traceback(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    line = f'"{sys.executable}" -m bedplate.apps.cmsh --data "{data}" -f script | head -n 1'
+    (tmp_path / "script").write_text("device list\n" * 2000)
+    done = subprocess.run(
+        ["/bin/sh", "-c", line],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        env=environment(tmp_path),
+        cwd=tmp_path,
+    )
+    assert done.stdout.startswith("Hostname (key)")
+    assert done.stderr == ""
+
+
+def test_a_cold_line_loads_neither_the_terminal_nor_the_client(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    program = (
+        "import sys\nfrom bedplate.apps.cmsh import main\n"
+        "try:\n    main()\nfinally:\n"
+        "    heavy = 'prompt_toolkit aiohttp structlog rich cryptography jinja2 grpc'.split()\n"
+        "    print([name for name in heavy if name in sys.modules], file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--data", str(data), "-c", "category use default; set notes x; commit; list"],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        env=environment(tmp_path),
+    )
+    assert (done.returncode, done.stderr) == (0, "[]\n")
+
+
+def test_an_internal_error_is_one_line_without_what_was_typed(
+    data: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bedplate.apps import cmshrun
+    from bedplate.ui.cmsh.shell import Shell
+
+    async def broken(self: Shell, text: str) -> int:
+        raise ValueError(text)
+
+    monkeypatch.setattr(Shell, "run_line", broken)
+
+    async def run(*, is_verbose: bool) -> int:
+        async with cmshtarget.reach(cmshsettings.Target((), data, cmshsettings.Identity())) as reached:
+            return await cmshrun.script(reached, cmshrun.of_text("set token hush"), is_verbose=is_verbose)
+
+    assert asyncio.run(run(is_verbose=False)) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("internal error (ValueError)")
+    assert "hush" not in said
+    assert asyncio.run(run(is_verbose=True)) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_help_shows_groups_examples_and_what_the_environment_may_say(tmp_path: pathlib.Path) -> None:
+    done = cmsh("--help", home=tmp_path)
+    assert done.returncode == 0
+    for part in (
+        "What to run:",
+        "Which head:",
+        "As whom:",
+        "Examples:",
+        "BEDPLATE_URL",
+        "~/.config/bedplate",
+        "Exit codes:",
+    ):
+        assert part in done.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script_is_printed(shell: str, tmp_path: pathlib.Path) -> None:
+    done = cmsh("--completion", shell, home=tmp_path)
+    assert done.returncode == 0
+    assert "_CMSH_COMPLETE" in done.stdout

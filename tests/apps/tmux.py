@@ -1,0 +1,108 @@
+"""A program in a real terminal: tmux runs it, tests type keys and read the screen.
+
+In: a command line, an environment. Out: the screen as text, whenever it is asked for. The tmux server has a socket of
+its own in a folder of the test, and ends with it. Nothing here knows how long anything takes: tests wait for what they
+want to see, up to a generous deadline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+DEADLINE_S = 120.0
+
+
+class Screen:
+    """One terminal of 100 columns and 40 lines."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+        # Else a prompt in the first line, drawn anew, would stand in the history of the screen twice.
+        (folder / "conf").write_text("set -gq scroll-on-clear off\n")
+
+    def _tmux(self, *words: str) -> str:
+        done = subprocess.run(
+            ["tmux", "-S", str(self._folder / "socket"), "-f", str(self._folder / "conf"), *words],
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+            env={name: value for name, value in os.environ.items() if name != "TMUX"},
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def start(self, command: list[str], environment: Mapping[str, str]) -> None:
+        variables = [word for name, value in environment.items() for word in ("-e", f"{name}={value}")]
+        # What the program leaves behind is looked at as well, so the terminal outlives it.
+        line = shlex.join(command) + '; echo "[left with $?]"; exec cat'
+        self._tmux("new-session", "-d", "-s", "t", "-x", "100", "-y", "40", *variables, line)
+
+    def type(self, text: str) -> None:
+        """Type a text as it is."""
+        self._tmux("send-keys", "-t", "t", "-l", text)
+
+    def press(self, *keys: str) -> None:
+        """Press keys by tmux's names: Enter, Tab, C-c, C-d, Up."""
+        self._tmux("send-keys", "-t", "t", *keys)
+
+    def enter(self, line: str) -> None:
+        self.type(line)
+        self.press("Enter")
+
+    def text(self, *, with_colours: bool = False) -> str:
+        """The screen with what scrolled off it, without blanks at the ends of lines."""
+        shown = self._tmux("capture-pane", "-p", "-t", "t", "-S", "-", "-J", *(["-e"] if with_colours else []))
+        return "\n".join(line.rstrip() for line in shown.rstrip().splitlines())
+
+    def lines(self) -> list[str]:
+        return self.text().splitlines()
+
+    def last(self) -> str:
+        """The line the cursor is most likely in: the last one that is not empty."""
+        return next((line for line in reversed(self.lines()) if line), "")
+
+    def wait(self, wanted: str | Callable[[Screen], bool], what: str = "") -> str:
+        """The screen once it shows a text, or once something is true of it."""
+        until = time.monotonic() + DEADLINE_S
+        while True:
+            shown = self.text()
+            if wanted in shown if isinstance(wanted, str) else wanted(self):
+                return shown
+            if time.monotonic() > until:
+                raise AssertionError(f"never seen: {what or wanted!r}; the screen is:\n{shown}")
+            time.sleep(0.1)
+
+    def wait_prompt(self, prompt: str) -> str:
+        """The screen once its last line is that prompt and nothing else."""
+        return self.wait(lambda screen: screen.last() == prompt.rstrip(), f"the prompt {prompt}")
+
+    def kill(self) -> None:
+        with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
+            self._tmux("kill-server")
+
+
+def why_missing() -> str:
+    """The reason why there is no terminal here; empty when there is one."""
+    return "" if shutil.which("tmux") else "tmux is not installed"
+
+
+@contextlib.contextmanager
+def terminal(command: list[str], environment: Mapping[str, str]) -> Iterator[Screen]:
+    """A terminal in which the command runs; it ends with the block, whatever happens in it."""
+    # Not in the test's own folder, whose path may be longer than the name of a socket can be.
+    with tempfile.TemporaryDirectory(prefix="tmux-") as folder:
+        screen = Screen(pathlib.Path(folder))
+        try:
+            screen.start(command, environment)
+            yield screen
+        finally:
+            screen.kill()
