@@ -41,3 +41,9 @@ def test_an_indexed_list_is_sorted_by_number() -> None:
     assert headers == ["Index", "Action", "Network", "Port", "Destination", "Protocol", "Address", "Description"]
     assert [row[0] for row in rows] == ["0", "9", "10"]
     assert rows[0][1:] == ["ACCEPT", "net", "443", "fw", "TCP", "0.0.0.0/0", ""]
+
+
+def test_names_of_roles_stand_in_the_order_of_the_alphabet_whatever_their_case() -> None:
+    roles = {name: Obj(kind, name) for name, kind in [("kubelet", "KubeletRole"), ("Etcd::Host", "EtcdHostRole")]}
+    overlay = Obj("ConfigurationOverlay", "o", children={"roles": {**roles, "capi": Obj("CapiRole", "capi")}})
+    assert dict(show_rows(SCHEMA, overlay))["Roles"] == "capi,Etcd::Host,kubelet"

@@ -24,7 +24,7 @@ from bedplate.store.sqlite import SqliteStore
 from bedplate.ui.cmsh.shell import Host, Shell
 from bedplate.ui.local import LocalBackend
 
-__all__ = ["Desk", "Said", "Table", "head_with", "read_table", "sized_files", "tree_of"]
+__all__ = ["Desk", "Said", "Table", "head_with", "opened", "read_table", "sized_files", "tree_of"]
 
 HERE = Path(__file__).resolve().parent
 KEY = base64.urlsafe_b64encode(bytes(range(32)))
@@ -88,6 +88,7 @@ class Desk:
     edits: list[str] = field(default_factory=list)
     edited: list[str] = field(default_factory=list)
     environment: Mapping[str, str] = field(default_factory=dict)
+    interactive: bool = False
 
     def __post_init__(self) -> None:
         self._out: list[str] = []
@@ -96,7 +97,14 @@ class Desk:
 
     def _new(self) -> Shell:
         backend = LocalBackend(self.head, name=HEAD, user=self.user)
-        return Shell(backend, self._out.append, self._err.append, host=Host(edit=self._edit, run=self._run))
+        host = Host(edit=self._edit, run=self._run)
+        return Shell(backend, self._out.append, self._err.append, host=host, interactive=self.interactive)
+
+    def finish(self) -> str:
+        """What a script's end says."""
+        self._err.clear()
+        self.shell.finish()
+        return "".join(self._err)
 
     def leave(self) -> None:
         """Another shell, at the top, with nothing staged."""
@@ -157,7 +165,7 @@ class Desk:
 async def head_with(site: str, folder: Path) -> AsyncIterator[Head]:
     """A head on a store of its own that holds the tree of a site."""
     tree = await tree_of(site, folder)
-    async with _opened(folder / "head.db") as head:
+    async with opened(folder / "head.db") as head:
         session = head.session()
         for mode, obj in tree.objects():
             session.put((mode, obj.key), obj)
@@ -166,7 +174,8 @@ async def head_with(site: str, folder: Path) -> AsyncIterator[Head]:
 
 
 @contextlib.asynccontextmanager
-async def _opened(file: Path) -> AsyncIterator[Head]:
+async def opened(file: Path) -> AsyncIterator[Head]:
+    """The head of a store."""
     async with (
         SqliteStore(file, history_s=None) as store,
         Head(store, SCHEMA, Vault(KEY), clock=ManualClock()) as head,
@@ -178,7 +187,7 @@ async def tree_of(site: str, folder: Path) -> Tree:
     """The tree that the scripts of a site make; they run once."""
     if site not in _trees:
         files = sized_files(folder / "site-files")
-        async with _opened(folder / f"{site}.db") as head:
+        async with opened(folder / f"{site}.db") as head:
             desk = Desk(head, files=files)
             for script in STACK[site]:
                 desk.leave()

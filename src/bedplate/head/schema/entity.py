@@ -195,7 +195,7 @@ class Submode(Row):
     def show(self, obj: Obj) -> str:
         children = obj.below(self.attribute)
         if self.names_shown:
-            return ",".join(sorted(children))
+            return ",".join(sorted(children, key=lambda key: (key.lower(), key)))
         return f"<{len(children)} in submode>"
 
 
