@@ -44,7 +44,8 @@ def first_tree(name: str = HEAD_NODE, nodes: int = NODES) -> list[Edit]:
     if not 0 <= nodes <= MOST_NODES:
         raise errors.Invalid(f"a site cannot begin with {nodes} nodes", hint=f"choose 0 to {MOST_NODES}")
     try:
-        HeadNode.hostname.kind.parse(name)
+        if not name or HeadNode.hostname.kind.parse(name) != name:
+            raise ValueError("it must be a host name")
     except ValueError as wrong:
         raise errors.Invalid(f"the head node cannot be called {name!r}: {wrong}") from None
     made = [*_networks(), *_groups(), *_devices(name, nodes), *_checks()]

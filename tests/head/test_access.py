@@ -1,0 +1,156 @@
+"""Who may do what: roles, tokens, certificates, and what counts at once when the tree changes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import pytest
+
+from bedplate.core import errors
+from bedplate.core.clock import ManualClock
+from bedplate.head.access import NODES, USERS, Access, Identity, demand, demand_edits, may, subject_of
+from bedplate.head.changes import MASK
+from bedplate.head.entities import SCHEMA
+from bedplate.head.objects import Obj, Secret
+from bedplate.head.session import Edit
+from bedplate.head.tokens import NODE, USER, Tokens
+from bedplate.head.tree import Tree
+from bedplate.store.interface import Store
+
+ADMIN, OPERATOR = Identity("root", "admin"), Identity("olga", "operator")
+AUDITOR, AGENT = Identity("anna", "auditor"), Identity("node001", "node")
+DER = b"a certificate"
+
+
+def tree(*objects: tuple[str, Obj]) -> Tree:
+    return Tree(SCHEMA, objects)
+
+
+def users(*found: tuple[str, str, bool]) -> Iterable[tuple[str, Obj]]:
+    for name, role, enabled in found:
+        yield "user", Obj("User", name, {"role": role, "enabled": enabled})
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "allowed"),
+    [
+        ("read", "tree", {"admin", "operator", "auditor"}),
+        ("read", "metrics", {"admin", "operator", "auditor"}),
+        ("read", "tokens", {"admin", "operator", "auditor"}),
+        ("read", "secrets", {"admin"}),
+        ("edit", "mode/device", {"admin", "operator"}),
+        ("edit", "tree", {"admin", "operator"}),
+        ("edit", "mode/user", {"admin"}),
+        ("edit", "tokens", {"admin"}),
+        ("edit", "secrets", {"admin"}),
+        ("read", "node/node001", {"admin", "operator", "auditor", "node"}),
+        ("report", "node/node001", {"admin", "operator", "node"}),
+        ("report", "node/node002", {"admin", "operator"}),
+    ],
+)
+def test_each_role_may_do_what_it_is_for_and_nothing_else(verb: str, resource: str, allowed: set[str]) -> None:
+    assert {one.role for one in (ADMIN, OPERATOR, AUDITOR, AGENT) if may(one, verb, resource)} == allowed
+
+
+def test_a_refusal_names_who_what_and_the_remedy() -> None:
+    with pytest.raises(errors.Denied, match=r"anna, who is auditor, may not edit device objects") as refused:
+        demand(AUDITOR, "edit", "mode/device")
+    assert "administrator" in refused.value.hint
+    with pytest.raises(errors.Denied, match="node node001 may not read what belongs to node002"):
+        demand(AGENT, "read", "node/node002")
+
+
+def test_an_operator_edits_a_cluster_but_leaves_its_secrets_alone() -> None:
+    held = Obj("KubeCluster", "default", {"kube_ca_key": Secret("pem"), "version": "1"})
+    now = tree(("kubernetes", held))
+    demand_edits(OPERATOR, now, [Edit("kubernetes", "default", held, held.with_value("version", "2"))])
+    starred = held.with_value("kube_ca_key", Secret(MASK)).with_value("version", "2")
+    demand_edits(OPERATOR, now, [Edit("kubernetes", "default", held, starred)])
+    for new in (held.with_value("kube_ca_key", Secret("mine")), held.with_value("kube_ca_key", None), None):
+        with pytest.raises(errors.Denied, match="may not edit secrets"):
+            demand_edits(OPERATOR, now, [Edit("kubernetes", "default", held, new)])
+        demand_edits(ADMIN, now, [Edit("kubernetes", "default", held, new)])
+
+
+def test_an_operator_edits_no_users_even_among_other_edits() -> None:
+    edits = [
+        Edit("device", "node001", None, Obj("PhysicalNode", "node001")),
+        Edit("user", "eve", None, Obj("User", "eve")),
+    ]
+    with pytest.raises(errors.Denied, match="user objects"):
+        demand_edits(OPERATOR, tree(), edits)
+
+
+async def access(store: Store, *objects: tuple[str, Obj]) -> tuple[Access, dict[str, Tree], ManualClock]:
+    held, clock = {"tree": tree(*objects)}, ManualClock()
+    tokens = Tokens(store, clock=clock)
+    await tokens.open()
+    return Access(lambda: held["tree"], tokens), held, clock
+
+
+async def test_a_token_is_its_users_for_as_long_as_the_user_is_let_in(store: Store) -> None:
+    who, held, _ = await access(store, *users(("olga", "operator", True)))
+    _, text = await who.tokens.create(USER, "olga", "laptop")
+    found = who.by_token(text)
+    assert found is not None and (found.name, found.role) == ("olga", "operator")
+    held["tree"] = tree(*users(("olga", "auditor", True)))
+    assert (who.by_token(text) or AGENT).role == "auditor"
+    held["tree"] = tree(*users(("olga", "operator", False)))
+    assert who.by_token(text) is None
+    held["tree"] = tree()
+    assert who.by_token(text) is None
+
+
+async def test_a_nodes_token_is_the_nodes_while_the_device_is_there(store: Store) -> None:
+    who, held, _ = await access(store, ("device", Obj("PhysicalNode", "node001")))
+    _, text = await who.tokens.create(NODE, "node001", "agent")
+    found = who.by_token(text)
+    assert found is not None and found[:2] == ("node001", "node")
+    held["tree"] = tree(*users(("node001", "admin", True)))
+    assert who.by_token(text) is None, "a user of the same name is somebody else"
+
+
+@pytest.mark.parametrize("text", ["", "bph", "bph__", "bph_ffffffffff_", "x", "☃", "bph_ffffffffff_00"])
+async def test_what_is_no_token_is_nobodys(store: Store, text: str) -> None:
+    who, _, _ = await access(store, *users(("olga", "operator", True)))
+    assert who.by_token(text) is None
+
+
+async def test_the_token_in_a_users_object_counts_and_an_empty_one_does_not(store: Store) -> None:
+    olga = Obj("User", "olga", {"role": "operator", "token": Secret("written by an administrator")})
+    nobody = Obj("User", "nobody", {"role": "admin", "token": Secret("")})
+    who, _, _ = await access(store, ("user", olga), ("user", nobody))
+    found = who.by_token("written by an administrator")
+    assert found is not None and found.name == "olga"
+    assert who.by_token("") is None
+
+
+def subject(name: str, group: str) -> dict[str, list[str]]:
+    return subject_of({"subject": ((("organizationName", group),), (("commonName", name),))})
+
+
+async def test_certificates_are_their_users_and_their_nodes(store: Store) -> None:
+    node = ("device", Obj("PhysicalNode", "node001"))
+    who, _, _ = await access(store, *users(("olga", "operator", True), ("out", "admin", False)), node)
+    found = who.by_certificate(subject("olga", USERS), DER)
+    assert found is not None and found == ("olga", "operator", "certificate")
+    agent = who.by_certificate(subject("node001", NODES), DER)
+    assert agent is not None and agent[:2] == ("node001", "node")
+    for name, group in (("out", USERS), ("nobody", USERS), ("olga", NODES), ("node001", USERS), ("olga", "admin")):
+        assert who.by_certificate(subject(name, group), DER) is None, (name, group)
+    assert who.by_certificate({"organizationName": [USERS], "commonName": ["olga", "root"]}, DER) is None
+
+
+async def test_a_fingerprint_in_the_users_object_shuts_out_other_certificates(store: Store) -> None:
+    pinned = Obj("User", "olga", {"role": "operator", "certificate": hashlib.sha256(DER).hexdigest()})
+    who, _, _ = await access(store, ("user", pinned))
+    assert who.by_certificate(subject("olga", USERS), DER) is not None
+    assert who.by_certificate(subject("olga", USERS), b"an older one") is None
+
+
+async def test_a_token_is_asked_for_somebody_the_tree_has(store: Store) -> None:
+    who, _, _ = await access(store, *users(("olga", "operator", True)))
+    who.check_subject(USER, "olga")
+    with pytest.raises(errors.NotFound, match="no device 'olga'"):
+        who.check_subject(NODE, "olga")
