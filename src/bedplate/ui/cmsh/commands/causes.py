@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from bedplate.core import errors
 from bedplate.head.tree import Address, Tree
@@ -14,9 +15,13 @@ from bedplate.ui.cmsh.desk import Desk
 from bedplate.ui.cmsh.language import Usage
 from bedplate.ui.cmsh.layout import Table
 
+if TYPE_CHECKING:
+    from bedplate.head.plan import Action
+
 __all__: list[str] = []
 
 _SOMETHING = 3
+_WARNING = "warning"
 _BETWEEN = re.compile(r"^(\d+)\.\.(\d+)$")
 
 
@@ -41,20 +46,36 @@ async def _plan(desk: Desk, args: Arguments) -> int:
 
     before, after, touched = await _trees(desk, args.value("at"))
     actions = plan.plan(before, after, touched, RENDERERS)
+    for_programs = args.flag("delimiter")
+    shown = actions if for_programs else [action for action in actions if action.kind != _WARNING]
+    if shown or for_programs:
+        desk.table(_plan_table(shown, with_values=args.flag("verbose") or for_programs), args)
+    if not for_programs:
+        warnings = (action.name for action in actions if action.kind == _WARNING and action.verb == "add")
+        for text in dict.fromkeys(warnings):
+            desk.say(f"warning: {text}")
+        desk.say(_totals(shown))
+    return _SOMETHING if actions else 0
+
+
+def _plan_table(actions: Sequence[Action], *, with_values: bool) -> Table:
     headers = ["Node", "Kind", "Name", "Action", "Cause"]
     rows = [[action.node, action.kind, action.name, action.verb, str(action.source)] for action in actions]
-    if args.flag("verbose") or args.flag("delimiter"):
-        headers += ["Old", "New"]
+    if with_values:
+        headers += ["Old", "New", "Effect"]
         for row, action in zip(rows, actions, strict=True):
-            row += [action.old, action.new]
-    if actions or args.flag("delimiter"):
-        desk.table(Table(headers, rows, uncut=frozenset(range(7))), args)
-    if not args.flag("delimiter"):
-        nodes = len({action.node for action in actions})
-        counts = Counter(action.verb for action in actions)
-        verbs = ", ".join(f"{counts[verb]} to {verb}" for verb in ("add", "change", "remove"))
-        desk.say(f"{verbs} on {nodes} node{'' if nodes == 1 else 's'}")
-    return _SOMETHING if actions else 0
+            row += [action.old, action.new, action.effect]
+    return Table(headers, rows, uncut=frozenset(range(len(headers))))
+
+
+def _totals(actions: Sequence[Action]) -> str:
+    """`2 to add, 0 to change, 1 to remove, 1 to restart on 3 nodes`."""
+    counts = Counter(action.verb for action in actions)
+    usual = ("add", "change", "remove")
+    verbs = [*usual, *sorted(verb for verb in counts if verb not in usual)]
+    nodes = len({action.node for action in actions})
+    words = ", ".join(f"{counts[verb]} to {verb}" for verb in verbs)
+    return f"{words} on {nodes} node{'' if nodes == 1 else 's'}"
 
 
 async def _trees(desk: Desk, at: str) -> tuple[Tree, Tree, Iterable[Address]]:
@@ -129,11 +150,17 @@ async def _explain(desk: Desk, args: Arguments) -> None:
     if about and not found:
         raise errors.NotFound(f"nothing called {about!r} is managed on {node}", hint="explain alone lists everything")
     headers = ["Kind", "Name", "Value", "Cause", "Part", "Revision", "Next"]
+    for_programs = args.flag("delimiter")
     rows = [
         [fact.kind, fact.name, fact.value, str(fact.source), fact.source.part, str(revision or ""), fact.next_best]
         for fact, revision in found
+        if for_programs or fact.kind != _WARNING
     ]
     desk.table(Table(headers, rows, uncut=frozenset({0, 1, 3, 4, 5, 6})), args)
+    if not for_programs:
+        for fact, _ in found:
+            if fact.kind == _WARNING:
+                desk.say(f"warning: {fact.name}")
 
 
 def _asked(desk: Desk, args: Arguments) -> tuple[str, str]:

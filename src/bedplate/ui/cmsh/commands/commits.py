@@ -36,15 +36,18 @@ _POLL_S = 1.0
     ],
 )
 async def _commit(desk: Desk, args: Arguments) -> int | None:
-    edits = desk.session.edits(desk.place)
+    undoes = _undone(desk)
+    edits = desk.session.edits(() if undoes else desk.place)
     force = args.flag("force")
     if args.flag("dry-run"):
         desk.table(diff_table(desk, await desk.backend.check(edits, force=force)), args)
         return None
     if not edits:
+        _tell_elsewhere(desk)
         return None
     after = place.renumbered(desk.session, desk.place)
-    revision = await desk.backend.commit(edits, args.value("message"), force=force, undoes=_undone(desk))
+    revision = await desk.backend.commit(edits, args.value("message"), force=force, undoes=undoes)
+    desk.undoes = None
     desk.session.follow(desk.backend.tree, edits)
     desk.place = after
     if not place.is_object(desk.place) and len(desk.place) <= 1:
@@ -55,12 +58,17 @@ async def _commit(desk: Desk, args: Arguments) -> int | None:
 
 
 def _undone(desk: Desk) -> int:
-    """The revision that this commit takes back, when it does exactly that and nothing else."""
+    """The revision whose undo is staged, and nothing else; then a commit takes it whole, wherever one stands."""
     if desk.undoes is None:
         return 0
     number, staged = desk.undoes
-    desk.undoes = None
-    return number if staged == tuple(desk.session.edits()) == tuple(desk.session.edits(desk.place)) else 0
+    return number if staged == tuple(desk.session.edits()) else 0
+
+
+def _tell_elsewhere(desk: Desk) -> None:
+    others = [f"{edit.mode}[{edit.key}]" for edit in desk.session.edits()]
+    if others:
+        desk.note(f"note: nothing is staged here, but for {', '.join(others)}; commit there, or at the top (/) for all")
 
 
 def _count(desk: Desk, edits: Sequence[Edit]) -> None:
