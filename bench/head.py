@@ -140,7 +140,7 @@ async def _shell_figures(seat: Seat, found: Found, turns: int) -> None:
         await seat.type("plan")
 
     async def explain(turn: int) -> None:
-        await seat.type(f"explain {headload.node(turn % found.nodes)}")
+        await seat.type(f"device; explain {headload.node(turn % found.nodes)}")
 
     async def listing(turn: int) -> None:
         await seat.type("device; list")

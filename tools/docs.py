@@ -1,4 +1,4 @@
-"""Writes docs/reference/ and docs/pictures/ from the code: commands, flags, errors, metrics, variables, two views.
+"""Writes docs/reference/ and docs/pictures/ from the code: commands, flags, errors, metrics, variables, views.
 
     python tools/docs.py            write the pages
     python tools/docs.py --check    write nothing; fail and name the pages that are not up to date
@@ -13,11 +13,13 @@ import asyncio
 import importlib
 import inspect
 import io
+import os
 import pkgutil
 import re
 import ssl
 import sys
 import tempfile
+import time
 import urllib.request
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -380,6 +382,13 @@ def pool_map() -> str:
     return svg_of(console, "bedplate ipam map pool1", "pool")
 
 
+def shell_session() -> str:
+    """The shell on the demonstration's tree."""
+    console = Console(file=io.StringIO(), record=True, width=126)
+    headpages.draw_session(console)
+    return svg_of(console, "cmsh", "cmsh")
+
+
 def svg_of(console: Console, title: str, identifier: str) -> str:
     """What was printed, as a picture."""
     svg = console.export_svg(title=title, unique_id=identifier)
@@ -432,11 +441,15 @@ PAGES = {
     "reference/cmsh.md": headpages.cmsh_page,
     "pictures/up.svg": picture,
     "pictures/pool.svg": pool_map,
+    "pictures/cmsh.svg": shell_session,
 }
 
 
 def main(arguments: list[str]) -> int:
     logging.configure(logging.LogOptions(), io.StringIO())
+    # A notice is shown in the zone of the machine; a picture is the same everywhere.
+    os.environ["TZ"] = "UTC"
+    time.tzset()
     stale = []
     for name, make in PAGES.items():
         text, path = make(), ROOT / "docs" / name

@@ -5,21 +5,31 @@ In: `SCHEMA`, the shell's table of commands, the OpenAPI document. Out: Markdown
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
 from pagetext import NOTE, options, table
+from rich.console import Console
+from rich.text import Text
 
+from bedplate.apps import headdemo, headfolder, headinit
 from bedplate.apps.cmsh import cmsh
 from bedplate.head.entities import SCHEMA
 from bedplate.head.entities.base import Role
 from bedplate.head.schema.entity import Entity, Field, Row, Submode
 from bedplate.head.schema.registry import describe
+from bedplate.ui.backend import Notice
 from bedplate.ui.cmsh import command as shell
 from bedplate.ui.cmsh import commands as shell_commands
+from bedplate.ui.cmsh import notices
+from bedplate.ui.cmsh.shell import Shell
+from bedplate.ui.local import LocalBackend
 
-__all__ = ["cmsh_page", "entities_page", "rest_page"]
+__all__ = ["cmsh_page", "draw_session", "entities_page", "rest_page"]
 
 # The kinds whose name does not say what to write.
 FORMS = {
@@ -34,6 +44,18 @@ EXITS = (
     ("`2`", "wrong usage"),
     ("`3`", "`plan` found something to do"),
 )
+# What is typed in the picture, and what a device tells of it.
+TYPED = (
+    "configurationoverlay",
+    "list",
+    "use builders",
+    "roles use docker::host",
+    "set iptables no",
+    "plan",
+    "commit",
+)
+TOLD = Notice("2026-01-01T12:00:00Z", "notice", "node010", "Service docker was restarted")
+MORE = ("/", "device use node012", "explain generic::containerd", "explain -v /etc/kubernetes/kubelet.env")
 # A number that large is no bound that somebody chose.
 FAR = 2**32
 
@@ -231,3 +253,38 @@ def _schema_words(content: dict[str, Any]) -> str:
 
 def _full_stop(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+# Picture
+
+
+def draw_session(console: Console) -> None:
+    """A session of the shell on the demonstration's tree: what it prints, printed here."""
+    for prompt, rest in asyncio.run(_session()):
+        line = Text(prompt, style="bold green")
+        line.append(rest.partition("\n")[0], style="bold white")
+        console.print(line, soft_wrap=True)
+        if said := rest.partition("\n")[2]:
+            console.print(Text(said.removesuffix("\n")), no_wrap=True, overflow="crop")
+
+
+async def _session() -> list[tuple[str, str]]:
+    """Prompts, each with what was typed and what was answered."""
+    found: list[tuple[str, str]] = []
+    said: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "head"
+        await headinit.make(data, name="basecm10", nodes=20)
+        async with headfolder.open_head(data) as opened:
+            session = opened.head.session()
+            headdemo.stage(session)
+            await opened.head.commit_session(session, "admin")
+            seat = Shell(LocalBackend(opened.head, name="basecm10", user="admin"), said.append, said.append)
+            for line in (*TYPED, *MORE):
+                prompt = seat.prompt()
+                said.clear()
+                await seat.run_line(line)
+                told = notices.line(TOLD) + "\n" if line == "commit" else ""
+                found.append((prompt, f"{line}\n{''.join(said)}{told}"))
+            found.append((seat.prompt(), ""))
+    return found

@@ -1,4 +1,4 @@
-"""`bedplate sim`: simulated parts of a data centre: nodes (here) and clouds (`simclouds`).
+"""`bedplate sim`: simulated parts of a data centre: nodes (here), clouds (`simclouds`), devices (`simdevices`).
 
 `bedplate sim nodes`: simulated nodes against any API server, embedded or real. In: a kubeconfig and how many nodes.
 Out: Nodes with heartbeats that run the pods bound to them, until Ctrl-C. The Node objects stay unless
@@ -12,7 +12,7 @@ import asyncio
 import click
 
 from bedplate.apps import fleet as fleets
-from bedplate.apps import simclouds, stopping
+from bedplate.apps import simclouds, simdevices, stopping
 from bedplate.core import duration
 from bedplate.sim import machines
 
@@ -34,6 +34,7 @@ def sim() -> None:
 
 sim.add_command(simclouds.bmm)
 sim.add_command(simclouds.oxide)
+sim.add_command(simdevices.devices)
 
 
 @sim.command(epilog=EXAMPLES)
