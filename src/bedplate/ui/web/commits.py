@@ -11,15 +11,27 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from bedplate.api.desired import File
 from bedplate.core import errors
 from bedplate.head import plan, validate
 from bedplate.head.records import Revision
+from bedplate.head.render import rendered_file
 from bedplate.head.session import Edit, Session
 from bedplate.head.tree import Tree
 from bedplate.ui.web import diffs, links
 from bedplate.ui.web.visit import Visit
 
-__all__ = ["changes", "commit", "drop", "history", "revision", "undo", "undo_form"]
+__all__ = [
+    "changed_file",
+    "changes",
+    "commit",
+    "drop",
+    "history",
+    "revision",
+    "revision_file",
+    "undo",
+    "undo_form",
+]
 
 _PER_PAGE = 50
 _MOST_GROUPS = 200
@@ -178,6 +190,36 @@ async def revision(visit: Visit) -> web.StreamResponse:
         tree=after,
         last=head.revision,
     )
+
+
+async def changed_file(visit: Visit) -> web.StreamResponse:
+    """What a commit would change in a file of a node."""
+    present = visit.site.head.tree
+    return _file(visit, present, _over(present, visit.session.edits()), "/changes")
+
+
+async def revision_file(visit: Visit) -> web.StreamResponse:
+    """What a revision changed in a file of a node."""
+    number, head = visit.number(), visit.site.head
+    before, after = await head.tree_at(max(number - 1, 0)), await head.tree_at(number)
+    return _file(visit, before, after, links.revision(number))
+
+
+def _file(visit: Visit, before: Tree, after: Tree, back: str) -> web.Response:
+    node, path = visit.request.query.get("node", ""), visit.request.query.get("path", "")
+    old, new = _rendered(before, node, path), _rendered(after, node, path)
+    file = new or old
+    if file is None:
+        raise errors.NotFound(f"no file {path!r} is managed on {node!r}, before or after")
+    lines = diffs.compared(*(one.content.splitlines() if one is not None else [] for one in (old, new)))
+    return visit.page("file.html", path, node=node, file=file, lines=lines, at=None, back=back)
+
+
+def _rendered(tree: Tree, node: str, path: str) -> File | None:
+    try:
+        return rendered_file(tree, node, path)
+    except errors.NotFound:
+        return None
 
 
 async def undo_form(visit: Visit) -> web.StreamResponse:

@@ -7,6 +7,7 @@ templates. Nothing is computed about the tree here.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from bedplate.head.schema.kinds import Blob
 from bedplate.head.schema.registry import Path, Schema
 from bedplate.ui.web import links
 
-__all__ = ["Difference", "Group", "Section", "groups", "sections"]
+__all__ = ["Difference", "Group", "Section", "Step", "compared", "groups", "sections", "short"]
 
 _LONGEST = 400
 
@@ -43,12 +44,22 @@ class Section(NamedTuple):
     rows: tuple[Difference, ...]
 
 
+class Step(NamedTuple):
+    """An action as a group of nodes has it; values that differ from node to node are left out. `node` is one of them,
+    for whoever wants to see its file."""
+
+    action: Action
+    old: str
+    new: str
+    node: str
+
+
 class Group(NamedTuple):
     """Nodes for which a plan says the same, and what it says."""
 
     nodes: str
     size: int
-    actions: tuple[Action, ...]
+    steps: tuple[Step, ...]
 
 
 def sections(schema: Schema, changes: Iterable[Change]) -> list[Section]:
@@ -70,11 +81,11 @@ def _differences(schema: Schema, change: Change) -> list[Difference]:
     if isinstance(row, Field):
         return [_field(way, row, change)]
     if isinstance(row, Submode) and row.indexed and len(change.path) % 2:
-        lines = _compared(_listed(schema, row, change.old), _listed(schema, row, change.new))
+        lines = compared(_listed(schema, row, change.old), _listed(schema, row, change.new))
         return [Difference(way, lines=lines)]
     if change.path[-1].startswith(EXTRA):
         return [Difference(way, change.old or "", change.new or "")]
-    return [Difference(way, lines=_compared(_flat(schema, row, change.old), _flat(schema, row, change.new)))]
+    return [Difference(way, lines=compared(_flat(schema, row, change.old), _flat(schema, row, change.new)))]
 
 
 def _row(schema: Schema, path: Path) -> tuple[str, Field | Submode | None]:
@@ -107,7 +118,7 @@ def _field(way: str, field: Field, change: Change) -> Difference:
         old, new = words[bool(change.old)], words[bool(change.new)]
         return Difference(way, old, "another secret" if old == new == "secret" else new)
     if isinstance(field.kind, Blob):
-        return Difference(way, lines=_compared(str(change.old or "").splitlines(), str(change.new or "").splitlines()))
+        return Difference(way, lines=compared(str(change.old or "").splitlines(), str(change.new or "").splitlines()))
     return Difference(way, _shown(field, change.old), _shown(field, change.new))
 
 
@@ -150,7 +161,8 @@ def _listed(schema: Schema, submode: Submode, data: Any) -> list[str]:
     return [", ".join(_flat(schema, submode, one)[1:]) for one in data or ()]
 
 
-def _compared(old: list[str], new: list[str]) -> tuple[str, ...]:
+def compared(old: list[str], new: list[str]) -> tuple[str, ...]:
+    """Lines with `+`, `-` or a blank in front, those that are the same left out but for two around each change."""
     found = list(difflib.unified_diff(old, new, n=2, lineterm=""))[2:]
     lines = ["  …" if line.startswith("@@") else f"{line[0]} {line[1:]}" for line in found]
     if lines[:1] == ["  …"]:
@@ -159,14 +171,35 @@ def _compared(old: list[str], new: list[str]) -> tuple[str, ...]:
 
 
 def groups(actions: Iterable[Action]) -> list[Group]:
-    """The plan, with the nodes together for which it says the same; the order is that of their first nodes."""
+    """The plan, with the nodes together for which it says the same; the order is that of their first nodes.
+
+    What a file holds may differ from node to node: the plan is the same all the same.
+    """
     by_node: dict[str, list[Action]] = {}
     for action in actions:
         by_node.setdefault(action.node, []).append(action)
-    same: dict[tuple[object, ...], list[str]] = {}
-    for node, held in by_node.items():
-        same.setdefault(tuple(action._replace(node="") for action in held), []).append(node)
+    same: dict[tuple[object, ...], list[list[Action]]] = {}
+    for held in by_node.values():
+        same.setdefault(tuple(map(_likeness, held)), []).append(held)
     return [
-        Group(ranges.compress(tuple(nodes)), len(nodes), tuple(action for action in said if isinstance(action, Action)))
-        for said, nodes in same.items()
+        Group(ranges.compress(held[0].node for held in alike), len(alike), tuple(map(_step, zip(*alike, strict=True))))
+        for alike in same.values()
     ]
+
+
+def _likeness(action: Action) -> Action:
+    values = ("", "") if action.kind == "file" else (action.old, action.new)
+    return action._replace(node="", old=values[0], new=values[1])
+
+
+def _step(alike: tuple[Action, ...]) -> Step:
+    first = alike[0]
+    old, new = (
+        said[0] if len(set(said)) == 1 else "" for said in ([one.old for one in alike], [one.new for one in alike])
+    )
+    return Step(first, *(("", "") if old == new else (short(old), short(new))), first.node)
+
+
+def short(value: str) -> str:
+    """A fact's value with digests cut to what tells them apart."""
+    return re.sub(r"(sha256:[0-9a-f]{8})[0-9a-f]+", r"\1", value)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jinja2
 from aiohttp import web
 
-from bedplate.ui.web import links
+from bedplate.ui.web import diffs, links
 
 __all__ = ["SECURITY", "StaticFile", "respond", "static", "static_address"]
 
@@ -68,7 +68,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.globals.update(links=links, static=static_address)
+    made.globals.update(links=links, static=static_address, short=diffs.short)
     made.filters["short_time"] = _short_time
     return made
 

@@ -13,6 +13,7 @@ from aiohttp import web
 from bedplate.core import errors
 from bedplate.head import explain, resolve
 from bedplate.head.objects import Obj
+from bedplate.head.render import rendered_file
 from bedplate.head.schema import ranges
 from bedplate.head.schema.entity import Submode
 from bedplate.head.schema.registry import Path
@@ -22,10 +23,11 @@ from bedplate.ui.web.navigation import plural
 from bedplate.ui.web.views import Cell, Listed
 from bedplate.ui.web.visit import Visit
 
-__all__ = ["app_groups", "health", "overview", "roles", "search", "show"]
+__all__ = ["app_groups", "file", "health", "overview", "roles", "search", "show"]
 
 _GRID = 600
 _TROUBLED = 12
+_USERS = 30
 
 
 async def overview(visit: Visit) -> web.StreamResponse:
@@ -136,7 +138,7 @@ async def _object(visit: Visit, tree: Tree, at: int | None, path: Path) -> web.S
         "is_staged": at is None and visit.session.is_changed(path),
         "is_indexed": len(path) > 2 and views.submode_at(tree, path[:-1])[0].indexed,
         "revisions": await visit.site.head.log(6, path),
-        "users": tree.users(path[0], path[1])[:20] if len(path) == 2 else [],
+        "users": _users(tree, path) if len(path) == 2 else [],
     }
     if path[0] == "device" and len(path) == 2:
         return await _device(visit, tree, obj, values)
@@ -151,6 +153,16 @@ def _submodes(visit: Visit, tree: Tree, obj: Obj, path: Path) -> list[tuple[Subm
         is_staged = visit.session.is_changed if tree is visit.tree else _never
         found.append((submode, place, views.listing(tree, place, Listed(size=25), is_staged)))
     return found
+
+
+def _users(tree: Tree, path: Path) -> list[tuple[str, str, str]]:
+    """Who refers to an object: in words, its page, and through which fields."""
+    found = [
+        (links.title((by, name)), links.show((by, name)), ", ".join(sorted(ways)))
+        for by in tree.schema.modes
+        for name, ways in sorted(tree.referrers(path[0], path[1], by).items(), key=lambda one: ranges.natural(one[0]))
+    ]
+    return found[:_USERS]
 
 
 async def _device(visit: Visit, tree: Tree, obj: Obj, values: dict[str, Any]) -> web.StreamResponse:
@@ -177,6 +189,15 @@ async def _device(visit: Visit, tree: Tree, obj: Obj, values: dict[str, Any]) ->
         notices=visit.site.notices.latest(15, host=name),
         **values,
     )
+
+
+async def file(visit: Visit) -> web.StreamResponse:
+    """A managed file of a node as it is rendered; a secret one without its content."""
+    tree, at = await _tree(visit)
+    node, path = visit.request.query.get("node", ""), visit.request.query.get("path", "")
+    tree.get(("device", node))
+    found = rendered_file(tree, node, path)
+    return visit.page("file.html", path, node=node, file=found, lines=None, at=at, back=links.show(("device", node)))
 
 
 async def health(visit: Visit) -> web.StreamResponse:
