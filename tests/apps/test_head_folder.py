@@ -321,7 +321,7 @@ async def test_tokens_are_made_listed_and_revoked_without_a_daemon(tmp_path: Pat
     folder = await made(tmp_path / "site")
     about, text = await headadmin.create_token(folder, "node001", kind="node", name="agent", days=3)
     assert about.subject == "node001" and about.expires and text.startswith("bph_")
-    assert [one.subject for one in await headadmin.list_tokens(folder)] == ["admin", "node001"]
+    assert {one.subject for one in await headadmin.list_tokens(folder)} == {"admin", "node001"}
     await headadmin.revoke_token(folder, about.id)
     assert [one.subject for one in await headadmin.list_tokens(folder)] == ["admin"]
     with pytest.raises(errors.NotFound, match="no user 'eve'"):
