@@ -167,8 +167,8 @@ async def status(folder: Folder) -> Status:
         url = holder.url
         async with client(folder, url) as head:
             known = await head.whoami()
-        revision, active = known.revision, known.active
-        standing = "passive" if active else "active"
+        revision, standing = known.revision, "active" if known.is_active else "passive"
+        active = "" if known.is_active else known.active
     elif holder is None and settings.etcd is None:
         async with open_head(folder.path) as opened:
             revision = opened.head.revision

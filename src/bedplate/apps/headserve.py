@@ -176,7 +176,7 @@ class Daemon:
             parts.notices,
             parts.health,
             name=name,
-            active=lambda: "" if standing.is_active else standing.active_url or self.url,
+            standing=standing,
             renderers=RENDERERS,
             registry=registry,
             clock=self._clock,
