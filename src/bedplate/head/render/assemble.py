@@ -15,12 +15,13 @@ from bedplate.head.entities.nodes import Service as ServiceEntity
 from bedplate.head.objects import Obj
 from bedplate.head.render import checks, docker, etcd, firewall, generic, kubelet, proxy
 from bedplate.head.render.values import Held, Part, Rendered
-from bedplate.head.resolve import Given, Resolved, RoleGiven, Source
+from bedplate.head.resolve import Exclude, Given, Resolved, RoleGiven, Source
 from bedplate.head.tree import Tree
 
 __all__ = ["ENVIRONMENT", "render"]
 
 ENVIRONMENT = "/etc/profile.d/bedplate.sh"
+_KEPT_IN = ("sync", "update")
 
 RoleRenderer = Callable[[Tree, Resolved, RoleGiven], Part]
 
@@ -59,7 +60,7 @@ def render(tree: Tree, held: Resolved) -> Rendered:
         labels=_labels(held, parts),
         taints=dict(sorted(taints.items())),
         flags=dict(sorted(flags.items())),
-        excludes=held.excludes,
+        excludes=_excludes(held, parts),
         checks=checks.checks_of(tree, held),
         data_node=_data_node(held, parts),
         warnings={warning: given.source for given, part in parts for warning in part.warnings},
@@ -156,6 +157,16 @@ def _labels(held: Resolved, parts: _Parts) -> dict[str, Given]:
     """Labels of label sets, and those by which Kubernetes tells what a node is for."""
     found = {name: Given(value, given.source) for given, part in parts for name, value in part.labels.items()}
     return dict(sorted({**found, **held.labels}.items()))
+
+
+def _excludes(held: Resolved, parts: _Parts) -> list[Exclude]:
+    """Patterns of snippets, and where roles keep their data: an image knows nothing about it."""
+    found = {(exclude.mode, exclude.pattern): exclude for exclude in held.excludes}
+    for given, part in parts:
+        for mode in _KEPT_IN:
+            for folder in part.kept:
+                found.setdefault((mode, folder), Exclude(mode, folder, given.source))
+    return [found[place] for place in sorted(found)]
 
 
 def _data_node(held: Resolved, parts: _Parts) -> Source | None:

@@ -79,6 +79,7 @@ def render(tree: Tree, held: Resolved, given: RoleGiven) -> Part:
             File(path=UNIT, content=_unit(role), services=restarted, action="RESTART"),
         ],
         packages=["cm-docker"],
+        kept=[str(DockerHostRole.spool.value(role))],
         warnings=[f"Docker::Host on {held.node.key}: {warning}" for warning in _warnings(role)],
     )
 

@@ -48,6 +48,7 @@ def render(tree: Tree, held: Resolved, given: RoleGiven) -> Part:
         packages=["cm-etcd"],
         warnings=warnings,
         data_node=True,
+        kept=[str(EtcdHostRole.spool.value(role))],
         serial={"etcd": f"etcd:{name}"},
     )
 

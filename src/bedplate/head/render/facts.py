@@ -38,6 +38,8 @@ def facts_of(tree: Tree, held: Resolved) -> Iterable[Fact]:
         yield Fact("check", name, f"every {check.interval_s:g} s", source)
     for text, origin in found.warnings.items():
         yield Fact("warning", text, "", origin)
+    for exclude in found.excludes:
+        yield Fact("exclude", f"{exclude.mode}:{exclude.pattern}", exclude.pattern, exclude.source)
     for name, given in found.labels.items():
         if name not in held.labels:
             yield Fact("label", name, given.value, given.source)

@@ -27,6 +27,7 @@ version = 2
 imports = ["{CONTAINERD_DROPINS}/*.toml"]
 """
 _PACKAGES = {"generic::containerd": ("cm-containerd",)}
+_KEPT = {"generic::containerd": ("/var/lib/containerd",)}
 _ACTIONS: Mapping[str, ChangeAction] = {"NONE": "NONE", "RESTART": "RESTART", "RELOAD": "RELOAD"}
 
 
@@ -54,6 +55,7 @@ def render(tree: Tree, held: Resolved, given: RoleGiven) -> Part:
         unmanaged=unmanaged,
         packages=_PACKAGES.get(role.key, ()),
         warnings=warnings,
+        kept=_KEPT.get(role.key, ()),
         data_node=bool(GenericRole.data_node.value(role)),
     )
 

@@ -27,7 +27,8 @@ class Held(NamedTuple, Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one role means for a node. `serial` names, for a service, the group whose members restart it in turn."""
+    """What one role means for a node. `kept` are folders with data that image updates leave alone. `serial` names, for
+    a service, the group whose members restart it in turn."""
 
     files: Sequence[File] = ()
     unmanaged: Sequence[str] = ()
@@ -37,6 +38,7 @@ class Part:
     flags: Sequence[Flag] = ()
     warnings: Sequence[str] = ()
     data_node: bool = False
+    kept: Sequence[str] = ()
     serial: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -1,0 +1,150 @@
+"""Etcd::Host: options of etcd in cm-etcd.conf (checklist 118, 119), read by a real etcd."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import subprocess
+import time
+import urllib.request
+
+import pytest
+from tests import servers
+from tests.head.render import rooms
+from tests.store import etcd_cluster
+
+from bedplate.head.desired import desired
+from bedplate.head.render import etcd
+from bedplate.head.session import Session
+from bedplate.head.tree import Tree
+
+ROLE = ("configurationoverlay", "kube-default-etcd", "roles", "Etcd::Host")
+CLUSTER = ("etcd", "kube-default")
+
+
+def conf(tree: Tree, node: str = "node001", path: str = etcd.CONF) -> dict[str, str]:
+    lines = rooms.file_of(tree, node, path).content.splitlines()
+    return dict(line.split("=", 1) for line in lines)
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session(rooms.full())
+
+
+def test_item_118_defaults_match_the_table_and_hostname_is_the_nodes() -> None:
+    assert conf(rooms.full()) == {
+        "ETCD_NAME": "node001",
+        "ETCD_DATA_DIR": "/var/lib/etcd",
+        "ETCD_ADVERTISE_CLIENT_URLS": "http://node001:5001",
+        "ETCD_INITIAL_ADVERTISE_PEER_URLS": "http://node001:5002",
+        "ETCD_LISTEN_CLIENT_URLS": "http://10.141.0.1:5001,http://127.0.0.1:2379",
+        "ETCD_LISTEN_PEER_URLS": "http://10.141.0.1:5002",
+        "ETCD_SNAPSHOT_COUNT": "5000",
+        "ETCD_INITIAL_CLUSTER_TOKEN": "kube-default",
+        "ETCD_INITIAL_CLUSTER_STATE": "new",
+        "ETCD_ELECTION_TIMEOUT": "1000",
+        "ETCD_HEARTBEAT_INTERVAL": "100",
+    }
+
+
+@pytest.mark.parametrize(
+    ("where", "parameter", "text", "option"),
+    [
+        (ROLE, "membername", "m-$hostname", "ETCD_NAME=m-node001"),
+        (ROLE, "spool", "/data/etcd", "ETCD_DATA_DIR=/data/etcd"),
+        (ROLE, "snapshotcount", "7", "ETCD_SNAPSHOT_COUNT=7"),
+        (ROLE, "debug", "yes", "ETCD_LOG_LEVEL=debug"),
+        (ROLE, "debug", "yes", "ETCD_DEBUG=true"),
+        (ROLE, "options", "--quota-backend-bytes=8589934592", "ETCD_QUOTA_BACKEND_BYTES=8589934592"),
+        (ROLE, "options", "pre-vote", "ETCD_PRE_VOTE=true"),
+        (ROLE, "advertiseclienturls", "http://${hostname}.x:1", "ETCD_ADVERTISE_CLIENT_URLS=http://node001.x:1"),
+        (CLUSTER, "electiontimeout", "5000", "ETCD_ELECTION_TIMEOUT=5000"),
+        (CLUSTER, "heartbeatinterval", "500", "ETCD_HEARTBEAT_INTERVAL=500"),
+        (CLUSTER, "clientca", "/client.ca", "ETCD_TRUSTED_CA_FILE=/client.ca"),
+        (CLUSTER, "clientcertificate", "/client.crt", "ETCD_CERT_FILE=/client.crt"),
+        (CLUSTER, "clientcertificatekey", "/client.key", "ETCD_KEY_FILE=/client.key"),
+        (CLUSTER, "ca", "/ca", "ETCD_PEER_TRUSTED_CA_FILE=/ca"),
+    ],
+)
+def test_item_118_each_row_has_its_option(
+    session: Session, where: tuple[str, ...], parameter: str, text: str, option: str
+) -> None:
+    session.set(where, parameter, text)
+    assert option in rooms.file_of(session.tree, "node001", etcd.CONF).content.splitlines()
+
+
+def test_item_118_with_an_authority_default_urls_become_https_and_written_ones_stay(session: Session) -> None:
+    session.set(CLUSTER, "ca", "/ca")
+    session.set(ROLE, "advertiseclienturls", "http://$hostname:7001")
+    found = conf(session.tree)
+    assert found["ETCD_LISTEN_CLIENT_URLS"] == "https://10.141.0.1:5001,https://127.0.0.1:2379"
+    assert found["ETCD_ADVERTISE_CLIENT_URLS"] == "http://node001:7001"
+    assert conf(session.tree, path=etcd.MEMBERS)["ETCD_INITIAL_CLUSTER"].startswith("node001=https://node001:5002,")
+
+
+def test_item_119_a_members_certificate_beats_the_clusters(session: Session) -> None:
+    session.set(CLUSTER, "membercertificate", "/cluster.crt")
+    session.set(CLUSTER, "membercertificatekey", "/cluster.key")
+    assert conf(session.tree)["ETCD_PEER_CERT_FILE"] == "/cluster.crt"
+    session.set(ROLE, "membercertificate", "/member.crt")
+    found = conf(session.tree)
+    assert (found["ETCD_PEER_CERT_FILE"], found["ETCD_PEER_KEY_FILE"]) == ("/member.crt", "/cluster.key")
+
+
+def test_a_new_member_is_told_to_all_and_restarts_nobody(session: Session) -> None:
+    before = session.tree
+    session.append(("configurationoverlay", "kube-default-etcd"), "nodes", "node004")
+    actions = rooms.planned(before, session)
+    assert rooms.verbs(actions, "node001", "file", etcd.MEMBERS) == ["change"]
+    assert rooms.verbs(actions, "node001", "service", "etcd") == []
+    assert rooms.verbs(actions, "node004", "service", "etcd") == ["add"]
+
+
+def test_members_restart_in_turn_and_hold_data() -> None:
+    state = desired(rooms.full(), "node001")
+    assert {service.name: service.serial for service in state.services}["etcd"] == "etcd:kube-default"
+    assert state.data_node
+
+
+def test_a_node_without_an_address_is_warned_about(session: Session) -> None:
+    session.clear(("device", "node001"), "ip")
+    assert any("listens on addresses only" in warning for warning in desired(session.tree, "node001").warnings)
+
+
+def test_a_real_etcd_starts_with_the_rendered_settings(session: Session, tmp_path: pathlib.Path) -> None:
+    try:
+        program = etcd_cluster.program()
+    except etcd_cluster.Missing as missing:
+        pytest.skip(str(missing))
+    client, peer = servers.free_port(), servers.free_port()
+    session.set(("configurationoverlay", "kube-default-etcd"), "nodes", "node001")
+    for parameter, text in {
+        "spool": str(tmp_path / "data"),
+        "listenclienturls": f"http://127.0.0.1:{client}",
+        "advertiseclienturls": f"http://127.0.0.1:{client}",
+        "listenpeerurls": f"http://127.0.0.1:{peer}",
+        "advertisepeersurls": f"http://127.0.0.1:{peer}",
+        "debug": "yes",
+        "options": "--unsafe-no-fsync",
+    }.items():
+        session.set(ROLE, parameter, text)
+    environment = {**conf(session.tree), **conf(session.tree, path=etcd.MEMBERS)}
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen([program], env={**os.environ, **environment}, stdout=log, stderr=log)
+    try:
+        assert _healthy(f"http://127.0.0.1:{client}/health", process), (tmp_path / "log").read_text()[-3000:]
+    finally:
+        process.kill()
+        process.wait()
+    assert '"name":"node001"' in (tmp_path / "log").read_text()
+
+
+def _healthy(url: str, process: subprocess.Popen[bytes]) -> bool:
+    end = time.monotonic() + 120
+    while time.monotonic() < end and process.poll() is None:
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
+            return b"true" in answer.read()
+        time.sleep(0.1)
+    return False
