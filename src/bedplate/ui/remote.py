@@ -42,6 +42,8 @@ _NAMED = 50
 """More nodes, or more missed revisions, than this are asked for as a whole."""
 
 _QUEUED = 1000
+_BEFORE = Secret(f"{changes.MASK} as it was")
+"""A secret that an undo puts back: another one than the head has now, and known to the head alone."""
 
 
 class RemoteBackend:
@@ -102,7 +104,7 @@ class RemoteBackend:
     async def commit(
         self, edits: Sequence[Edit], message: str = "", *, force: bool = False, undoes: int = 0
     ) -> Revision | None:
-        said = [self._wire(edit) for edit in edits]
+        said = [self._wire(edit, is_undo=bool(undoes)) for edit in edits]
         print_ = hashlib.sha256(msgspec.json.encode((said, message, force, undoes))).digest()
         known, nonce = self._unsettled
         if known != print_:
@@ -138,10 +140,19 @@ class RemoteBackend:
             await self._clock.sleep(backoff.next())
 
     async def check(self, edits: Sequence[Edit], *, force: bool = False) -> list[Change]:
-        return _changes(await self._client.check([self._wire(edit) for edit in edits], force=force))
+        said = [self._wire(edit, is_undo=True) for edit in edits]
+        return _changes(await self._client.check(said, force=force))
 
-    def _wire(self, edit: Edit) -> wire.Edit:
-        data = None if edit.new is None else codec.encode(self._tree.schema, edit.new, codec.plain)
+    def _wire(self, edit: Edit, *, is_undo: bool = False) -> wire.Edit:
+        def told(secret: Secret) -> str:
+            if secret == _BEFORE and not is_undo:
+                raise errors.Invalid(
+                    f"a secret of {edit.mode}[{edit.key}] comes from an undo, which was changed since it was staged",
+                    hint="revert, undo again, and commit that alone; or set the secret itself",
+                )
+            return changes.MASK if secret == _BEFORE else secret.reveal()
+
+        data = None if edit.new is None else codec.encode(self._tree.schema, edit.new, told)
         base = None if edit.base is None else edit.base.revision
         return wire.Edit(mode=edit.mode, key=edit.key, base=base, object=data)
 
@@ -164,7 +175,7 @@ class RemoteBackend:
         return _changes(await self._client.undo_changes(number, force=force))
 
     def unseal(self, sealed: Any) -> Secret:
-        return Secret(str(sealed))
+        return _BEFORE
 
     async def export_document(self, *, with_secrets: bool = False) -> str:
         return await self._client.export(with_secrets=with_secrets)
@@ -247,7 +258,7 @@ class RemoteBackend:
                 self._apply(revision)
 
     def _apply(self, revision: wire.Revision) -> None:
-        self._tree = changes.apply(self._tree, _changes(revision.changes), self.unseal, revision.number)
+        self._tree = changes.apply(self._tree, _changes(revision.changes), _masked, revision.number)
         self._revision = revision.number
 
     def _put(self, document: wire.TreeDocument) -> None:
@@ -258,8 +269,12 @@ class RemoteBackend:
         schema = self._tree.schema
         for one in document.objects:
             data = {"type": one.type, "values": one.values, "extras": one.extras, "children": one.children}
-            obj = codec.decode(schema, schema.mode(one.mode), one.key, data, self.unseal)
+            obj = codec.decode(schema, schema.mode(one.mode), one.key, data, _masked)
             yield one.mode, replace(obj, revision=one.revision)
+
+
+def _masked(said: Any) -> Secret:
+    return Secret(str(said))
 
 
 def _changes(said: Iterable[wire.Change]) -> list[Change]:

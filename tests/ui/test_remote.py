@@ -1,0 +1,296 @@
+"""The backend over a daemon: the same suite as in one process, and what a lost connection costs."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from tests.ui.backend_suite import DEADLINE_S, DEFAULT, BackendSuite, set_notes
+from tests.ui.wire_tapping import Wire
+
+from bedplate.client import HeadClient
+from bedplate.core import errors
+from bedplate.head.access import Access
+from bedplate.head.changes import MASK
+from bedplate.head.entities import SCHEMA
+from bedplate.head.health import Health
+from bedplate.head.notices import News, Notices
+from bedplate.head.records import Revision
+from bedplate.head.service import Head
+from bedplate.head.session import Session
+from bedplate.head.site import first_tree
+from bedplate.head.tokens import USER, Tokens
+from bedplate.head.vault import Vault
+from bedplate.store.interface import Store
+from bedplate.store.sqlite import SqliteStore
+from bedplate.ui import rest
+from bedplate.ui.backend import Backend, Event, Notice
+from bedplate.ui.remote import RemoteBackend
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    async with SqliteStore(tmp_path / "head.db", history_s=None) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def head(store: Store) -> AsyncIterator[Head]:
+    async with Head(store, SCHEMA, Vault(base64.urlsafe_b64encode(bytes(range(32))))) as opened:
+        await opened.commit(first_tree("basecm10", 3), "setup", "the site")
+        yield opened
+
+
+@pytest.fixture
+async def notices(store: Store) -> AsyncIterator[Notices]:
+    async with Notices(store) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def token(store: Store) -> str:
+    _, text = await Tokens(store).create(USER, "admin", "test", by="test")
+    return text
+
+
+@contextlib.asynccontextmanager
+async def serving(store: Store, head: Head, notices: Notices, name: str = "basecm10") -> AsyncIterator[int]:
+    """The port of a daemon."""
+    tokens = Tokens(store)
+    await tokens.open()
+    async with Health(store) as health:
+        app = rest.make(rest.Service(head, Access(lambda: head.tree, tokens), notices, health, name=name))
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            yield runner.addresses[0][1]
+        finally:
+            await runner.cleanup()
+
+
+@pytest.fixture
+async def wire(store: Store, head: Head, notices: Notices) -> AsyncIterator[Wire]:
+    async with serving(store, head, notices) as port, Wire(port) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def backend(wire: Wire, token: str) -> AsyncIterator[RemoteBackend]:
+    async with HeadClient(wire.url, token=token) as client, RemoteBackend(client, SCHEMA) as opened:
+        yield opened
+
+
+class TestRemoteBackend(BackendSuite):
+    """See the suite."""
+
+
+class Followed:
+    """Reads the events of a backend in the background; tests wait for what they want to see among them."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.seen: list[Event] = []
+        self._backend = backend
+        self._moved = asyncio.Condition()
+
+    async def __aenter__(self) -> Followed:
+        self._task = asyncio.create_task(self._read())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _read(self) -> None:
+        async for event in self._backend.follow():
+            async with self._moved:
+                self.seen.append(event)
+                self._moved.notify_all()
+
+    async def until(self, found: Callable[[Event], bool]) -> Event:
+        async with asyncio.timeout(DEADLINE_S), self._moved:
+            await self._moved.wait_for(lambda: any(map(found, self.seen)))
+        return next(filter(found, self.seen))
+
+    async def until_notice(self, text: str) -> Notice:
+        event = await self.until(lambda event: isinstance(event, Notice) and text in event.text)
+        assert isinstance(event, Notice)
+        return event
+
+    def revisions(self) -> list[int]:
+        return [event.number for event in self.seen if isinstance(event, Revision)]
+
+
+async def _theirs(head: Head, text: str) -> Revision:
+    session = head.session()
+    session.set(("device", "node001"), "notes", text)
+    made = await head.commit_session(session, "bob")
+    assert made is not None
+    return made
+
+
+async def test_what_a_device_reports_is_followed(backend: RemoteBackend, notices: Notices) -> None:
+    async with Followed(backend) as followed:
+        mine = await set_notes(backend, "x")
+        await followed.until(lambda event: isinstance(event, Revision) and event.number == mine.number)
+        await notices.add([News("node001", "Service nginx was reloaded")])
+        seen = await followed.until_notice("nginx")
+    assert (seen.severity, seen.host, seen.text) == ("notice", "node001", "Service nginx was reloaded")
+
+
+async def test_ones_own_revisions_are_known(backend: RemoteBackend, head: Head) -> None:
+    theirs = await _theirs(head, "theirs")
+    mine = await set_notes(backend, "mine")
+    assert backend.is_own(mine.number)
+    assert not backend.is_own(theirs.number)
+
+
+async def test_a_commit_brings_what_others_committed_before_it(backend: RemoteBackend, head: Head) -> None:
+    await _theirs(head, "theirs")
+    mine = await set_notes(backend, "mine")
+    assert backend.revision == mine.number
+    assert backend.tree.get(("device", "node001")).values["notes"] == "theirs"
+    assert backend.tree == await backend.tree_at(mine.number)
+
+
+async def test_who_fell_far_behind_reads_the_tree_anew(backend: RemoteBackend, head: Head) -> None:
+    for number in range(60):
+        await _theirs(head, f"theirs {number}")
+    mine = await set_notes(backend, "mine")
+    assert backend.revision == mine.number
+    assert backend.tree.get(("device", "node001")).values["notes"] == "theirs 59"
+
+
+async def test_a_lost_connection_is_made_again_and_nothing_is_missed(
+    backend: RemoteBackend, head: Head, wire: Wire
+) -> None:
+    session = Session(backend.tree)
+    session.set(DEFAULT, "notes", "staged before the loss")
+    async with Followed(backend) as followed:
+        first = await _theirs(head, "before")
+        await followed.until(lambda event: isinstance(event, Revision) and event.number == first.number)
+        await wire.cut()
+        lost = await followed.until_notice("was lost")
+        second = await _theirs(head, "meanwhile")
+        wire.mend()
+        again = await followed.until_notice("connected again")
+        await followed.until(lambda event: isinstance(event, Revision) and event.number == second.number)
+        assert followed.revisions() == [first.number, second.number]
+    assert (lost.severity, again.severity) == ("warning", "notice")
+    assert backend.tree.get(("device", "node001")).values["notes"] == "meanwhile"
+    session.follow(backend.tree)
+    made = await backend.commit(session.edits())
+    assert made is not None and made.number == second.number + 1
+
+
+async def test_a_commit_whose_answer_was_lost_is_carried_out_once(
+    backend: RemoteBackend, head: Head, wire: Wire
+) -> None:
+    wire.swallow_next("POST")
+    made = await set_notes(backend, "once")
+    assert wire.lost == 1
+    assert head.revision == made.number
+    assert [one.number for one in await head.log(path=(*DEFAULT, "notes"))] == [made.number]
+    assert backend.is_own(made.number)
+
+
+async def test_a_commit_that_was_given_up_is_carried_out_once_when_it_is_asked_for_again(
+    head: Head, wire: Wire, token: str
+) -> None:
+    async with (
+        HeadClient(wire.url, token=token, attempts=1) as client,
+        RemoteBackend(client, SCHEMA, patience_s=0.0) as backend,
+    ):
+        session = Session(backend.tree)
+        session.set(DEFAULT, "notes", "once")
+        wire.swallow_next("POST")
+        with pytest.raises(errors.Unavailable, match="not known") as lost:
+            await backend.commit(session.edits(), "why")
+        assert "commit again" in lost.value.hint
+        made = await backend.commit(session.edits(), "why")
+        assert made is not None
+        assert head.revision == made.number == 2
+
+
+async def test_a_cancelled_commit_is_carried_out_once_when_it_is_asked_for_again(
+    backend: RemoteBackend, head: Head, wire: Wire
+) -> None:
+    session = Session(backend.tree)
+    session.set(DEFAULT, "notes", "once")
+    await wire.cut()
+    asking = asyncio.create_task(backend.commit(session.edits()))
+    await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    wire.mend()
+    made = await backend.commit(session.edits())
+    assert made is not None
+    assert await backend.commit(session.edits(), force=True) is None
+    assert head.revision == made.number
+
+
+async def test_a_commit_waits_until_the_head_is_back(backend: RemoteBackend, head: Head, wire: Wire) -> None:
+    await wire.cut()
+    asking = asyncio.create_task(set_notes(backend, "patient"))
+    await asyncio.sleep(0)
+    wire.mend()
+    made = await asyncio.wait_for(asking, DEADLINE_S)
+    assert head.revision == made.number
+
+
+async def test_the_next_head_is_asked_when_the_first_is_gone(
+    store: Store, head: Head, notices: Notices, token: str
+) -> None:
+    async with (
+        serving(store, head, notices) as one,
+        serving(store, head, notices, "basecm11") as other,
+        Wire(one) as first,
+        Wire(other) as second,
+        HeadClient([first.url, second.url], token=token) as client,
+        RemoteBackend(client, SCHEMA) as backend,
+        Followed(backend) as followed,
+    ):
+        assert backend.name == "basecm10"
+        seen = await _theirs(head, "x")
+        await followed.until(lambda event: isinstance(event, Revision) and event.number == seen.number)
+        await first.cut()
+        await followed.until_notice("connected again")
+        assert backend.name == "basecm11"
+        assert (await set_notes(backend, "there")).number == head.revision
+
+
+async def test_a_refused_credential_is_told_at_once(wire: Wire) -> None:
+    with pytest.raises(errors.Denied):
+        async with HeadClient(wire.url, token="wrong") as client, RemoteBackend(client, SCHEMA):
+            pass
+
+
+async def test_no_secret_is_held_by_the_shell_once_it_is_committed(backend: RemoteBackend, head: Head) -> None:
+    session = Session(backend.tree)
+    path = session.add(("kubernetes",), "default")
+    session.set(path, "kubecakey", "very-secret")
+    await backend.commit(session.edits())
+    held = backend.tree.get(path).values["kube_ca_key"]
+    assert held.reveal() == MASK  # type: ignore[union-attr]
+    assert backend.tree == await backend.tree_at(backend.revision)
+
+
+async def test_an_undo_brings_a_secret_back(backend: RemoteBackend, head: Head) -> None:
+    session = Session(backend.tree)
+    path = session.add(("kubernetes",), "default")
+    session.set(path, "kubecakey", "old-secret")
+    await backend.commit(session.edits())
+    session = Session(backend.tree)
+    session.set(path, "kubecakey", "new-secret")
+    made = await backend.commit(session.edits())
+    assert made is not None
+    session = Session(backend.tree)
+    session.stage(await backend.undo_changes(made.number), backend.unseal)
+    undone = await backend.commit(session.edits(), undoes=made.number)
+    assert undone is not None
+    assert head.tree.get(path).values["kube_ca_key"].reveal() == "old-secret"  # type: ignore[union-attr]
