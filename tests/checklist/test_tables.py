@@ -92,7 +92,7 @@ def words(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("way", ROWS, ids=lambda way: "-".join(way))
-async def test_010_show_prints_the_rows_of_the_documents_in_their_order(desk: Desk, way: tuple[str, ...]) -> None:
+async def test_item_010_show_prints_the_rows_of_the_documents_in_their_order(desk: Desk, way: tuple[str, ...]) -> None:
     await desk.do(*way)
     table = await desk.table("show")
     assert table.headers == ["Parameter", "Value"]
@@ -100,24 +100,24 @@ async def test_010_show_prints_the_rows_of_the_documents_in_their_order(desk: De
 
 
 @pytest.mark.parametrize("way", SOME_ROWS, ids=lambda way: "-".join(way))
-async def test_010_show_has_the_documented_rows_among_others(desk: Desk, way: tuple[str, ...]) -> None:
+async def test_item_010_show_has_the_documented_rows_among_others(desk: Desk, way: tuple[str, ...]) -> None:
     await desk.do(*way)
     wanted = words(SOME_ROWS[way])
     assert [label for label in (await desk.table("show")).column("Parameter") if label in wanted] == wanted
 
 
-async def test_010_show_takes_a_name_at_the_list(desk: Desk) -> None:
+async def test_item_010_show_takes_a_name_at_the_list(desk: Desk) -> None:
     by_name = await desk.do("category", "show default")
     assert by_name == await desk.do("use default", "show") == await desk.do("category show default")
 
 
 @pytest.mark.parametrize("way", COLUMNS, ids=lambda way: "-".join(way))
-async def test_011_list_has_the_documented_columns(desk: Desk, way: tuple[str, ...]) -> None:
+async def test_item_011_list_has_the_documented_columns(desk: Desk, way: tuple[str, ...]) -> None:
     await desk.do(*way)
     assert (await desk.table("list")).headers == words(COLUMNS[way])
 
 
-async def test_011_list_has_one_row_for_each_object_sorted_by_its_key(desk: Desk) -> None:
+async def test_item_011_list_has_one_row_for_each_object_sorted_by_its_key(desk: Desk) -> None:
     await desk.do("network")
     table = await desk.table("list")
     assert table.headers[0] == "Name (key)"
@@ -126,7 +126,7 @@ async def test_011_list_has_one_row_for_each_object_sorted_by_its_key(desk: Desk
     assert (await desk.table("list")).column("Name (key)")[0] == "a-network", "staged objects stand in it, too"
 
 
-async def test_012_list_cuts_long_cells_with_a_plus_unless_told_not_to(desk: Desk) -> None:
+async def test_item_012_list_cuts_long_cells_with_a_plus_unless_told_not_to(desk: Desk) -> None:
     await desk.do("device use master", "roles", "use firewall", "openports")
     cut = (await desk.table("list")).column("Description")
     assert cut == ["Kubernetes 'default' In+"] * 2
@@ -136,14 +136,14 @@ async def test_012_list_cuts_long_cells_with_a_plus_unless_told_not_to(desk: Des
     assert (await desk.table("list --verbose")).column("Description") == whole
 
 
-async def test_013_get_prints_several_values_one_a_line_and_show_joins_them(desk: Desk) -> None:
+async def test_item_013_get_prints_several_values_one_a_line_and_show_joins_them(desk: Desk) -> None:
     await desk.do("kubernetes", "set trusteddomains one.example,two.example,three.example")
     assert await desk.do("get trusteddomains") == "one.example\ntwo.example\nthree.example\n"
     rows = dict((await desk.table("show")).rows)
     assert rows["Trusted domains"] == "one.example,two.example,three.example"
 
 
-async def test_014_an_inherited_value_tells_its_source_until_it_is_overridden(desk: Desk) -> None:
+async def test_item_014_an_inherited_value_tells_its_source_until_it_is_overridden(desk: Desk) -> None:
     await desk.do("device use node001")
     assert await desk.do("get softwareimage") == "default-image (category:default)\n"
     await desk.do("set softwareimage my-new-image")
@@ -152,7 +152,7 @@ async def test_014_an_inherited_value_tells_its_source_until_it_is_overridden(de
     assert await desk.do("get softwareimage") == "default-image (category:default)\n"
 
 
-async def test_015_set_with_an_objects_name_works_at_the_list(desk: Desk) -> None:
+async def test_item_015_set_with_an_objects_name_works_at_the_list(desk: Desk) -> None:
     await desk.do("category", "set default notes changed")
     assert desk.prompt == "[basecm10->category*]% "
     assert await desk.do("get default notes") == "changed\n"
@@ -160,7 +160,7 @@ async def test_015_set_with_an_objects_name_works_at_the_list(desk: Desk) -> Non
     assert desk.prompt == "[basecm10->category*[gpu-nodes]]% "
 
 
-async def test_021_extras_stand_first_in_show_by_name_and_last(desk: Desk) -> None:
+async def test_item_021_extras_stand_first_in_show_by_name_and_last(desk: Desk) -> None:
     await desk.do("kubernetes", "set -e zebra 1", "set --extra ant two", "set -e Monkey 'a b'", "commit")
     desk.leave()
     await desk.do("kubernetes")
@@ -171,7 +171,9 @@ async def test_021_extras_stand_first_in_show_by_name_and_last(desk: Desk) -> No
 @pytest.mark.parametrize(
     ("size", "shown"), [(0, "<0B>"), (914, "<914B>"), (1034, "<1.01KiB>"), (1219, "<1.19KiB>"), (249856, "<244KiB>")]
 )
-async def test_025_a_file_is_taken_in_byte_for_byte_and_shown_by_its_size(desk: Desk, size: int, shown: str) -> None:
+async def test_item_025_a_file_is_taken_in_byte_for_byte_and_shown_by_its_size(
+    desk: Desk, size: int, shown: str
+) -> None:
     content = ("kind: Pod # äöü\n\n\ttab\r\n" * (size // 20))[:size]
     content = content.encode()[:size].decode(errors="ignore").ljust(size, "#")[: size or None]
     while len(content.encode()) > size:
@@ -187,14 +189,14 @@ async def test_025_a_file_is_taken_in_byte_for_byte_and_shown_by_its_size(desk: 
     assert await desk.do("get config") == content
 
 
-async def test_025_a_file_that_is_not_there_is_refused_by_name(desk: Desk) -> None:
+async def test_item_025_a_file_that_is_not_there_is_refused_by_name(desk: Desk) -> None:
     await desk.do("kubernetes", "appgroups", "applications system", "use root")
     said = await desk.fails("set config {files}/missing.yaml")
     assert "missing.yaml" in said.err
     assert "*" not in desk.prompt
 
 
-async def test_026_set_without_a_value_opens_the_editor(desk: Desk) -> None:
+async def test_item_026_set_without_a_value_opens_the_editor(desk: Desk) -> None:
     await desk.do("kubernetes", "appgroups", "applications system", "use dashboard_ingress")
     before = await desk.do("get config")
     await desk.type("set config")
@@ -206,7 +208,7 @@ async def test_026_set_without_a_value_opens_the_editor(desk: Desk) -> None:
     assert await desk.do("get config") == "kind: Other\n"
 
 
-async def test_027_secrets_are_shown_as_set_or_not_set_and_as_nothing_else(desk: Desk) -> None:
+async def test_item_027_secrets_are_shown_as_set_or_not_set_and_as_nothing_else(desk: Desk) -> None:
     await desk.do("kubernetes")
     rows = dict((await desk.table("show")).rows)
     assert [rows[label] for label in ("Kubeadm CERT Key", "Kube CA Cert", "Kube CA Key")] == ["*****"] * 3
@@ -218,14 +220,14 @@ async def test_027_secrets_are_shown_as_set_or_not_set_and_as_nothing_else(desk:
         assert "sesame" not in (await desk.type(line)).out, line
 
 
-async def test_033_another_delimiter_stands_between_the_columns(desk: Desk) -> None:
+async def test_item_033_another_delimiter_stands_between_the_columns(desk: Desk) -> None:
     lines = (await desk.do("category", "list -d ,")).splitlines()
     assert lines[0].split(",")[0] == "Name (key)"
     assert [line.split(",")[:2] for line in lines[1:]] == [["default", "default-image"], ["gpu-nodes", "default-image"]]
     assert (await desk.do("list --delimiter ' @ '")).splitlines()[-1].startswith("gpu-nodes @ default-image")
 
 
-async def test_033_braces_give_json_and_a_digit_its_indentation(desk: Desk) -> None:
+async def test_item_033_braces_give_json_and_a_digit_its_indentation(desk: Desk) -> None:
     out = await desk.do("category", "list -d {}")
     listed = json.loads(out)
     assert [row["Name"] for row in listed] == ["default", "gpu-nodes"]
@@ -237,7 +239,7 @@ async def test_033_braces_give_json_and_a_digit_its_indentation(desk: Desk) -> N
     assert {"Parameter": "Name", "Value": "default"} in shown or shown == [{"Name": "default"}] or shown["Name"]
 
 
-async def test_033_json_has_whole_cells(desk: Desk) -> None:
+async def test_item_033_json_has_whole_cells(desk: Desk) -> None:
     await desk.do("device use master", "roles", "use firewall", "openports")
     listed = json.loads(await desk.do("list -d {}"))
     assert [row["Description"] for row in listed] == [

@@ -142,7 +142,9 @@ class Session:
         """A free parameter; None takes it away. Raises `Invalid` for a name that is a row's."""
         obj = self.tree.get(path)
         if not name or any(letter.isspace() or letter in ",=" for letter in name):
-            raise errors.Invalid(f"{name!r} cannot be the name of an extra parameter")
+            raise errors.Invalid(
+                f"{name!r} cannot be the name of an extra parameter", hint="write it without blanks, commas and ="
+            )
         if text is None and name not in obj.extras:
             raise errors.NotFound(f"{obj.type} {obj.key} has no extra parameter {name!r}")
         self._put(path, obj.with_extra(name, text))
@@ -157,7 +159,7 @@ class Session:
         if entity.type_name() != obj.type:
             raise errors.Invalid(f"{obj.type} cannot be called {name!r}")
         if key in self.children(place):
-            raise errors.AlreadyExists(f"{submode.shell} has {key!r} already")
+            raise errors.AlreadyExists(f"{submode.shell} has {key!r} already", hint="clone it under another name")
         return self._put((*place, key), replace(_copied(self.schema, obj), key=key, revision=0))
 
     def put(self, path: Path, obj: Obj | None) -> None:
