@@ -28,11 +28,13 @@ _LOG = get_logger("sim.devices")
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How quick the devices are, and how often they report at most, all of them together."""
+    """How long a service takes, how often the devices report at most, all of them together, when what failed is tried
+    again, when a head that was away is asked again, and how many devices are looked at together."""
 
     service_s: float = 0.0
     reports_per_s: float = 5.0
     retry_s: float = 60.0
+    again_s: float = 1.0
     workers: int = 8
 
 
@@ -149,7 +151,7 @@ class Devices:
                 self.devices.pop(name, None)
             except errors.Retryable as err:
                 _LOG.warning("sim.device.later", device=name, error=str(err))
-                await self._clock.sleep(1.0)
+                await self._clock.sleep(self._pace.again_s)
                 self._look(name)
             finally:
                 self._working -= 1
