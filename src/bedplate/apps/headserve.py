@@ -145,6 +145,7 @@ class Daemon:
                 # Whoever still reads events is sent away first; then the election's place is given back.
                 await runner.cleanup()
                 await _quietly(tokens.note())
+                _LOG.info("head.stopped", url=self.url, revision=parts.head.revision)
                 for task in background:
                     task.cancel()
 

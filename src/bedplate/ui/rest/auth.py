@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
-import msgspec
 from aiohttp import web
 
+from bedplate.client.wire import Problem
 from bedplate.core import errors
 from bedplate.core.logging import get_logger
 from bedplate.head.access import Access, Identity, demand, subject_of
+from bedplate.ui.rest.problems import TYPES, answer
 
 __all__ = ["guard", "identity", "needed"]
 
@@ -68,7 +70,7 @@ def guard(access: Access) -> Callable[[web.Request, Handler], Awaitable[web.Stre
         found, reason = _identify(access, request)
         if found is None:
             _LOG.info("head.refused", path=request.path, remote=request.remote, reason=reason)
-            return _problem(401, "Unauthorized", reason, "give a bearer token or a client certificate of this head")
+            return _problem(HTTPStatus.UNAUTHORIZED, reason, "give a bearer token or a client certificate of this head")
         right = needed(request.method, request.path)
         try:
             if right is not None:
@@ -76,7 +78,7 @@ def guard(access: Access) -> Callable[[web.Request, Handler], Awaitable[web.Stre
             _refuse_foreign_pages(request, found)
         except errors.Denied as err:
             _LOG.info("head.denied", path=request.path, user=found.name, role=found.role, reason=str(err))
-            return _problem(403, "Forbidden", str(err), err.hint)
+            return _problem(HTTPStatus.FORBIDDEN, str(err), err.hint)
         request[_IDENTITY] = found
         return await handler(request)
 
@@ -114,9 +116,7 @@ def _refuse_foreign_pages(request: web.Request, found: Identity) -> None:
         raise errors.Denied(f"a page of {origin} may not write here", hint="use the head's own page, or a token")
 
 
-def _problem(status: int, title: str, detail: str, hint: str) -> web.Response:
-    body = {"type": "about:blank", "title": title, "status": status, "detail": detail, "hint": hint}
-    headers = {"WWW-Authenticate": 'Bearer realm="bedplate"'} if status == 401 else {}
-    return web.Response(
-        status=status, body=msgspec.json.encode(body), content_type="application/problem+json", headers=headers
-    )
+def _problem(status: HTTPStatus, detail: str, hint: str) -> web.Response:
+    headers = {"WWW-Authenticate": 'Bearer realm="bedplate"'} if status == HTTPStatus.UNAUTHORIZED else {}
+    made = Problem(type=TYPES["denied"], title=status.phrase, status=int(status), detail=detail, hint=hint)
+    return answer(made, headers)
