@@ -19,8 +19,8 @@ __all__ = [
     "AuditEntry",
     "AuditPage",
     "Change",
-    "Check",
     "CheckHistory",
+    "CheckState",
     "CommitRequest",
     "CommitResult",
     "Edit",
@@ -325,7 +325,7 @@ class Sample(_Answer, frozen=True, omit_defaults=True):
     info: str = ""
 
 
-class Check(_Answer, frozen=True, omit_defaults=True):
+class CheckState(_Answer, frozen=True, omit_defaults=True):
     """The last result of a check on a node; `since` is when it began to say so."""
 
     check: str
@@ -344,7 +344,7 @@ class NodeState(_Answer, frozen=True, omit_defaults=True):
     heard: str = ""
     applied: int = 0
     digest: str = ""
-    checks: list[Check] = []
+    checks: list[CheckState] = []
 
 
 class NodeList(_Answer, frozen=True):
@@ -403,7 +403,8 @@ class HealthEvent(_Answer, frozen=True, omit_defaults=True):
 
 
 class Whoami(_Answer, frozen=True, omit_defaults=True):
-    """The caller as the head knows it; `head` is the name of the head node that answered."""
+    """The caller as the head knows it; `head` is the name of the head node that answered, `active` the URL of the one
+    that writes, where there are several."""
 
     user: str
     role: str
@@ -412,6 +413,7 @@ class Whoami(_Answer, frozen=True, omit_defaults=True):
     node: str = ""
     via: str = ""
     active: str = ""
+    is_active: bool = msgspec.field(default=True, name="isActive")
 
 
 class TokenRequest(_Request, frozen=True):

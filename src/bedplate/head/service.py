@@ -160,14 +160,18 @@ class Head:
         self, number: int, author: str, message: str = "", *, force: bool = False, nonce: str = ""
     ) -> Revision | None:
         """Take a revision back, as a new revision. Raises `Conflict` naming what stands in the way."""
-        async with self._writing:
-            landed = await self._landed(nonce, author) if nonce else None
+        landed = await self.made_by(nonce, author) if nonce else None
         if landed is not None:
             return landed
         session = self.session()
         await self.stage_undo(session, number, force=force)
         text = message or f"undo of revision {number}"
         return await self.commit(session.edits(), author, text, undoes=0 if force else number, nonce=nonce)
+
+    async def made_by(self, nonce: str, author: str) -> Revision | None:
+        """The revision that a commit with this nonce made; secrets are sealed. Raises `Conflict` for another's."""
+        async with self._writing:
+            return await self._landed(nonce, author)
 
     async def stage_undo(self, session: Session, number: int, *, force: bool = False) -> None:
         """Stage the reverse of a revision in a session."""
@@ -191,10 +195,10 @@ class Head:
         """A revision as people may see it: secrets are stars. Raises `NotFound`."""
         return self._public(await self._sealed(number))
 
-    async def log(self, limit: int = 20, path: Path = ()) -> list[Revision]:
-        """The newest revisions that touched something at or below a path, newest first."""
+    async def log(self, limit: int = 20, path: Path = (), *, before: int = 0) -> list[Revision]:
+        """The newest revisions that touched something at or below a path, newest first; those before one, if named."""
         found: list[Revision] = []
-        async for revision in self._history.newest(self._revision):
+        async for revision in self._history.newest(min(self._revision, before - 1) if before else self._revision):
             if any(changes.meet(change.path, path) for change in revision.changes):
                 found.append(self._public(revision))
             if len(found) >= limit:

@@ -7,13 +7,216 @@ application does.
 
 from __future__ import annotations
 
-from aiohttp import web
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from itertools import groupby
+from typing import cast
 
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+from prometheus_client import generate_latest
+
+from bedplate.core import errors
+from bedplate.core.logging import get_logger
+from bedplate.core.metrics import shared
+from bedplate.head.access import Identity
+from bedplate.serving.health import Checks
+from bedplate.ui.rest import auth, problems
+from bedplate.ui.rest.accounts import Accounts
+from bedplate.ui.rest.addresses import OPERATIONS
+from bedplate.ui.rest.commits import Commits
+from bedplate.ui.rest.document import document
+from bedplate.ui.rest.encoding import Encoder
+from bedplate.ui.rest.events import Events
+from bedplate.ui.rest.metrics import RequestMetrics, log_request
+from bedplate.ui.rest.nodes import Nodes
+from bedplate.ui.rest.objects import Objects, json
+from bedplate.ui.rest.operations import Ask, Handler, Operation
 from bedplate.ui.rest.service import Service
+from bedplate.ui.rest.stream import Feed
+from bedplate.ui.rest.writing import Writer
 
 __all__ = ["make"]
 
+_LOG = get_logger("head.rest")
+_NOBODY = Identity("", "")
+_OURS = ("/api/", "/openapi.json", "/metrics", "/healthz", "/livez", "/readyz")
+_LASTING = ("events", "desired")
+_Plain = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
 
 def make(service: Service) -> web.Application:
-    """The application; routes may be added to it until it starts."""
-    return web.Application()
+    """The application; routes may be added to it until it starts. The head must be open."""
+    feed = Feed(service.head, service.notices, service.health, service.limits.backlog)
+    metrics = shared(service.registry, RequestMetrics)
+    metrics.readers.set_function(lambda: feed.readers)
+    app = web.Application(
+        middlewares=[_watch(service, metrics), cast(Middleware, auth.guard(service.access))],
+        client_max_size=service.limits.import_bytes,
+    )
+    handlers = _handlers(service, feed)
+    for path, group in groupby(OPERATIONS, key=lambda one: one.path):
+        operations = list(group)
+        for operation in operations:
+            app.router.add_route(
+                operation.method, path, _answering(service, operation, handlers[operation.name], metrics)
+            )
+        app.router.add_route("*", path, _refusing(sorted({one.method for one in operations})))
+    app.router.add_route("*", "/api/{rest:.*}", _nothing)
+    app.cleanup_ctx.append(_feeding(service, feed))
+    app.on_shutdown.append(_closing(feed))
+    return app
+
+
+def _handlers(service: Service, feed: Feed) -> Mapping[str, Handler]:
+    writer = Writer(service)
+    objects = Objects(service, writer, Encoder(service.head.tree.schema))
+    commits, nodes = Commits(service, writer), Nodes(service, feed)
+    events, accounts = Events(service, feed), Accounts(service)
+    shown = msgspec.json.encode(document(service.head.tree.schema))
+
+    async def openapi(ask: Ask) -> web.StreamResponse:
+        return json(shown)
+
+    async def metrics(ask: Ask) -> web.StreamResponse:
+        return web.Response(body=generate_latest(service.registry), content_type="text/plain", charset="utf-8")
+
+    return {
+        "schema": accounts.schema,
+        "tree": objects.tree,
+        "list": objects.list,
+        "create": objects.create,
+        "get": objects.get,
+        "put": objects.put,
+        "delete": objects.delete,
+        "commit": commits.commit,
+        "plan": commits.plan,
+        "plan_between": commits.plan_between,
+        "revisions": commits.revisions,
+        "revision": commits.revision,
+        "undo": commits.undo,
+        "audit": commits.audit,
+        "export": commits.export,
+        "import_": commits.import_,
+        "nodes": nodes.list,
+        "explain": nodes.explain,
+        "desired": nodes.desired,
+        "report": nodes.report,
+        "health": nodes.health,
+        "events": events.stream,
+        "notices": events.notices,
+        "whoami": accounts.whoami,
+        "tokens": accounts.tokens,
+        "create_token": accounts.create,
+        "revoke_token": accounts.revoke,
+        "openapi": openapi,
+        "healthz": _probe("healthz", service.live),
+        "livez": _probe("livez", service.live),
+        "readyz": _probe("readyz", service.ready),
+        "metrics": metrics,
+    }
+
+
+def _answering(service: Service, operation: Operation, handler: Handler, metrics: RequestMetrics) -> _Plain:
+    """A route: the request checked against its operation, then the handler."""
+    largest = operation.largest or service.limits.body_bytes
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        request["operation"] = operation.name
+        if (request.content_length or 0) > largest:
+            raise web.HTTPRequestEntityTooLarge(max_size=largest, actual_size=request.content_length or 0)
+        # A body without a length may still be larger than told; reading it stops there.
+        request._client_max_size = largest
+        identity = _NOBODY if operation.is_public else auth.identity(request)
+        before = service.head.revision
+        response = await handler(Ask(request, operation, identity, operation.check(request)))
+        if operation.name == "report":
+            metrics.reports.inc()
+        elif operation.is_write and service.head.revision > before:
+            metrics.commits.inc()
+        return response
+
+    return answer
+
+
+def _refusing(allowed: list[str]) -> _Plain:
+    async def refuse(request: web.Request) -> web.StreamResponse:
+        raise web.HTTPMethodNotAllowed(request.method, allowed)
+
+    return refuse
+
+
+async def _nothing(request: web.Request) -> web.StreamResponse:
+    raise web.HTTPNotFound
+
+
+def _watch(service: Service, metrics: RequestMetrics) -> Middleware:
+    """Turns errors into problems, counts and logs. The page's requests pass: it has answers of its own."""
+
+    @web.middleware
+    async def watch(request: web.Request, handler: _Plain) -> web.StreamResponse:
+        if not request.path.startswith(_OURS):
+            return await handler(request)
+        started = service.clock.monotonic()
+        status = 499
+        metrics.inflight.inc()
+        try:
+            response = await _answered(request, handler)
+            status = response.status
+            return response
+        finally:
+            metrics.inflight.dec()
+            duration_s = service.clock.monotonic() - started
+            operation, method = request.get("operation", "unknown"), request.method
+            method = method if method in ("GET", "PUT", "POST", "DELETE", "HEAD") else "other"
+            metrics.requests.labels(operation, method, str(status)).inc()
+            if operation not in _LASTING:
+                metrics.duration.labels(operation).observe(duration_s)
+            log_request(operation, request.method, request.path, status, _author(request), duration_s)
+
+    return watch
+
+
+def _author(request: web.Request) -> str:
+    try:
+        return auth.identity(request).name
+    except KeyError:
+        return ""
+
+
+async def _answered(request: web.Request, handler: _Plain) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except (errors.BedplateError, web.HTTPException) as err:
+        return problems.from_error(err)
+    except ConnectionError:
+        raise
+    except Exception as err:
+        _LOG.exception("head.bug", operation=request.get("operation", "unknown"), path=request.path)
+        return problems.from_error(err)
+
+
+def _probe(name: str, checks: Checks) -> Handler:
+    async def answer(ask: Ask) -> web.StreamResponse:
+        report = await checks.report(exclude=ask.names("exclude"), verbose=bool(ask.text("verbose")), shown_as=name)
+        return web.Response(status=report.status, text=report.text, headers={"X-Content-Type-Options": "nosniff"})
+
+    return answer
+
+
+def _feeding(service: Service, feed: Feed) -> Callable[[web.Application], AsyncIterator[None]]:
+    async def run(app: web.Application) -> AsyncIterator[None]:
+        task = asyncio.create_task(feed.run())
+        yield
+        task.cancel()
+        await asyncio.wait([task])
+
+    return run
+
+
+def _closing(feed: Feed) -> Callable[[web.Application], Awaitable[None]]:
+    async def close(app: web.Application) -> None:
+        feed.close()
+
+    return close

@@ -1,0 +1,105 @@
+"""Who is asking, tokens, and what the head is made of.
+
+In: checked requests. Out: the caller; tokens without their texts, but for the one that was just made; the schema.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+from aiohttp import web
+
+from bedplate.client import wire
+from bedplate.core import errors
+from bedplate.head.schema.registry import describe
+from bedplate.head.tokens import NODE, Token
+from bedplate.ui.rest.objects import json
+from bedplate.ui.rest.operations import Ask
+from bedplate.ui.rest.service import Service
+
+__all__ = ["Accounts"]
+
+_TOKEN = msgspec.json.Decoder(wire.TokenRequest)
+
+
+class Accounts:
+    """The handlers of `/whoami`, `/tokens` and `/schema`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        schema = service.head.tree.schema
+        self._schema = msgspec.json.encode(
+            {
+                "modes": [
+                    {
+                        "mode": mode.shell,
+                        "label": mode.label,
+                        "doc": mode.doc,
+                        "of": [entity.type_name() for entity in mode.of],
+                        "words": mode.words(),
+                    }
+                    for mode in schema.modes.values()
+                ],
+                "entities": [describe(entity) for entity in schema.types.values()],
+            }
+        )
+
+    async def whoami(self, ask: Ask) -> web.StreamResponse:
+        """The caller as the head knows it."""
+        identity, standing = ask.identity, self._service.standing
+        answer = wire.Whoami(
+            user=identity.name,
+            role=identity.role,
+            head=self._service.name,
+            revision=self._service.head.revision,
+            node=identity.name if identity.role == NODE else "",
+            via=identity.via,
+            active=standing.active_url,
+            is_active=standing.is_active,
+        )
+        return json(msgspec.json.encode(answer))
+
+    async def schema(self, ask: Ask) -> web.StreamResponse:
+        """Modes and entities as data."""
+        return json(self._schema)
+
+    async def tokens(self, ask: Ask) -> web.StreamResponse:
+        """All tokens, without their texts."""
+        items = [_shown(token) for token in self._service.access.tokens.list()]
+        return json(msgspec.json.encode(wire.TokenList(items=items)))
+
+    async def create(self, ask: Ask) -> web.StreamResponse:
+        """A new token for a user or a node of the tree."""
+        said = await ask.body(_TOKEN)
+        self._service.standing.refuse_writes()
+        mode = "device" if said.kind == NODE else "user"
+        if self._service.head.tree.find(mode, said.subject) is None:
+            raise errors.NotFound(f"there is no {mode} {said.subject!r}", hint="a token belongs to somebody")
+        lasts = timedelta(days=said.days) if said.days else None
+        token, text = await self._service.access.tokens.create(
+            said.kind, said.subject, said.name, lasts=lasts, by=ask.identity.name
+        )
+        made = wire.TokenMade(token=text, about=_shown(token))
+        response = json(msgspec.json.encode(made), status=201)
+        response.headers["Cache-Control"] = "no-store"
+        return response
+
+    async def revoke(self, ask: Ask) -> web.StreamResponse:
+        """Take a token away."""
+        self._service.standing.refuse_writes()
+        await self._service.access.tokens.revoke(ask.text("id"), by=ask.identity.name)
+        return web.Response(status=204)
+
+
+def _shown(token: Token) -> wire.Token:
+    return wire.Token(
+        id=token.id,
+        kind=token.kind,
+        subject=token.subject,
+        name=token.name,
+        created=token.created,
+        expires=token.expires,
+        used=token.used,
+        by=token.by,
+    )

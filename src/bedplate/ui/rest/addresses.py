@@ -1,0 +1,353 @@
+"""Every address of the API: the one table that routes, checks and the OpenAPI document are made of.
+
+In: nothing. Out: `OPERATIONS`. The handler of an operation is found by its name (`app`). Addresses with `{mode}` stand
+for one of each mode in the document.
+"""
+
+from __future__ import annotations
+
+from bedplate.ui.rest.operations import YAML, Answer, Flag, Names, Number, Operation, Parameter, Words
+
+__all__ = ["KEY", "OPERATIONS"]
+
+KEY = r"[^\s\x00-\x1f\x7f/;|#'\"\\,\[\]*<>]{1,253}"
+_FIELD = r"[a-z][a-z0-9_]*"
+_TEXT = r"[^\x00-\x1f\x7f]+"
+_API = "/api/v1"
+
+_key = Parameter("key", "a name", "path", KEY, 253, True)
+_node = Parameter("name", "a node's name", "path", KEY, 253, True)
+_number = Number("number", "the number of a revision", "path", is_required=True, low=1, high=10**12)
+_at = Number("at", "a past revision to answer for", high=10**12)
+_message = Parameter("message", "what the commit says about itself", pattern=_TEXT)
+_path = Parameter("path", "a path by attribute names, such as device/node001/category", pattern=_TEXT)
+
+
+def _limit(most: int) -> Number:
+    return Number("limit", "how many at most", low=1, high=most)
+
+
+def _json(doc: str, schema: str, *headers: str) -> Answer:
+    return Answer(doc, schema, headers=headers)
+
+
+_NOT_MODIFIED = Answer("it is what the asker knows already", type="")
+_DONE = Answer("it is gone", type="")
+_OBJECT = _json("the object", "{Mode}", "ETag")
+_COMMITTED = _json("the revision, or what it would change", "CommitResult")
+
+OPERATIONS = (
+    Operation("GET", f"{_API}/schema", "schema", "Modes and entities as data.", {200: _json("the schema", "Schema")}),
+    Operation(
+        "GET",
+        f"{_API}/tree",
+        "tree",
+        "Every object of a revision; the ETag is its number.",
+        {200: _json("the tree", "TreeDocument", "ETag"), 304: _NOT_MODIFIED},
+        (_at,),
+        conditions=("If-None-Match",),
+    ),
+    Operation(
+        "GET",
+        f"{_API}/objects/{{mode}}",
+        "list",
+        "The objects of a mode, in parts; `fields` picks values and submodes by attribute.",
+        {200: _json("a part of the list", "{Mode}Page")},
+        (
+            _limit(5000),
+            Parameter("continue", "where the last part ended", pattern=r"[0-9]{1,12}:[^\x00-\x1f\x7f]+", longest=300),
+            _at,
+            Names("fields", "attributes to give", item=_FIELD),
+        ),
+        tag="objects",
+    ),
+    Operation(
+        "POST",
+        f"{_API}/objects/{{mode}}",
+        "create",
+        "A new object, as a commit of its own.",
+        {201: _OBJECT},
+        (_message,),
+        body="{Mode}New",
+        is_write=True,
+        tag="objects",
+    ),
+    Operation(
+        "GET",
+        f"{_API}/objects/{{mode}}/{{key}}",
+        "get",
+        "One object; the ETag is the revision that last wrote it.",
+        {200: _OBJECT, 304: _NOT_MODIFIED},
+        (_key, _at),
+        conditions=("If-None-Match",),
+        tag="objects",
+    ),
+    Operation(
+        "PUT",
+        f"{_API}/objects/{{mode}}/{{key}}",
+        "put",
+        "The object as it should be, as a commit of its own. `*****` keeps the secret of that place.",
+        {200: _OBJECT, 201: _OBJECT},
+        (_key, _message),
+        body="{Mode}Write",
+        is_write=True,
+        conditions=("If-Match", "If-None-Match"),
+        tag="objects",
+    ),
+    Operation(
+        "DELETE",
+        f"{_API}/objects/{{mode}}/{{key}}",
+        "delete",
+        "Remove an object that nothing refers to, as a commit of its own.",
+        {204: _DONE},
+        (_key, _message),
+        is_write=True,
+        conditions=("If-Match",),
+        tag="objects",
+    ),
+    Operation(
+        "POST",
+        f"{_API}/commits",
+        "commit",
+        "Edits of any objects as one revision, or, with `dryRun`, what they would change.",
+        {200: _COMMITTED},
+        body="CommitRequest",
+        is_write=True,
+        tag="commits",
+    ),
+    Operation(
+        "POST",
+        f"{_API}/plan",
+        "plan",
+        "What edits would change on which node.",
+        {200: _json("actions by node", "PlanResult")},
+        body="PlanRequest",
+        tag="commits",
+    ),
+    Operation(
+        "GET",
+        f"{_API}/plan",
+        "plan_between",
+        "What changed on which node between two revisions.",
+        {200: _json("actions by node", "PlanResult")},
+        (
+            Number("from", "the revision to start from", is_required=True, high=10**12),
+            Number("to", "the revision to end with; the present one if absent", high=10**12),
+        ),
+        tag="commits",
+    ),
+    Operation(
+        "GET",
+        f"{_API}/revisions",
+        "revisions",
+        "The newest revisions, or those that touched something at or below a path.",
+        {200: _json("revisions, newest first", "RevisionPage")},
+        (_limit(1000), Number("continue", "only revisions before this one", low=1, high=10**12), _path),
+        tag="history",
+    ),
+    Operation(
+        "GET",
+        f"{_API}/revisions/{{number}}",
+        "revision",
+        "One revision with its changes.",
+        {200: _json("the revision", "Revision")},
+        (_number,),
+        tag="history",
+    ),
+    Operation(
+        "POST",
+        f"{_API}/revisions/{{number}}/undo",
+        "undo",
+        "Take a revision back, as a new revision.",
+        {200: _COMMITTED},
+        (_number,),
+        body="UndoRequest",
+        is_write=True,
+        tag="history",
+    ),
+    Operation(
+        "GET",
+        f"{_API}/audit",
+        "audit",
+        "Who changed which parameter when.",
+        {200: _json("changes, newest first", "AuditPage")},
+        (_limit(1000), _path),
+        tag="history",
+    ),
+    Operation(
+        "GET",
+        f"{_API}/export",
+        "export",
+        "The tree as YAML, without secrets unless an administrator asks for them.",
+        {200: Answer("the document", "Export", YAML)},
+        (_at, Flag("secrets", "with secrets in clear")),
+        tag="exchange",
+    ),
+    Operation(
+        "POST",
+        f"{_API}/import",
+        "import_",
+        "A YAML document as one commit: its objects replace those of the same name.",
+        {200: _COMMITTED},
+        (
+            Flag("prune", "remove what the document does not name"),
+            Flag("dryRun", "only say what would change"),
+            _message,
+        ),
+        body="Export",
+        body_type=YAML,
+        is_write=True,
+        largest=64 << 20,
+        tag="exchange",
+    ),
+    Operation(
+        "GET",
+        f"{_API}/nodes",
+        "nodes",
+        "What is known of nodes: up or down, what they have applied, their checks.",
+        {200: _json("nodes by name", "NodeList")},
+        (Names("names", "nodes with commas between them", longest=4000),),
+        tag="nodes",
+    ),
+    Operation(
+        "GET",
+        f"{_API}/nodes/{{name}}/explain",
+        "explain",
+        "Every file, flag, label and service of a node with the object that causes it.",
+        {200: _json("facts", "ExplainResult")},
+        (_node, Parameter("about", "the name of a fact", pattern=_TEXT), _at),
+        tag="nodes",
+    ),
+    Operation(
+        "GET",
+        f"{_API}/nodes/{{name}}/desired",
+        "desired",
+        "What a node should be. The ETag stays as long as nothing is to be done on the node.",
+        {200: _json("the desired state", "Desired", "ETag"), 304: _NOT_MODIFIED},
+        (_node, _at, Number("wait", "seconds to wait for another state than If-None-Match names", high=300)),
+        conditions=("If-None-Match",),
+        tag="nodes",
+    ),
+    Operation(
+        "POST",
+        f"{_API}/nodes/{{name}}/report",
+        "report",
+        "What an agent has done and measured.",
+        {200: _json("the head's revision", "ReportResult")},
+        (_node,),
+        body="ReportRequest",
+        is_write=True,
+        tag="nodes",
+    ),
+    Operation(
+        "GET",
+        f"{_API}/nodes/{{name}}/health",
+        "health",
+        "A node with the history of its checks.",
+        {200: _json("condition and history", "NodeHealth")},
+        (_node, Parameter("check", "the name of a check", pattern=KEY, longest=253)),
+        tag="nodes",
+    ),
+    Operation(
+        "GET",
+        f"{_API}/events",
+        "events",
+        "Server-sent events `revision`, `notice` and `health` as they come; `Last-Event-ID` resumes.",
+        {200: Answer("events", {"type": "string"}, "text/event-stream")},
+        (
+            Parameter(
+                "after",
+                "the id of an event, or the number of a revision",
+                pattern=r"[0-9]{1,12}(\.[0-9]{1,12}\.[0-9]{1,14})?",
+                longest=60,
+            ),
+            Names("types", "kinds of events", item="(?:revision|notice|health)", longest=60),
+            Number("wait", "end the stream after so many seconds", low=1, high=86400),
+        ),
+        tag="events",
+    ),
+    Operation(
+        "GET",
+        f"{_API}/notices",
+        "notices",
+        "The latest notices.",
+        {200: _json("notices, newest first", "NoticePage")},
+        (
+            _limit(1000),
+            Parameter("host", "a node's name", pattern=KEY, longest=253),
+            Number("before", "only notices before this one", low=1, high=10**12),
+        ),
+        tag="events",
+    ),
+    Operation(
+        "GET", f"{_API}/whoami", "whoami", "The caller as the head knows it.", {200: _json("the caller", "Whoami")}
+    ),
+    Operation(
+        "GET",
+        f"{_API}/tokens",
+        "tokens",
+        "Bearer tokens without their texts.",
+        {200: _json("tokens", "TokenList")},
+        tag="tokens",
+    ),
+    Operation(
+        "POST",
+        f"{_API}/tokens",
+        "create_token",
+        "A new bearer token; its text is told this once.",
+        {201: _json("the token", "TokenMade")},
+        body="TokenRequest",
+        is_write=True,
+        tag="tokens",
+    ),
+    Operation(
+        "DELETE",
+        f"{_API}/tokens/{{id}}",
+        "revoke_token",
+        "Take a token away.",
+        {204: _DONE},
+        (Parameter("id", "the id of a token", "path", r"[0-9a-zA-Z_-]{1,64}", 64, True),),
+        is_write=True,
+        tag="tokens",
+    ),
+    Operation(
+        "GET",
+        "/openapi.json",
+        "openapi",
+        "This document.",
+        {200: Answer("the document", {"type": "object"})},
+        is_public=True,
+        tag="service",
+    ),
+    *(
+        Operation(
+            "GET",
+            f"/{name}",
+            name,
+            doc,
+            {
+                200: Answer("it is so", {"type": "string"}, "text/plain"),
+                500: Answer("it is not", {"type": "string"}, "text/plain"),
+            },
+            (
+                Words("verbose", "name every check", words=("true", "1")),
+                Names("exclude", "checks to leave out", item=r"[a-z-]+"),
+            ),
+            is_public=True,
+            tag="service",
+        )
+        for name, doc in (
+            ("healthz", "Whether the daemon lives."),
+            ("livez", "Whether the daemon lives."),
+            ("readyz", "Whether the daemon can answer."),
+        )
+    ),
+    Operation(
+        "GET",
+        "/metrics",
+        "metrics",
+        "What is counted, for Prometheus.",
+        {200: Answer("metrics", {"type": "string"}, "text/plain")},
+        tag="service",
+    ),
+)

@@ -1,0 +1,208 @@
+"""The OpenAPI document, made of the same declarations that route and check requests.
+
+In: the table of addresses, the Structs of the wire, the entities. Out: an OpenAPI 3.1 document as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from bedplate import __version__
+from bedplate.api.desired import Desired
+from bedplate.client import wire
+from bedplate.head.schema.entity import Submode
+from bedplate.head.schema.registry import Schema
+from bedplate.ui.rest import schemas
+from bedplate.ui.rest.addresses import OPERATIONS
+from bedplate.ui.rest.operations import Answer, Operation
+
+__all__ = ["document"]
+
+_STRUCTS: tuple[Any, ...] = (
+    wire.AuditPage,
+    wire.CommitRequest,
+    wire.CommitResult,
+    wire.ExplainResult,
+    wire.HealthEvent,
+    wire.NodeHealth,
+    wire.NodeList,
+    wire.NoticePage,
+    wire.PlanRequest,
+    wire.PlanResult,
+    wire.Problem,
+    wire.ReportRequest,
+    wire.ReportResult,
+    wire.RevisionPage,
+    wire.TokenList,
+    wire.TokenMade,
+    wire.TokenRequest,
+    wire.TreeDocument,
+    wire.UndoRequest,
+    wire.Whoami,
+    Desired,
+)
+_ERRORS = {
+    400: "the request does not follow this document",
+    401: "no credential that this head knows",
+    403: "the caller may not do that",
+    404: "there is no such thing",
+    409: "the present tree stands against it: a stale edit (`author`, `revision`), a broken reference, a taken name",
+    412: "If-Match or If-None-Match does not hold",
+    413: "the body is too large",
+    415: "the body is of a type that is not understood",
+    503: "this head cannot answer now; `Bedplate-Active` names the one that writes",
+}
+
+
+def document(schema: Schema) -> dict[str, Any]:
+    """The whole document."""
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        if "{mode}" in operation.path:
+            for mode in schema.modes.values():
+                path = operation.path.replace("{mode}", mode.shell)
+                paths.setdefault(path, {})[operation.method.lower()] = _operation(operation, mode)
+        else:
+            paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, None)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Bedplate head",
+            "version": __version__,
+            "description": "The head node: one tree of objects, its history, and what holds on each node.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "security": [{"bearer": []}, {"certificate": []}],
+        "tags": [{"name": name} for name in dict.fromkeys(one.tag or "head" for one in OPERATIONS)],
+        "paths": paths,
+        "components": {
+            "schemas": _components(schema),
+            "headers": _HEADERS,
+            "parameters": _CONDITIONS,
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer", "description": "`bedplate head token create`"},
+                "certificate": {"type": "mutualTLS", "description": "a client certificate of this head's authority"},
+            },
+        },
+    }
+
+
+_HEADERS = {
+    "ETag": {"description": "what conditional requests name", "schema": {"type": "string"}},
+    "Retry-After": {"description": "seconds", "schema": {"type": "integer", "minimum": 0}},
+    "Allow": {"description": "the methods this address knows", "schema": {"type": "string"}},
+    "Bedplate-Active": {"description": "the URL of the active head node", "schema": {"type": "string"}},
+}
+_CONDITIONS = {
+    name: {"name": name, "in": "header", "description": doc, "schema": {"type": "string"}}
+    for name, doc in {
+        "If-Match": 'write only what has this ETag, as in "12"; else 412',
+        "If-None-Match": "answer 304 to what has this ETag; `*` with PUT: only make what is not there, else 412",
+        "Idempotency-Key": "up to 64 letters, digits, dots and dashes; a repeated one is answered as the first time",
+        "Last-Event-ID": "the id of the last event that was seen",
+    }.items()
+}
+
+
+def _components(schema: Schema) -> dict[str, Any]:
+    _, made = msgspec.json.schema_components(_STRUCTS, ref_template="#/components/schemas/{name}")
+    found: dict[str, Any] = dict(made)
+    found |= schemas.components(schema)
+    found["Object"] = schemas._alternatives(
+        [schemas.reference(schemas.mode_name(mode)) for mode in schema.modes.values()]
+    )
+    found["Schema"] = {
+        "type": "object",
+        "properties": {
+            "modes": {"type": "array", "items": {"type": "object"}},
+            "entities": {"type": "array", "items": {"type": "object"}},
+        },
+        "required": ["modes", "entities"],
+    }
+    return found
+
+
+def _operation(operation: Operation, mode: Submode | None) -> dict[str, Any]:
+    word = "" if mode is None else schemas.mode_name(mode)
+    made: dict[str, Any] = {
+        "operationId": operation.name.rstrip("_") + word,
+        "summary": operation.doc.split(". ")[0].rstrip("."),
+        "description": _description(operation, mode),
+        "tags": [operation.tag or "head"],
+        "responses": _responses(operation, word),
+    }
+    parameters = [_parameter(one) for one in operation.parameters]
+    if parameters:
+        made["parameters"] = parameters
+    if operation.body:
+        content = {operation.body_type: {"schema": schemas.reference(operation.body.replace("{Mode}", word))}}
+        made["requestBody"] = {"required": True, "content": content}
+    if operation.is_public:
+        made["security"] = []
+    return made
+
+
+def _description(operation: Operation, mode: Submode | None) -> str:
+    said = [operation.doc]
+    if mode is not None:
+        said.append(f"Mode `{mode.shell}`: {mode.doc}.")
+    if operation.conditions:
+        said.append(f"Obeys the headers {' and '.join(operation.conditions)} (components/parameters).")
+    if operation.is_write and operation.name not in ("report", "create_token", "revoke_token"):
+        said.append("`Idempotency-Key` makes a repeated request safe.")
+    return " ".join(said)
+
+
+def _parameter(one: Any) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "in": one.where,
+        "required": one.is_required or one.where == "path",
+        "description": one.doc,
+        "schema": one.schema(),
+    }
+
+
+def _responses(operation: Operation, word: str) -> dict[str, Any]:
+    found = {str(status): _response(answer, word) for status, answer in operation.answers.items()}
+    for status in _possible(operation):
+        headers = {413: (), 503: ("Retry-After", "Bedplate-Active")}.get(status, ())
+        found.setdefault(
+            str(status),
+            _response(Answer(_ERRORS[status], "Problem", "application/problem+json", headers), ""),
+        )
+    return dict(sorted(found.items()))
+
+
+def _possible(operation: Operation) -> list[int]:
+    """The errors an address may answer with."""
+    if operation.is_public:
+        return [400]
+    found = [400, 401, 403]
+    if any(one.where == "path" or one.name in ("at", "from", "continue") for one in operation.parameters):
+        found.append(404)
+    if operation.path.endswith("{mode}") or "undoes" in operation.name or operation.name in ("commit", "create_token"):
+        found.append(404)
+    if operation.body or operation.is_write:
+        found += [404, 409, 413, 415]
+    if "If-Match" in operation.conditions:
+        found.append(412)
+    return sorted({*found, 503})
+
+
+def _response(answer: Answer, word: str) -> dict[str, Any]:
+    made: dict[str, Any] = {"description": answer.doc}
+    if answer.type:
+        shown: Mapping[str, Any]
+        if isinstance(answer.schema, str):
+            shown = schemas.reference(answer.schema.replace("{Mode}", word))
+        else:
+            shown = answer.schema
+        made["content"] = {answer.type: {"schema": shown}}
+    if answer.headers:
+        made["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in answer.headers}
+    return made

@@ -1,0 +1,147 @@
+"""The event stream and the notices over HTTP.
+
+In: checked requests. Out: server-sent events for as long as somebody reads, from now on or from where the reader was;
+the latest notices. A reader that takes nothing for a while, or falls too far behind, is let go: it comes back with the
+id of the last event it saw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+
+import msgspec
+from aiohttp import web
+
+from bedplate.core.logging import get_logger
+from bedplate.ui.rest.objects import json
+from bedplate.ui.rest.operations import Ask
+from bedplate.ui.rest.problems import Malformed
+from bedplate.ui.rest.service import Service
+from bedplate.ui.rest.stream import Encoded, Feed, Place, health_event, moment, notice_event, revision_event
+
+__all__ = ["KINDS", "Events"]
+
+_LOG = get_logger("head.events")
+KINDS = ("revision", "notice", "health")
+_BATCH = 64
+
+
+class Events:
+    """The handlers of `/events` and `/notices`."""
+
+    def __init__(self, service: Service, feed: Feed) -> None:
+        self._service = service
+        self._feed = feed
+
+    async def notices(self, ask: Ask) -> web.StreamResponse:
+        """The latest notices, newest first."""
+        found = self._service.notices.latest(
+            ask.number("limit", 100), host=ask.text("host"), before=ask.number("before", 0)
+        )
+        return json(msgspec.json.encode({"items": found}))
+
+    async def stream(self, ask: Ask) -> web.StreamResponse:
+        """Events until the reader leaves, the time it asked for is over, or it is too slow."""
+        start, kinds = self._start(ask), self._kinds(ask)
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        )
+        await response.prepare(ask.request)
+        self._feed.readers += 1
+        try:
+            seconds = ask.maybe("wait")
+            async with asyncio.timeout(seconds):
+                await self._write(response, start, kinds)
+        except TimeoutError:
+            pass
+        except _TooSlow:
+            _LOG.info("head.reader_dropped", user=ask.identity.name, remote=ask.request.remote)
+            if ask.request.transport is not None:
+                ask.request.transport.abort()
+        except ConnectionError:
+            _LOG.v(4).info("head.reader_left", user=ask.identity.name)
+        finally:
+            self._feed.readers -= 1
+        return response
+
+    async def _write(self, response: web.StreamResponse, start: Place | None, kinds: Collection[str]) -> None:
+        limits, feed = self._service.limits, self._feed
+        position, now = feed.position, feed.place
+        await self._send(response, b"id: %s\n\n" % str(start or now).encode())
+        if start is not None:
+            async for missed in self._missed(start, now, kinds):
+                await self._send(response, missed)
+        while True:
+            try:
+                async with asyncio.timeout(limits.heartbeat_s):
+                    await feed.more(position)
+            except TimeoutError:
+                await self._send(response, b": still here\n\n")
+                continue
+            events = feed.since(position)
+            if events is None:
+                raise _TooSlow
+            for first in range(0, len(events), _BATCH):
+                batch = events[first : first + _BATCH]
+                data = b"".join(one.data for one in batch if _is_wanted(one, start, kinds))
+                if data:
+                    await self._send(response, data)
+            position += len(events)
+
+    async def _send(self, response: web.StreamResponse, data: bytes) -> None:
+        """Write, or let the reader go when it takes nothing."""
+        try:
+            async with asyncio.timeout(self._service.limits.stall_s):
+                await response.write(data)
+        except TimeoutError:
+            raise _TooSlow from None
+
+    async def _missed(self, start: Place, now: Place, kinds: Collection[str]) -> AsyncIterator[bytes]:
+        """What came between two places, from the log and the notices that are kept."""
+        place = start
+        if "revision" in kinds:
+            for number in range(start.revision + 1, now.revision + 1):
+                event = revision_event(await self._service.head.read(number), place)
+                place = event.place
+                yield event.data
+        if "notice" in kinds:
+            for notice in self._service.notices.since(start.notice):
+                if notice.id <= now.notice:
+                    event = notice_event(notice, place)
+                    place = event.place
+                    yield event.data
+        if "health" in kinds:
+            for measured in self._service.health.latest(moment(start.measured_ms)):
+                event = health_event(measured, place)
+                if event.place.measured_ms <= now.measured_ms:
+                    place = event.place
+                    yield event.data
+
+    def _start(self, ask: Ask) -> Place | None:
+        said = ask.request.headers.get("Last-Event-ID", "") or ask.text("after")
+        try:
+            return Place.read(said, self._feed.place) if said else None
+        except ValueError as wrong:
+            raise Malformed(str(wrong), hint="an id looks like 12.34.0; the number of a revision will do") from None
+
+    def _kinds(self, ask: Ask) -> list[str]:
+        kinds = ask.names("types") or list(KINDS)
+        if not set(kinds) <= set(KINDS):
+            raise Malformed(f"types are {', '.join(KINDS)}")
+        return kinds
+
+
+class _TooSlow(Exception):
+    """The reader is let go."""
+
+
+def _is_wanted(event: Encoded, start: Place | None, kinds: Collection[str]) -> bool:
+    """A reader that saw more than this head has yet, on another one, is not told the same twice."""
+    if event.kind not in kinds:
+        return False
+    if start is None:
+        return True
+    if event.kind == "revision":
+        return event.place.revision > start.revision
+    return event.kind != "notice" or event.place.notice > start.notice

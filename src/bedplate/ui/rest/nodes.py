@@ -1,0 +1,148 @@
+"""Nodes over HTTP: what holds on them and why, what they should be, what they tell.
+
+In: checked requests of people and agents. Out: explanations, desired states, conditions with the history of checks. A
+report becomes results and notices beside the tree; the tree itself does not change by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from aiohttp import web
+
+from bedplate.api.desired import Desired
+from bedplate.client import wire
+from bedplate.head import health as healths
+from bedplate.head import reports
+from bedplate.head.access import may
+from bedplate.head.desired import desired
+from bedplate.head.explain import explain
+from bedplate.head.schema.ranges import natural
+from bedplate.head.tokens import NODE
+from bedplate.ui.rest import conditions
+from bedplate.ui.rest.objects import json
+from bedplate.ui.rest.operations import Ask
+from bedplate.ui.rest.service import Service
+from bedplate.ui.rest.stream import Feed
+
+__all__ = ["Nodes"]
+
+_REPORT = msgspec.json.Decoder(wire.ReportRequest)
+
+
+class Nodes:
+    """The handlers of `/nodes`."""
+
+    def __init__(self, service: Service, feed: Feed) -> None:
+        self._service = service
+        self._head = service.head
+        self._feed = feed
+
+    async def list(self, ask: Ask) -> web.StreamResponse:
+        """What is known of nodes."""
+        devices = self._head.tree.mode("device")
+        names = [name for name in ask.names("names") or devices if name in devices]
+        items = [self._state(name) for name in sorted(names, key=natural)]
+        return json(msgspec.json.encode(wire.NodeList(items=items, revision=self._head.revision)))
+
+    async def explain(self, ask: Ask) -> web.StreamResponse:
+        """What holds on a node, with its causes."""
+        name, at = ask.text("name"), ask.maybe("at")
+        revision = self._head.revision if at is None else at
+        tree = self._head.tree if at is None else await self._head.tree_at(at)
+        facts = [
+            wire.Fact(
+                kind=fact.kind,
+                name=fact.name,
+                value=fact.value,
+                source=str(fact.source),
+                mode=fact.source.mode,
+                key=fact.source.key,
+                revision=cause,
+                next_best=fact.next_best,
+            )
+            for fact, cause in explain(tree, name, ask.text("about"), self._service.renderers)
+        ]
+        return json(msgspec.json.encode(wire.ExplainResult(node=name, revision=revision, facts=facts)))
+
+    async def desired(self, ask: Ask) -> web.StreamResponse:
+        """What a node should be; whoever knows it already may wait for another."""
+        name, at, wait_s = ask.text("name"), ask.maybe("at"), ask.number("wait", 0)
+        shown = await self._desired(ask, name, at)
+        tag = shown.digest
+        if at is None and wait_s and conditions.is_known(ask.request, tag):
+            try:
+                async with asyncio.timeout(wait_s):
+                    while conditions.is_known(ask.request, tag) and not self._feed.is_closed:
+                        await self._feed.node_changed(name)
+                        shown = await self._desired(ask, name, None)
+                        tag = shown.digest
+            except TimeoutError:
+                pass
+        if conditions.is_known(ask.request, tag):
+            return web.Response(status=304, headers={"ETag": conditions.etag(tag)})
+        return json(msgspec.json.encode(shown), etag=tag)
+
+    async def _desired(self, ask: Ask, name: str, at: int | None) -> Desired:
+        """The node itself, and whoever may read secrets, see secret files; others see stars."""
+        if at is None:
+            found = desired(self._head.tree, name, self._head.revision)
+        else:
+            found = desired(await self._head.tree_at(at), name, at)
+        is_whole = ask.identity.role == NODE or may(ask.identity, "read", "secrets")
+        return found if is_whole else found.masked()
+
+    async def report(self, ask: Ask) -> web.StreamResponse:
+        """Keep what a node did and measured, and tell of it."""
+        name, said = ask.text("name"), await ask.body(_REPORT)
+        self._service.standing.refuse_writes()
+        self._head.tree.get(("device", name))
+        results = [healths.Result(one.check, one.status, one.value, one.info) for one in said.results]
+        measured = await self._service.health.record(name, results, applied=said.applied, digest=said.digest)
+        news = reports.news(
+            name,
+            [reports.Done(one.kind, one.name, one.verb) for one in said.actions],
+            [reports.Failed(one.kind, one.name, one.verb, one.text) for one in said.failures],
+            measured,
+            said.applied,
+        )
+        if news:
+            await self._service.notices.add_all(news)
+        return json(msgspec.json.encode(wire.ReportResult(revision=self._head.revision)))
+
+    async def health(self, ask: Ask) -> web.StreamResponse:
+        """A node with the history of its checks."""
+        name = ask.text("name")
+        self._head.tree.get(("device", name))
+        history = await self._service.health.history(name, ask.text("check"))
+        found = [
+            wire.CheckHistory(
+                check=check,
+                samples=[
+                    wire.Sample(time=one.time, status=one.status, value=one.value, info=one.info) for one in samples
+                ],
+            )
+            for check, samples in history.items()
+        ]
+        return json(msgspec.json.encode(wire.NodeHealth(state=self._state(name), history=found)))
+
+    def _state(self, name: str) -> wire.NodeState:
+        """What is known of a node; of one that fell silent nothing is known any more but what it last said."""
+        held, state = self._service.health.of(name), self._service.health.state(name)
+        if held is None:
+            return wire.NodeState(node=name, state=state)
+        checks = [
+            wire.CheckState(
+                check=check,
+                time=verdict.last.time,
+                status=verdict.last.status if state == "UP" else "UNKNOWN",
+                since=verdict.since,
+                value=verdict.last.value,
+                info=verdict.last.info,
+            )
+            for check, verdict in sorted(held.checks.items())
+        ]
+        return wire.NodeState(
+            node=name, state=state, heard=held.heard, applied=held.applied, digest=held.digest, checks=checks
+        )

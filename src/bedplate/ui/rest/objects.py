@@ -1,0 +1,190 @@
+"""Objects over HTTP: reading them now or as they were, and writing one at a time.
+
+In: checked requests. Out: objects with their revision as ETag. Each write is one commit of its author.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from bedplate.core import errors
+from bedplate.head.objects import Obj
+from bedplate.head.session import Edit
+from bedplate.head.tree import Tree
+from bedplate.ui.rest import conditions
+from bedplate.ui.rest.encoding import Encoder
+from bedplate.ui.rest.masks import unmasked
+from bedplate.ui.rest.operations import JSON, Ask
+from bedplate.ui.rest.problems import Malformed, Precondition
+from bedplate.ui.rest.service import Service
+from bedplate.ui.rest.writing import Writer, decoded
+
+__all__ = ["Objects"]
+
+_BODY = msgspec.json.Decoder(dict[str, Any])
+_NONCE = "Idempotency-Key"
+_ALWAYS = ("mode", "key", "revision", "type")
+
+
+class Objects:
+    """The handlers of `/tree` and `/objects`."""
+
+    def __init__(self, service: Service, writer: Writer, encoder: Encoder) -> None:
+        self._service = service
+        self._head = service.head
+        self._writer = writer
+        self._encoder = encoder
+        self._whole: tuple[int, bytes] = (-1, b"")
+
+    # Reading
+
+    async def tree(self, ask: Ask) -> web.StreamResponse:
+        """Every object; the present tree is encoded once for each revision."""
+        at = ask.maybe("at")
+        revision = self._head.revision if at is None else at
+        if at is not None:
+            tree = await self._head.tree_at(at)
+        if conditions.is_known(ask.request, str(revision)):
+            return web.Response(status=304, headers={"ETag": conditions.etag(revision)})
+        if at is not None:
+            body = Encoder(tree.schema).tree(self._service.name, revision, tree)
+        else:
+            if self._whole[0] != revision:
+                self._whole = (revision, self._encoder.tree(self._service.name, revision, self._head.tree))
+            body = self._whole[1]
+        return json(body, etag=str(revision))
+
+    async def list(self, ask: Ask) -> web.StreamResponse:
+        """A part of a mode; the cursor keeps the revision, so that all parts are of one tree."""
+        mode, limit = self._mode(ask), ask.number("limit", 500)
+        at, after = ask.maybe("at"), ""
+        cursor = ask.text("continue")
+        if cursor:
+            number, _, after = cursor.partition(":")
+            at = int(number)
+        tree, revision = await self._tree_at(at)
+        held = tree.mode(mode)
+        keys = sorted(key for key in held if key > after)
+        items = [self._item(mode, held[key], ask.names("fields")) for key in keys[:limit]]
+        page: dict[str, Any] = {"items": items, "revision": revision}
+        if len(keys) > limit:
+            page |= {"remaining": len(keys) - limit, "continue": f"{revision}:{keys[limit - 1]}"}
+        return json(msgspec.json.encode(page))
+
+    async def get(self, ask: Ask) -> web.StreamResponse:
+        mode, key = self._mode(ask), ask.text("key")
+        tree, _ = await self._tree_at(ask.maybe("at"))
+        obj = tree.get((mode, key))
+        if conditions.is_known(ask.request, str(obj.revision)):
+            return web.Response(status=304, headers={"ETag": conditions.etag(obj.revision)})
+        return json(self._encoder.encoded(mode, obj), etag=str(obj.revision))
+
+    # Writing
+
+    async def create(self, ask: Ask) -> web.StreamResponse:
+        """A new object, named in its body."""
+        mode, data = self._mode(ask), await ask.body(_BODY)
+        key = data.get("key")
+        if not isinstance(key, str) or not key:
+            raise Malformed("the object has no key", hint='name it: {"key": "node001", ...}')
+        if not await self._writer.landed(ask.identity, nonce_of(ask)):
+            if self._head.tree.find(mode, key) is not None:
+                raise errors.AlreadyExists(f"{mode}[{key}] exists", hint="PUT replaces it")
+            await self._write(ask, mode, key, None, data)
+        return self._written(mode, key, 201)
+
+    async def put(self, ask: Ask) -> web.StreamResponse:
+        """The object as it should be, new or not. Without `If-Match` and `revision` whatever is there is replaced."""
+        mode, key, data = self._mode(ask), ask.text("key"), await ask.body(_BODY)
+        if await self._writer.landed(ask.identity, nonce_of(ask)):
+            return self._written(mode, key, 200)
+        held = self._head.tree.find(mode, key)
+        was_named = await self._is_named(ask, mode, key, held)
+        said = data.get("revision")
+        if said is not None and (not isinstance(said, int) or isinstance(said, bool) or said < 0):
+            raise Malformed("revision is no whole number")
+        base = held if said is None or was_named or held is None else Obj(held.type, key, revision=said)
+        await self._write(ask, mode, key, base, data)
+        return self._written(mode, key, 200 if held is not None else 201)
+
+    async def delete(self, ask: Ask) -> web.StreamResponse:
+        """Remove an object that nothing refers to."""
+        mode, key = self._mode(ask), ask.text("key")
+        if not await self._writer.landed(ask.identity, nonce_of(ask)):
+            held = self._head.tree.find(mode, key)
+            await self._is_named(ask, mode, key, held)
+            self._head.tree.get((mode, key))
+            edit = Edit(mode, key, held, None)
+            await self._writer.commit(ask.identity, [edit], ask.text("message"), nonce=nonce_of(ask))
+        return web.Response(status=204)
+
+    async def _write(self, ask: Ask, mode: str, key: str, base: Obj | None, data: dict[str, Any]) -> None:
+        tree = self._head.tree
+        new = unmasked(decoded(tree, mode, key, data), tree.find(mode, key), f"{mode}[{key}]")
+        await self._writer.commit(ask.identity, [Edit(mode, key, base, new)], ask.text("message"), nonce=nonce_of(ask))
+
+    def _written(self, mode: str, key: str, status: int) -> web.StreamResponse:
+        obj = self._head.tree.get((mode, key))
+        return json(self._encoder.encoded(mode, obj), status=status, etag=str(obj.revision))
+
+    async def _is_named(self, ask: Ask, mode: str, key: str, held: Obj | None) -> bool:
+        """Whether the caller said by a header which object is meant. Raises `Precondition` naming who was first."""
+        tag, what = None if held is None else str(held.revision), f"{mode}[{key}]"
+        try:
+            conditions.require_absent(ask.request, tag, what)
+            return conditions.require_match(ask.request, tag, what)
+        except Precondition as wrong:
+            if held is None or held.revision == 0:
+                raise
+            by = await self._head.read(held.revision)
+            raise Precondition(f"{wrong.message}: {by.author} wrote it", hint=wrong.hint) from None
+
+    # Inside
+
+    def _mode(self, ask: Ask) -> str:
+        mode = ask.request.match_info["mode"]
+        if mode not in self._head.tree.schema.modes:
+            modes = ", ".join(self._head.tree.schema.modes)
+            raise errors.NotFound(f"there is no mode {mode!r}", hint=f"modes: {modes}")
+        return mode
+
+    async def _tree_at(self, at: int | None) -> tuple[Tree, int]:
+        if at is None or at == self._head.revision:
+            return self._head.tree, self._head.revision
+        return await self._head.tree_at(at), at
+
+    def _item(self, mode: str, obj: Obj, fields: Sequence[str]) -> Any:
+        if not fields:
+            return msgspec.Raw(self._encoder.encoded(mode, obj))
+        shown = msgspec.to_builtins(self._encoder.shown(mode, obj))
+        return {name: part for name, said in shown.items() if (part := _picked(name, said, fields))}
+
+
+def _picked(name: str, said: Any, fields: Sequence[str]) -> Any:
+    if name in _ALWAYS or not isinstance(said, Mapping):
+        return said
+    return {field: said[field] for field in fields if field in said}
+
+
+def nonce_of(ask: Ask) -> str:
+    """What makes a repeated write the same one. Raises `Malformed`."""
+    said = ask.request.headers.get(_NONCE, "")
+    if said and (
+        len(said) > 64 or not all(letter.isascii() and (letter.isalnum() or letter in "._-") for letter in said)
+    ):
+        raise Malformed(f"{_NONCE} is longer than 64 characters, or has others than letters, digits, dots and dashes")
+    return said
+
+
+def json(body: bytes, *, status: int = 200, etag: str = "") -> web.Response:
+    """An answer in JSON, compressed where the asker understands it and it is worth it."""
+    response = web.Response(status=status, body=body, content_type=JSON)
+    if etag:
+        response.headers["ETag"] = conditions.etag(etag)
+    if len(body) > 4096:
+        response.enable_compression()
+    return response

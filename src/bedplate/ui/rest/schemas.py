@@ -1,0 +1,179 @@
+"""The schemas of objects in the OpenAPI document, made of the entities' declarations.
+
+In: the head's schema. Out: one component for each entity type, and for each mode: the object as it is read (`Device`),
+written (`DeviceWrite`), made (`DeviceNew`) and listed (`DevicePage`); the tree as one document (`Export`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bedplate.head.schema.entity import Entity, Field, Key, Submode
+from bedplate.head.schema.registry import Schema
+from bedplate.ui.rest.addresses import KEY
+
+__all__ = ["components", "mode_name"]
+
+_REVISION = {"type": "integer", "minimum": 0, "maximum": 2**53 - 1}
+_EXTRAS = {
+    "type": "object",
+    "description": "free parameters (`set -e`)",
+    "propertyNames": {"minLength": 1},
+    "additionalProperties": {"type": "string"},
+}
+
+
+def mode_name(mode: Submode) -> str:
+    """What a mode's components are called."""
+    return mode.label.replace(" ", "")
+
+
+def reference(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def components(schema: Schema) -> dict[str, Any]:
+    """All of them, by name."""
+    found: dict[str, Any] = {}
+    for entity in schema.types.values():
+        found[_type(entity)] = _entity(entity, {}, is_typed=False)
+        found[_type(entity) + "Typed"] = _entity(entity, {}, is_typed=True)
+    for mode in schema.modes.values():
+        found |= _mode(mode)
+    found["Export"] = _export(schema)
+    found["Edit"] = _alternatives([reference(f"{mode_name(mode)}Edit") for mode in schema.modes.values()])
+    return found
+
+
+def _type(entity: type[Entity]) -> str:
+    return f"Type{entity.type_name()[0].upper()}{entity.type_name()[1:]}"
+
+
+def _alternatives(found: list[dict[str, Any]]) -> dict[str, Any]:
+    return found[0] if len(found) == 1 else {"oneOf": found}
+
+
+def _mode(mode: Submode) -> dict[str, Any]:
+    """The components of one mode."""
+    name, place = mode_name(mode), {"mode": {"const": mode.shell}, "key": _key(mode), "revision": _REVISION}
+
+    def each(extra: dict[str, Any], required: list[str], *, is_typed: bool) -> dict[str, Any]:
+        made = [_entity(entity, extra, is_typed=is_typed, required=required) for entity in mode.of]
+        return _alternatives(made)
+
+    written = each({"mode": place["mode"], "revision": _REVISION}, [], is_typed=mode.typed)
+    return {
+        name: each(place, ["mode", "key", "revision"], is_typed=True),
+        f"{name}Write": written,
+        f"{name}New": each({"mode": place["mode"], "key": place["key"]}, ["key"], is_typed=mode.typed),
+        f"{name}Page": {
+            "type": "object",
+            "properties": {
+                "items": {"type": "array", "items": reference(name)},
+                "revision": _REVISION,
+                "remaining": {"type": "integer", "minimum": 0},
+                "continue": {"type": "string", "description": "asks for the next part"},
+            },
+            "required": ["items", "revision"],
+        },
+        f"{name}Edit": {
+            "type": "object",
+            "properties": {
+                "mode": place["mode"],
+                "key": place["key"],
+                "base": {
+                    "description": "the revision of the object the edit was made on; absent: it was not there",
+                    "anyOf": [_REVISION, {"type": "null"}],
+                },
+                "object": {
+                    "description": "the object as it should be; absent: removed",
+                    "anyOf": [each({}, [], is_typed=mode.typed), {"type": "null"}],
+                },
+            },
+            "required": ["mode", "key"],
+            "additionalProperties": False,
+        },
+    }
+
+
+def _key(mode: Submode) -> dict[str, Any]:
+    patterns = {
+        row.kind.json_schema().get("pattern", "") for entity in mode.of for row in entity.rows() if isinstance(row, Key)
+    }
+    own = patterns.pop() if len(patterns) == 1 else ""
+    return {"type": "string", "minLength": 1, "maxLength": 253, "pattern": own or f"^{KEY}$", "description": "its name"}
+
+
+def _entity(
+    entity: type[Entity], extra: dict[str, Any], *, is_typed: bool, required: list[str] | None = None
+) -> dict[str, Any]:
+    """An object of one type; `extra` are properties of its place."""
+    values = {field.attribute: _field(field) for field in entity.fields()}
+    children = {submode.attribute: _submode(submode) for submode in entity.submodes()}
+    properties: dict[str, Any] = {
+        **extra,
+        "type": {"const": entity.type_name()},
+        "values": {"type": "object", "properties": values, "additionalProperties": False},
+        "extras": _EXTRAS,
+        "children": {"type": "object", "properties": children, "additionalProperties": False},
+    }
+    needed = [*(required or []), *(["type"] if is_typed else [])]
+    made: dict[str, Any] = {
+        "type": "object",
+        "description": (entity.__doc__ or "").strip(),
+        "properties": properties,
+        "additionalProperties": False,
+    }
+    return made | ({"required": needed} if needed else {})
+
+
+def _field(field: Field) -> dict[str, Any]:
+    about: dict[str, Any] = {"description": f"{field.label}: {field.doc}"}
+    if field.default is not None and not field.kind.secret:
+        about["default"] = field.kind.encode(field.default)
+    return field.kind.json_schema() | about
+
+
+def _submode(submode: Submode) -> dict[str, Any]:
+    """A list below an object: by index, by names that decide types, or by free names."""
+    if submode.indexed:
+        items = _alternatives([reference(_type(entity)) for entity in submode.of])
+        return {"type": "array", "description": submode.doc, "items": items}
+    named = {name: entity for entity in submode.of for name in entity.names}
+    if named:
+        fixed = {name: reference(_type(entity)) for name, entity in named.items() if "*" not in name}
+        free = {_family(name): reference(_type(entity)) for name, entity in named.items() if "*" in name}
+        made = {"type": "object", "description": submode.doc, "properties": fixed, "additionalProperties": False}
+        return made | ({"patternProperties": free} if free else {})
+    suffix = "Typed" if submode.typed else ""
+    return {
+        "type": "object",
+        "description": submode.doc,
+        "propertyNames": _key(submode),
+        "additionalProperties": _alternatives([reference(_type(entity) + suffix) for entity in submode.of]),
+    }
+
+
+def _family(name: str) -> str:
+    """The pattern of a family of names such as `generic::*`."""
+    return f"^{name[:-1]}[a-z0-9_.:-]{{1,200}}$"
+
+
+def _export(schema: Schema) -> dict[str, Any]:
+    modes = {
+        mode.shell: {
+            "type": "object",
+            "propertyNames": _key(mode),
+            "additionalProperties": _alternatives(
+                [reference(_type(entity) + ("Typed" if mode.typed else "")) for entity in mode.of]
+            ),
+        }
+        for mode in schema.modes.values()
+    }
+    return {
+        "type": "object",
+        "description": "The tree as one document.",
+        "properties": {"format": {"const": "bedplate/head/v1"}, **modes},
+        "required": ["format"],
+        "additionalProperties": False,
+    }

@@ -1,0 +1,205 @@
+"""What happens, for all who listen: each event is encoded once, and a slow reader harms nobody.
+
+In: revisions, notices and results of checks as the head learns of them. Out: server-sent events. All readers share one
+ring of the latest events and each knows its own place in it, so that a reader costs no memory however slow it is; one
+that falls out of the ring is told to come back, and resumes from the log by the id of the last event it saw.
+
+An id is `<revision>.<notice>.<milliseconds of the last result>`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+
+from bedplate.client import wire
+from bedplate.core.clock import parse_rfc3339
+from bedplate.head import changes
+from bedplate.head.affected import affected
+from bedplate.head.health import Health, Measured
+from bedplate.head.notices import Notice, Notices
+from bedplate.head.records import Revision
+from bedplate.head.service import Head
+from bedplate.head.tree import Address
+from bedplate.ui.rest import encoding
+
+__all__ = ["Encoded", "Feed", "Place", "health_event", "moment", "notice_event", "revision_event"]
+
+
+class Place(NamedTuple):
+    """How far somebody has read."""
+
+    revision: int = 0
+    notice: int = 0
+    measured_ms: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.revision}.{self.notice}.{self.measured_ms}"
+
+    @classmethod
+    def read(cls, text: str, now: Place) -> Place:
+        """The place in an id; a number alone is a revision's, with nothing missed besides. Raises ValueError."""
+        parts = text.split(".")
+        if len(parts) not in (1, 3) or not all(part.isascii() and part.isdigit() and len(part) < 17 for part in parts):
+            raise ValueError(f"{text[:60]!r} is no id of an event")
+        numbers = [int(part) for part in parts]
+        return cls(*numbers) if len(numbers) == 3 else now._replace(revision=numbers[0])
+
+
+class Encoded(NamedTuple):
+    """One event in the ring: its kind, the place after it, and its bytes."""
+
+    kind: str
+    place: Place
+    data: bytes
+
+
+def _event(kind: str, place: Place, body: bytes) -> Encoded:
+    return Encoded(kind, place, b"id: %s\nevent: %s\ndata: %s\n\n" % (str(place).encode(), kind.encode(), body))
+
+
+def revision_event(revision: Revision, place: Place) -> Encoded:
+    """A revision, masked, as an event."""
+    place = place._replace(revision=revision.number)
+    return _event("revision", place, msgspec.json.encode(encoding.revision(revision)))
+
+
+def notice_event(notice: Notice, place: Place) -> Encoded:
+    """A notice as an event."""
+    return _event("notice", place._replace(notice=notice.id), msgspec.json.encode(notice))
+
+
+def health_event(one: Measured, place: Place) -> Encoded:
+    """The result of a check as an event."""
+    sample = one.sample
+    body = wire.HealthEvent(
+        node=one.node, check=one.check, time=sample.time, status=sample.status, value=sample.value, info=sample.info
+    )
+    moved = place._replace(measured_ms=max(place.measured_ms, _milliseconds(sample.time)))
+    return _event("health", moved, msgspec.json.encode(body))
+
+
+def _milliseconds(time: str) -> int:
+    return round(parse_rfc3339(time).timestamp() * 1000)
+
+
+def moment(milliseconds: int) -> str:
+    """The time of an id's third part as samples carry it."""
+    made = datetime.fromtimestamp(min(milliseconds, 253402300799000) / 1000, UTC)
+    return made.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+class Feed:
+    """The ring, and who waits for nodes to change. `run` fills it until cancelled."""
+
+    def __init__(self, head: Head, notices: Notices, health: Health, backlog: int) -> None:
+        self._head = head
+        self._notices = notices
+        self._health = health
+        self._ring: deque[Encoded] = deque(maxlen=backlog)
+        self._count = 0
+        self._more = asyncio.Event()
+        self._tree = head.tree
+        self._pending: set[Address] = set()
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self.is_closed = False
+        self.readers = 0
+        self.place = Place(head.revision, notices.last, _latest(health))
+
+    async def run(self) -> None:
+        """Follow the head, its notices and its health."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._revisions())
+            tasks.create_task(self._told())
+            tasks.create_task(self._measured())
+
+    def close(self) -> None:
+        """Send everybody home: the daemon stops."""
+        self.is_closed = True
+        self._publish([])
+        for waiting in self._waiting.values():
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
+
+    # Reading
+
+    @property
+    def position(self) -> int:
+        """The number of events there ever were here: where a new reader begins."""
+        return self._count
+
+    async def more(self, position: int) -> None:
+        """Wait until there is an event after a position."""
+        while self._count <= position:
+            if self.is_closed:
+                raise ConnectionAbortedError("the head stops")
+            await self._more.wait()
+
+    def since(self, position: int) -> list[Encoded] | None:
+        """The events after a position; None when some of them are gone."""
+        missing = self._count - position
+        if missing > len(self._ring):
+            return None
+        ring = self._ring
+        return [ring[index] for index in range(len(ring) - missing, len(ring))]
+
+    async def node_changed(self, node: str) -> None:
+        """Wait until a revision may mean something to a node."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(node, set()).add(future)
+        try:
+            await future
+        finally:
+            held = self._waiting.get(node)
+            if held is not None:
+                held.discard(future)
+                if not held:
+                    del self._waiting[node]
+
+    # Filling
+
+    async def _revisions(self) -> None:
+        async for revision in self._head.revisions(self.place.revision):
+            self._publish([revision_event(revision, self.place)])
+            self._pending.update(map(changes.address, revision.changes))
+            if revision.number >= self._head.revision:
+                self._wake()
+
+    async def _told(self) -> None:
+        async for notice in self._notices.stream(self.place.notice):
+            self._publish([notice_event(notice, self.place)])
+
+    async def _measured(self) -> None:
+        async for measured in self._health.stream():
+            self._publish([health_event(measured, self.place)])
+
+    def _publish(self, events: Iterable[Encoded]) -> None:
+        for event in events:
+            self._ring.append(event)
+            self._count += 1
+            self.place = event.place
+        more, self._more = self._more, asyncio.Event()
+        more.set()
+
+    def _wake(self) -> None:
+        """Wake those whose nodes the latest revisions may mean something to."""
+        before, after, touched = self._tree, self._head.tree, self._pending
+        self._tree, self._pending = after, set()
+        if not self._waiting:
+            return
+        names = affected(before, after, touched)
+        for node in names if len(names) < len(self._waiting) else list(self._waiting):
+            if node in names:
+                for future in self._waiting.get(node, ()):
+                    if not future.done():
+                        future.set_result(None)
+
+
+def _latest(health: Health) -> int:
+    return max((_milliseconds(held.heard) for held in health.conditions().values()), default=0)

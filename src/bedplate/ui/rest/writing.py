@@ -1,0 +1,123 @@
+"""From a request that writes to a revision: decoding edits, asking for rights, committing once.
+
+In: edits as they came, who sends them, and a nonce. Out: `head.session.Edit`s with their secrets; a revision. The same
+way for every address that writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bedplate.client import wire
+from bedplate.core import errors
+from bedplate.head.access import Identity, demand_edits
+from bedplate.head.objects import Obj
+from bedplate.head.records import Revision
+from bedplate.head.schema import codec
+from bedplate.head.session import Edit
+from bedplate.head.tree import Tree
+from bedplate.ui.rest.masks import unmasked
+from bedplate.ui.rest.problems import Malformed
+from bedplate.ui.rest.service import Service
+
+__all__ = ["Writer", "decoded"]
+
+_PLACE = ("mode", "key", "revision")
+
+
+def decoded(tree: Tree, mode: str, key: str, data: dict[str, Any]) -> Obj:
+    """An object as somebody wrote it. Raises `Malformed`."""
+    submode = tree.schema.modes.get(mode)
+    if submode is None:
+        raise errors.NotFound(f"there is no mode {mode!r}", hint=f"modes: {', '.join(tree.schema.modes)}")
+    for name, said in (("mode", mode), ("key", key)):
+        if data.get(name, said) != said:
+            raise Malformed(f"the object says {name} {data[name]!r}, its address {said!r}")
+    try:
+        return codec.decode(tree.schema, submode, key, {k: v for k, v in data.items() if k not in _PLACE})
+    except errors.Invalid as wrong:
+        raise Malformed(wrong.message, hint=wrong.hint, problems=list(wrong.problems)) from None
+
+
+class Writer:
+    """Commits for callers, as their author."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._head = service.head
+
+    async def edits(self, said: Sequence[wire.Edit], undoes: int = 0) -> list[Edit]:
+        """Edits as the head takes them. With `undoes`, masks stand for the secrets that revision had replaced."""
+        tree = self._head.tree
+        source = await self._undone(undoes) if undoes else tree
+        found: dict[tuple[str, str], Edit] = {}
+        for one in said:
+            base = None if one.base is None else Obj("", one.key, revision=one.base)
+            new = None
+            if one.mode not in tree.schema.modes:
+                raise Malformed(f"there is no mode {one.mode!r}", hint=f"modes: {', '.join(tree.schema.modes)}")
+            if one.object is not None:
+                new = decoded(tree, one.mode, one.key, one.object)
+                held = source.find(one.mode, one.key)
+                new = unmasked(
+                    new, held if held is not None else tree.find(one.mode, one.key), f"{one.mode}[{one.key}]"
+                )
+            if (one.mode, one.key) in found:
+                raise errors.Invalid(f"{one.mode}[{one.key}] is edited twice in one commit")
+            found[one.mode, one.key] = Edit(one.mode, one.key, base, new)
+        return list(found.values())
+
+    async def commit(
+        self,
+        identity: Identity,
+        edits: Sequence[Edit],
+        message: str,
+        *,
+        force: bool = False,
+        undoes: int = 0,
+        nonce: str = "",
+    ) -> Revision | None:
+        """One revision, masked; None when nothing changes. Raises `Denied`, `Stale`, `Invalid`."""
+        self._service.standing.refuse_writes()
+        demand_edits(identity, self._head.tree, edits)
+        exact = undoes if undoes and await self._is_reverse(edits, undoes) else 0
+        made = await self._head.commit(
+            edits, identity.name, message, force=force, undoes=exact, nonce=_own(identity, nonce)
+        )
+        return None if made is None else await self._head.read(made.number)
+
+    async def undo(
+        self, identity: Identity, number: int, message: str, *, force: bool = False, nonce: str = ""
+    ) -> Revision | None:
+        """Take a revision back. Raises `Denied`, and `Conflict` naming what stands in the way."""
+        self._service.standing.refuse_writes()
+        session = self._head.session()
+        await self._head.stage_undo(session, number, force=force)
+        demand_edits(identity, self._head.tree, session.edits())
+        made = await self._head.undo(number, identity.name, message, force=force, nonce=_own(identity, nonce))
+        return None if made is None else await self._head.read(made.number)
+
+    async def landed(self, identity: Identity, nonce: str) -> Revision | None:
+        """The revision that this caller's nonce has made already, masked."""
+        made = await self._head.made_by(_own(identity, nonce), identity.name) if nonce else None
+        return None if made is None else await self._head.read(made.number)
+
+    async def _undone(self, number: int) -> Tree:
+        session = self._head.session()
+        await self._head.stage_undo(session, number, force=True)
+        return session.tree
+
+    async def _is_reverse(self, edits: Sequence[Edit], number: int) -> bool:
+        session = self._head.session()
+        try:
+            await self._head.stage_undo(session, number)
+        except errors.Conflict:
+            return False
+        wanted = {(edit.mode, edit.key): edit.new for edit in session.edits()}
+        return wanted == {(edit.mode, edit.key): edit.new for edit in edits}
+
+
+def _own(identity: Identity, nonce: str) -> str:
+    """Nonces of different callers never meet."""
+    return f"{identity.name}/{nonce}" if nonce else ""

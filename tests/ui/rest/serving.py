@@ -1,0 +1,112 @@
+"""A real head on SQLite behind a real server on loopback, with a user of each role and the tree of the manual."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import pathlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from aiohttp import web
+from tests.head import sites
+
+from bedplate.client import HeadClient
+from bedplate.core.clock import Clock
+from bedplate.head.access import Access
+from bedplate.head.election import Alone, Standing
+from bedplate.head.entities import SCHEMA
+from bedplate.head.health import Health
+from bedplate.head.notices import Notices
+from bedplate.head.objects import Obj, Secret
+from bedplate.head.render import RENDERERS
+from bedplate.head.service import Head
+from bedplate.head.session import Edit
+from bedplate.head.tokens import NODE, USER, Tokens
+from bedplate.head.vault import Vault
+from bedplate.store.interface import Store
+from bedplate.store.sqlite import SqliteStore
+from bedplate.ui import rest
+
+KEY = base64.urlsafe_b64encode(bytes(range(32)))
+CA_KEY = "the-key-of-the-authority-7d1f"
+USERS = {"admin": "admin", "olga": "operator", "arno": "auditor"}
+
+
+@dataclass
+class Served:
+    """`tokens` by user or node; `url` without a slash at its end."""
+
+    url: str
+    store: Store
+    head: Head
+    notices: Notices
+    health: Health
+    service: rest.Service
+    tokens: dict[str, str] = field(default_factory=dict)
+
+    def client(self, user: str = "admin", **options: object) -> HeadClient:
+        return HeadClient(self.url, token=self.tokens[user], **options)  # type: ignore[arg-type]
+
+
+def objects() -> list[tuple[str, Obj]]:
+    """The manual's cluster, with a secret, and the users."""
+    found = []
+    for mode, obj in sites.manual().objects():
+        if mode == "kubernetes":
+            obj = obj.with_value("kube_ca_key", Secret(CA_KEY))
+        found.append((mode, obj))
+    return [*found, *(("user", Obj("User", name, {"role": role} if role != "auditor" else {})) for name, role in USERS.items())]
+
+
+@contextlib.asynccontextmanager
+async def served(
+    folder: pathlib.Path,
+    *,
+    limits: rest.Limits | None = None,
+    standing: Standing | None = None,
+    clock: Clock | None = None,
+    tree: list[tuple[str, Obj]] | None = None,
+) -> AsyncIterator[Served]:
+    """Serve until the block is left."""
+    async with (
+        SqliteStore(folder / "head.db", history_s=None) as store,
+        Head(store, SCHEMA, Vault(KEY), clock=clock) as head,
+        Notices(store, clock=clock) as notices,
+        Health(store, clock=clock) as health,
+    ):
+        if head.revision == 0:
+            found = objects() if tree is None else tree
+            await head.commit([Edit(mode, obj.key, None, obj) for mode, obj in found], "setup", "the first tree")
+        tokens = Tokens(store, clock=clock)
+        await tokens.open()
+        texts = {name: (await tokens.create(USER, name, "test"))[1] for name in head.tree.mode("user")}
+        for name in ("node001", "node002"):
+            if head.tree.find("device", name) is not None:
+                texts[name] = (await tokens.create(NODE, name, "test"))[1]
+        service = rest.Service(
+            head,
+            Access(lambda: head.tree, tokens),
+            notices,
+            health,
+            name="basecm10",
+            standing=standing or Alone("basecm10", ""),
+            renderers=RENDERERS,
+            limits=limits or rest.Limits(),
+            **({} if clock is None else {"clock": clock}),
+        )
+        async with serving(service) as url:
+            yield Served(url, store, head, notices, health, service, texts)
+
+
+@contextlib.asynccontextmanager
+async def serving(service: rest.Service) -> AsyncIterator[str]:
+    """A server of the API alone."""
+    runner = web.AppRunner(rest.make(service), access_log=None, handle_signals=False, shutdown_timeout=1)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
