@@ -15,7 +15,23 @@ from bedplate.ui.cmsh.language import Usage
 if TYPE_CHECKING:
     from bedplate.ui.cmsh.desk import Desk
 
-__all__ = ["COMMANDS", "DELIMITER", "VERBOSE", "Arguments", "Command", "Option", "Where", "command"]
+__all__ = [
+    "COMMANDS",
+    "DELIMITER",
+    "FAILED",
+    "OK",
+    "USAGE",
+    "VERBOSE",
+    "Arguments",
+    "Command",
+    "Option",
+    "Where",
+    "command",
+    "whole",
+    "worst",
+]
+
+OK, FAILED, USAGE = 0, 1, 2
 
 Run = Callable[["Desk", "Arguments"], Awaitable[int | None]]
 Where = Callable[["Desk"], str]
@@ -74,6 +90,12 @@ class Arguments:
         if said is None:
             return otherwise
         return whole(said, f"--{name}")
+
+
+def worst(codes: Iterable[int]) -> int:
+    """One exit code for several: a failure, then wrong usage, then a plan that found something to do."""
+    found = set(codes)
+    return next((code for code in (FAILED, USAGE) if code in found), max(found, default=OK))
 
 
 def whole(text: str, what: str) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from bedplate.core import errors
-from bedplate.head.schema.entity import Field, Row, Submode
+from bedplate.head.schema.entity import Entity, Field, Row, Submode
 from bedplate.head.schema.registry import Path
 from bedplate.ui.cmsh import language, place
 from bedplate.ui.cmsh.command import COMMANDS, Arguments, Command
@@ -168,5 +168,12 @@ def advice(desk: Desk, word: str) -> str:
         return f"{name} is a parameter: get {name} reads it, set {name} VALUE changes it"
     if desk.place and desk.named(place.list_of(desk.place), word) is not None:
         return f"{word} is an object: use {word} selects it"
+    owners = [mode for mode, held in desk.schema.modes.items() if any(_has(entity, name) for entity in held.of)]
+    if owners:
+        return f"{name} is a submode of {', '.join(owners)}: select an object there first"
     close = difflib.get_close_matches(name, [text for text, _ in offered(desk)], n=1)
     return f"did you mean {close[0]}?" if close else "help lists the commands, modes and submodes"
+
+
+def _has(entity: type[Entity], name: str) -> bool:
+    return any(submode.shell == name for submode in entity.submodes())

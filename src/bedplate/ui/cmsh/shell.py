@@ -9,7 +9,7 @@ A word is, in this order: a command that is offered here, a submode, an object's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock
@@ -18,6 +18,7 @@ from bedplate.head.schema.registry import Path
 from bedplate.head.session import Session
 from bedplate.ui.backend import Backend
 from bedplate.ui.cmsh import completion, language, place
+from bedplate.ui.cmsh.command import FAILED, OK, USAGE, worst
 from bedplate.ui.cmsh.commands import COMMANDS, move
 from bedplate.ui.cmsh.completion import Completion
 from bedplate.ui.cmsh.desk import Desk
@@ -29,16 +30,8 @@ __all__ = ["NODE_COMMANDS", "Completion", "Host", "Shell", "worst"]
 Write = Callable[[str], None]
 """Takes text as it is to appear, line ends included."""
 
-OK, FAILED, USAGE = 0, 1, 2
-
 NODE_COMMANDS = ("imageupdate", "sysinfo", "nodeoverview", "dumpmonitoringdata", "capi")
 """Commands that ask a node; they come with the agents."""
-
-
-def worst(codes: Iterable[int]) -> int:
-    """One exit code for several: a failure, then wrong usage, then a plan that found something to do."""
-    found = set(codes)
-    return next((code for code in (FAILED, USAGE) if code in found), max(found, default=OK))
 
 
 class Shell:
@@ -86,8 +79,7 @@ class Shell:
         try:
             statements = language.parse(text)
         except Usage as wrong:
-            self._complain(wrong)
-            return USAGE
+            return self._complain(wrong)
         codes = []
         for statement in statements:
             codes.append(await self._statement(statement))
@@ -150,8 +142,7 @@ class Shell:
                 return await self._filtered(statement)
             return await self._execute(statement.words)
         except errors.BedplateError as wrong:
-            self._complain(wrong)
-            return USAGE if isinstance(wrong, Usage) else FAILED
+            return self._complain(wrong)
         finally:
             self.desk.settle()
 
@@ -172,11 +163,15 @@ class Shell:
         return worst([code, await self._on_host(statement.filter, "".join(held))])
 
     async def _execute_all(self, text: str) -> int:
-        """Statements inside a command (`foreach`): no pipes, and the first failure ends them."""
-        for statement in language.parse(text):
-            if statement.host is not None or statement.filter:
-                raise Usage("neither ! nor | can stand inside of parentheses", hint="put | behind them")
-            code = await self._execute(statement.words)
+        """Statements inside of a command (`foreach`): no pipes, and the first failure ends them."""
+        statements = language.parse(text)
+        if any(statement.host is not None or statement.filter for statement in statements):
+            raise Usage("neither ! nor | can stand inside of parentheses", hint="put | behind them")
+        for statement in statements:
+            try:
+                code = await self._execute(statement.words)
+            except errors.BedplateError as wrong:
+                code = self._complain(wrong)
             if code != OK:
                 return code
         return OK
@@ -238,11 +233,12 @@ class Shell:
             f"there is no command, mode or submode {word!r} here", hint=completion.advice(self.desk, word)
         )
 
-    def _complain(self, wrong: errors.BedplateError) -> None:
+    def _complain(self, wrong: errors.BedplateError) -> int:
         problems: Sequence[str] = wrong.problems if isinstance(wrong, errors.Invalid) else ()
         text = f"{wrong.message}: {problems[0]}" if len(problems) == 1 else str(wrong)
         hint = wrong.hint.strip()
         self._err(f"error: {text}{f' ({hint})' if hint else ''}\n")
+        return USAGE if isinstance(wrong, Usage) else FAILED
 
 
 def _submode(entity: type[Entity], name: str) -> Submode | None:

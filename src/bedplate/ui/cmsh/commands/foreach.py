@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bedplate.ui.cmsh import completion
-from bedplate.ui.cmsh.command import Arguments, Option, command
+from bedplate.ui.cmsh.command import Arguments, Option, command, worst
 from bedplate.ui.cmsh.commands.look import CATEGORY, NODES, targets
 from bedplate.ui.cmsh.commands.move import in_a_list
 from bedplate.ui.cmsh.desk import Desk
@@ -22,7 +22,7 @@ def _words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
 
 @command(
     "foreach",
-    "Run commands for several objects, as if each were selected",
+    "Run commands for several objects, as if each were selected; one that fails does not keep the others",
     "foreach [OPTIONS] (<command>; ...)",
     "foreach <object> ... (<command>; ...)",
     "foreach * (<command>; ...)",
@@ -51,14 +51,13 @@ async def _foreach(desk: Desk, args: Arguments) -> int:
         paths = [path for word in args.words for path in desk.several(here, word)]
     else:
         raise Usage("foreach needs objects", hint="-n LIST, -c CATEGORY, names, or * for all")
+    codes = []
     try:
         for path in paths:
             if args.flag("verbose"):
                 desk.say(f"{path[-1]}:")
             desk.place = path
-            code = await desk.run(body[1:-1])
-            if code:
-                return code
+            codes.append(await desk.run(body[1:-1]))
     finally:
         desk.place = before
-    return 0
+    return worst(codes)

@@ -53,7 +53,6 @@ def _words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
     where=_near_kubelet,
     words=_words,
     most=None,
-    leading=True,
 )
 async def _options(desk: Desk, args: Arguments) -> None:
     role, words = _role(desk, list(args.words))

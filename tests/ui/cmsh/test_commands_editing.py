@@ -1,0 +1,224 @@
+"""set, append, removefrom, clear, add, clone, remove, options: what they stage, and what they refuse."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from tests.ui.transcripts.driving import Desk
+
+from bedplate.head.service import Head
+from bedplate.ui.cmsh.shell import Host, Shell
+from bedplate.ui.local import LocalBackend
+
+
+async def test_several_objects_are_set_at_once(desk: Desk) -> None:
+    await desk.do("device", "set node00[1-3] notes rack one", "set -n node004,node005 notes 'rack two'")
+    out = await desk.do("get -n node00[1-6] notes")
+    assert out.splitlines() == [
+        "node001: rack one",
+        "node002: rack one",
+        "node003: rack one",
+        "node004: rack two",
+        "node005: rack two",
+        "node006: ",
+    ]
+    await desk.do("set -c default notes all", "get -n node00[1-6] notes | sort -u")
+    await desk.do("clear -n node00[1-6] notes")
+    assert not desk.shell.left()
+
+
+async def test_a_list_takes_words_and_commas_alike(desk: Desk) -> None:
+    await desk.do("kubernetes", "set trusteddomains a,b c")
+    assert await desk.do("get trusteddomains") == "a\nb\nc\n"
+    await desk.do("append trusteddomains c d", "removefrom trusteddomains a b")
+    assert await desk.do("get trusteddomains") == "c\nd\n"
+    assert "'z'" in (await desk.fails("removefrom trusteddomains z")).err
+    assert "one value" in (await desk.fails("append version 2")).err
+
+
+async def test_values_may_begin_with_a_dash(desk: Desk) -> None:
+    await desk.do("configurationoverlay use kube-default-master", "set priority -1")
+    assert await desk.do("get priority") == "-1\n"
+    await desk.do("kubernetes", "set notes -x", "get notes")
+    assert await desk.do("get notes") == "-x\n"
+
+
+async def test_a_key_is_not_set_and_the_way_around_is_named(desk: Desk) -> None:
+    said = await desk.fails("category set default name other")
+    assert "clone" in said.err
+    assert "enter it" in (await desk.fails("category set default roles x")).err
+    assert "cannot be set" in (await desk.fails("device set node001 type HeadNode")).err
+
+
+async def test_a_parameter_without_a_value_says_what_may_stand_there(desk: Desk) -> None:
+    said = await desk.fails("device set node001 nextinstallmode")
+    assert said.code == 2
+    assert "NOSYNC" in said.err
+
+
+async def test_a_secret_is_asked_for_without_being_shown(site_head: Head) -> None:
+    questions: list[str] = []
+    out: list[str] = []
+
+    async def secret(question: str) -> str | None:
+        questions.append(question)
+        return "hush"
+
+    backend = LocalBackend(site_head, name="basecm10", user="alice")
+    shell = Shell(backend, out.append, out.append, host=Host(secret=secret))
+    assert await shell.run_line("kubernetes; set kubecakey; get kubecakey; show; diff; commit; history; audit") == 0
+    assert questions == ["Kube CA Key: "]
+    assert "hush" not in "".join(out)
+    assert str(site_head.tree.get(("kubernetes", "default")).values["kube_ca_key"].reveal()) == "hush"  # type: ignore[union-attr]
+
+
+async def test_a_secret_nobody_can_be_asked_for_can_come_from_a_file(desk: Desk, tmp_path: Path) -> None:
+    assert "-f" in (await desk.fails("kubernetes set kubecakey")).err
+    (tmp_path / "key").write_text("-----BEGIN KEY-----\nabc\n")
+    await desk.do("kubernetes", f"set -f {tmp_path}/key kubecakey", "commit")
+    assert await desk.do("get kubecakey") == "*****\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "holds"),
+    [
+        ("kubernetes set kubecakey abc", True),
+        ("/; kubernetes; set KubeCaKey abc", True),
+        ("user set admin token abc", True),
+        ("set 'broken", True),
+        ("get kubecakey", False),
+        ("set notes abc", False),
+    ],
+)
+def test_lines_with_secrets_are_known(desk: Desk, line: str, holds: bool) -> None:
+    assert desk.shell.holds_secret(line) is holds
+
+
+async def test_a_file_that_is_not_there_is_named(desk: Desk, tmp_path: Path) -> None:
+    await desk.do("kubernetes", "appgroups", "add amd", "applications", "add plugin")
+    assert "/nowhere/at/all" in (await desk.fails("set config /nowhere/at/all")).err
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    assert "UTF-8" in (await desk.fails(f"set config {tmp_path}/binary")).err
+    await desk.do('set config ""')
+    assert dict((await desk.table("show")).rows)["Config"] == "<0B>"
+
+
+async def test_an_editor_that_fails_changes_nothing(site_head: Head) -> None:
+    out: list[str] = []
+    shell = Shell(LocalBackend(site_head, name="basecm10", user="alice"), out.append, out.append)
+    assert await shell.run_line("kubernetes; appgroups use system; applications use calico; set config") == 1
+    assert "editor" in out[-1]
+    assert not shell.left()
+
+
+async def test_an_added_object_is_selected_and_a_second_of_its_name_refused(desk: Desk) -> None:
+    await desk.do("category add gpu")
+    assert desk.prompt == "[basecm10->category*[gpu*]]% "
+    assert "use gpu" in (await desk.fails("add gpu")).err
+    assert (await desk.fails("add one two")).code == 2
+    assert "physicalnode" in (await desk.fails("device add node100")).err
+
+
+async def test_clone_copies_all_but_key_and_secrets(desk: Desk) -> None:
+    await desk.do("kubernetes use default", "clone staging")
+    assert desk.prompt == "[basecm10->kubernetes*[staging*]]% "
+    rows = dict((await desk.table("show")).rows)
+    assert rows["Version"] == "1.27.10-150500.1.1"
+    assert rows["Kube CA Key"] == "< not set >"
+    assert rows["App Groups"] == "<1 in submode>"
+    await desk.do("/", "category clone default copied")
+    assert desk.prompt == "[basecm10->category*[copied*]]% "
+
+
+async def test_a_removed_object_is_left(desk: Desk) -> None:
+    await desk.do("category add gpu", "remove")
+    assert desk.prompt == "[basecm10->category]% "
+    await desk.do("device remove node00[4-5] node006")
+    assert desk.shell.left() == ["device[node004]", "device[node005]", "device[node006]"]
+
+
+async def test_roles_are_assigned_and_unassigned_where_roles_are(desk: Desk) -> None:
+    assert "roles" in (await desk.fails("category use default; assign docker::host")).err
+    await desk.do("roles", "assign DOCKER::host")
+    assert desk.prompt == "[basecm10->category*[default*]->roles*[Docker::Host*]]% "
+    await desk.do("unassign docker::HOST")
+    assert desk.prompt == "[basecm10->category[default]->roles]% "
+    assert "Etcd::Host" in (await desk.fails("assign docker")).err
+
+
+async def test_kubelet_options_are_set_changed_and_cleared(desk: Desk) -> None:
+    await desk.do("configurationoverlay use kube-default-master", "roles")
+    assert (await desk.fails("options kube-apiserver.yaml")).code == 2
+    await desk.do("options kubelet kube-apiserver.yaml set audit-log-maxage=7", "use kubelet")
+    await desk.do("options kube-apiserver.yaml set audit-log-maxage=8", "options etcd.yaml set sidecar verbose")
+    rows = (await desk.table("options")).rows
+    assert ["kube-apiserver.yaml", "kube-apiserver", "audit-log-maxage", "8"] in rows
+    assert ["etcd.yaml", "sidecar", "verbose", ""] in rows
+    assert await desk.do("options etcd.yaml -d ,") == "Filename,Container,Key,Value\netcd.yaml,sidecar,verbose,\n"
+    await desk.do("options /etc/kubernetes/manifests/etcd.yaml clear sidecar verbose")
+    assert "verbose" in (await desk.fails("options etcd.yaml clear sidecar verbose")).err
+    assert "kube-scheduler.yaml" in (await desk.fails("options kube-proxy.yaml set a=b")).err
+    assert (await desk.fails("options etcd.yaml put a=b")).code == 2
+
+
+async def test_foreach_runs_commands_for_each_object_and_comes_back(desk: Desk) -> None:
+    await desk.do("device use node006")
+    assert await desk.do("foreach -n node00[1-2] (set notes 'a;b'; get notes)") == "a;b\na;b\n"
+    assert desk.prompt == "[basecm10->device*[node006]]% "
+    assert await desk.do("foreach -v node001 node002 (get ip)") == "node001:\n10.141.0.1\nnode002:\n10.141.0.2\n"
+    assert (await desk.do("foreach * (get network) | sort | uniq -c")).split() == ["7", "internalnet"]
+
+
+@pytest.mark.parametrize(
+    "line", ["foreach * get notes", "foreach (get notes)", "foreach * (get notes | wc)", "foreach * (!date)"]
+)
+async def test_foreach_says_what_it_lacks(desk: Desk, line: str) -> None:
+    await desk.do("category")
+    assert (await desk.fails(line)).code == 2
+
+
+async def test_foreach_goes_on_with_the_next_object_after_a_failure(desk: Desk) -> None:
+    said = await desk.fails("device foreach * (set notes x; get category)")
+    assert said.code == 1
+    assert "device[basecm10]" in said.err
+    assert said.out == "default\n" * 6
+    assert len(desk.shell.left()) == 7
+
+
+async def test_an_export_is_written_for_its_owner_alone_and_imported_again(desk: Desk, tmp_path: Path) -> None:
+    await desk.do(f"export {tmp_path}/site.yaml")
+    assert stat.S_IMODE((tmp_path / "site.yaml").stat().st_mode) == 0o600
+    assert (tmp_path / "site.yaml").read_text() == await desk.do("export")
+    await desk.do(f"import {tmp_path}/site.yaml")
+    assert not desk.shell.left()
+    text = (tmp_path / "site.yaml").read_text().replace("10.141.0.1\n", "10.141.9.9\n")
+    (tmp_path / "site.yaml").write_text(text)
+    assert "10.141.9.9" in await desk.do(f"import {tmp_path}/site.yaml --dry-run")
+    assert not desk.shell.left()
+    await desk.do(f"import {tmp_path}/site.yaml")
+    assert desk.shell.left() == ["device[node001]"]
+    await desk.do("commit")
+    assert await desk.do("device get node001 ip") == "10.141.9.9\n"
+
+
+async def test_an_import_can_remove_what_the_file_does_not_name(desk: Desk, tmp_path: Path) -> None:
+    await desk.do(
+        f"export {tmp_path}/site.yaml", "category add spare", "/", "commit", f"import --prune {tmp_path}/site.yaml"
+    )
+    assert desk.shell.left() == ["category[spare]"]
+    assert "<removed>" in await desk.do("diff")
+
+
+async def test_secrets_are_exported_only_when_somebody_agrees(desk: Desk) -> None:
+    assert "sesame" not in await desk.do("export")
+    assert "agreed" in (await desk.fails("export --with-secrets")).err
+    assert "sesame-three" in await desk.do("export --with-secrets --yes")
+
+
+async def test_files_that_cannot_be_imported_or_written_are_named(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("format: something else\n")
+    for line in (f"import {tmp_path}/none.yaml", f"import {tmp_path}/bad.yaml", f"export {tmp_path}/none/site.yaml"):
+        assert (await desk.fails(line)).code == 1
+    assert not desk.shell.left()

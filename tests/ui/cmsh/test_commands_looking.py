@@ -1,0 +1,110 @@
+"""list, show, get: choosing objects and parameters, several at once, and what a node inherits."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.ui.transcripts.driving import Desk
+
+
+async def test_the_top_lists_the_modes(desk: Desk) -> None:
+    table = await desk.table("list")
+    assert "category" in table.column("Mode (key)")
+    assert table.column("Objects")[table.column("Mode (key)").index("kubernetes")] == "1"
+
+
+async def test_a_list_can_be_narrowed_to_nodes_and_to_a_category(desk: Desk) -> None:
+    await desk.do("device set node006 category gpu-nodes")
+    assert (await desk.table("device list -n node00[2-4],node006")).column("Hostname (key)") == [
+        "node002",
+        "node003",
+        "node004",
+        "node006",
+    ]
+    assert (await desk.table("device list -c gpu-nodes")).column("Hostname (key)") == ["node006"]
+    assert (await desk.fails("device list -c nowhere")).code == 1
+    assert (await desk.fails("category list -c default")).code == 2
+    assert (await desk.fails("device list -n node09[1-2]")).code == 1
+
+
+async def test_a_list_can_show_other_parameters_inherited_ones_included(desk: Desk) -> None:
+    table = await desk.table("device list -n node001,node002 -f hostname,softwareimage")
+    assert table.headers == ["Hostname (key)", "Software image"]
+    assert table.rows[0] == ["node001", "default-image (category:default)"]
+    assert "softwareimag" in (await desk.fails("device list -f hostname,softwareimag")).err
+
+
+async def test_show_tells_where_an_inherited_value_comes_from(desk: Desk) -> None:
+    rows = dict((await desk.table("device show node001")).rows)
+    assert rows["Software image"] == "default-image (category:default)"
+    await desk.do("device set node001 softwareimage my-new-image")
+    assert dict((await desk.table("device show node001")).rows)["Software image"] == "my-new-image"
+    await desk.do("device clear node001 softwareimage")
+    assert dict((await desk.table("device show node001")).rows)["Software image"] == "default-image (category:default)"
+
+
+async def test_several_objects_are_shown_one_after_the_other(desk: Desk) -> None:
+    out = await desk.do("device show node00[1-2]")
+    assert out.count("Hostname") == 2
+
+
+async def test_get_names_the_object_when_there_are_several(desk: Desk) -> None:
+    assert await desk.do("device get -n node00[1-2] category") == "node001: default\nnode002: default\n"
+    assert await desk.do("device get node001 category") == "default\n"
+    assert await desk.do("device use node002", "get node001 ip") == "10.141.0.1\n"
+
+
+async def test_get_of_a_submode_names_what_is_in_it(desk: Desk) -> None:
+    assert "kubelet\n" in await desk.do("configurationoverlay get kube-default-master roles")
+
+
+async def test_extras_are_read_like_parameters(desk: Desk) -> None:
+    await desk.do("kubernetes", "set -e ingress_proxy_enable true")
+    assert await desk.do("get ingress_proxy_enable") == "true\n"
+    await desk.do("set ingress_proxy_enable false")
+    assert await desk.do("get ingress_proxy_enable") == "false\n"
+    await desk.do("clear ingress_proxy_enable")
+    assert "ingress_proxy_enable" in (await desk.fails("get ingress_proxy_enable")).err
+
+
+async def test_tables_are_json_on_demand(desk: Desk) -> None:
+    rows = json.loads(await desk.do("device show -d {} node001"))
+    assert {"Parameter": "Hostname", "Value": "node001"} in rows
+
+
+async def test_a_nodes_services_are_those_of_its_roles_too(desk: Desk) -> None:
+    await desk.do(
+        "category use default", "roles", "assign docker::host", "/", "commit", "device use node004", "services"
+    )
+    table = await desk.table("list")
+    assert table.headers == ["Service (key)", "Monitored", "Autostart"]
+    assert "docker" in table.column("Service (key)")
+    assert dict((await desk.table("show docker")).rows)["Belongs to role"] == "yes"
+
+
+async def test_a_roles_service_can_be_overridden_on_a_node_but_not_removed(desk: Desk) -> None:
+    await desk.do(
+        "category use default", "roles", "assign docker::host", "/", "commit", "device use node004", "services"
+    )
+    assert "role" in (await desk.fails("remove docker")).err
+    await desk.do("use docker", "set autostart no")
+    assert desk.prompt == "[basecm10->device*[node004*]->services*[docker*]]% "
+    await desk.do("commit")
+    assert await desk.do("get autostart") == "no\n"
+    assert await desk.do("device use node003", "services", "get docker autostart") == "yes\n"
+
+
+@pytest.mark.parametrize("line", ["show", "get name", "set notes x", "add x", "use x", "remove x", "append nodes x"])
+async def test_at_the_top_a_command_for_objects_says_to_enter_a_mode(desk: Desk, line: str) -> None:
+    said = await desk.fails(line)
+    assert said.code == 2
+    assert "device" in said.err
+
+
+@pytest.mark.parametrize("line", ["show", "set notes", "get notes", "explain"])
+async def test_at_a_list_a_command_for_one_object_says_to_select_it(desk: Desk, line: str) -> None:
+    await desk.do("device")
+    said = await desk.fails(line)
+    assert said.code == 2
+    assert "use" in said.err
