@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import ssl
 import subprocess
 import time
 import urllib.request
@@ -69,7 +70,7 @@ def started(tmp_path: Path) -> Iterator[list[Up]]:
 def test_up_prints_a_kubeconfig_that_works_stops_on_ctrl_c_and_keeps_its_data(
     tmp_path: Path, kubectl: str, started: list[Up]
 ) -> None:
-    first = Up(tmp_path, "--nodes", "50", "--calm")
+    first = Up(tmp_path, "--nodes", "50", "--calm", "--no-head")
     started.append(first)
     kubeconfig = first.wait_for(r"export KUBECONFIG=(\S+)")[1]
     first.wait_for("50 simulated nodes ready")
@@ -86,7 +87,7 @@ def test_up_prints_a_kubeconfig_that_works_stops_on_ctrl_c_and_keeps_its_data(
     assert first.interrupt() == 0
     assert "Traceback" not in first.text()
 
-    second = Up(tmp_path, "--nodes", "50", "--calm")
+    second = Up(tmp_path, "--nodes", "50", "--calm", "--no-head")
     started.append(second)
     second.wait_for("50 simulated nodes ready")
     assert run("get", "configmap", "kept", "-o", "jsonpath={.data.a}") == "b"
@@ -95,7 +96,7 @@ def test_up_prints_a_kubeconfig_that_works_stops_on_ctrl_c_and_keeps_its_data(
 
 
 def test_a_deployment_rolls_out_on_the_simulated_nodes(tmp_path: Path, kubectl: str, started: list[Up]) -> None:
-    up = Up(tmp_path, "--nodes", "3", "--calm")
+    up = Up(tmp_path, "--nodes", "3", "--calm", "--no-head")
     started.append(up)
     kubeconfig = up.wait_for(r"export KUBECONFIG=(\S+)")[1]
     up.wait_for("3 simulated nodes ready")
@@ -126,7 +127,7 @@ SIX_LABELS = {
 def test_the_main_job_nodes_are_initialised_tainted_when_stopped_deleted_when_gone_and_initialised_again(
     tmp_path: Path, kubectl: str, started: list[Up]
 ) -> None:
-    up = Up(tmp_path, "--nodes", "5", "--calm")
+    up = Up(tmp_path, "--nodes", "5", "--calm", "--no-head")
     started.append(up)
     environ = os.environ | {"KUBECONFIG": up.wait_for(r"export KUBECONFIG=(\S+)")[1]}
     up.wait_for("5 simulated nodes ready")
@@ -173,7 +174,7 @@ def test_the_main_job_nodes_are_initialised_tainted_when_stopped_deleted_when_go
 
 
 def test_a_second_up_on_the_same_data_is_refused_with_the_reason(tmp_path: Path, started: list[Up]) -> None:
-    up = Up(tmp_path, "--nodes", "1")
+    up = Up(tmp_path, "--nodes", "1", "--no-head")
     started.append(up)
     up.wait_for("1 simulated nodes ready")
     other = subprocess.run(
@@ -206,7 +207,7 @@ PODS = {
 
 def test_pools_fill_as_pods_come_and_empty_when_they_go(tmp_path: Path, kubectl: str, started: list[Up]) -> None:
     # Calm, so that no machine takes its pods' addresses with it while they are counted.
-    up = Up(tmp_path, "--nodes", "4", "--calm")
+    up = Up(tmp_path, "--nodes", "4", "--calm", "--no-head")
     started.append(up)
     environ = os.environ | {"KUBECONFIG": up.wait_for(r"export KUBECONFIG=(\S+)")[1]}
     up.wait_for("4 simulated nodes ready")
@@ -229,3 +230,63 @@ def test_pools_fill_as_pods_come_and_empty_when_they_go(tmp_path: Path, kubectl:
     up.wait_for("rail 0 of 31 addresses   storage 0 of 20 addresses")
     assert up.interrupt() == 0
     assert "Traceback" not in up.text()
+
+
+def fetched(head: Path, url: str) -> str:
+    """What the head says to its administrator."""
+    request = urllib.request.Request(
+        url, headers={"Authorization": f"Bearer {(head / 'admin.token').read_text()[:-1]}"}
+    )
+    context = ssl.create_default_context(cafile=str(head / "ca.crt"))
+    with urllib.request.urlopen(request, timeout=30, context=context) as answer:
+        return str(answer.read().decode())
+
+
+def test_the_head_has_devices_that_carry_out_what_is_committed_and_keeps_its_tree(
+    tmp_path: Path, started: list[Up]
+) -> None:
+    cmsh = servers.bedplate_program().with_name("cmsh")
+
+    def shell(line: str) -> str:
+        command = [str(cmsh), "--data", ".bedplate/head", "-c", line]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    first = Up(tmp_path, "--nodes", "1", "--calm")
+    started.append(first)
+    url = first.wait_for(r"the head: (https://\S+) \(sign in with the token in (\S+)\), 20 simulated devices")
+    assert (tmp_path / url[2]).read_text().startswith("bph_")
+    first.wait_for(r"try: \S*cmsh --data \.bedplate/head")
+    devices = [line.split() for line in shell("device list").splitlines()]
+    assert sum("gpu" in words for words in devices) == 10
+    assert sum("default" in words for words in devices) == 10
+    head = tmp_path / ".bedplate/head"
+    assert "<form" in fetched(head, url[1])
+    # A device has to hold its first state before a change of it is news.
+    deadline = time.monotonic() + DEADLINE_S
+    while not json.loads(fetched(head, f"{url[1]}/api/v1/nodes/node010/health"))["state"].get("applied"):
+        assert time.monotonic() < deadline, first.text()
+        time.sleep(0.2)
+    shell("configurationoverlay use builders; roles; use docker::host; set iptables no; commit")
+    first.wait_for("head: .* node010: Service docker was restarted")
+    assert first.interrupt() == 0
+    assert "Traceback" not in first.text()
+
+    second = Up(tmp_path, "--nodes", "1", "--calm")
+    started.append(second)
+    again = second.wait_for(r"the head: (https://\S+) ")
+    assert again[1] == url[1], "the port should be the same"
+    held = shell("configurationoverlay use builders; roles; use docker::host; get iptables")
+    assert held.strip() == "no"
+    assert second.interrupt() == 0
+
+
+def test_without_a_head_there_is_none(tmp_path: Path, started: list[Up]) -> None:
+    up = Up(tmp_path, "--nodes", "1", "--calm", "--no-head")
+    started.append(up)
+    up.wait_for("1 simulated nodes ready")
+    up.wait_for("nodes 1 of 1 ready")
+    assert "the head:" not in up.text()
+    assert not (tmp_path / ".bedplate/head").exists()
+    assert up.interrupt() == 0

@@ -1,10 +1,10 @@
-"""`bedplate up`: everything on this machine, without root: API server, a simulated site, nodes, the cloud manager.
+"""`bedplate up`: everything on this machine, without root: API server, a simulated site, nodes, the managers, a head.
 
 In: flags; data of an earlier run in the data folder. Out: a kubeconfig, a line to paste, and a live view (or plain
 lines) until Ctrl-C, which stops all of it. The data stays, and the next start takes the same port if it is free. The
 nodes join tainted; the cloud controller manager initialises them from the simulated site, and follows its machines when
 they stop, terminate and come back. The IPAM controller gives every node a block of two pools, from which pods that come
-and go get addresses.
+and go get addresses. The head has devices of its own (`uphead`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import shutil
 import socket
 import sys
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -31,6 +32,7 @@ from bedplate.core import clock, errors, logging
 
 if TYPE_CHECKING:
     from bedplate.apps.site import Site
+    from bedplate.apps.uphead import UpHead
     from bedplate.cli import clusterview
     from bedplate.cloud.manager.assembly import Assembly
     from bedplate.ipam.controller.assembly import Assembly as IpamAssembly
@@ -44,6 +46,7 @@ Examples:
   bedplate up --nodes 1000 --plain     lines instead of a live view
   bedplate up --data ~/try             keep the data somewhere else
   bedplate up --calm                   no machine stops or terminates, no pod comes or goes by itself
+  bedplate up --no-head                without the head and its page
 """
 
 
@@ -54,6 +57,7 @@ class Options:
     port: int
     is_plain: bool
     is_calm: bool
+    has_head: bool
 
 
 @click.command(epilog=EXAMPLES)
@@ -71,10 +75,15 @@ class Options:
 )
 @click.option("--plain", "is_plain", is_flag=True, help="No live display: one line when something changed.")
 @click.option("--calm", "is_calm", is_flag=True, help="No machine stops or terminates, no pod comes or goes by itself.")
+@click.option("--head/--no-head", "has_head", default=True, show_default=True, help="Serve a head with its page.")
 @click.pass_context
-def up(ctx: click.Context, data: Path, nodes: int, port: int, is_plain: bool, is_calm: bool) -> None:
-    """Run an embedded API server, a simulated site, its nodes, the cloud manager and address management here."""
-    options = Options(data, nodes, port, is_plain or not display.is_terminal(), is_calm)
+def up(ctx: click.Context, data: Path, nodes: int, port: int, is_plain: bool, is_calm: bool, has_head: bool) -> None:
+    """Run an embedded API server, a simulated site, its nodes, the cloud manager, address management and a head here.
+
+    The head has 20 simulated devices in two categories, apart from the nodes of the API server; its page and a shell to
+    try are printed.
+    """
+    options = Options(data, nodes, port, is_plain or not display.is_terminal(), is_calm, has_head)
     with contextlib.ExitStack() as files:
         if logging.verbosity() == 0:
             # Log lines would write over the live view, and drown the few lines of the plain one.
@@ -158,15 +167,31 @@ async def _simulate(options: Options, kubeconfig: Path, started: float, said: li
                 _next_step(),
             ]
             click.echo("\n".join(more))
+            async with _head(options) as head:
+                if head is not None:
+                    more += head.lines()
+                    click.echo("\n".join(head.lines()))
 
-            def look() -> clusterview.Picture:
-                nodes, pods = tuple(fleet.nodes), tuple(fleet.pods)
-                return clusterview.Picture(nodes, pods, [_cloud(site)], tuple(events), networks.pools())
+                def look() -> clusterview.Picture:
+                    nodes, pods = tuple(fleet.nodes), tuple(fleet.pods)
+                    about = head.picture() if head is not None else None
+                    return clusterview.Picture(nodes, pods, [_cloud(site)], tuple(events), networks.pools(), about)
 
-            if options.is_plain:
-                await clusterview.follow_plain(look)
-            else:
-                await clusterview.follow_live(look, [*said, *more], started)
+                if options.is_plain:
+                    await clusterview.follow_plain(look)
+                else:
+                    await clusterview.follow_live(look, [*said, *more], started)
+
+
+@contextlib.asynccontextmanager
+async def _head(options: Options) -> AsyncIterator[UpHead | None]:
+    if not options.has_head:
+        yield None
+        return
+    from bedplate.apps import uphead
+
+    async with uphead.serving(options.data / "head") as head:
+        yield head
 
 
 def _assemble(kubeconfig: Path, config_file: Path) -> Assembly:

@@ -1,4 +1,4 @@
-"""The view of `bedplate up`: nodes, pods, clouds, pools and events, redrawn on a terminal or as lines when they change.
+"""The view of `bedplate up`: nodes, pods, clouds, pools, events and the head, redrawn or as lines when they change.
 
 In: what there is, asked for again at every look. Out: text on standard output until cancelled. What is worth a row is
 decided by `choose`: first nodes that are not ready or not initialised, then the busiest; the latest events.
@@ -23,7 +23,7 @@ from rich.text import Text
 from bedplate.api import core, names
 from bedplate.cli import display
 
-__all__ = ["Cloud", "Picture", "Pool", "choose", "follow_live", "follow_plain", "panel", "state_of"]
+__all__ = ["Cloud", "Head", "Picture", "Pool", "choose", "follow_live", "follow_plain", "panel", "state_of"]
 
 LOOK_EVERY_S = 0.5
 # Pods come and go all the time: a plain line about them alone is worth its place only now and then.
@@ -37,6 +37,8 @@ MARGIN = 3
 # Lines of the panel that are not rows of nodes: its frame, counts, clouds, pools, the titles of tables, what was left
 # out, and the events.
 FRAME_LINES = 13 + MOST_EVENTS
+# The head's two lines and the empty one after them.
+HEAD_LINES = 3
 BAR_WIDTH = 20
 MORE_FRAME_LINES_IF_NARROW = 3
 
@@ -82,6 +84,24 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
+class Head:
+    """The head at one moment; `notices` are what happened on its devices, each with its number, the newest last."""
+
+    url: str
+    revision: int
+    devices: int
+    notices: Sequence[tuple[int, str]] = ()
+
+    @property
+    def text(self) -> str:
+        return f"head   {self.url}   revision {self.revision}, {self.devices} devices"
+
+    @property
+    def latest(self) -> str:
+        return self.notices[-1][1] if self.notices else "nothing happened yet"
+
+
+@dataclass(frozen=True, slots=True)
 class Picture:
     """What there is at one moment."""
 
@@ -90,6 +110,7 @@ class Picture:
     clouds: Sequence[Cloud] = ()
     events: Sequence[core.Event] = ()
     pools: Sequence[Pool] = ()
+    head: Head | None = None
 
     @property
     def initialised_text(self) -> str:
@@ -154,6 +175,9 @@ def panel(picture: Picture, up_for_s: float, rows: int = MOST_ROWS, *, is_narrow
         parts.add_row("\n".join(f"{cloud.name}   {cloud.text}" for cloud in picture.clouds))
     if picture.pools:
         parts.add_row(_pools(picture.pools, is_narrow=is_narrow))
+    if picture.head is not None:
+        lines = f"{picture.head.text}\n  {picture.head.latest}"
+        parts.add_row(Text(lines, no_wrap=True, overflow="ellipsis"))
     if shown:
         parts.add_row(_table(shown, is_narrow=is_narrow))
     if len(shown) < len(picture.nodes):
@@ -199,7 +223,7 @@ def _key(event: core.Event) -> tuple[str, int]:
 async def follow_plain(look: Look) -> None:
     """A line whenever a count changed, and one for every event. The rate of calls alone is no news, and pods and their
     addresses are no more than every few seconds."""
-    last, last_pods, due = "", "", 0.0
+    last, last_pods, due, noticed = "", "", 0.0, 0
     told: set[tuple[str, int]] = set()
     while True:
         picture = look()
@@ -207,6 +231,10 @@ async def follow_plain(look: Look) -> None:
         told.update(_key(event) for event in news)
         for line in digest(news):
             click.echo(line)
+        for number, line in picture.head.notices if picture.head is not None else ():
+            if number > noticed:
+                click.echo(f"head: {line}")
+                noticed = number
         counts = f"nodes {picture.node_text}, {picture.initialised_text}"
         counts += "".join(f"   {cloud.name} {cloud.running} of {cloud.machines} running" for cloud in picture.clouds)
         pods = f"   pods {picture.pod_text}"
@@ -236,6 +264,7 @@ async def follow_live(look: Look, header: Iterable[str], started: float) -> None
             frame = FRAME_LINES + (MORE_FRAME_LINES_IF_NARROW if is_narrow else 0)
             # An empty line follows the last pool.
             frame += len(picture.pools) + (1 if picture.pools else 0)
+            frame += HEAD_LINES if picture.head is not None else 0
             rows = max(0, min(MOST_ROWS, size.height - above - frame))
             view = panel(picture, time.monotonic() - started, rows, is_narrow=is_narrow)
             live.update(Constrain(view, size.width - MARGIN), refresh=True)
