@@ -439,6 +439,7 @@ PAGES = {
     "reference/environment.md": environment_page,
     "reference/head-entities.md": headpages.entities_page,
     "reference/cmsh.md": headpages.cmsh_page,
+    "reference/head-rest.md": headpages.rest_page,
     "pictures/up.svg": picture,
     "pictures/pool.svg": pool_map,
     "pictures/cmsh.svg": shell_session,

@@ -6,6 +6,7 @@ In: `SCHEMA`, the shell's table of commands, the OpenAPI document. Out: Markdown
 from __future__ import annotations
 
 import asyncio
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,7 @@ from bedplate.ui.cmsh import commands as shell_commands
 from bedplate.ui.cmsh import notices
 from bedplate.ui.cmsh.shell import Shell
 from bedplate.ui.local import LocalBackend
+from bedplate.ui.rest import document as openapi
 
 __all__ = ["cmsh_page", "draw_session", "entities_page", "rest_page"]
 
@@ -184,14 +186,16 @@ def cmsh_page() -> str:
 # The REST API
 
 
-def rest_page(document: dict[str, Any]) -> str:
-    """Every address of an OpenAPI document, with parameters and answers."""
+def rest_page() -> str:
+    """Every address of the OpenAPI document, with parameters and answers."""
+    document = openapi.document(SCHEMA)
     operations = list(_operations(document))
     parts = [
         f"{NOTE}\n# REST API of the head\n\n"
         "The head serves this as an OpenAPI document at `/openapi.json`. Callers send `Authorization: Bearer TOKEN` "
         "or a client certificate. Errors are `application/problem+json` with `detail` and `hint`. The typed Python "
-        "client is `bedplate.client.HeadClient`.\n",
+        "client is `bedplate.client.HeadClient`. Where an address has `{mode}`, every [mode](head-entities.md) has one, "
+        "with values of its own kinds.\n",
         table(
             ("address", "what it does"),
             [(f"`{method} {path}`", each.get("summary", "")) for method, path, each in operations],
@@ -203,18 +207,22 @@ def rest_page(document: dict[str, Any]) -> str:
 
 
 def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """All operations; what every mode has alike is told once."""
+    told: set[tuple[str, str]] = set()
     for path, item in document["paths"].items():
         shared = item.get("parameters", [])
+        name = re.sub(rf"/objects/(?:{'|'.join(SCHEMA.modes)})\b", "/objects/{mode}", path)
         for method in ("get", "post", "put", "patch", "delete"):
-            if method in item:
+            if method in item and (method, name) not in told:
+                told.add((method, name))
                 each = item[method]
-                yield method.upper(), path, {**each, "parameters": [*shared, *each.get("parameters", [])]}
+                yield method.upper(), name, {**each, "parameters": [*shared, *each.get("parameters", [])]}
 
 
 def _operation(document: dict[str, Any], method: str, path: str, each: dict[str, Any]) -> list[str]:
     parts = [f"## `{method} {path}`\n"]
-    said = [each.get("summary", ""), each.get("description", "")]
-    parts.append("\n\n".join(_full_stop(text) for text in said if text) + "\n")
+    said = dict.fromkeys(_full_stop(each[name]) for name in ("summary", "description") if each.get(name))
+    parts.append("\n\n".join(said) + "\n")
     rows = [_parameter(_found(document, one)) for one in each["parameters"]]
     if body := each.get("requestBody"):
         kinds = _found(document, body)["content"]
