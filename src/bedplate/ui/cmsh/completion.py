@@ -107,7 +107,8 @@ def objects(desk: Desk, path: Path) -> Pairs:
 
 
 def parameters(desk: Desk, args: Arguments, accept: Callable[[Row], bool]) -> tuple[Pairs, Path | None]:
-    """Parameters of the object a command is about; or the objects, where none is chosen yet."""
+    """Parameters of the object a command is about, or the objects, where none is chosen yet; and that object. Of the
+    words those are left that stand behind the object's name."""
     words = list(args.words)
     if place.is_object(desk.place):
         path = desk.place
@@ -117,8 +118,8 @@ def parameters(desk: Desk, args: Arguments, accept: Callable[[Row], bool]) -> tu
         name = args.value("nodes") or words.pop(0)
         found = desk.several(desk.list_here(), name)
         path = found[0]
+    args.words[:] = words
     if words:
-        args.words[:] = words
         return (), path
     obj = desk.get(path)
     rows = ((row.shell, row.doc) for row in desk.schema.of(obj).rows() if accept(row))
