@@ -54,7 +54,7 @@ def _containerd() -> Obj:
         "nvidia-cri",
         {
             "filename": "/cm/local/apps/containerd/var/etc/conf.d/nvidia-cri.toml",
-            "content": 'version = 2\n[plugins."io.containerd.grpc.v1.cri".containerd]\n  snapshotter = "overlayfs"\n',
+            "content": 'version = 2\n[plugins."io.containerd.internal.v1.opt"]\n  path = "/opt/containerd"\n',
             "filemask": "0640",
             "user_name": "root",
             "group_name": "adm",

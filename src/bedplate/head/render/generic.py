@@ -7,6 +7,8 @@ read its drop-ins.
 
 from __future__ import annotations
 
+import functools
+import tomllib
 from collections.abc import Mapping, Sequence
 
 from bedplate.api.desired import ChangeAction, File
@@ -40,6 +42,7 @@ def render(tree: Tree, held: Resolved, given: RoleGiven) -> Part:
     }
     files = [_containerd(services)] if role.key == "generic::containerd" else []
     unmanaged, warnings = [], []
+    dropins: dict[str, str] = {}
     for name, configuration in sorted(role.below("configurations").items()):
         path = str(GenericRoleConfiguration.filename.value(configuration))
         if GenericRoleConfiguration.disabled.value(configuration):
@@ -50,6 +53,9 @@ def render(tree: Tree, held: Resolved, given: RoleGiven) -> Part:
         missing = unknown(content, variables)
         if missing:
             warnings.append(f"{role.key} {name}: no value for {', '.join(missing)}; left as it stands")
+        if role.key == "generic::containerd" and path.startswith(f"{CONTAINERD_DROPINS}/"):
+            dropins[name] = files[-1].content
+    warnings += _misread(dropins)
     return Part(
         files=files,
         unmanaged=unmanaged,
@@ -85,3 +91,30 @@ def _folder_mode(configuration: Obj) -> str:
         return ""
     mode = int(str(GenericRoleConfiguration.filemask_directory.value(configuration)), 8)
     return f"{mode | (mode & 0o444) >> 2:04o}"
+
+
+def _misread(dropins: Mapping[str, str]) -> list[str]:
+    """Drop-ins that are no TOML, and plugins set in two: before release 2 containerd takes the last one whole."""
+    found = []
+    owners: dict[str, str] = {}
+    for name, content in dropins.items():
+        plugins = _plugins(content)
+        if plugins is None:
+            found.append(f"generic::containerd {name}: it is no TOML, and containerd would not start")
+        for plugin in plugins or ():
+            first = owners.setdefault(plugin, name)
+            if first != name:
+                found.append(
+                    f"generic::containerd {first} and {name} both set {plugin}: containerd takes the last one whole"
+                )
+    return found
+
+
+@functools.lru_cache(maxsize=512)
+def _plugins(content: str) -> tuple[str, ...] | None:
+    """The plugins a drop-in sets; None when it cannot be read. Many nodes have the same one."""
+    try:
+        plugins = tomllib.loads(content).get("plugins", {})
+    except tomllib.TOMLDecodeError:
+        return None
+    return tuple(sorted(plugins)) if isinstance(plugins, dict) else ()

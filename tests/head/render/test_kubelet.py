@@ -1,0 +1,140 @@
+"""kubelet: flags of static pods, and what makes a node part of its cluster (checklist 120, 122)."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+
+import pytest
+import yaml
+from tests import servers
+from tests.head.render import rooms
+
+from bedplate.api.manifests import with_flags
+from bedplate.core import errors
+from bedplate.head.desired import desired
+from bedplate.head.explain import explain
+from bedplate.head.render import RENDERERS, kubelet, rendered_file
+from bedplate.head.schema.tables import list_table
+from bedplate.head.session import Session
+
+OPTIONS = (*rooms.KUBELET, "options")
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session(rooms.full())
+
+
+def test_item_120_options_become_flags_on_all_control_plane_nodes(session: Session) -> None:
+    before = session.tree
+    session.add_indexed(OPTIONS, ["kube-apiserver.yaml", "", "oidc-client-id", "runai"])
+    session.add_indexed(OPTIONS, ["/etc/kubernetes/manifests/kube-scheduler.yaml", "kube-scheduler", "profiling"])
+    for node in rooms.MASTERS:
+        flags = desired(session.tree, node).flags
+        assert [(flag.manifest, flag.container, flag.argument) for flag in flags] == [
+            ("kube-apiserver.yaml", "kube-apiserver", "--oidc-client-id=runai"),
+            ("kube-scheduler.yaml", "kube-scheduler", "--profiling"),
+        ]
+    assert not desired(session.tree, "node004").flags
+    actions = rooms.planned(before, session)
+    name = "kube-apiserver.yaml:kube-apiserver:oidc-client-id"
+    assert [action.node for action in actions if action.kind == "flag" and action.name == name] == list(rooms.MASTERS)
+
+
+def test_item_120_the_list_has_four_columns(session: Session) -> None:
+    session.add_indexed(OPTIONS, ["kube-apiserver.yaml", "kube-apiserver", "oidc-client-id", "runai"])
+    headers, rows = list_table(session.schema, session.submode(OPTIONS), session.children(OPTIONS))
+    assert headers[1:] == ["Filename", "Container", "Key", "Value"]
+    assert rows[0][1:] == ["kube-apiserver.yaml", "kube-apiserver", "oidc-client-id", "runai"]
+
+
+def test_item_120_a_cleared_option_is_taken_out_of_manifest_and_patches(session: Session) -> None:
+    path = session.add_indexed(OPTIONS, ["kube-apiserver.yaml", "", "oidc-client-id", "runai"])
+    before = session.tree
+    session.remove(path)
+    actions = rooms.planned(before, session)
+    assert rooms.verbs(actions, "node001", "flag", "kube-apiserver.yaml:kube-apiserver:oidc-client-id") == ["remove"]
+    assert rooms.verbs(actions, "node001", "file", f"{kubelet.PATCHES}/kube-apiserver0+json.yaml") == ["remove"]
+
+
+def test_item_120_kubeadm_writes_the_flags_itself_and_the_agent_changes_nothing_then(
+    session: Session, tmp_path: pathlib.Path
+) -> None:
+    session.add_indexed(OPTIONS, ["kube-apiserver.yaml", "", "oidc-username-prefix", "it's: -"])
+    session.add_indexed(OPTIONS, ["kube-apiserver.yaml", "", "profiling"])
+    try:
+        kubeadm = servers.binary("kubeadm")
+    except servers.Missing as missing:
+        pytest.skip(str(missing))
+    state = desired(session.tree, "node001")
+    patches = tmp_path / "patches"
+    patches.mkdir()
+    for file in state.files:
+        if file.path.startswith(kubelet.PATCHES):
+            (patches / pathlib.PurePath(file.path).name).write_text(file.content)
+    subprocess.run(
+        [
+            *(kubeadm, "init", "phase", "control-plane", "apiserver", "--dry-run", "--patches", patches),
+            *("--apiserver-advertise-address", "10.141.0.1", "--kubernetes-version", servers.KUBERNETES),
+            *("--cert-dir", tmp_path / "pki"),
+        ],
+        env={**os.environ, "KUBEADM_INIT_DRYRUN_DIR": str(tmp_path)},
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    written = (tmp_path / "kube-apiserver.yaml").read_text()
+    command = yaml.safe_load(written)["spec"]["containers"][0]["command"]
+    assert command[-2:] == ["--oidc-username-prefix=it's: -", "--profiling"]
+    assert yaml.safe_load(with_flags(written, state.flags)) == yaml.safe_load(written)
+
+
+def test_item_122_an_unknown_manifest_is_refused(session: Session) -> None:
+    with pytest.raises(errors.Invalid, match="Filename"):
+        session.add_indexed(OPTIONS, ["kube-proxy.yaml", "", "v", "4"])
+
+
+def test_a_node_is_labelled_by_what_it_is_for_and_tainted_when_it_runs_no_pods(session: Session) -> None:
+    def found(node: str) -> tuple[list[str], list[str]]:
+        state = desired(session.tree, node)
+        roles = [name.partition("/")[2] for name in state.labels if name.startswith("node-role")]
+        return roles, [taint.text for taint in state.taints]
+
+    taint = "node-role.kubernetes.io/control-plane:NoSchedule"
+    assert found("node001") == (["control-plane", "master"], [taint])
+    assert found("node004") == (["worker"], [])
+    session.set(rooms.KUBELET, "worker", "yes")
+    assert found("node001") == (["control-plane", "master", "worker"], [])
+    session.set(("configurationoverlay", rooms.MASTER), "allheadnodes", "yes")
+    assert found("basecm10") == (["control-plane", "master", "worker"], [taint])
+
+
+def test_max_pods_restarts_the_kubelet(session: Session) -> None:
+    before = session.tree
+    session.set(rooms.KUBELET, "maxpods", "250")
+    assert "--max-pods=250" in rooms.file_of(session.tree, "node001", kubelet.ENVIRONMENT).content
+    assert rooms.verbs(rooms.planned(before, session), "node001", "service", "kubelet") == ["restart"]
+
+
+def test_the_clusters_key_is_on_control_planes_alone_and_shown_to_nobody(session: Session) -> None:
+    before = session.tree
+    session.set(rooms.CLUSTER, "kubecakey", "another key")
+    path = "/etc/kubernetes/pki/default/ca.key"
+    assert rooms.file_of(session.tree, "node001", path).content == "another key"
+    assert all(file.path != path for file in desired(session.tree, "node004").files)
+    assert rendered_file(session.tree, "node001", path).content == "*****"
+    told = [
+        *map(repr, explain(session.tree, "node001", "", RENDERERS)),
+        *map(repr, rooms.planned(before, session)),
+        repr(desired(session.tree, "node001").masked()),
+    ]
+    assert any(path in line for line in told)
+    assert not any("another key" in line for line in told)
+    assert rooms.verbs(rooms.planned(before, session), "node001", "file", path) == ["change"]
+
+
+def test_a_role_without_a_cluster_is_warned_about(session: Session) -> None:
+    session.clear(rooms.KUBELET, "kubernetescluster")
+    assert any("names no Kubernetes cluster" in warning for warning in desired(session.tree, "node001").warnings)
