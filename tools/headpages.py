@@ -40,6 +40,7 @@ FORMS = {
     "duration": "a time such as `2m`",
     "nodes": "nodes, ranges such as `node001..node003`",
 }
+COMMON = ("400", "401", "403", "404", "409", "412", "413", "415", "503")
 EXITS = (
     ("`0`", "all well"),
     ("`1`", "a command failed, or no head could be reached"),
@@ -187,19 +188,28 @@ def cmsh_page() -> str:
 
 
 def rest_page() -> str:
-    """Every address of the OpenAPI document, with parameters and answers."""
+    """Every address of the OpenAPI document, with parameters and answers; what all refuse alike is told once."""
     document = openapi.document(SCHEMA)
     operations = list(_operations(document))
+    refusals = {
+        status: _found(document, answer).get("description", "")
+        for _, _, each in operations
+        for status, answer in each["responses"].items()
+        if status in COMMON
+    }
     parts = [
         f"{NOTE}\n# REST API of the head\n\n"
-        "The head serves this as an OpenAPI document at `/openapi.json`. Callers send `Authorization: Bearer TOKEN` "
-        "or a client certificate. Errors are `application/problem+json` with `detail` and `hint`. The typed Python "
-        "client is `bedplate.client.HeadClient`. Where an address has `{mode}`, every [mode](head-entities.md) has one, "
-        "with values of its own kinds.\n",
+        "The head serves this as an OpenAPI document at `/openapi.json`, with all kinds of bodies. Callers send "
+        "`Authorization: Bearer TOKEN` or a client certificate. The typed Python client is "
+        "`bedplate.client.HeadClient`. Every [mode](head-entities.md) has the addresses with `{mode}`, with values of "
+        "its own kinds.\n",
         table(
             ("address", "what it does"),
             [(f"`{method} {path}`", each.get("summary", "")) for method, path, each in operations],
         ),
+        "Refusals are `application/problem+json` with `detail`, `hint` and, where they apply, `problems`, `author` and "
+        "`revision`:\n",
+        table(("status", "when"), [(f"`{status}`", text) for status, text in sorted(refusals.items())]),
     ]
     for method, path, each in operations:
         parts += _operation(document, method, path, each)
@@ -220,20 +230,21 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, 
 
 
 def _operation(document: dict[str, Any], method: str, path: str, each: dict[str, Any]) -> list[str]:
-    parts = [f"## `{method} {path}`\n"]
-    said = dict.fromkeys(_full_stop(each[name]) for name in ("summary", "description") if each.get(name))
-    parts.append("\n\n".join(said) + "\n")
+    about = _full_stop(each.get("description") or each.get("summary", ""))
+    parts = [f"## `{method} {path}`\n", re.sub(r" Mode `\w+`: [^.]*\.", "", about) + "\n"]
     rows = [_parameter(_found(document, one)) for one in each["parameters"]]
     if body := each.get("requestBody"):
         kinds = _found(document, body)["content"]
-        rows.append(("body", ", ".join(f"`{name}`" for name in kinds), _schema_words(next(iter(kinds.values())))))
+        words = _schema_words(path, next(iter(kinds.values())))
+        rows.append(("body", ", ".join(f"`{name}`" for name in kinds), words))
     if rows:
         parts.append(table(("parameter", "where", "meaning"), rows))
     answers = []
     for status, answer in each["responses"].items():
         found = _found(document, answer)
-        content = next(iter(found.get("content", {}).values()), {})
-        answers.append((f"`{status}`", _schema_words(content), found.get("description", "")))
+        if status not in COMMON:
+            content = next(iter(found.get("content", {}).values()), {})
+            answers.append((f"`{status}`", _schema_words(path, content), found.get("description", "")))
     parts.append(table(("answer", "body", "when"), answers))
     return parts
 
@@ -252,11 +263,12 @@ def _parameter(one: dict[str, Any]) -> tuple[str, str, str]:
     return f"`{one['name']}`", one["in"], one.get("description", "")
 
 
-def _schema_words(content: dict[str, Any]) -> str:
+def _schema_words(path: str, content: dict[str, Any]) -> str:
     schema = content.get("schema", {})
-    if "$ref" in schema:
-        return f"`{schema['$ref'].rsplit('/', 1)[1]}`"
-    return str(schema.get("type", ""))
+    if "$ref" not in schema:
+        return str(schema.get("type", ""))
+    name = schema["$ref"].rsplit("/", 1)[1]
+    return f"`{name.replace('Device', 'Mode') if '{mode}' in path else name}`"
 
 
 def _full_stop(text: str) -> str:
