@@ -34,13 +34,6 @@ async def admin(site: heads.Served) -> AsyncIterator[HeadClient]:
         yield opened
 
 
-def trusting(data: Path, certificate: Path | None = None) -> ssl.SSLContext:
-    made = ssl.create_default_context(cafile=str(data / "ca.crt"))
-    if certificate is not None:
-        made.load_cert_chain(certificate, certificate.with_suffix(".key"))
-    return made
-
-
 async def ask(
     site: heads.Served,
     path: str,
@@ -50,7 +43,7 @@ async def ask(
     headers: Mapping[str, str] | None = None,
 ) -> tuple[int, Any, Any]:
     """Status, headers and body of one request, without any client of ours."""
-    connector = aiohttp.TCPConnector(ssl=trusting(site.data, certificate))
+    connector = aiohttp.TCPConnector(ssl=heads.trust(site.data, certificate))
     async with (
         aiohttp.ClientSession(connector=connector, headers=headers) as session,
         session.request(method, site.url + path, json={} if method == "POST" else None) as got,

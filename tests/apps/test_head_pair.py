@@ -1,0 +1,265 @@
+"""Two head daemons on a real etcd of three members: one is active, and nothing that was acknowledged goes with it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from tests.apps import heads
+from tests.store import etcd_cluster
+
+from bedplate.apps.headfolder import Folder
+from bedplate.client import HeadClient, wire
+from bedplate.core import errors
+
+ATTEMPTS = 60
+SHARE, SOAK = 200, 2000
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[etcd_cluster.Cluster]:
+    try:
+        cluster = etcd_cluster.Cluster(tmp_path / "etcd", members=3, arguments=("--unsafe-no-fsync",))
+    except etcd_cluster.Missing as missing:
+        pytest.skip(str(missing))
+    with cluster:
+        yield cluster
+
+
+class Pair:
+    """Two heads of a site; `one` began first."""
+
+    def __init__(self, folder: Path, etcd: etcd_cluster.Cluster) -> None:
+        self.words = ("--store", "etcd", "--etcd-endpoints", ",".join(etcd.endpoints))
+        self.a = heads.init(folder / "a", "--name", "basecm10", "--nodes", "2")
+        self.b = heads.init(folder / "b", "--join", str(self.a), "--name", "basecm11")
+        self.one = heads.Served(self.a, *self.words)
+        self.other: heads.Served | None = None
+
+    def __enter__(self) -> Pair:
+        try:
+            assert self.one.url
+            self.other = heads.Served(self.b, *self.words)
+            assert self.other.url
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for daemon in (self.one, self.other):
+            if daemon is not None and daemon.process.poll() is None:
+                daemon.kill()
+
+    @property
+    def second(self) -> heads.Served:
+        assert self.other is not None
+        return self.other
+
+    def client(self) -> HeadClient:
+        """A client that knows both."""
+        return self.one.client(self.second.url, attempts=ATTEMPTS)
+
+
+@pytest.fixture
+def pair(tmp_path: Path, etcd: etcd_cluster.Cluster) -> Iterator[Pair]:
+    with Pair(tmp_path, etcd) as running:
+        yield running
+
+
+async def until(what: str, is_so: Callable[[], Awaitable[bool]]) -> None:
+    try:
+        async with asyncio.timeout(heads.DEADLINE_S):
+            while not await is_so():
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise AssertionError(f"{what}: not so after {heads.DEADLINE_S:.0f} s") from None
+
+
+async def is_active(daemon: heads.Served) -> bool:
+    try:
+        async with daemon.client() as client:
+            return (await client.whoami()).is_active
+    except errors.Retryable:
+        return False
+
+
+async def write_to(daemon: heads.Served, name: str) -> tuple[int, str]:
+    """The status of a write to this very head, and where it says the active one is."""
+    token = (daemon.data / "admin.token").read_text().strip()
+    connector = aiohttp.TCPConnector(ssl=heads.trust(daemon.data))
+    body = {"edits": [{"mode": "category", "key": name, "object": {"type": "Category"}}], "nonce": name}
+    async with (
+        aiohttp.ClientSession(connector=connector, headers={"Authorization": f"Bearer {token}"}) as session,
+        session.post(f"{daemon.url}/api/v1/commits", json=body, timeout=aiohttp.ClientTimeout(60)) as got,
+    ):
+        await got.read()
+        return got.status, got.headers.get("Bedplate-Active", "")
+
+
+def edit(name: str) -> wire.Edit:
+    return wire.Edit(mode="category", key=name, object={"type": "Category"})
+
+
+async def test_the_passive_head_follows_serves_reads_and_says_where_to_write(pair: Pair) -> None:
+    assert await is_active(pair.one) and not await is_active(pair.second)
+    async with pair.one.client() as active, pair.second.client() as passive:
+        await active.put("category", "fresh", {"notes": "from the active one"})
+        await until("the passive head has it", lambda: _has(passive, "fresh"))
+        assert await write_to(pair.second, "refused") == (503, pair.one.url)
+        assert (await passive.revisions(1))[0].number == 2
+        # A client that knows the passive one alone is led to the active one.
+        await passive.put("category", "led", {})
+        assert passive.url == pair.one.url
+        made = await active.create_token("admin", "of both")
+    async with HeadClient(pair.second.url, token=made.token, ca_file=str(pair.b / "ca.crt")) as passive:
+
+        async def is_known() -> bool:
+            try:
+                return (await passive.whoami()).user == "admin"
+            except errors.Denied:
+                return False
+
+        await until("the passive head knows the token", is_known)
+    found = json.loads(heads.bedplate("head", "status", "--data", pair.b, "-o", "json").stdout)
+    assert found["standing"] == "passive" and found["active"] == pair.one.url
+
+
+async def _has(client: HeadClient, name: str) -> bool:
+    return any(one.key == name for one in await client.list("category"))
+
+
+@pytest.mark.parametrize("count", [SHARE, pytest.param(SOAK, marks=pytest.mark.soak)])
+async def test_kill_9_of_the_active_head_during_commits_loses_none_and_doubles_none(pair: Pair, count: int) -> None:
+    acknowledged: dict[str, int] = {}
+    enough = asyncio.Event()
+    names = [f"c{number}" for number in range(count)]
+
+    async def commit(client: HeadClient, name: str) -> None:
+        made = await client.commit([edit(name)], f"commit {name}", nonce=name)
+        assert made is not None
+        acknowledged[name] = made.number
+        if len(acknowledged) >= count // 4:
+            enough.set()
+
+    async with pair.client() as client, asyncio.TaskGroup() as tasks:
+        for name in names:
+            tasks.create_task(commit(client, name))
+        await enough.wait()
+        pair.one.kill()
+        before = dict(acknowledged)
+    assert len(before) < count, "it was killed in the midst of them"
+    assert len(acknowledged) == count, "every client got its answer in the end, from the other head"
+    assert await is_active(pair.second)
+
+    async with pair.second.client() as client:
+        revisions = await client.revisions(count + 10)
+        held = {one.key: one.revision for one in await client.list("category")}
+    assert sorted(one.number for one in revisions) == list(range(1, count + 2)), "no hole, nothing twice"
+    assert {one.nonce: one.number for one in revisions if one.number > 1} == acknowledged
+    assert {name: held[name] for name in names} == acknowledged
+
+    # The dead one comes back as the passive one, and has missed nothing.
+    with heads.served(pair.a, *pair.words) as again:
+        assert not await is_active(again)
+        async with again.client() as client:
+            assert (await client.whoami()).revision == count + 1
+
+
+async def test_event_streams_and_clients_go_on_with_the_other_head(pair: Pair) -> None:
+    heard: list[int] = []
+
+    async def listen(client: HeadClient) -> None:
+        async for event in client.events(1, types=["revision"]):
+            assert event.revision is not None
+            heard.append(event.revision.number)
+
+    async def has_heard(number: int) -> bool:
+        return number in heard
+
+    async with pair.client() as client, pair.client() as listener, asyncio.TaskGroup() as tasks:
+        listening = tasks.create_task(listen(listener))
+        await client.commit([edit("before")])
+        await until("the first is heard", lambda: has_heard(2))
+        pair.one.kill()
+        await client.commit([edit("after")])
+        await until("the second is heard", lambda: has_heard(3))
+        listening.cancel()
+    assert heard == [2, 3], "each once, in order, across both heads"
+
+
+async def test_a_frozen_head_wakes_up_passive_and_takes_no_write(pair: Pair) -> None:
+    pair.one.process.send_signal(signal.SIGSTOP)
+    await until("the other one took over", lambda: is_active(pair.second))
+    async with pair.second.client() as client:
+        await client.commit([edit("meanwhile")])
+    # What is asked of it while it sleeps is the first thing it reads.
+    writing = asyncio.create_task(write_to(pair.one, "deposed"))
+    await asyncio.sleep(0.5)
+    pair.one.process.send_signal(signal.SIGCONT)
+    status, active = await writing
+    assert status == 503 and active in ("", pair.second.url)
+    await until("it knows who is active", lambda: _says(pair.one, pair.second.url))
+    assert (await write_to(pair.one, "deposed"))[0] == 503
+    async with pair.one.client() as client:
+        await until("it has caught up", lambda: _has(client, "meanwhile"))
+    async with pair.second.client() as client:
+        assert not await _has(client, "deposed")
+
+
+async def _says(daemon: heads.Served, url: str) -> bool:
+    async with daemon.client() as client:
+        return (await client.whoami()).active == url
+
+
+async def test_a_clean_stop_hands_over(pair: Pair) -> None:
+    assert await asyncio.to_thread(pair.one.stop) == 0
+    await until("the other one took over", lambda: is_active(pair.second))
+    status, _ = await write_to(pair.second, "handed-over")
+    assert status == 200
+
+
+async def test_etcd_members_may_go_one_at_a_time(pair: Pair, etcd: etcd_cluster.Cluster) -> None:
+    async with pair.client() as client:
+        for index in range(3):
+            await asyncio.to_thread(etcd.kill, index)
+            made = await client.commit([edit(f"without-{index}")])
+            assert made is not None and made.number == index + 2
+            await asyncio.to_thread(etcd.start, index)
+
+
+def test_an_etcd_of_another_site_is_refused(tmp_path: Path, etcd: etcd_cluster.Cluster) -> None:
+    words = ("--store", "etcd", "--etcd-endpoints", ",".join(etcd.endpoints))
+    one = heads.init(tmp_path / "one", "--nodes", "0")
+    stranger = heads.init(tmp_path / "stranger", "--nodes", "0")
+    with heads.served(one, *words):
+        refused = heads.bedplate("head", "serve", "--data", stranger, "--port", "0", *words, code=2)
+        assert "another site" in refused.stderr and "--join" in refused.stderr
+    # The folder remembers where its tree is; what it held itself is old.
+    assert Folder.find(one).settings.etcd is not None
+    refused = heads.bedplate("head", "serve", "--data", one, "--port", "0", "--store", "sqlite", code=2)
+    assert "kept in an etcd" in refused.stderr
+
+
+async def test_a_filled_etcd_holds_the_folders_history_and_a_backup_of_it_is_a_folder_again(
+    tmp_path: Path, etcd: etcd_cluster.Cluster
+) -> None:
+    words = ("--store", "etcd", "--etcd-endpoints", ",".join(etcd.endpoints))
+    data = heads.init(tmp_path / "site", "--nodes", "1")
+    with heads.served(data) as alone:
+        async with alone.client() as client:
+            await client.commit([edit("early")], "before etcd")
+    with heads.served(data, *words) as running:
+        async with running.client() as client:
+            assert [one.message for one in await client.revisions(2)] == ["before etcd", "first tree of basecm10"]
+            await client.commit([edit("late")], "on etcd")
+        heads.bedplate("head", "backup", tmp_path / "b.tar.gz", "--data", data, "--with-keys")
+    heads.bedplate("head", "restore", tmp_path / "b.tar.gz", "--data", tmp_path / "new")
+    with heads.served(tmp_path / "new") as restored:
+        async with restored.client() as client:
+            assert [one.message for one in await client.revisions(2)] == ["on etcd", "before etcd"]
