@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from cryptography import x509
-from tests.apps import heads
+from tests.apps import headprograms as heads
 
 from bedplate.apps import headadmin, headbackup, headinit, headpki
 from bedplate.apps.headfolder import Etcd, Folder, Settings, open_head

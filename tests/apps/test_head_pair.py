@@ -10,7 +10,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.apps import heads
+from tests.apps import headprograms as heads
 from tests.store import etcd_cluster
 
 from bedplate.apps.headfolder import Folder

@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.apps import heads
+from tests.apps import headprograms as heads
 
 from bedplate.apps.headfolder import Folder, open_head
 from bedplate.client import Forbidden, HeadClient, Unauthorized, wire
