@@ -24,9 +24,8 @@ from bedplate.head.entities.base import Role
 from bedplate.head.schema.entity import Entity, Field, Row, Submode
 from bedplate.head.schema.registry import describe
 from bedplate.ui.backend import Notice
-from bedplate.ui.cmsh import command as shell
-from bedplate.ui.cmsh import commands as shell_commands
 from bedplate.ui.cmsh import notices
+from bedplate.ui.cmsh.commands import COMMANDS
 from bedplate.ui.cmsh.shell import Shell
 from bedplate.ui.local import LocalBackend
 from bedplate.ui.rest import document as openapi
@@ -159,8 +158,7 @@ def _link(name: str) -> str:
 
 def cmsh_page() -> str:
     """Every command of the shell, by name, as its help page has it."""
-    shell_commands.load()
-    known = [shell.COMMANDS[name] for name in sorted(shell.COMMANDS)]
+    known = [COMMANDS[name] for name in sorted(COMMANDS)]
     ctx = click.Context(cmsh, info_name="cmsh")
     parts = [
         f"{NOTE}\n# cmsh\n\n"
