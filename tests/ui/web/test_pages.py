@@ -1,12 +1,234 @@
-"""What the pages show, without JavaScript."""
+"""What the pages show, read without JavaScript."""
 
 from __future__ import annotations
 
+import re
+
+import pytest
 from tests.ui.web.conftest import Place
+from tests.ui.web.reading import Page, Reader
+
+from bedplate.head.entities import SCHEMA
+from bedplate.head.health import Result
+from bedplate.head.objects import Obj
+from bedplate.head.session import Edit
+from bedplate.ui.web.engine import SECURITY
+
+EVERYWHERE = [
+    "/",
+    "/health",
+    "/roles",
+    "/appgroups",
+    "/events",
+    "/history",
+    "/history/1",
+    "/history/1/undo",
+    "/changes",
+    "/search?q=node",
+    "/show/device",
+    "/show/device/node001",
+    "/show/device/basecm10",
+    "/show/kubernetes/default/label_sets",
+    "/show/configurationoverlay/kube-default-master/roles/generic::containerd",
+    "/edit/device/node001",
+    "/edit/kubernetes/default",
+    "/edit/configurationoverlay/kube-default-master/roles/kubelet",
+    "/add/device",
+    "/add/category/default/roles",
+    "/file?node=node001&path=/etc/kubernetes/kubelet.env",
+    "/nowhere",
+]
 
 
-async def test_overview(place: Place) -> None:
+async def test_the_overview_counts_machines_and_clusters(place: Place) -> None:
+    await place.site.health.record("node001", [Result("disk", "PASS")])
+    await place.site.health.record("node002", [Result("disk", "FAIL", info="full")])
+    await place.site.notices.add("node002", "Check disk failed: full", "warning")
+    page = await (await place.reader()).get("/")
+    cluster = page.rows("Cluster")[0]
+    assert (cluster["Cluster"], cluster["Control plane"], cluster["Workers"]) == ("default", "3", "4")
+    assert page.rows("In trouble")[0]["State"] == "up, failing: disk"
+    assert "1 up 1 failing checks 0 down 6 never reported" in page.text
+    assert "first tree" in page.text
+    assert "node002 Check disk failed: full" in page.text
+
+
+async def test_a_machine_that_fell_silent_is_down(place: Place) -> None:
+    await place.site.health.record("node001", [Result("disk", "PASS")])
+    place.clock.jump(3600)
+    page = await (await place.reader()).get("/")
+    assert page.rows("In trouble")[0]["In trouble"] == "node001"
+    assert page.rows("In trouble")[0]["State"] == "down"
+
+
+@pytest.mark.parametrize("mode", SCHEMA.modes)
+async def test_every_mode_of_the_schema_has_a_list_and_its_objects_have_pages(place: Place, mode: str) -> None:
     reader = await place.reader()
-    page = await reader.get("/")
+    page = await reader.get(f"/show/{mode}")
     assert page.status == 200
-    assert page.rows("Cluster")[0]["Control plane"] == "3"
+    for key in list(place.head.tree.mode(mode))[:2]:
+        shown = await reader.get(f"/show/{mode}/{key}")
+        assert shown.status == 200
+        labels = [row.label for row in SCHEMA.of(place.head.tree.get((mode, key))).rows()]
+        assert [row["Parameter"] for row in shown.rows("Parameter")] == labels
+
+
+async def test_a_list_has_the_columns_and_rows_of_the_shell(place: Place) -> None:
+    page = await (await place.reader()).get("/show/configurationoverlay")
+    rows = page.rows("Name (key)")
+    assert [row["Name (key)"] for row in rows] == ["kube-default-etcd", "kube-default-master", "kube-default-worker"]
+    master = rows[1]
+    assert (master["Priority"], master["Nodes"]) == ("510", "node001..node003")
+    assert master["Roles"] == "generic::containerd, kubelet"
+
+
+async def test_lists_are_filtered_sorted_and_cut_into_pages_by_the_server(place: Place) -> None:
+    reader = await place.reader()
+    page = await reader.get("/show/device?q=gpu&sort=0&order=down")
+    assert [row["Hostname (key)"] for row in page.rows("State")] == ["node006", "node005"]
+    many = [Edit("device", f"n{i}", None, Obj("PhysicalNode", f"n{i}", {"category": "default"})) for i in range(450)]
+    await place.head.commit(many, "setup")
+    first = await reader.get("/show/device?q=n&page=1")
+    assert len(first.rows("State")) == 200
+    assert any("page=2" in way for way in first.links())
+    last = await reader.get("/show/device?page=3")
+    assert len(last.rows("State")) == 458 - 400
+    assert last.rows("State")[-1]["Hostname (key)"] == "node007"
+
+
+async def test_inherited_values_name_their_source(place: Place) -> None:
+    page = await (await place.reader()).get("/show/device/node001")
+    shown = {row["Parameter"]: row["Value"] for row in page.rows("Parameter")}
+    assert shown["Software image"] == "default-image from category:default"
+    assert shown["Category"] == "default"
+
+
+async def test_a_device_shows_which_roles_hold_and_why(place: Place) -> None:
+    page = await (await place.reader()).get("/show/device/node001")
+    roles = {row["Role"]: row for row in page.rows("Given by")}
+    assert roles["kubelet"]["Given by"] == "overlay:kube-default-master"
+    assert roles["kubelet"]["Would be next"] == "overlay:kube-default-worker"
+    facts = {(row["Kind"], row["Name"]): row for row in page.rows("Because of")}
+    assert facts["file", "/etc/kubernetes/kubelet.env"]["Because of"].startswith("overlay:kube-default-master")
+    assert facts["setting", "software_image"]["Revision"] == "1"
+
+
+async def test_health_is_plotted_by_the_server(place: Place) -> None:
+    for at in range(30):
+        place.clock.jump(60)
+        status = "FAIL" if at % 10 == 9 else "PASS"
+        await place.site.health.record("node001", [Result("load", "PASS", at * 1.5), Result("disk", status)])
+    page = await (await place.reader()).get("/show/device/node001")
+    plots = {attributes["aria-label"] for name, attributes in page.elements if name == "svg" and "role" in attributes}
+    assert plots == {"load: 30 results, 0 failed, between 0 and 43.5", "disk: 30 results, 3 failed"}
+    assert sum(name == "polyline" for name, _ in page.elements) == 1
+    assert sum(name == "rect" and attributes["class"] == "bad" for name, attributes in page.elements) == 3
+    health = {row["Check"]: row for row in page.rows("Check")}
+    assert health["disk"]["Now"] == "FAIL"
+
+
+async def test_the_past_is_shown_at_any_revision_and_cannot_be_edited(place: Place) -> None:
+    session = place.head.session()
+    session.set(("device", "node001"), "notes", "new words")
+    await place.head.commit_session(session, "setup")
+    reader = await place.reader()
+    past = await reader.get("/show/device/node001?at=1")
+    assert "new words" not in past.text
+    assert "This is how it was at revision 1" in past.text
+    assert not any(form.action.startswith(("/remove", "/clone")) for form in past.forms)
+    assert "new words" in (await reader.get("/show/device/node001?at=2")).text
+    assert (await reader.get("/show/device/node001?at=9")).status == 404
+    assert (await reader.get("/show/device/node001?at=x")).status == 400
+
+
+async def test_search_finds_names_values_and_what_lies_below(place: Place) -> None:
+    reader = await place.reader()
+    page = await reader.get("/search?q=containerd")
+    found = {row["Object"] for row in page.rows("Found in")}
+    assert "configurationoverlay[kube-default-master]->roles[generic::containerd]" in found
+    by_value = (await reader.get("/search?q=my-new-image")).rows("Found in")
+    assert {(row["Object"], row["Found in"]) for row in by_value} == {("softwareimage[my-new-image]", "name")}
+    assert "No object holds" in (await reader.get("/search?q=nothing-like-it")).text
+
+
+async def test_a_rendered_file_is_shown(place: Place) -> None:
+    page = await (await place.reader()).get("/file?node=node001&path=/etc/kubernetes/kubelet.env")
+    assert page.status == 200
+    assert "Mode 0644, owner root:root" in page.text
+    missing = await (await place.reader()).get("/file?node=node001&path=/etc/none")
+    assert missing.status == 404
+    assert "What to do" in missing.text
+
+
+async def test_what_is_not_there_says_where_to_go(place: Place) -> None:
+    reader = await place.reader()
+    for address in ("/nowhere", "/show/device/none", "/show/nomode", "/history/99", "/show/device/node001/none"):
+        page = await reader.get(address)
+        assert page.status == 404, address
+        assert {"/", "/show/device", "/search"} <= set(page.links())
+        assert "Not found" in page.text
+
+
+async def test_the_api_is_left_to_others(place: Place) -> None:
+    reader = await place.reader()
+    async with reader.client.get("/api/v1/none") as response:
+        assert response.status == 404
+        assert "text/html" not in response.headers["Content-Type"]
+
+
+@pytest.mark.parametrize("address", EVERYWHERE)
+async def test_pages_hold_no_script_no_style_and_nothing_foreign_and_label_every_input(
+    place: Place, address: str
+) -> None:
+    page = await (await place.reader()).get(address)
+    _no_inline_code(page)
+    assert page.headers["Content-Security-Policy"] == SECURITY["Content-Security-Policy"]
+    assert page.headers["Cache-Control"] == "no-store"
+    assert [name for form in page.forms for name in form.unlabelled] == []
+    for form in page.forms:
+        assert form.method == "get" or form.fields.get("form_token"), form.action
+    assert sum(name == "h1" for name, _ in page.elements) == 1
+    assert ("html", {"lang": "en"}) in page.elements
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids)), "an id stands twice"
+    for name, attributes in page.elements:
+        if name == "a" and attributes.get("href", "").startswith("#"):
+            assert attributes["href"][1:] in ids
+
+
+def _no_inline_code(page: Page) -> None:
+    for name, attributes in page.elements:
+        assert "style" not in attributes
+        assert name != "style"
+        assert not [word for word in attributes if word.startswith("on")]
+        if name == "script":
+            assert attributes["src"].startswith("/static/")
+        for word in ("src", "href", "action"):
+            assert not re.match(r"(?i)[a-z]+:|//", attributes.get(word, "")), attributes
+    assert not re.search(r"<script[^>]*>[^<]", page.html)
+
+
+async def test_static_files_are_kept_by_their_digest(place: Place) -> None:
+    reader = await place.reader("")
+    page = await reader.get("/login")
+    address = next(attributes["href"] for name, attributes in page.elements if attributes.get("rel") == "stylesheet")
+    async with reader.client.get(address) as response:
+        assert response.status == 200
+        assert "immutable" in response.headers["Cache-Control"]
+        assert response.headers["Content-Type"] == "text/css; charset=utf-8"
+    for name in ("none.css", "..%2Fengine.py", "engine.py"):
+        async with reader.client.get(f"/static/{name}") as response:
+            assert response.status == 404
+
+
+async def test_names_from_the_tree_are_escaped(place: Place) -> None:
+    session = place.head.session()
+    session.set(("device", "node001"), "notes", "<script>alert(1)</script>")
+    session.set_extra(("device", "node001"), "x", '"><img src=x>')
+    await place.head.commit_session(session, "setup", "<b>bold</b>")
+    reader: Reader = await place.reader()
+    for address in ("/", "/show/device/node001", "/edit/device/node001", "/history/2", "/search?q=<script>", "/events"):
+        page = await reader.get(address)
+        _no_inline_code(page)
+        assert "<b>bold" not in page.html
+        assert "<img" not in page.html

@@ -9,10 +9,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import pathlib
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jinja2
+import markupsafe
 from aiohttp import web
 
 from bedplate.ui.web import diffs, links
@@ -69,13 +71,19 @@ def _environment() -> jinja2.Environment:
         auto_reload=False,
     )
     made.globals.update(links=links, static=static_address, short=diffs.short)
-    made.filters["short_time"] = _short_time
+    made.filters.update(short_time=_short_time, linked=_linked)
     return made
 
 
 def _short_time(moment: str) -> str:
     """`2026-01-01 10:00:00` of an RFC 3339 time; always UTC, as the page says once."""
     return moment[:19].replace("T", " ")
+
+
+def _linked(text: str) -> markupsafe.Markup:
+    """A sentence in which revisions lead to their pages."""
+    safe = str(markupsafe.escape(text))
+    return markupsafe.Markup(re.sub(r"\brevision (\d+)", r'<a href="/history/\1">revision \1</a>', safe))
 
 
 def respond(template: str, values: Mapping[str, Any], status: int = 200) -> web.Response:

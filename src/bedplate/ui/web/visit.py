@@ -7,6 +7,7 @@ somebody who may edit. Writes of one login wait for each other.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -180,8 +181,10 @@ class Door:
             return _error_page(visit, err)
         except web.HTTPException:
             raise
-        except Exception:
-            _LOG.exception("head.page_failed", path=visit.request.path)
+        except Exception as err:
+            # Without the values of variables: what was typed may be secret.
+            where = "".join(traceback.format_exception(err))
+            _LOG.error("head.page_failed", path=visit.request.path, traceback=where)
             broken = errors.Terminal("the page could not be made", hint="the daemon's log says why")
             return _error_page(visit, broken)
 

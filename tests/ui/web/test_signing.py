@@ -1,0 +1,210 @@
+"""Who gets in, who may do what, and that forms of other pages do nothing."""
+
+from __future__ import annotations
+
+from http.cookies import SimpleCookie
+
+import pytest
+from tests.ui.web.conftest import Place
+
+from bedplate.core import errors
+from bedplate.ui.web.logins import IDLE_S
+from bedplate.ui.web.visit import COOKIE
+
+SOME_FORMS = [
+    "/changes/commit",
+    "/changes/drop",
+    "/edit/device/node001",
+    "/add/device",
+    "/remove/device/node001",
+    "/clone/device/node001",
+    "/history/1/undo",
+]
+
+
+async def test_nobody_reads_without_signing_in(place: Place) -> None:
+    reader = await place.reader("")
+    for address in ("/", "/show/device/node001", "/events/stream", "/nowhere", "/file?node=node001&path=/x"):
+        page = await reader.get(address)
+        assert "node001" not in page.text
+        assert "Sign in" in page.text
+    await reader.get("/show/device/node001?at=1")
+    page = await reader.submit("/login", token=place.signed["admin"])
+    assert "This is how it was at revision 1" in page.text, "after signing in the wanted page comes"
+
+
+@pytest.mark.parametrize("token", ["", "wrong", "bph_0000000000_00", "x" * 100_000])
+async def test_a_wrong_token_is_refused(place: Place, token: str) -> None:
+    reader = await place.reader("")
+    page = await reader.sign_in(token)
+    assert page.status == 401
+    assert "nobody's token" in page.text
+    assert token not in page.html or len(token) < 6
+    assert "Sign in" in (await reader.get("/")).text
+
+
+async def test_a_nodes_token_opens_nothing(place: Place) -> None:
+    _, text = await place.tokens.create("node", "node001", "node001")
+    page = await (await place.reader("")).sign_in(text)
+    assert page.status == 401
+
+
+async def test_the_cookie_is_kept_from_scripts_and_other_sites(place: Place) -> None:
+    reader = await place.reader("")
+    await reader.get("/login")
+    fields = reader.page.form("/login").fields | {"token": place.signed["admin"]}
+    async with reader.client.post("/login", data=fields, allow_redirects=False) as response:
+        assert response.status == 303
+        cookies: SimpleCookie = response.cookies
+    held = cookies[COOKIE]
+    assert held["httponly"] is True
+    assert held["samesite"] == "Strict"
+    assert len(held.value) >= 32
+
+
+@pytest.mark.parametrize(
+    "onward", ["//evil.example/x", "https://evil.example", "/\\evil.example", "javascript:alert(1)"]
+)
+async def test_signing_in_leads_to_pages_of_this_head_alone(place: Place, onward: str) -> None:
+    reader = await place.reader("")
+    await reader.get("/login")
+    fields = reader.page.form("/login").fields | {"token": place.signed["admin"], "next": onward}
+    async with reader.client.post("/login", data=fields, allow_redirects=False) as response:
+        assert response.headers["Location"] == "/"
+
+
+async def test_signing_in_needs_the_forms_own_number(place: Place) -> None:
+    reader = await place.reader("")
+    page = await reader.post("/login", {"token": place.signed["admin"], "form_token": "made up"})
+    assert page.status == 400
+    await reader.get("/login")
+    fields = reader.page.form("/login").fields | {"token": place.signed["admin"]}
+    page = await reader.post("/login", fields, {"Origin": "https://evil.example"})
+    assert page.status == 400
+    assert "Sign in" in (await reader.get("/")).text
+
+
+@pytest.mark.parametrize("address", SOME_FORMS)
+async def test_a_form_without_the_logins_token_changes_nothing(place: Place, address: str) -> None:
+    reader = await place.reader()
+    for token in ("", "made up"):
+        page = await reader.post(address, {"form_token": token, "name": "x", "message": "x"})
+        assert page.status == 403, page.text
+    good = (await reader.get("/")).form("/logout").fields["form_token"]
+    page = await reader.post(address, {"form_token": good, "name": "x"}, {"Origin": "https://evil.example"})
+    assert page.status == 403
+    assert place.head.revision == 1
+    assert "Changes 0" in (await reader.get("/")).text
+
+
+@pytest.mark.parametrize("address", SOME_FORMS)
+async def test_an_auditor_reads_and_cannot_post(place: Place, address: str) -> None:
+    reader = await place.reader("auditor")
+    token = (await reader.get("/")).form("/logout").fields["form_token"]
+    page = await reader.post(address, {"form_token": token, "name": "x", "message": "x"})
+    assert page.status == 403
+    assert "auditor, who is auditor, may read and not change" in page.text
+    assert place.head.revision == 1
+
+
+async def test_an_auditor_sees_no_form_for_editing(place: Place) -> None:
+    reader = await place.reader("auditor")
+    for address in (
+        "/",
+        "/show/device",
+        "/show/device/node001",
+        "/changes",
+        "/history/1",
+        "/show/category/default/roles",
+    ):
+        page = await reader.get(address)
+        assert page.status == 200
+        assert {form.action for form in page.forms if form.method == "post"} == {"/logout"}, address
+        assert not [way for way in page.links() if way.startswith(("/edit", "/add")) or way.endswith("/undo")]
+    for address in ("/edit/device/node001", "/add/device", "/history/1/undo"):
+        page = await reader.get(address)
+        assert page.status == 403
+        assert "What to do" in page.text
+
+
+async def test_an_operator_edits_nodes_but_neither_users_nor_secrets(place: Place) -> None:
+    reader = await place.reader("operator")
+    page = await reader.get("/edit/user/operator")
+    assert page.status == 403
+    assert "operator" in page.text
+    await reader.get("/edit/kubernetes/default")
+    await reader.submit("/edit/kubernetes/default", f__kube_ca_key="secret words")
+    page = await reader.get("/changes")
+    assert "you cannot commit all of this" in page.text
+    page = await reader.submit("/changes/commit", message="")
+    assert page.status == 409
+    assert place.head.revision == 1
+
+
+async def test_signing_out_ends_the_login_and_drops_what_was_staged(place: Place) -> None:
+    reader = await place.reader()
+    await reader.get("/edit/device/node001")
+    await reader.submit("/edit/device/node001", f__notes="staged")
+    page = await reader.submit("/logout")
+    assert "Sign in" in page.text
+    assert "Sign in" in (await reader.get("/")).text
+    await reader.sign_in(place.signed["admin"])
+    assert "Changes 0" in reader.page.text
+
+
+async def test_a_login_ends_with_its_token_its_user_or_silence(place: Place) -> None:
+    reader = await place.reader("operator")
+    session = place.head.session()
+    session.set(("user", "operator"), "enabled", "no")
+    await place.head.commit_session(session, "setup")
+    assert "Sign in" in (await reader.get("/")).text
+
+    reader = await place.reader("auditor")
+    await place.tokens.revoke(place.signed["auditor"].split("_")[1])
+    assert "Sign in" in (await reader.get("/")).text
+
+    reader = await place.reader("admin")
+    place.clock._monotonic += IDLE_S + 1
+    assert "Sign in" in (await reader.get("/")).text
+
+
+async def test_a_form_of_a_login_that_ended_says_so(place: Place) -> None:
+    reader = await place.reader()
+    await reader.get("/edit/device/node001")
+    fields = reader.page.form("/edit/device/node001").fields
+    await place.tokens.revoke(place.signed["admin"].split("_")[1])
+    page = await reader.post("/edit/device/node001", fields)
+    assert page.status == 401
+    assert "Your login has ended" in page.text
+
+
+async def test_a_role_that_changed_counts_at_once(place: Place) -> None:
+    reader = await place.reader("operator")
+    session = place.head.session()
+    session.set(("user", "operator"), "role", "auditor")
+    await place.head.commit_session(session, "setup")
+    assert (await reader.get("/edit/device/node001")).status == 403
+
+
+async def test_a_head_that_is_not_the_active_one_says_where_to_write(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = await place.reader()
+    await reader.get("/edit/device/node001")
+    await reader.submit("/edit/device/node001", f__notes="words")
+
+    def passive() -> None:
+        raise errors.Unavailable("this head node follows", hint="commit at https://other:8081")
+
+    monkeypatch.setattr(type(place.site), "refuse_writes", property(lambda site: passive), raising=False)
+    await reader.get("/changes")
+    page = await reader.submit("/changes/commit", message="")
+    assert "commit at https://other:8081" in page.text
+    assert "Changes 1" in page.text
+    assert place.head.revision == 1
+
+
+async def test_login_pages_hold_a_fresh_number_each(place: Place) -> None:
+    reader = await place.reader("")
+    numbers = {(await reader.get("/login")).form("/login").fields["form_token"] for _ in range(3)}
+    assert len(numbers) == 3
