@@ -38,7 +38,7 @@ def _words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
     examples=[
         ("set iptables no", "Stage a value of the selected object"),
         ("set calico_typha_replicas value 3", "The same for an object of this list"),
-        ("set config /root/plugin.yaml", "Load a file; set config alone opens an editor"),
+        ("set config plugin.yaml", "Load a file; set config alone opens an editor"),
         ("set kubecakey", "A secret that is not named is asked for, and not shown"),
         ("set -e ingress_proxy_enable true", "A free parameter"),
         ("set -n node00[1-4] softwareimage my-image", "Stage a value of several objects"),
