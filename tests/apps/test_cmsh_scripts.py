@@ -194,7 +194,7 @@ async def test_a_folder_in_another_shells_hands_is_waited_for_and_then_refused(d
     target = cmshsettings.Target((), data, cmshsettings.Identity())
     by_us = pytest.raises(errors.Unavailable, match=f"in use by process {os.getpid()}")
     with headfolder.Folder(data).lock(), by_us as refused:
-        async with cmshtarget.reach(target, clock=Hasty()):
+        async with cmshtarget.reach(target, print, clock=Hasty()):
             pass
     assert "bedplate head serve" in refused.value.hint
 
@@ -245,7 +245,7 @@ def test_an_internal_error_is_one_line_without_what_was_typed(
     monkeypatch.setattr(Shell, "run_line", broken)
 
     async def run(*, is_verbose: bool) -> int:
-        async with cmshtarget.reach(cmshsettings.Target((), data, cmshsettings.Identity())) as reached:
+        async with cmshtarget.reach(cmshsettings.Target((), data, cmshsettings.Identity()), print) as reached:
             return await cmshrun.script(reached, cmshrun.of_text("set token hush"), is_verbose=is_verbose)
 
     assert asyncio.run(run(is_verbose=False)) == 1

@@ -256,13 +256,25 @@ async def test_a_cancelled_commit_is_carried_out_once_when_it_is_asked_for_again
     assert head.revision == made.number
 
 
-async def test_a_commit_waits_until_the_head_is_back(backend: RemoteBackend, head: Head, wire: Wire) -> None:
-    await wire.cut()
-    asking = asyncio.create_task(set_notes(backend, "patient"))
-    await asyncio.sleep(0)
-    wire.mend()
-    made = await asyncio.wait_for(asking, DEADLINE_S)
+async def test_a_commit_waits_until_the_head_is_back_and_says_so(head: Head, wire: Wire, token: str) -> None:
+    waited = asyncio.Event()
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        waited.set()
+
+    async with (
+        HeadClient(wire.url, token=token, attempts=1) as client,
+        RemoteBackend(client, SCHEMA, on_wait=say) as backend,
+    ):
+        await wire.cut()
+        asking = asyncio.create_task(set_notes(backend, "patient"))
+        await asyncio.wait_for(waited.wait(), DEADLINE_S)
+        wire.mend()
+        made = await asyncio.wait_for(asking, DEADLINE_S)
     assert head.revision == made.number
+    assert len(said) == 1
 
 
 async def test_the_next_head_is_asked_when_the_first_is_gone(parts: Parts, head: Head, token: str) -> None:

@@ -137,7 +137,10 @@ async def _main(
 ) -> int:
     from bedplate.apps import cmshrun, cmshtarget
 
-    async with cmshtarget.reach(target) as reached:
+    def say(text: str) -> None:
+        click.echo(f"cmsh: {text}", err=True)
+
+    async with cmshtarget.reach(target, say) as reached:
         if command is not None:
             return await cmshrun.script(reached, cmshrun.of_text(command), is_verbose=is_verbose)
         if file is not None and str(file) != "-":

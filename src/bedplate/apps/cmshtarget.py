@@ -33,8 +33,11 @@ class Reached(NamedTuple):
 
 
 @contextlib.asynccontextmanager
-async def reach(target: Target, *, clock: Clock | None = None) -> AsyncIterator[Reached]:
-    """Open what the target names. Raises `Unavailable`, `NotFound`, `Invalid`, `Denied`."""
+async def reach(target: Target, say: Callable[[str], None], *, clock: Clock | None = None) -> AsyncIterator[Reached]:
+    """Open what the target names; `say` takes lines about a head that is waited for.
+
+    Raises `Unavailable`, `NotFound`, `Invalid`, `Denied`.
+    """
     urls, identity = target.urls, target.identity
     if not urls:
         assert target.data is not None, "a target is one or the other"
@@ -44,7 +47,7 @@ async def reach(target: Target, *, clock: Clock | None = None) -> AsyncIterator[
                 yield reached
             return
         urls, identity = (url,), identity.over(cmshsettings.beside(target.data))
-    async with _remote(urls, identity) as reached:
+    async with _remote(urls, identity, say) as reached:
         yield reached
 
 
@@ -75,7 +78,7 @@ async def _in_process(target: Target) -> AsyncIterator[Reached]:
 
 
 @contextlib.asynccontextmanager
-async def _remote(urls: tuple[str, ...], identity: Identity) -> AsyncIterator[Reached]:
+async def _remote(urls: tuple[str, ...], identity: Identity, say: Callable[[str], None]) -> AsyncIterator[Reached]:
     from bedplate.client import HeadClient
     from bedplate.head.entities import SCHEMA
     from bedplate.ui.remote import RemoteBackend
@@ -87,7 +90,7 @@ async def _remote(urls: tuple[str, ...], identity: Identity) -> AsyncIterator[Re
         cert_file=str(identity.cert or ""),
         key_file=str(identity.key or ""),
     )
-    async with client, RemoteBackend(client, SCHEMA) as backend:
+    async with client, RemoteBackend(client, SCHEMA, on_wait=say) as backend:
         yield Reached(backend, backend.is_own)
 
 

@@ -47,7 +47,10 @@ _BEFORE = Secret(f"{changes.MASK} as it was")
 
 
 class RemoteBackend:
-    """Open with `async with`; the client is opened and closed by its owner."""
+    """Open with `async with`; the client is opened and closed by its owner.
+
+    `on_wait` is told, in a line, when a commit has to wait for a head that does not answer, at most `patience_s`.
+    """
 
     def __init__(
         self,
@@ -57,11 +60,13 @@ class RemoteBackend:
         clock: Clock | None = None,
         nonce: Callable[[], str] = lambda: uuid.uuid4().hex,
         patience_s: float = _PATIENCE_S,
+        on_wait: Callable[[str], None] | None = None,
     ) -> None:
         self._client = client
         self._clock = clock or SystemClock()
         self._nonce = nonce
         self._patience_s = patience_s
+        self._on_wait = on_wait
         self._tree = Tree(schema)
         self._revision = 0
         self._name = ""
@@ -122,6 +127,7 @@ class RemoteBackend:
     ) -> wire.Revision | None:
         """Ask until there is an answer, or for as long as anybody may want to wait."""
         until, backoff = self._clock.monotonic() + self._patience_s, Backoff(first_s=0.2, cap_s=5.0)
+        tell = self._on_wait
         while True:
             try:
                 made = await self._client.commit(edits, message, force=force, undoes=undoes, nonce=nonce)
@@ -131,6 +137,9 @@ class RemoteBackend:
                         f"whether the commit was carried out is not known: {err}",
                         hint="it stays staged: commit again when the head is back; it is carried out once",
                     ) from err
+                if tell is not None:
+                    tell(f"the head does not answer ({err}); waiting for it, Ctrl-C gives up")
+                    tell = None
             except errors.BedplateError:
                 self._unsettled = (b"", "")
                 raise
@@ -157,6 +166,10 @@ class RemoteBackend:
         return wire.Edit(mode=edit.mode, key=edit.key, base=base, object=data)
 
     # Reading
+
+    async def catch_up(self) -> None:
+        for newest in await self._client.revisions(1):
+            await self._take(newest)
 
     async def tree_at(self, number: int) -> Tree:
         return Tree(self._tree.schema, self._objects(await self._client.tree(at=number)))

@@ -1,0 +1,194 @@
+"""`cmsh` against a running daemon: scripts over REST, live notices, and a daemon that dies and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from tests.apps import heads, tmux
+from tests.apps.heads import Served
+from tests.apps.tmux import Screen
+
+from bedplate.apps import headinit
+from bedplate.client import HeadClient, wire
+
+TOP = "[basecm10]%"
+DEFAULT = "[basecm10->category[default]]%"
+STARRED = "[basecm10->category*[default*]]%"
+TIMEOUT_S = 120.0
+
+needs_terminal = pytest.mark.skipif(bool(tmux.why_missing()), reason=tmux.why_missing() or "there is a terminal")
+
+
+@pytest.fixture
+def served(tmp_path: pathlib.Path) -> Iterator[Served]:
+    data = tmp_path / "data"
+    asyncio.run(headinit.make(data, name="basecm10", nodes=3))
+    with heads.serving(data, tmp_path / "serve.log") as opened:
+        yield opened
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> pathlib.Path:
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+def own(home: pathlib.Path) -> dict[str, str]:
+    return {"HOME": str(home), "XDG_CONFIG_HOME": "", "TZ": "UTC", "BEDPLATE_URL": "", "BEDPLATE_DATA": ""}
+
+
+@contextlib.contextmanager
+def shell(home: pathlib.Path, *words: str | pathlib.Path) -> Iterator[Screen]:
+    with tmux.terminal([sys.executable, "-m", "bedplate.apps.cmsh", *map(str, words)], own(home)) as screen:
+        screen.wait_prompt(TOP)
+        yield screen
+
+
+def script(home: pathlib.Path, *words: str | pathlib.Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bedplate.apps.cmsh", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        env=dict(os.environ) | own(home),
+    )
+
+
+def report(served: Served, node: str, *actions: wire.Action) -> None:
+    """What an agent on a node would tell."""
+
+    async def tell() -> None:
+        token = (served.data / "admin.token").read_text().strip()
+        async with HeadClient(served.url, token=token, ca_file=str(served.data / "ca.crt")) as client:
+            await client.report(node, actions=actions)
+
+    asyncio.run(tell())
+
+
+def test_a_folder_that_is_served_is_reached_over_rest(served: Served, home: pathlib.Path) -> None:
+    done = script(home, "--data", served.data, "-c", "category use default; set notes told; commit; get notes")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "told\n", "")
+    seen = script(home, "--data", served.data, "-c", "history -n 1")
+    assert "admin" in seen.stdout and "category[default]" in seen.stdout
+
+
+def test_credentials_come_from_flags_or_from_the_users_folder(served: Served, home: pathlib.Path) -> None:
+    line = ("-c", "device use node001; get ip")
+    files = served.data
+    bare = script(home, "--url", served.url, *line)
+    assert bare.returncode == 1
+    assert "certificate" in bare.stderr and "Traceback" not in bare.stderr
+    flags = ("--cert", files / "admin.crt", "--key", files / "admin.key", "--cacert", files / "ca.crt")
+    assert script(home, "--url", served.url, *flags, *line).stdout == "10.141.0.1\n"
+    flags = ("--token-file", files / "admin.token", "--cacert", files / "ca.crt")
+    assert script(home, "--url", served.url, *flags, *line).stdout == "10.141.0.1\n"
+    assert script(home, "--url", served.url, "--data", files, *line).stdout == "10.141.0.1\n"
+    folder = home / ".config" / "bedplate"
+    folder.mkdir(parents=True)
+    for name in ("admin.token", "ca.crt"):
+        (folder / name).write_bytes((files / name).read_bytes())
+    assert script(home, "--url", served.url, *line).stdout == "10.141.0.1\n"
+    (folder / "cmsh.yaml").write_text(f"url: {served.url}\n")
+    assert script(home, *line).stdout == "10.141.0.1\n"
+
+
+def test_a_refused_credential_and_a_silent_address_are_told_in_a_line(
+    served: Served, home: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "token").write_text("bph_nonsense")
+    flags = ("--token-file", tmp_path / "token", "--cacert", served.data / "ca.crt")
+    refused = script(home, "--url", served.url, *flags, "-c", "device list")
+    assert refused.returncode == 1
+    assert "token" in refused.stderr and "nonsense" not in refused.stderr
+    served.stop()
+    gone = script(home, "--url", served.url, "--data", served.data, "-c", "device list")
+    assert gone.returncode == 1
+    assert served.url in gone.stderr and "Traceback" not in gone.stderr
+
+
+@needs_terminal
+def test_notices_of_others_commits_and_of_devices_appear_above_the_prompt(served: Served, home: pathlib.Path) -> None:
+    with shell(home, "--data", served.data) as screen:
+        screen.enter("category use default; set notes mine")
+        screen.wait_prompt(STARRED)
+        screen.type("get not")
+        done = script(home, "--data", served.data, "-c", "device use node001; set notes theirs; commit -m 'for you'")
+        assert done.returncode == 0, done.stderr
+        shown = screen.wait("committed revision 2")
+        line = next(line for line in shown.splitlines() if "revision 2" in line)
+        moment = r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}"
+        said = r"\[notice\] basecm10: admin committed revision 2: device\[node001\] \(for you\)"
+        assert re.fullmatch(f"{moment} {said}", line)
+        report(served, "node001", wire.Action(kind="service", name="shorewall", verb="restarted"))
+        shown = screen.wait("[notice] node001: Service shorewall was restarted")
+        assert re.search(rf"(?m)^{moment} \[notice\] node001: Service shorewall was restarted$", shown)
+        # What was being typed is still there, below the notices.
+        screen.wait_prompt(f"{STARRED} get not")
+        screen.enter("es")
+        screen.wait("\nmine\n")
+        screen.enter("device use node001; get notes")
+        screen.wait("\ntheirs\n")
+        screen.enter("category use default; commit")
+        screen.wait_prompt(DEFAULT)
+        assert "committed revision 3" not in screen.text()
+
+
+@needs_terminal
+def test_a_shell_connects_again_with_what_is_staged(served: Served, home: pathlib.Path) -> None:
+    with shell(home, "--data", served.data) as screen:
+        screen.enter("category use default; set notes kept")
+        screen.wait_prompt(STARRED)
+        served.kill()
+        screen.wait("[warning] basecm10: the connection to the head was lost")
+        screen.wait_prompt(STARRED)
+        served.start()
+        screen.wait("[notice] basecm10: connected again")
+        screen.wait_prompt(STARRED)
+        screen.enter("commit")
+        screen.wait_prompt(DEFAULT)
+    assert script(home, "--data", served.data, "-c", "category use default; get notes").stdout == "kept\n"
+
+
+@needs_terminal
+def test_a_commit_during_an_outage_waits_for_the_head(served: Served, home: pathlib.Path) -> None:
+    with shell(home, "--data", served.data) as screen:
+        screen.enter("category use default; set notes patient")
+        screen.wait_prompt(STARRED)
+        served.kill()
+        screen.wait("was lost")
+        screen.wait_prompt(STARRED)
+        screen.enter("commit")
+        served.start()
+        screen.wait_prompt(DEFAULT)
+        screen.enter("history -n 1")
+        screen.wait("category[default]")
+    seen = script(home, "--data", served.data, "-c", "history -d {}").stdout
+    assert seen.count('"Revision"') == 2
+
+
+@needs_terminal
+def test_ctrl_c_gives_up_a_commit_and_keeps_it_staged(served: Served, home: pathlib.Path) -> None:
+    with shell(home, "--data", served.data) as screen:
+        screen.enter("category use default; set notes later")
+        screen.wait_prompt(STARRED)
+        served.kill()
+        screen.wait("was lost")
+        screen.wait_prompt(STARRED)
+        screen.enter("commit")
+        screen.wait(lambda shown: shown.last().endswith("% commit"), "the command to run")
+        screen.press("C-c")
+        screen.wait("interrupted")
+        screen.wait_prompt(STARRED)
+        served.start()
+        screen.wait("connected again")
+        screen.enter("commit")
+        screen.wait_prompt(DEFAULT)
