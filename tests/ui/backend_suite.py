@@ -70,6 +70,17 @@ class BackendSuite:
         assert forced is not None
         assert backend.tree.get(DEFAULT).values["notes"] == "mine"
 
+    async def test_whoever_does_not_follow_can_catch_up(self, backend: Backend, head: Head) -> None:
+        theirs = head.session()
+        for text in ("one", "two", "three"):
+            theirs.set(DEFAULT, "notes", text)
+            await head.commit_session(theirs, "bob")
+        await backend.catch_up()
+        assert backend.revision == head.revision
+        assert backend.tree.get(DEFAULT).values["notes"] == "three"
+        await backend.catch_up()
+        await set_notes(backend, "four")
+
     async def test_what_is_wrong_is_refused_whole(self, backend: Backend) -> None:
         session = Session(backend.tree)
         session.set(DEFAULT, "softwareimage", "nowhere")

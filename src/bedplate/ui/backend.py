@@ -65,6 +65,9 @@ class Backend(Protocol):
     async def check(self, edits: Sequence[Edit], *, force: bool = False) -> list[Change]:
         """What a commit of the edits would change, secrets masked, without doing it. Raises what it would raise."""
 
+    async def catch_up(self) -> None:
+        """Let `tree` hold what others have committed up to now, also when nobody follows."""
+
     async def tree_at(self, number: int) -> Tree:
         """The tree as it was after a revision; 0 is the empty one. Raises `NotFound`."""
 

@@ -54,6 +54,9 @@ class LocalBackend:
     async def check(self, edits: Sequence[Edit], *, force: bool = False) -> list[Change]:
         return await self._head.check(edits, force=force)
 
+    async def catch_up(self) -> None:
+        await self._head.catch_up()
+
     async def tree_at(self, number: int) -> Tree:
         return await self._head.tree_at(number)
 

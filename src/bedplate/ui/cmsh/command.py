@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from bedplate.core import errors
 from bedplate.ui.cmsh.language import Usage
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ __all__ = [
     "COMMANDS",
     "DELIMITER",
     "FAILED",
+    "NODE_COMMANDS",
     "OK",
     "USAGE",
     "VERBOSE",
@@ -27,11 +29,23 @@ __all__ = [
     "Option",
     "Where",
     "command",
+    "needs_agents",
     "whole",
     "worst",
 ]
 
 OK, FAILED, USAGE = 0, 1, 2
+
+NODE_COMMANDS = ("imageupdate", "sysinfo", "nodeoverview", "dumpmonitoringdata", "capi")
+"""Commands that ask a node; they come with the agents."""
+
+
+def needs_agents(word: str) -> errors.BedplateError:
+    """What somebody is told who asks for one of them."""
+    return errors.Unavailable(
+        f"{word} asks the nodes, and this head has no node agents yet", hint="help lists what is offered"
+    )
+
 
 Run = Callable[["Desk", "Arguments"], Awaitable[int | None]]
 Where = Callable[["Desk"], str]

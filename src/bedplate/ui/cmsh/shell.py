@@ -18,7 +18,7 @@ from bedplate.head.schema.registry import Path
 from bedplate.head.session import Session
 from bedplate.ui.backend import Backend
 from bedplate.ui.cmsh import completion, language, place
-from bedplate.ui.cmsh.command import FAILED, OK, USAGE, worst
+from bedplate.ui.cmsh.command import FAILED, NODE_COMMANDS, OK, USAGE, needs_agents, worst
 from bedplate.ui.cmsh.commands import COMMANDS, move
 from bedplate.ui.cmsh.completion import Completion
 from bedplate.ui.cmsh.desk import Desk
@@ -29,9 +29,6 @@ __all__ = ["NODE_COMMANDS", "Completion", "Host", "Shell", "worst"]
 
 Write = Callable[[str], None]
 """Takes text as it is to appear, line ends included."""
-
-NODE_COMMANDS = ("imageupdate", "sysinfo", "nodeoverview", "dumpmonitoringdata", "capi")
-"""Commands that ask a node; they come with the agents."""
 
 
 class Shell:
@@ -226,9 +223,7 @@ class Shell:
         if reason:
             return Usage(f"{word} cannot be used here: {reason}", hint=f"help {word} shows how")
         if word.lower() in NODE_COMMANDS:
-            return errors.Unavailable(
-                f"{word} asks the nodes, and this head has no node agents yet", hint="help lists what is offered"
-            )
+            return needs_agents(word)
         return errors.NotFound(
             f"there is no command, mode or submode {word!r} here", hint=completion.advice(self.desk, word)
         )

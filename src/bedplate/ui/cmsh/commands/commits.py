@@ -113,11 +113,13 @@ async def _wait(desk: Desk, revision: Revision, edits: Iterable[Edit], timeout_s
     examples=[("refresh", "The object is as the head has it")],
 )
 async def _refresh(desk: Desk, args: Arguments) -> None:
+    await desk.backend.catch_up()
     desk.session.drop(desk.place[:2])
 
 
 @command("revert", "Drop everything that is staged", examples=[("revert", "No change is staged any more")])
 async def _revert(desk: Desk, args: Arguments) -> None:
+    await desk.backend.catch_up()
     desk.session.drop()
 
 
