@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import signal
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -13,9 +14,12 @@ import pytest
 from tests.apps import headprograms as heads
 from tests.store import etcd_cluster
 
-from bedplate.apps.headfolder import Folder
+from bedplate.apps import headbackup, headinit
+from bedplate.apps.headfolder import open_head
 from bedplate.client import HeadClient, wire
 from bedplate.core import errors
+from bedplate.head.objects import Obj
+from bedplate.head.session import Edit
 
 ATTEMPTS = 60
 SHARE, SOAK = 200, 2000
@@ -31,13 +35,21 @@ def etcd(tmp_path: Path) -> Iterator[etcd_cluster.Cluster]:
         yield cluster
 
 
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folders of two heads of one site, which nobody serves: to be copied."""
+    made = tmp_path_factory.mktemp("pair")
+    heads.init(made / "a", "--name", "basecm10", "--nodes", "2")
+    heads.init(made / "b", "--join", str(made / "a"), "--name", "basecm11")
+    return made
+
+
 class Pair:
     """Two heads of a site; `one` began first."""
 
-    def __init__(self, folder: Path, etcd: etcd_cluster.Cluster) -> None:
+    def __init__(self, folders: Path, etcd: etcd_cluster.Cluster) -> None:
         self.words = ("--store", "etcd", "--etcd-endpoints", ",".join(etcd.endpoints))
-        self.a = heads.init(folder / "a", "--name", "basecm10", "--nodes", "2")
-        self.b = heads.init(folder / "b", "--join", str(self.a), "--name", "basecm11")
+        self.a, self.b = folders / "a", folders / "b"
         self.one = heads.Served(self.a, *self.words)
         self.other: heads.Served | None = None
 
@@ -67,8 +79,9 @@ class Pair:
 
 
 @pytest.fixture
-def pair(tmp_path: Path, etcd: etcd_cluster.Cluster) -> Iterator[Pair]:
-    with Pair(tmp_path, etcd) as running:
+def pair(tmp_path: Path, etcd: etcd_cluster.Cluster, folders: Path) -> Iterator[Pair]:
+    shutil.copytree(folders, tmp_path / "heads")
+    with Pair(tmp_path / "heads", etcd) as running:
         yield running
 
 
@@ -140,8 +153,11 @@ async def test_kill_9_of_the_active_head_during_commits_loses_none_and_doubles_n
     enough = asyncio.Event()
     names = [f"c{number}" for number in range(count)]
 
+    at_once = asyncio.Semaphore(SHARE)
+
     async def commit(client: HeadClient, name: str) -> None:
-        made = await client.commit([edit(name)], f"commit {name}", nonce=name)
+        async with at_once:
+            made = await client.commit([edit(name)], f"commit {name}", nonce=name)
         assert made is not None
         acknowledged[name] = made.number
         if len(acknowledged) >= count // 4:
@@ -193,7 +209,7 @@ async def test_event_streams_and_clients_go_on_with_the_other_head(pair: Pair) -
     assert heard == [2, 3], "each once, in order, across both heads"
 
 
-async def test_a_frozen_head_wakes_up_passive_and_takes_no_write(pair: Pair) -> None:
+async def test_a_frozen_head_wakes_up_passive_and_a_clean_stop_gives_it_the_place_back(pair: Pair) -> None:
     pair.one.process.send_signal(signal.SIGSTOP)
     await until("the other one took over", lambda: is_active(pair.second))
     async with pair.second.client() as client:
@@ -210,18 +226,14 @@ async def test_a_frozen_head_wakes_up_passive_and_takes_no_write(pair: Pair) -> 
         await until("it has caught up", lambda: _has(client, "meanwhile"))
     async with pair.second.client() as client:
         assert not await _has(client, "deposed")
+    assert await asyncio.to_thread(pair.second.stop) == 0
+    await until("the place is given back", lambda: is_active(pair.one))
+    assert (await write_to(pair.one, "handed-over"))[0] == 200
 
 
 async def _says(daemon: heads.Served, url: str) -> bool:
     async with daemon.client() as client:
         return (await client.whoami()).active == url
-
-
-async def test_a_clean_stop_hands_over(pair: Pair) -> None:
-    assert await asyncio.to_thread(pair.one.stop) == 0
-    await until("the other one took over", lambda: is_active(pair.second))
-    status, _ = await write_to(pair.second, "handed-over")
-    assert status == 200
 
 
 async def test_etcd_members_may_go_one_at_a_time(pair: Pair, etcd: etcd_cluster.Cluster) -> None:
@@ -233,33 +245,29 @@ async def test_etcd_members_may_go_one_at_a_time(pair: Pair, etcd: etcd_cluster.
             await asyncio.to_thread(etcd.start, index)
 
 
-def test_an_etcd_of_another_site_is_refused(tmp_path: Path, etcd: etcd_cluster.Cluster) -> None:
-    words = ("--store", "etcd", "--etcd-endpoints", ",".join(etcd.endpoints))
-    one = heads.init(tmp_path / "one", "--nodes", "0")
-    stranger = heads.init(tmp_path / "stranger", "--nodes", "0")
-    with heads.served(one, *words):
-        refused = heads.bedplate("head", "serve", "--data", stranger, "--port", "0", *words, code=2)
-        assert "another site" in refused.stderr and "--join" in refused.stderr
-    # The folder remembers where its tree is; what it held itself is old.
-    assert Folder.find(one).settings.etcd is not None
-    refused = heads.bedplate("head", "serve", "--data", one, "--port", "0", "--store", "sqlite", code=2)
-    assert "kept in an etcd" in refused.stderr
-
-
-async def test_a_filled_etcd_holds_the_folders_history_and_a_backup_of_it_is_a_folder_again(
+async def test_an_etcd_is_filled_with_the_folders_history_once_and_belongs_to_its_site(
     tmp_path: Path, etcd: etcd_cluster.Cluster
 ) -> None:
     words = ("--store", "etcd", "--etcd-endpoints", ",".join(etcd.endpoints))
-    data = heads.init(tmp_path / "site", "--nodes", "1")
-    with heads.served(data) as alone:
-        async with alone.client() as client:
-            await client.commit([edit("early")], "before etcd")
-    with heads.served(data, *words) as running:
+    folder = await headinit.make(tmp_path / "site", name="basecm10", nodes=1)
+    async with open_head(folder.path) as opened:
+        await opened.head.commit([Edit("category", "early", None, Obj("Category", "early"))], "admin", "before etcd")
+    with heads.served(folder.path, *words) as running:
         async with running.client() as client:
             assert [one.message for one in await client.revisions(2)] == ["before etcd", "first tree of basecm10"]
             await client.commit([edit("late")], "on etcd")
-        heads.bedplate("head", "backup", tmp_path / "b.tar.gz", "--data", data, "--with-keys")
-    heads.bedplate("head", "restore", tmp_path / "b.tar.gz", "--data", tmp_path / "new")
-    with heads.served(tmp_path / "new") as restored:
-        async with restored.client() as client:
-            assert [one.message for one in await client.revisions(2)] == ["on etcd", "before etcd"]
+        await headbackup.backup(folder, tmp_path / "b.tar.gz", with_keys=True)
+
+        stranger = await headinit.make(tmp_path / "stranger", name="basecm10", nodes=0)
+        refused = heads.bedplate("head", "serve", "--data", stranger.path, "--port", "0", *words, code=2)
+        assert "another site" in refused.stderr and "--join" in refused.stderr
+    # The folder remembers where its tree is; what it held itself is old.
+    refused = heads.bedplate("head", "serve", "--data", folder.path, "--port", "0", "--store", "sqlite", code=2)
+    assert "kept in an etcd" in refused.stderr
+    with heads.served(folder.path) as again:
+        async with again.client() as client:
+            assert (await client.revisions(1))[0].message == "on etcd"
+
+    await headbackup.restore(tmp_path / "b.tar.gz", tmp_path / "new")
+    async with open_head(tmp_path / "new") as opened:
+        assert [one.message for one in await opened.head.log(2)] == ["on etcd", "before etcd"]
