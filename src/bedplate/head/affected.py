@@ -91,13 +91,11 @@ class _Search:
                     self._stack.extend((by, name) for name in tree.referrers(mode, key, by))
 
     def _take(self, names: set[str]) -> None:
-        """Nodes, and where one is part of a control plane or an etcd cluster, whoever has to do with that cluster."""
+        """Nodes, and where what one is for a cluster differs, whoever has to do with that cluster."""
         for name in names - self._nodes:
             self._nodes.add(name)
-            for tree in self._trees:
-                node = tree.find("device", name)
-                if node is not None:
-                    self._stack.extend(_serves(tree, node))
+            was, now = (_serves(tree, name) for tree in self._trees)
+            self._stack.extend(place for place in {*was, *now} if was.get(place) != now.get(place))
 
 
 def _checked(tree: Tree, check: str) -> set[str]:
@@ -120,12 +118,20 @@ def _without_members(overlay: Obj) -> Obj:
     return replace(overlay, values={name: v for name, v in overlay.values.items() if name not in _MEMBERSHIP})
 
 
-def _serves(tree: Tree, node: Obj) -> list[Address]:
-    """The clusters whose other nodes must know this one: its address stands in their files."""
+def _serves(tree: Tree, name: str) -> dict[Address, object]:
+    """The clusters whose other nodes must know this one, each with all that stands in their files about it."""
+    node = tree.find("device", name)
+    if node is None:
+        return {}
     roles = resolve.roles_of(tree, node, resolve.overlays_of(tree, node))
-    found = []
+    found: dict[Address, object] = {}
     if "kubelet" in roles and KubeletRole.control_plane.value(roles["kubelet"].role):
-        found.append(("kubernetes", str(KubeletRole.kubernetes_cluster.value(roles["kubelet"].role))))
+        cluster = str(KubeletRole.kubernetes_cluster.value(roles["kubelet"].role))
+        found["kubernetes", cluster] = (node.values.get("ip"),)
     if "Etcd::Host" in roles:
-        found.append(("etcd", str(EtcdHostRole.etcd_cluster.value(roles["Etcd::Host"].role))))
-    return [(mode, key) for mode, key in found if key]
+        role = roles["Etcd::Host"].role
+        found["etcd", str(EtcdHostRole.etcd_cluster.value(role))] = (
+            role.values.get("member_name"),
+            role.values.get("advertise_peers_urls"),
+        )
+    return found
