@@ -7,6 +7,7 @@ past tree can be asked the same.
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -32,6 +33,8 @@ class Fact(NamedTuple):
     effects: tuple[tuple[str, str], ...] = ()
 
 
+_BY_NAME = operator.itemgetter(0, 1)
+
 Renderer = Callable[[Tree, Resolved], Iterable[Fact]]
 
 
@@ -41,7 +44,7 @@ def facts(tree: Tree, name: str, renderers: Sequence[Renderer] = ()) -> dict[tup
     found = [*_resolved(held), *_customizations(held)]
     for renderer in renderers:
         found.extend(renderer(tree, held))
-    return {(fact.kind, fact.name): fact for fact in sorted(found, key=lambda fact: (fact.kind, fact.name))}
+    return {(fact.kind, fact.name): fact for fact in sorted(found, key=_BY_NAME)}
 
 
 def explain(tree: Tree, name: str, about: str = "", renderers: Sequence[Renderer] = ()) -> list[tuple[Fact, int]]:

@@ -147,8 +147,10 @@ def inherited(tree: Tree, obj: Obj, field: Field) -> tuple[Value | None, Source 
 def _settings(tree: Tree, node: Obj) -> dict[str, Given]:
     found = {}
     for field in tree.schema.of(node).fields():
+        if not field.inherits:
+            continue
         value, source = inherited(tree, node, field)
-        if field.inherits and value not in (None, ""):
+        if value not in (None, ""):
             assert value is not None
             found[field.attribute] = Given(field.kind.show(value), source or Source("device", node.key))
     return found
@@ -157,6 +159,9 @@ def _settings(tree: Tree, node: Obj) -> dict[str, Given]:
 def _cluster(tree: Tree, roles: Mapping[str, RoleGiven]) -> Obj | None:
     given = roles.get("kubelet")
     return tree.find("kubernetes", str(KubeletRole.kubernetes_cluster.value(given.role))) if given else None
+
+
+_BY_A_ROLE: Mapping[str, Value] = {"belongs_to_role": True}
 
 
 def _services(tree: Tree, node: Obj, roles: Mapping[str, RoleGiven]) -> dict[str, tuple[Obj, Source]]:
@@ -172,8 +177,11 @@ def _services(tree: Tree, node: Obj, roles: Mapping[str, RoleGiven]) -> dict[str
         assert issubclass(entity, Role)
         if entity.add_services.value(given.role):
             for name in entity.services(given.role):
-                held, source = found.get(name, (Obj("Service", name), given.source))
-                found[name] = (held.with_value("belongs_to_role", True), source)
+                if name in found:
+                    held, source = found[name]
+                    found[name] = (held.with_value("belongs_to_role", True), source)
+                else:
+                    found[name] = (Obj("Service", name, _BY_A_ROLE), given.source)
     return dict(sorted(found.items()))
 
 

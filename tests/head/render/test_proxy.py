@@ -183,7 +183,7 @@ def rebased(file: File, folder: pathlib.Path) -> File:
 def test_item_131_a_real_nginx_accepts_what_is_rendered(session: Session, tmp_path: pathlib.Path) -> None:
     enable_ingress(session)
     file = rebased(rooms.file_of(session.tree, "basecm10", proxy.CONF), tmp_path)
-    assert file.content == proxy.nginx_conf(proxy.listeners(session.tree, "default"), str(tmp_path))
+    assert file.content == proxy.nginx_conf(proxy.listeners(session.tree, "default", []), str(tmp_path))
     done = nginx_test(file.content, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "test is successful" in done.stderr

@@ -63,8 +63,15 @@ _DEVICE_MAPPER: dict[str, Field] = {
 
 
 def render(tree: Tree, held: Resolved, given: RoleGiven) -> Part:
-    """What the role means for a node."""
-    role = given.role
+    """What the role means for a node: the same for all that got it from the same object."""
+    place = ("docker", given.source)
+    if place not in tree.derived:
+        tree.derived[place] = _part(given.role)
+    part: Part = tree.derived[place]
+    return part
+
+
+def _part(role: Obj) -> Part:
     content = json.dumps(daemon_json(role), indent=2, sort_keys=True) + "\n"
     restarted = ("docker",)
     return Part(
@@ -80,7 +87,7 @@ def render(tree: Tree, held: Resolved, given: RoleGiven) -> Part:
         ],
         packages=["cm-docker"],
         kept=[str(DockerHostRole.spool.value(role))],
-        warnings=[f"Docker::Host on {held.node.key}: {warning}" for warning in _warnings(role)],
+        warnings=[f"Docker::Host: {warning}" for warning in _warnings(role)],
     )
 
 

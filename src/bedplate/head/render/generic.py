@@ -34,8 +34,15 @@ _ACTIONS: Mapping[str, ChangeAction] = {"NONE": "NONE", "RESTART": "RESTART", "R
 
 
 def render(tree: Tree, held: Resolved, given: RoleGiven) -> Part:
-    """What the role means for a node."""
-    role = given.role
+    """What the role means for a node: the same for all that got it from the same object."""
+    place = ("generic", given.source)
+    if place not in tree.derived:
+        tree.derived[place] = _part(given.role)
+    part: Part = tree.derived[place]
+    return part
+
+
+def _part(role: Obj) -> Part:
     services = tuple(GenericRole.services(role))
     variables = {
         name: str(GenericRoleEnvironment.value.value(entry)) for name, entry in role.below("environments").items()

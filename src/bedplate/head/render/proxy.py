@@ -71,11 +71,20 @@ class Listener(NamedTuple):
 
 
 def render(tree: Tree, held: Resolved, given: RoleGiven) -> Part:
-    """What the role means for a node."""
+    """What the role means for a node: the same for all that have it for the same clusters."""
+    names = tuple(_clusters(tree, held, given))
+    place = ("proxy", names)
+    if place not in tree.derived:
+        tree.derived[place] = _part(tree, names)
+    part: Part = tree.derived[place]
+    return part
+
+
+def _part(tree: Tree, names: Iterable[str]) -> Part:
     found: list[Listener] = []
     warnings: list[str] = []
-    for name in _clusters(tree, held, given):
-        for listener in _of_cluster(tree, name, warnings):
+    for name in names:
+        for listener in listeners(tree, name, warnings):
             taken = next((other for other in found if other.port == listener.port), None)
             if taken is None:
                 found.append(listener)
@@ -103,9 +112,11 @@ def nginx_conf(found: Iterable[Listener], prefix: str = "") -> str:
     return "".join([*parts, "}\n"])
 
 
-def listeners(tree: Tree, cluster: str) -> list[Listener]:
-    """The listeners of one cluster."""
-    return _of_cluster(tree, cluster, [])
+def listeners(tree: Tree, name: str, warnings: list[str]) -> list[Listener]:
+    """The listeners of one cluster; what cannot be done is said in `warnings`."""
+    cluster = tree.get(("kubernetes", name))
+    made = [_api(tree, cluster, warnings), _ingress(tree, cluster, warnings)]
+    return [listener for listener in made if listener is not None]
 
 
 def _clusters(tree: Tree, held: Resolved, given: RoleGiven) -> list[str]:
@@ -116,20 +127,6 @@ def _clusters(tree: Tree, held: Resolved, given: RoleGiven) -> list[str]:
         roles += [giver.below("roles")[part] for giver, part in offered if giver is not None]
     names = [str(KubernetesApiServerProxyRole.kubernetes_cluster.value(role)) for role in roles]
     return list(dict.fromkeys(name for name in names if tree.find("kubernetes", name) is not None))
-
-
-def _of_cluster(tree: Tree, name: str, warnings: list[str]) -> list[Listener]:
-    """Worked out once per tree: it is the same for every node of the cluster."""
-    place = ("listeners", name)
-    if place not in tree.derived:
-        said: list[str] = []
-        cluster = tree.get(("kubernetes", name))
-        made = [_api(tree, cluster, said), _ingress(tree, cluster, said)]
-        tree.derived[place] = [listener for listener in made if listener is not None], said
-    found: list[Listener]
-    found, told = tree.derived[place]
-    warnings.extend(told)
-    return found
 
 
 def _api(tree: Tree, cluster: Obj, warnings: list[str]) -> Listener | None:
