@@ -25,9 +25,9 @@ _NVIDIA = """\
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]
   runtime_type = "io.containerd.runc.v2"
 """
-_MIRROR = """\
-[plugins."io.containerd.grpc.v1.cri".registry.mirrors."docker.io"]
-  endpoint = ["https://registry.cluster.local:5000"]
+_LOGGING = """\
+[debug]
+  level = "info"
 """
 
 
@@ -63,10 +63,10 @@ def _networks() -> Iterable[tuple[str, Obj]]:
 
 def _checks() -> Iterable[tuple[str, Obj]]:
     for name, interval_s, about in (
-        ("disk-space", 60.0, "the fullest file system is below 90 %"),
-        ("load", 30.0, "the load is below twice the number of cores"),
-        ("gpu-temperature", 30.0, "every GPU is below 85 degrees"),
-        ("ntp", 60.0, "the clock is right by less than 100 ms"),
+        ("disk-space", 30.0, "the fullest file system is below 90 %"),
+        ("load", 15.0, "the load is below twice the number of cores"),
+        ("gpu-temperature", 15.0, "every GPU is below 85 degrees"),
+        ("ntp", 30.0, "the clock is right by less than 100 ms"),
     ):
         yield "healthcheck", Obj("HealthCheck", name, {"interval": interval_s, "description": about})
 
@@ -101,12 +101,12 @@ def _overlays(masters: Sequence[str], workers: Sequence[str], builders: Sequence
     member = Obj("EtcdHostRole", "Etcd::Host", {"etcd_cluster": ETCD})
     yield _overlay("kube-default-etcd", 500, masters, (), member)
     plane = Obj("KubeletRole", "kubelet", {"kubernetes_cluster": CLUSTER, "control_plane": True, "worker": False})
-    yield _overlay("kube-default-master", 510, masters, (), plane, proxy, _containerd(("mirror", _MIRROR)))
+    yield _overlay("kube-default-master", 510, masters, (), plane, proxy, _containerd(("logging", _LOGGING)))
     kubelet = Obj("KubeletRole", "kubelet", {"kubernetes_cluster": CLUSTER})
-    worker = (kubelet, proxy, _containerd(("mirror", _MIRROR)))
+    worker = (kubelet, proxy, _containerd(("logging", _LOGGING)))
     yield _overlay("kube-default-worker", 500, workers, (GPU_CATEGORY,), *worker)
     # Beats the workers' containerd on the nodes that are in both.
-    yield _overlay("gpu-runtime", 600, (), (GPU_CATEGORY,), _containerd(("mirror", _MIRROR), ("nvidia", _NVIDIA)))
+    yield _overlay("gpu-runtime", 600, (), (GPU_CATEGORY,), _containerd(("logging", _LOGGING), ("nvidia", _NVIDIA)))
     yield _overlay("firewall", 500, (), ("default",), _firewall())
     storage = {"storage_backends": {"overlay2": Obj("overlay2", "overlay2")}}
     yield _overlay("builders", 500, builders, (), Obj("DockerHostRole", "Docker::Host", children=storage))

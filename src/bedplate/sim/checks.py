@@ -31,9 +31,9 @@ def read(node: int, check: str, now_s: float) -> Reading:
 
 
 def _disk(node: int, now_s: float) -> Reading:
-    """Fills slowly; on every seventh node until the check fails, and somebody cleans up."""
-    fill = _phase(now_s, 40 * MINUTE_S, node)
-    full = 92.0 if node % 7 == 3 else 70.0
+    """Fills slowly; on every fifth node until the check fails, and somebody cleans up."""
+    fill = _phase(now_s, 20 * MINUTE_S, node)
+    full = 94.0 if node % 5 == 3 else 70.0
     used = round(45.0 + (full - 45.0) * min(1.0, fill * 1.2) + _noise(node, DISK, now_s, 0.3), 1)
     return _judged(used, 90.0, "%", "of the fullest file system is used")
 
@@ -44,9 +44,9 @@ def _load(node: int, now_s: float) -> Reading:
 
 
 def _gpu(node: int, now_s: float) -> Reading:
-    """A fan stands still for three minutes of every twenty, on every ninth node."""
-    wave = math.sin(2 * math.pi * _phase(now_s, 9 * MINUTE_S, node))
-    is_hot = node % 9 == 5 and _phase(now_s, 20 * MINUTE_S, node) > 0.85
+    """A fan stands still for one minute and a half of every ten, on every third node."""
+    wave = math.sin(2 * math.pi * _phase(now_s, 7 * MINUTE_S, node))
+    is_hot = node % 3 == 2 and _phase(now_s, 10 * MINUTE_S, node) > 0.85
     degrees = round(62 + 8 * wave + (28 if is_hot else 0) + _noise(node, GPU, now_s, 1.5), 1)
     return _judged(degrees, 85.0, " degrees", "on the hottest GPU")
 
