@@ -54,7 +54,7 @@ async def follow(
                 Request("GET", "/api/v1/events", query, headers, timeout_s=_SILENCE_S)
             ) as answer:
                 parser = Parser()
-                async for chunk in answer.content.iter_any():
+                async for chunk in answer.chunks:
                     if is_up is not True:
                         is_up = _tell(on_link, True, f"connected to {transport.url}")
                     backoff.reset()

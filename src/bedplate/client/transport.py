@@ -15,9 +15,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import aiohttp
-
 from bedplate.client import errors as refusals
+from bedplate.client.connection import Headers, Http, Lost, Reply, Streamed, Unreached
 from bedplate.core import errors
 from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock, SystemClock
@@ -27,7 +26,6 @@ __all__ = ["ACTIVE", "Answer", "Credential", "Request", "Transport"]
 
 ACTIVE = "Bedplate-Active"
 _LOG = get_logger("client")
-_LARGEST = 512 * 1024 * 1024
 _LONGEST_WAIT_S = 60.0
 
 
@@ -72,12 +70,12 @@ class Answer(NamedTuple):
     """A success, or 304."""
 
     status: int
-    headers: Mapping[str, str]
+    headers: Headers
     body: bytes
 
     @property
     def etag(self) -> str:
-        return self.headers.get("ETag", "").removeprefix("W/").strip('"')
+        return self.headers.get("ETag").removeprefix("W/").strip('"')
 
 
 class Transport:
@@ -101,23 +99,17 @@ class Transport:
         self._attempts = attempts
         self.clock = clock or SystemClock()
         self.rng = rng or random.Random()
-        self._session: aiohttp.ClientSession | None = None
+        self._http: Http | None = None
 
     async def __aenter__(self) -> Transport:
-        is_tls = any(url.startswith("https:") for url in self._urls)
-        connector = aiohttp.TCPConnector(ssl=self._credential.context() if is_tls else True, limit=0)
         headers = {"Authorization": f"Bearer {self._credential.token}"} if self._credential.token else {}
-        self._session = aiohttp.ClientSession(
-            connector=connector, headers=headers, cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=2**18
-        )
-        # aiohttp would by itself send a GET, PUT or DELETE twice when the connection breaks; that is decided here.
-        self._session._retry_connection = False
+        self._http = Http(self._credential.context, headers)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
 
     @property
     def url(self) -> str:
@@ -140,73 +132,69 @@ class Transport:
         raise _plain(last)
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def stream(self, request: Request) -> AsyncIterator[Streamed]:
         """One try at an answer that is read as it comes; no time limit but that of the connection."""
-        session = self._opened()
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout_s, sock_read=request.timeout_s or None)
         try:
-            async with session.request(
-                request.method, self.url + request.path, params=request.query, headers=request.headers, timeout=timeout
-            ) as response:
-                if response.status != 200:
-                    body = await response.content.read(_LARGEST)
-                    raise self._refusal(request, response, body)
-                yield response
-        except (aiohttp.ClientError, TimeoutError, OSError) as err:
+            async with self._opened().stream(
+                request.method,
+                self.url + request.path,
+                query=request.query,
+                headers=request.headers,
+                timeout_s=self._timeout_s,
+                idle_s=request.timeout_s,
+            ) as answer:
+                if answer.status != 200:
+                    body = b"".join([chunk async for chunk in answer.chunks])
+                    raise self._refusal(request, Reply(answer.status, answer.headers, body))
+                yield answer
+        except ssl.SSLCertVerificationError as err:
+            raise _untrusted(self.url, err) from err
+        except (Unreached, Lost, TimeoutError) as err:
             self._turn()
             raise errors.Unavailable(f"{request} of {self.url}: {_why(err)}") from err
 
     async def _once(self, request: Request) -> Answer:
-        session = self._opened()
-        timeout = aiohttp.ClientTimeout(total=request.timeout_s or self._timeout_s, sock_connect=self._timeout_s)
         url = self.url
         try:
-            async with session.request(
+            reply = await self._opened().request(
                 request.method,
                 url + request.path,
-                params=request.query,
+                query=request.query,
                 headers=request.headers,
-                data=request.body,
-                timeout=timeout,
-                allow_redirects=False,
-            ) as response:
-                body = await response.read()
-                if response.status in (200, 201, 204, 304):
-                    return Answer(response.status, response.headers, body)
-                raise self._judged(request, response, body)
-        except aiohttp.ClientConnectorCertificateError as err:
-            raise errors.Denied(
-                f"{url} shows a certificate that is not trusted: {err.certificate_error}",
-                hint="give the authority of that head (its ca.crt)",
-            ) from err
-        except aiohttp.ClientConnectorError as err:
+                body=request.body,
+                timeout_s=request.timeout_s or self._timeout_s,
+            )
+        except ssl.SSLCertVerificationError as err:
+            raise _untrusted(url, err) from err
+        except Unreached as err:
             self._turn()
-            raise _Again(
-                errors.Unavailable(f"{url} cannot be reached: {_why(err)}", hint="is the head running?")
-            ) from err
-        except (aiohttp.ClientError, TimeoutError, OSError) as err:
+            raise _Again(errors.Unavailable(f"{url} cannot be reached: {err}", hint="is the head running?")) from err
+        except (Lost, TimeoutError) as err:
             self._turn()
             lost = errors.Unavailable(f"{request} of {url}: {_why(err)}")
             if request.is_repeatable:
                 raise _Again(lost) from err
             raise lost from err
+        if reply.status in (200, 201, 204, 304):
+            return Answer(reply.status, reply.headers, reply.body)
+        raise self._judged(request, reply)
 
-    def _judged(self, request: Request, response: aiohttp.ClientResponse, body: bytes) -> Exception:
+    def _judged(self, request: Request, reply: Reply) -> Exception:
         """The error of an answer, wrapped in `_Again` where trying once more makes sense."""
-        error = self._refusal(request, response, body)
-        if isinstance(error, _Elsewhere) or response.status in (429, 503):
+        error = self._refusal(request, reply)
+        if isinstance(error, _Elsewhere) or reply.status in (429, 503):
             return _Again(error)
-        if response.status in (500, 502, 504) and request.is_repeatable:
+        if reply.status in (500, 502, 504) and request.is_repeatable:
             self._turn()
             return _Again(error)
         return error
 
-    def _refusal(self, request: Request, response: aiohttp.ClientResponse, body: bytes) -> errors.BedplateError:
-        retry = response.headers.get("Retry-After", "")
-        error = refusals.from_answer(response.status, body, str(request), float(retry) if retry.isdigit() else None)
-        active = response.headers.get(ACTIVE, "").rstrip("/")
-        if response.status == 503:
-            if active and active != self.url and not (self.url.startswith("https:") > active.startswith("https:")):
+    def _refusal(self, request: Request, reply: Reply) -> errors.BedplateError:
+        retry = reply.headers.get("Retry-After")
+        error = refusals.from_answer(reply.status, reply.body, str(request), float(retry) if retry.isdigit() else None)
+        active = reply.headers.get(ACTIVE).rstrip("/")
+        if reply.status == 503:
+            if active and active != self.url:
                 self._prefer(active)
                 return _Elsewhere(str(error), hint=error.hint)
             self._turn()
@@ -219,10 +207,10 @@ class Transport:
         """Ask another head next."""
         self._urls = [*self._urls[1:], self._urls[0]]
 
-    def _opened(self) -> aiohttp.ClientSession:
-        if self._session is None:
+    def _opened(self) -> Http:
+        if self._http is None:
             raise errors.Invalid("the client is not open", hint="use it with async with")
-        return self._session
+        return self._http
 
 
 class _Elsewhere(errors.Unavailable):
@@ -241,6 +229,13 @@ def _plain(error: errors.BedplateError) -> errors.BedplateError:
     if isinstance(error, _Elsewhere):
         return errors.Unavailable(str(error), hint=error.hint)
     return error
+
+
+def _untrusted(url: str, err: ssl.SSLCertVerificationError) -> errors.Denied:
+    return errors.Denied(
+        f"{url} shows a certificate that is not trusted: {err.verify_message or err}",
+        hint="give the authority of that head (its ca.crt)",
+    )
 
 
 def _why(err: BaseException) -> str:

@@ -1,0 +1,270 @@
+"""HTTP/1.1 over asyncio's streams: as much of it as a head's API needs, and no more.
+
+In: a URL, a method, headers, a body. Out: status, headers and body, whole or as it comes. Connections are kept and used
+again. There are no redirects, cookies, proxies or uploads by parts. The larger HTTP library that the daemon serves with
+would cost every short command of a shell 150 ms of CPU, which is more than all the rest of it.
+
+    Unreached    there is no connection: the request was surely not carried out
+    Lost         the connection ended before the answer was whole: nobody knows
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
+
+from bedplate.core import errors
+
+__all__ = ["Headers", "Http", "Lost", "Reply", "Streamed", "Unreached"]
+
+_LARGEST_HEAD = 1 << 17
+_LARGEST_BODY = 512 << 20
+_CHUNK = 1 << 16
+_KEPT = 8
+_GZIP = 16 + zlib.MAX_WBITS
+_BODILESS = (204, 304)
+
+
+class Unreached(Exception):
+    """No connection could be made."""
+
+
+class Lost(Exception):
+    """The connection ended, or spoke no HTTP, before the answer was whole."""
+
+
+class Headers(dict[str, str]):
+    """Names are looked up in any case."""
+
+    def get(self, name: str, default: str = "") -> str:  # type: ignore[override]
+        return super().get(name.lower(), default)
+
+
+class Reply(NamedTuple):
+    """A whole answer."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+@dataclass(slots=True)
+class Streamed:
+    """An answer whose body is read as it comes."""
+
+    status: int
+    headers: Headers
+    chunks: AsyncIterator[bytes]
+
+
+class _Link(NamedTuple):
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def close(self) -> None:
+        self.writer.transport.abort()
+
+    @property
+    def is_usable(self) -> bool:
+        return not self.writer.is_closing() and not self.reader.at_eof()
+
+
+class Http:
+    """`tls` makes the context when the first connection needs it; `headers` go with every request."""
+
+    def __init__(self, tls: Callable[[], ssl.SSLContext], headers: Mapping[str, str]) -> None:
+        self._tls = tls
+        self._context: ssl.SSLContext | None = None
+        self._headers = dict(headers)
+        self._idle: dict[str, list[_Link]] = {}
+
+    async def close(self) -> None:
+        """Drop all idle connections."""
+        for links in self._idle.values():
+            for link in links:
+                link.close()
+        self._idle.clear()
+        await asyncio.sleep(0)  # sockets are closed by the loop's next round
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: bytes | None,
+        timeout_s: float,
+    ) -> Reply:
+        """The answer, whole, to a request that is sent once.
+
+        Raises `Unreached`, `Lost`, TimeoutError, and what TLS says of a certificate.
+        """
+        target = urlsplit(url)
+        said = _request(method, target, query, {**self._headers, "Accept-Encoding": "gzip", **headers}, body)
+        async with asyncio.timeout(timeout_s):
+            link = self._kept(target) or await self._connect(target)
+            return await self._ask(target, link, said, method)
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        url: str,
+        *,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        timeout_s: float,
+        idle_s: float,
+    ) -> AsyncIterator[Streamed]:
+        """An answer that is read as it comes; `idle_s` without a byte is a TimeoutError (0: wait for ever)."""
+        target = urlsplit(url)
+        async with asyncio.timeout(timeout_s):
+            link = await self._connect(target)
+        try:
+            async with asyncio.timeout(timeout_s):
+                with _told():
+                    link.writer.write(_request(method, target, query, {**self._headers, **headers}, None))
+                    await link.writer.drain()
+                    status, found = await _head(link.reader)
+            yield Streamed(status, found, _patiently(_body(link.reader, status, found), idle_s))
+        finally:
+            link.close()
+
+    async def _ask(self, target: SplitResult, link: _Link, said: bytes, method: str) -> Reply:
+        is_whole = False
+        try:
+            with _told():
+                link.writer.write(said)
+                await link.writer.drain()
+                status, headers = await _head(link.reader)
+                parts, size = [], 0
+                async for chunk in _body(link.reader, status, headers, has_none=method == "HEAD"):
+                    parts.append(chunk)
+                    size += len(chunk)
+                    if size > _LARGEST_BODY:
+                        raise Lost("the answer is larger than any head's")
+                reply = Reply(status, headers, _unzipped(b"".join(parts), headers))
+                is_whole = True
+                return reply
+        finally:
+            idle = self._idle.setdefault(target.netloc, [])
+            if is_whole and headers.get("Connection").lower() != "close" and len(idle) < _KEPT:
+                idle.append(link)
+            else:
+                link.close()
+
+    def _kept(self, target: SplitResult) -> _Link | None:
+        idle = self._idle.get(target.netloc, [])
+        while idle:
+            link = idle.pop()
+            if link.is_usable:
+                return link
+            link.close()
+        return None
+
+    async def _connect(self, target: SplitResult) -> _Link:
+        is_tls = target.scheme == "https"
+        if target.hostname is None or target.scheme not in ("http", "https"):
+            raise errors.Invalid(f"{target.geturl()} is no URL of a head", hint="write https://HOST:PORT")
+        if is_tls and self._context is None:
+            self._context = self._tls()
+        try:
+            return _Link(
+                *await asyncio.open_connection(
+                    target.hostname,
+                    target.port or (443 if is_tls else 80),
+                    ssl=self._context if is_tls else None,
+                    limit=_LARGEST_HEAD,
+                )
+            )
+        except ssl.SSLCertVerificationError:
+            raise
+        except OSError as err:
+            raise Unreached(err.strerror or str(err) or type(err).__name__) from err
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """What can go wrong between the first byte and the last is one thing: the connection is lost."""
+    try:
+        yield
+    except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, zlib.error) as err:
+        if isinstance(err, TimeoutError):
+            raise
+        why = "it was closed" if isinstance(err, asyncio.IncompleteReadError) else str(err) or type(err).__name__
+        raise Lost(why) from err
+
+
+def _request(
+    method: str, target: SplitResult, query: Mapping[str, str], headers: Mapping[str, str], body: bytes | None
+) -> bytes:
+    where = (target.path or "/") + (f"?{urlencode(query, quote_via=quote)}" if query else "")
+    said = {"Host": target.netloc.rpartition("@")[2], **headers}
+    if body is not None or method in ("POST", "PUT", "PATCH"):
+        said["Content-Length"] = str(len(body or b""))
+    lines = [f"{method} {where} HTTP/1.1", *(f"{name}: {value}" for name, value in said.items()), "", ""]
+    if any("\r" in line or "\n" in line for line in lines):
+        raise errors.Invalid("a header or an address of a request has a line break in it")
+    return "\r\n".join(lines).encode() + (body or b"")
+
+
+async def _head(reader: asyncio.StreamReader) -> tuple[int, Headers]:
+    while True:
+        first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        version, _, rest = first.partition(" ")
+        if not version.startswith("HTTP/1."):
+            raise Lost("the other side speaks no HTTP/1.1")
+        status = int(rest[:3])
+        if status >= 200:
+            pairs = (line.partition(":") for line in lines if line)
+            return status, Headers((name.strip().lower(), value.strip()) for name, _, value in pairs)
+
+
+async def _body(
+    reader: asyncio.StreamReader, status: int, headers: Headers, *, has_none: bool = False
+) -> AsyncIterator[bytes]:
+    with _told():
+        if has_none or status in _BODILESS:
+            return
+        if headers.get("Transfer-Encoding").lower() == "chunked":
+            while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
+                yield (await reader.readexactly(size + 2))[:-2]
+            while await reader.readuntil(b"\r\n") != b"\r\n":
+                pass
+        elif headers.get("Content-Length"):
+            left = int(headers.get("Content-Length"))
+            while left:
+                chunk = await reader.read(min(left, _CHUNK))
+                if not chunk:
+                    raise Lost("it was closed")
+                left -= len(chunk)
+                yield chunk
+        else:
+            while chunk := await reader.read(_CHUNK):
+                yield chunk
+
+
+async def _patiently(chunks: AsyncIterator[bytes], idle_s: float) -> AsyncIterator[bytes]:
+    while True:
+        try:
+            async with asyncio.timeout(idle_s or None):
+                chunk = await anext(chunks)
+        except StopAsyncIteration:
+            return
+        yield chunk
+
+
+def _unzipped(body: bytes, headers: Headers) -> bytes:
+    encoding = headers.get("Content-Encoding").lower()
+    if encoding in ("", "identity") or not body:
+        return body
+    if encoding != "gzip":
+        raise Lost(f"the answer is encoded as {encoding}, which nobody asked for")
+    return zlib.decompress(body, _GZIP)
