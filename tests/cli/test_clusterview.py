@@ -145,3 +145,34 @@ async def test_pods_and_their_addresses_alone_are_told_now_and_then(capsys: pyte
     # The first look, and the one that saw another node: what happened to pods in between was not worth a line.
     ends = [line.rpartition("   ")[2] for line in capsys.readouterr().out.splitlines()]
     assert ends == ["rail 1 of 10 addresses", "rail 4 of 10 addresses"]
+
+
+def test_the_head_is_drawn_with_its_address_and_the_latest_notice() -> None:
+    head = clusterview.Head(
+        "https://127.0.0.1:8081", 7, 21, [(1, "old"), (2, "12:00:00 node001: Service x was restarted")]
+    )
+    text = drawn(clusterview.Picture((node("a"),), (), head=head))
+    assert "head   https://127.0.0.1:8081   revision 7, 21 devices" in text
+    assert "12:00:00 node001: Service x was restarted" in text
+    assert "old" not in text
+
+
+async def test_a_notice_of_the_head_is_told_once_in_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    looks = 0
+
+    def look() -> clusterview.Picture:
+        nonlocal looks
+        looks += 1
+        told = [(1, "one"), (2, "two")][: min(looks, 2)]
+        return clusterview.Picture((), (), head=clusterview.Head("https://h", 1, 1, told))
+
+    task = asyncio.create_task(clusterview.follow_plain(look))
+    deadline = time.monotonic() + 60
+    while looks < 4:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("head:")]
+    assert lines == ["head: one", "head: two"]
