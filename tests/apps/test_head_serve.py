@@ -285,4 +285,5 @@ async def test_kill_9_loses_no_acknowledged_commit_and_repeats_none(tmp_path: Pa
             revisions = await client.revisions(2 * COMMITS)
     assert sorted(one.number for one in revisions) == list(range(1, COMMITS + 2)), "no hole, nothing twice"
     assert sorted(one.nonce for one in revisions if one.number > 1) == sorted(names)
+    assert acknowledged.keys() == set(names), "who asks again gets the answer it lost"
     assert all(acknowledged[name] == number for name, number in before.items())
