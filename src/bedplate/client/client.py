@@ -29,6 +29,7 @@ _BASE = "/api/v1"
 _JSON = "application/json"
 _NONCE = "Idempotency-Key"
 _LONG_S = 120.0
+_LONGEST_NAMES = 4000
 
 
 class Wanted(NamedTuple):
@@ -269,8 +270,11 @@ class HeadClient:
 
     async def nodes(self, names: Sequence[str] = ()) -> Sequence[wire.NodeState]:
         """What is known of nodes, or of all of them."""
-        query = {"names": ",".join(names)} if names else {}
-        return (await self._get("/nodes", wire.NodeList, query)).items
+        said = ",".join(names)
+        query = {"names": said} if 0 < len(said) <= _LONGEST_NAMES else {}
+        found = (await self._get("/nodes", wire.NodeList, query)).items
+        wanted = set(names)
+        return [one for one in found if not wanted or one.node in wanted]
 
     async def health(self, node: str, check: str = "") -> wire.NodeHealth:
         """A node with the history of its checks."""

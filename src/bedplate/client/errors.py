@@ -19,6 +19,7 @@ __all__ = ["Forbidden", "Stale", "Unauthorized", "from_answer"]
 
 _DECODER = msgspec.json.Decoder(Problem)
 _STALE = "urn:bedplate:stale"
+_INVALID = "urn:bedplate:invalid"
 
 
 class Stale(errors.Conflict):
@@ -51,7 +52,7 @@ def from_answer(status: int, body: bytes, what: str, retry_after_s: float | None
     text, hint = problem.detail or problem.title, problem.hint
     if problem.type == _STALE:
         return Stale(text, hint=hint, author=problem.author, revision=problem.revision)
-    if status in (400, 413, 414, 415, 422):
+    if problem.type == _INVALID or status in (400, 413, 414, 415, 422):
         return errors.Invalid(text, hint=hint, problems=problem.problems)
     if status in (409, 412):
         return errors.Conflict(text, hint=hint)

@@ -60,7 +60,7 @@ MASK = "*****"
 
 Status = Literal["PASS", "FAIL", "UNKNOWN"]
 Severity = Literal["notice", "warning", "error"]
-Name = Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[^\s/]+$")]
+Name = Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[^\s\x00-\x1f\x7f/;|#'\"\\,\[\]*<>]+$(?!\n)")]
 Line = Annotated[str, Meta(max_length=1000, pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]*$")]
 Word = Annotated[str, Meta(pattern=r"^[a-z][a-z ]{0,30}$")]
 Counted = Annotated[int, Meta(ge=0, le=2**53 - 1)]
@@ -141,7 +141,7 @@ class Edit(_Request, frozen=True):
     there; `object` is what should be, absent for nothing."""
 
     mode: str
-    key: str
+    key: Name
     base: Counted | None = None
     object: dict[str, Any] | None = None
 

@@ -111,7 +111,10 @@ class KubeCluster(Named):
     kubedns_ip = Field("KubeDNS IP", Address(), "0.0.0.0", doc="service address of CoreDNS")
     kubernetes_api_server = Field(
         "Kubernetes API server",
-        Text(r"https://[^\s/:]+(:[0-9]{1,5})?/?|https://\[[0-9a-fA-F:]+\](:[0-9]{1,5})?/?", "https://HOST:PORT"),
+        Text(
+            r"https://[^\s\x00-\x1f\x7f/:]+(:[0-9]{1,5})?/?|https://\[[0-9a-fA-F:]+\](:[0-9]{1,5})?/?",
+            "https://HOST:PORT",
+        ),
         doc="address of the API server as https://HOST:PORT",
     )
     kubernetes_api_server_proxy_port = Field(

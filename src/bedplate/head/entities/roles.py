@@ -6,13 +6,13 @@ import posixpath
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from bedplate.head.entities.base import FILE_MODE, OWNER, SERVICE_ACTION, ExcludeListSnippet, Role
 from bedplate.head.entities.docker import DockerHostRole
 from bedplate.head.objects import Obj, Value
 from bedplate.head.schema.entity import Entity, Field, Internal, Key, Look, Submode, TypeName
-from bedplate.head.schema.kinds import Blob, Bool, Choice, Cidr, Integer, Kind, ListOf, Path, Reference, Text
+from bedplate.head.schema.kinds import Blob, Bool, Choice, Cidr, Integer, Kind, ListOf, Path, Reference, Text, Unfit
 
 __all__ = [
     "MANIFESTS",
@@ -118,6 +118,9 @@ class KubeletRole(Role):
         return found
 
 
+_PORTS = r"[0-9]{1,5}(?:[:-][0-9]{1,5})?"
+
+
 @dataclass(frozen=True)
 class _Ports(Kind):
     """A port, or a range of them."""
@@ -128,10 +131,14 @@ class _Ports(Kind):
         super().check(value)
         if not value:
             return
-        match = re.fullmatch(r"(\d{1,5})(?:[:-](\d{1,5}))?", str(value))
-        ports = [int(part) for part in match.groups() if part] if match else []
+        match = re.fullmatch(_PORTS, str(value))
+        ports = [int(part) for part in re.split("[:-]", str(value))] if match else []
         if not ports or not all(1 <= port <= 65535 for port in ports) or ports != sorted(ports):
-            raise ValueError(f"{value!r} is no port between 1 and 65535, nor a range such as 30000-32767")
+            wrong = Unfit if match else ValueError
+            raise wrong(f"{value!r} is no port between 1 and 65535, nor a range such as 30000-32767")
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": f"^(?:{_PORTS})?$"}
 
 
 class OpenPort(Entity):

@@ -12,9 +12,21 @@ from typing import Any
 from bedplate.core import errors
 from bedplate.head.objects import Obj, Secret, Value
 from bedplate.head.schema.entity import Entity, Field, Key, Submode
+from bedplate.head.schema.kinds import Unfit
 from bedplate.head.schema.registry import Schema
 
-__all__ = ["Seal", "Unseal", "decode", "decode_value", "encode", "encode_children", "encode_value", "left_out", "plain"]
+__all__ = [
+    "Seal",
+    "UnfitObject",
+    "Unseal",
+    "decode",
+    "decode_value",
+    "encode",
+    "encode_children",
+    "encode_value",
+    "left_out",
+    "plain",
+]
 
 Seal = Callable[[Secret], Any]
 """What JSON says in place of a secret; None leaves the field out."""
@@ -73,12 +85,22 @@ def decode_value(field: Field, data: Any, unseal: Unseal | None) -> Value:
 
 
 def decode(schema: Schema, submode: Submode, key: str, data: Any, unseal: Unseal | None = None) -> Obj:
-    """The object in JSON. Without `unseal` secrets are in clear. Raises `Invalid` with every fault."""
+    """The object in JSON. Without `unseal` secrets are in clear.
+
+    Raises `Invalid` with every fault; it is an `UnfitObject` when all of them have the right form.
+    """
     problems: list[str] = []
-    obj = _Decoder(schema, unseal, problems).object(submode, key, data, f"{submode.shell}[{key}]")
-    if problems or obj is None:
+    decoder = _Decoder(schema, unseal, problems)
+    obj = decoder.object(submode, key, data, f"{submode.shell}[{key}]")
+    if len(problems) > decoder.unfit or obj is None:
         raise errors.Invalid(f"{submode.shell}[{key}] cannot be read", problems=problems)
+    if problems:
+        raise UnfitObject(f"{submode.shell}[{key}] cannot be", problems=problems)
     return obj
+
+
+class UnfitObject(errors.Invalid):
+    """An object of the right form with values that cannot be."""
 
 
 class _Decoder:
@@ -86,6 +108,8 @@ class _Decoder:
         self._schema = schema
         self._unseal = unseal
         self._problems = problems
+        self.unfit = 0
+        """How many of the problems have the right form."""
 
     def object(self, submode: Submode, key: str, data: Any, where: str) -> Obj | None:
         if not isinstance(data, dict) or set(data) - {"type", "values", "extras", "children"}:
@@ -103,9 +127,13 @@ class _Decoder:
 
     def _entity(self, submode: Submode, key: str, name: Any, where: str) -> type[Entity] | None:
         try:
+            if not key:
+                raise errors.Invalid("an object needs a name")
             entity = submode.entity(str(name)) if name or submode.typed else submode.naming(key)[0]
             if entity.names and entity.canonical(key) != key:
-                raise errors.Invalid(f"{entity.type_name()} cannot be called {key!r}")
+                raise errors.Invalid(
+                    f"{entity.type_name()} cannot be called {key!r}", hint=f"call it {entity.names[0]}"
+                )
             for row in entity.rows():
                 if isinstance(row, Key):
                     row.parse(key)
@@ -132,6 +160,7 @@ class _Decoder:
                 value = field.normal(decode_value(field, said, self._unseal))
             except ValueError as wrong:
                 self._problems.append(f"{where}: {field.label}: {wrong}")
+                self.unfit += isinstance(wrong, Unfit)
                 continue
             if value is not None:
                 values[name] = value

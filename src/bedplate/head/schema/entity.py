@@ -18,7 +18,7 @@ from bedplate.head.schema.kinds import Bool, Integer, Kind, Text
 
 __all__ = ["Entity", "Field", "Internal", "Key", "Look", "Row", "Submode", "TypeName", "shell_name"]
 
-_KEY = Text(r"[^\s/;|#'\"\\,\[\]*<>]{1,253}", "a name (no blanks, commas, quotes, brackets or slashes)")
+_KEY = Text(r"[^\s\x00-\x1f\x7f/;|#'\"\\,\[\]*<>]{1,253}", "a name (no blanks, commas, quotes, brackets or slashes)")
 
 
 Look = Callable[[str, str], Obj | None]
@@ -183,7 +183,7 @@ class Submode(Row):
 
     def _checked(self, entity: type[Entity], name: str) -> str:
         if not name:
-            raise errors.Invalid(f"a new {entity.noun} needs a name")
+            raise errors.Invalid(f"a new {entity.noun} needs a name", hint="write it behind add")
         for row in entity.rows():
             if isinstance(row, Key):
                 row.parse(name)

@@ -1,7 +1,8 @@
 """Kinds of values: how each is read from the shell, checked, shown, and carried in JSON.
 
 In: text people typed, or decoded JSON. Out: values (`objects.Value`), texts, JSON. A `ValueError` says what is wrong
-with the value; the row it stands in adds the parameter's name. Kinds hold no state and are shared.
+with the value; the row it stands in adds the parameter's name. `json_schema` says exactly which JSON is accepted; what
+no schema can say is `Unfit`. Kinds hold no state and are shared.
 """
 
 from __future__ import annotations
@@ -33,14 +34,26 @@ __all__ = [
     "SecretText",
     "Size",
     "Text",
+    "Unfit",
     "size_in_words",
 ]
 
 _YES = {"yes", "y", "true", "on", "1"}
 _NO = {"no", "n", "false", "off", "0"}
-_SIZE = re.compile(r"^\d+(\.\d+)?([kKmMgGtTpP]i?)?[bB]?$")
+_SIZE = r"[0-9]+(\.[0-9]+)?([kKmMgGtTpP]i?)?[bB]?"
+_CIDR = r"[0-9a-fA-F.:]{2,45}/[0-9]{1,3}"
 _CENTURY_S = 100 * 366 * 86400
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_PLAIN = r"[^\x00-\x08\x0b-\x1f\x7f]"
+
+
+class Unfit(ValueError):
+    """A value of the right form that still cannot be, such as a network with bits set behind its prefix."""
+
+
+def _matching(pattern: str) -> dict[str, Any]:
+    """The schema of a text that is empty or matches whole."""
+    return {"type": "string", "pattern": f"^(?:{pattern})?$"}
 
 
 def size_in_words(count: int) -> str:
@@ -98,7 +111,8 @@ class Kind:
         return ()
 
     def json_schema(self) -> dict[str, Any]:
-        return {"type": "string"}
+        """What `decode` accepts, as JSON Schema."""
+        return {"type": "string", "pattern": f"^{_PLAIN}*$"}
 
     def targets(self, value: Value) -> Sequence[str]:
         """The keys of the objects this value points at."""
@@ -132,7 +146,7 @@ class Text(Kind):
             raise ValueError(f"{value!r} is not {self.expected}")
 
     def json_schema(self) -> dict[str, Any]:
-        return {"type": "string", **({"pattern": f"^(?:{self.pattern})?$"} if self.pattern else {})}
+        return _matching(self.pattern) if self.pattern else super().json_schema()
 
 
 @dataclass(frozen=True)
@@ -181,6 +195,10 @@ class Integer(Kind):
             raise ValueError(f"{value!r} is no whole number")
         if not self.low <= value <= self.high:
             raise ValueError(f"{value} does not lie between {self.low} and {self.high}")
+
+    def decode(self, data: Any) -> Value:
+        # JSON knows one kind of number: 5.0 is the whole number 5.
+        return super().decode(int(data) if isinstance(data, float) and data.is_integer() else data)
 
     def json_schema(self) -> dict[str, Any]:
         return {"type": "integer", "minimum": self.low, "maximum": self.high}
@@ -266,6 +284,14 @@ class Address(Kind):
         if not isinstance(value, str) or self.parse(value) != value:
             raise ValueError(f"{value!r} is no IP address")
 
+    def decode(self, data: Any) -> Value:
+        if not isinstance(data, str) or data != data.strip():
+            raise ValueError(f"{data!r} is no IP address")
+        return self.parse(data)
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}, {"maxLength": 0}]}
+
 
 @dataclass(frozen=True)
 class Cidr(Kind):
@@ -287,6 +313,17 @@ class Cidr(Kind):
         if not isinstance(value, str) or self.parse(value) != value:
             raise ValueError(f"{value!r} is no network in CIDR form (write for example 10.141.0.0/16)")
 
+    def decode(self, data: Any) -> Value:
+        if not isinstance(data, str) or not re.fullmatch(f"(?:{_CIDR})?", data):
+            raise ValueError(f"{data!r} is no network in CIDR form (write for example 10.141.0.0/16)")
+        try:
+            return self.parse(data)
+        except ValueError as wrong:
+            raise Unfit(str(wrong)) from None
+
+    def json_schema(self) -> dict[str, Any]:
+        return _matching(_CIDR)
+
 
 @dataclass(frozen=True)
 class Size(Kind):
@@ -296,8 +333,11 @@ class Size(Kind):
 
     def check(self, value: Value) -> None:
         super().check(value)
-        if value and not _SIZE.match(str(value)):
+        if value and not re.fullmatch(_SIZE, str(value)):
             raise ValueError(f"{value!r} is no size (write for example 64K or 100GB)")
+
+    def json_schema(self) -> dict[str, Any]:
+        return _matching(_SIZE)
 
 
 @dataclass(frozen=True)
@@ -310,6 +350,9 @@ class Path(Kind):
         super().check(value)
         if value and not str(value).startswith(("/", "$")):
             raise ValueError(f"{value!r} is no absolute path")
+
+    def json_schema(self) -> dict[str, Any]:
+        return _matching(f"[/$]{_PLAIN}*")
 
 
 @dataclass(frozen=True)
@@ -338,7 +381,7 @@ class SecretText(Kind):
         return value.reveal() if isinstance(value, Secret) else ""
 
     def json_schema(self) -> dict[str, Any]:
-        return {"type": "string", "format": "password", "writeOnly": True}
+        return {"type": "string", "format": "password"}
 
 
 @dataclass(frozen=True)
@@ -360,6 +403,9 @@ class Blob(Kind):
 
     def lines(self, value: Value) -> list[str]:
         return [str(value)]
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "string"}
 
 
 @dataclass(frozen=True)
@@ -456,3 +502,6 @@ class NodeList(ListOf):
         value = tuple(sorted(dict.fromkeys(data), key=ranges.natural))
         self.check(value)
         return value
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "array", "items": self.of.json_schema()}

@@ -16,7 +16,7 @@ _TEXT = r"[^\x00-\x1f\x7f]+"
 _API = "/api/v1"
 
 _key = Parameter("key", "a name", "path", KEY, 253, True)
-_node = Parameter("name", "a node's name", "path", KEY, 253, True)
+_node = Parameter("name", "a node's name", "path", KEY, 253, True, "node001")
 _number = Number("number", "the number of a revision", "path", is_required=True, low=1, high=10**12)
 _at = Number("at", "a past revision to answer for", high=10**12)
 _message = Parameter("message", "what the commit says about itself", pattern=_TEXT)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from itertools import groupby
-from typing import cast
+from typing import Final, cast
 
 import msgspec
 from aiohttp import web
@@ -40,6 +40,7 @@ from bedplate.ui.rest.writing import Writer
 __all__ = ["make"]
 
 _LOG = get_logger("head.rest")
+_OPERATION: Final = web.RequestKey("operation", str)
 _NOBODY = Identity("", "")
 _OURS = ("/api/", "/openapi.json", "/metrics", "/healthz", "/livez", "/readyz")
 _LASTING = ("events", "desired")
@@ -123,7 +124,7 @@ def _answering(service: Service, operation: Operation, handler: Handler, metrics
     largest = operation.largest or service.limits.body_bytes
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        request["operation"] = operation.name
+        request[_OPERATION] = operation.name
         if (request.content_length or 0) > largest:
             raise web.HTTPRequestEntityTooLarge(max_size=largest, actual_size=request.content_length or 0)
         # A body without a length may still be larger than told; reading it stops there.
@@ -168,7 +169,7 @@ def _watch(service: Service, metrics: RequestMetrics) -> Middleware:
         finally:
             metrics.inflight.dec()
             duration_s = service.clock.monotonic() - started
-            operation, method = request.get("operation", "unknown"), request.method
+            operation, method = request.get(_OPERATION, "unknown"), request.method
             method = method if method in ("GET", "PUT", "POST", "DELETE", "HEAD") else "other"
             metrics.requests.labels(operation, method, str(status)).inc()
             if operation not in _LASTING:
@@ -193,7 +194,7 @@ async def _answered(request: web.Request, handler: _Plain) -> web.StreamResponse
     except ConnectionError:
         raise
     except Exception as err:
-        _LOG.exception("head.bug", operation=request.get("operation", "unknown"), path=request.path)
+        _LOG.exception("head.bug", operation=request.get(_OPERATION, "unknown"), path=request.path)
         return problems.from_error(err)
 
 

@@ -151,7 +151,9 @@ class Commits:
         except UnicodeDecodeError:
             raise Malformed("the document is not UTF-8") from None
         except errors.Invalid as wrong:
-            raise Malformed(wrong.message, hint=wrong.hint, problems=list(wrong.problems)) from None
+            if wrong.problems:
+                raise
+            raise Malformed(wrong.message, hint=wrong.hint) from None
         edits = session.edits()
         if dry_run:
             return _would(await self._head.check(edits))

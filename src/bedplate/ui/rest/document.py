@@ -30,6 +30,7 @@ _STRUCTS: tuple[Any, ...] = (
     wire.NodeHealth,
     wire.NodeList,
     wire.NoticePage,
+    wire.ObjectWrite,
     wire.PlanRequest,
     wire.PlanResult,
     wire.Problem,
@@ -164,6 +165,7 @@ def _parameter(one: Any) -> dict[str, Any]:
         "required": one.is_required or one.where == "path",
         "description": one.doc,
         "schema": one.schema(),
+        **({"example": one.example} if one.example else {}),
     }
 
 
@@ -171,10 +173,11 @@ def _responses(operation: Operation, word: str) -> dict[str, Any]:
     found = {str(status): _response(answer, word) for status, answer in operation.answers.items()}
     for status in _possible(operation):
         headers = {413: (), 503: ("Retry-After", "Bedplate-Active")}.get(status, ())
-        found.setdefault(
-            str(status),
-            _response(Answer(_ERRORS[status], "Problem", "application/problem+json", headers), ""),
-        )
+        said = _response(Answer(_ERRORS[status], "Problem", "application/problem+json", headers), "")
+        if status == 400:
+            # What is no HTTP, such as an endless address, is refused before anybody looks at it.
+            said["content"]["text/plain"] = {"schema": {"type": "string"}}
+        found.setdefault(str(status), said)
     return dict(sorted(found.items()))
 
 

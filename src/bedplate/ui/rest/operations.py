@@ -34,6 +34,7 @@ class Parameter:
     pattern: str = ""
     longest: int = 1000
     is_required: bool = False
+    example: str = ""
 
     def schema(self) -> dict[str, Any]:
         bounds = {"minLength": 1, "maxLength": self.longest}
@@ -144,7 +145,11 @@ class Ask:
         self.expect_type(JSON)
         data = await self.request.read()
         try:
-            return decoder.decode(data)
+            try:
+                return decoder.decode(data)
+            except msgspec.ValidationError:
+                # JSON knows one kind of number: where a whole one is asked for, 5.0 is 5.
+                return msgspec.convert(_whole_numbers(msgspec.json.decode(data)), decoder.type)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
             raise Malformed(
                 f"the body cannot be read: {wrong}", hint="GET /openapi.json says what it may hold"
@@ -158,6 +163,14 @@ class Ask:
             raise Malformed(
                 f"a body of type {self.request.content_type!r} is not understood", hint=f"send {types[0]}", status=415
             )
+
+
+def _whole_numbers(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {name: _whole_numbers(value) for name, value in data.items()}
+    if isinstance(data, list):
+        return [_whole_numbers(value) for value in data]
+    return int(data) if isinstance(data, float) and data.is_integer() else data
 
 
 Handler = Callable[[Ask], Awaitable[web.StreamResponse]]

@@ -41,7 +41,7 @@ def components(schema: Schema) -> dict[str, Any]:
     for mode in schema.modes.values():
         found |= _mode(mode)
     found["Export"] = _export(schema)
-    found["Edit"] = _alternatives([reference(f"{mode_name(mode)}Edit") for mode in schema.modes.values()])
+    found["Edit"] = _edit(schema)
     return found
 
 
@@ -76,23 +76,27 @@ def _mode(mode: Submode) -> dict[str, Any]:
             },
             "required": ["items", "revision"],
         },
-        f"{name}Edit": {
-            "type": "object",
-            "properties": {
-                "mode": place["mode"],
-                "key": place["key"],
-                "base": {
-                    "description": "the revision of the object the edit was made on; absent: it was not there",
-                    "anyOf": [_REVISION, {"type": "null"}],
-                },
-                "object": {
-                    "description": "the object as it should be; absent: removed",
-                    "anyOf": [each({}, [], is_typed=mode.typed), {"type": "null"}],
-                },
+    }
+
+
+def _edit(schema: Schema) -> dict[str, Any]:
+    """An edit of any mode: what its object may hold is the mode's `…Write`."""
+    return {
+        "type": "object",
+        "properties": {
+            "mode": {"enum": list(schema.modes)},
+            "key": {"type": "string", "minLength": 1, "maxLength": 253, "pattern": f"^{KEY}$"},
+            "base": {
+                "description": "the revision of the object the edit was made on; absent: it was not there",
+                "anyOf": [_REVISION, {"type": "null"}],
             },
-            "required": ["mode", "key"],
-            "additionalProperties": False,
+            "object": {
+                "description": "the object as it should be, as PUT takes it; absent: removed",
+                "anyOf": [reference("ObjectWrite"), {"type": "null"}],
+            },
         },
+        "required": ["mode", "key"],
+        "additionalProperties": False,
     }
 
 
@@ -160,20 +164,12 @@ def _family(name: str) -> str:
 
 
 def _export(schema: Schema) -> dict[str, Any]:
-    modes = {
-        mode.shell: {
-            "type": "object",
-            "propertyNames": _key(mode),
-            "additionalProperties": _alternatives(
-                [reference(_type(entity) + ("Typed" if mode.typed else "")) for entity in mode.of]
-            ),
-        }
-        for mode in schema.modes.values()
-    }
+    """The tree as one document: what an object may hold is its mode's `…Write`."""
+    objects = {"type": "object", "additionalProperties": {"type": "object"}}
     return {
         "type": "object",
-        "description": "The tree as one document.",
-        "properties": {"format": {"const": "bedplate/head/v1"}, **modes},
+        "description": "The tree as one document: modes, in them objects by name.",
+        "properties": {"format": {"const": "bedplate/head/v1"}, **dict.fromkeys(schema.modes, objects)},
         "required": ["format"],
         "additionalProperties": False,
     }
