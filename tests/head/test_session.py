@@ -229,3 +229,10 @@ def test_staged_edits_outlive_a_newer_tree_and_the_rest_follows_it(session: Sess
     assert edit.base == Obj("Category", "default")
     assert edit.base is not None
     assert edit.base.revision == 0
+
+
+def test_an_extra_cannot_take_the_name_of_a_row(session: Session) -> None:
+    with pytest.raises(errors.Invalid, match="Notes is a parameter"):
+        session.set_extra(DEFAULT, "Notes", "x")
+    session.set_extra(DEFAULT, "remark", "x")
+    assert session.tree.get(DEFAULT).extras == {"remark": "x"}

@@ -115,7 +115,7 @@ def apply(tree: Tree, changes: Iterable[Change], unseal: codec.Unseal | None, re
         if len(change.path) == 2:
             held = None if change.new is None else codec.decode(tree.schema, submode, place[1], change.new, unseal)
         elif current is None:
-            raise errors.NotFound(f"{place[0]}[{place[1]}] does not exist")
+            raise errors.NotFound(f"{place[0]}[{place[1]}] does not exist", hint="history shows who removed it")
         else:
             held = _applied(tree.schema, current, change.path[2:], change.new, unseal)
         touched[place] = held
@@ -133,10 +133,10 @@ def _applied(schema: Schema, obj: Obj, rest: Path, new: Any, unseal: codec.Unsea
         try:
             value = None if new is None else row.normal(codec.decode_value(row, new, unseal))
         except ValueError as wrong:
-            raise errors.Invalid(f"{row.label}: {wrong}") from None
+            raise errors.Invalid(f"{row.label}: {wrong}", hint=row.doc) from None
         return obj.with_value(name, value)
     if not isinstance(row, Submode):
-        raise errors.NotFound(f"{obj.type} {obj.key} has nothing called {name!r}")
+        raise errors.NotFound(f"{obj.type} {obj.key} has nothing called {name!r}", hint="show lists what it has")
     if row.indexed:
         items = {str(i): codec.decode(schema, row, str(i), one, unseal) for i, one in enumerate(new or ())}
         return obj.with_children(name, items)
@@ -145,7 +145,7 @@ def _applied(schema: Schema, obj: Obj, rest: Path, new: Any, unseal: codec.Unsea
         return obj.with_child(name, key, None if new is None else codec.decode(schema, row, key, new, unseal))
     inner = obj.below(name).get(key)
     if inner is None:
-        raise errors.NotFound(f"{obj.type} {obj.key} has no {name} {key!r}")
+        raise errors.NotFound(f"{obj.type} {obj.key} has no {name} {key!r}", hint="list shows what is there")
     return obj.with_child(name, key, _applied(schema, inner, rest[2:], new, unseal))
 
 

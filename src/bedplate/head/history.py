@@ -66,7 +66,7 @@ class History:
             start = max(first, last - _WINDOW + 1)
             page = await self._store.list(REVISIONS, limit=last - start + 1, after=revision_key(start - 1))
             if len(page.entries) != last - start + 1:
-                raise errors.Unavailable(f"revisions {start} to {last} could not be read whole")
+                raise errors.Unavailable(f"revisions {start} to {last} could not be read whole", hint="try again")
             for entry in reversed(page.entries):
                 yield self._records.decode_revision(entry.value)
             last = start - 1
@@ -117,7 +117,10 @@ class History:
                 cancelled.add(later.undoes)
                 continue
             if later.undoes == number:
-                raise errors.Conflict(f"revision {number} was undone by revision {later.number} of {later.author}")
+                raise errors.Conflict(
+                    f"revision {number} was undone by revision {later.number} of {later.author}",
+                    hint=f"undo {later.number} takes that back",
+                )
             touched = _common(wanted, later)
             if touched is not None:
                 raise errors.Conflict(

@@ -24,6 +24,7 @@ __all__ = ["LATEST", "OBJECTS", "REVISIONS", "Codec", "Revision", "object_key", 
 OBJECTS = "/head/objects/"
 REVISIONS = "/head/revisions/"
 LATEST = "/head/latest"
+_DAMAGED = "restore the newest backup"
 
 
 class Revision(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -72,7 +73,7 @@ class Codec:
         try:
             record = self._records.decode(data)
         except msgspec.DecodeError as wrong:
-            raise errors.Invalid(f"the record {key} cannot be read: {wrong}") from wrong
+            raise errors.Invalid(f"the record {key} cannot be read: {wrong}", hint=_DAMAGED) from wrong
         made = codec.decode(self._schema, self._schema.mode(mode), name, record.object, self._vault.unseal)
         return mode, replace(made, revision=record.revision)
 
@@ -80,4 +81,4 @@ class Codec:
         try:
             return self._revisions.decode(data)
         except msgspec.DecodeError as wrong:
-            raise errors.Invalid(f"a revision's record cannot be read: {wrong}") from wrong
+            raise errors.Invalid(f"a revision's record cannot be read: {wrong}", hint=_DAMAGED) from wrong

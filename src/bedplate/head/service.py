@@ -313,7 +313,9 @@ class Head:
 
     async def _replay(self, revision: Revision, lacking: Sequence[changes.Change]) -> None:
         if revision.number != self._revision + 1:
-            raise errors.Unavailable(f"revision {self._revision + 1} is missing in the store")
+            raise errors.Unavailable(
+                f"revision {self._revision + 1} is missing in the store", hint="restore the newest backup"
+            )
         tree = changes.apply(self._tree, lacking, self._vault.unseal, revision.number)
         self._snapshot.note(revision)
         await self._take(tree, revision)

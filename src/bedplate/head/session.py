@@ -17,7 +17,7 @@ from bedplate.core import errors
 from bedplate.head import changes
 from bedplate.head.objects import Obj, Secret
 from bedplate.head.schema import codec
-from bedplate.head.schema.entity import Entity, Field, Row, Submode
+from bedplate.head.schema.entity import Entity, Field, Row, Submode, shell_name
 from bedplate.head.schema.registry import Path, Schema
 from bedplate.head.tree import Address, Tree, replace_at
 
@@ -80,7 +80,7 @@ class Session:
         """A new object in a list, with defaults. Raises `AlreadyExists`, `Invalid`."""
         submode = self.submode(place)
         if submode.indexed:
-            raise errors.Invalid(f"{submode.shell} is a list without names")
+            raise errors.Invalid(f"{submode.shell} is a list without names", hint="give add the values, in order")
         entity, key = submode.naming(name, word)
         held = self.children(place)
         if key in held:
@@ -91,7 +91,7 @@ class Session:
         """A new object at the end of an indexed list, its first fields from words; its index was never used."""
         submode = self.submode(place)
         if not submode.indexed:
-            raise errors.Invalid(f"a new object in {submode.shell} needs a name")
+            raise errors.Invalid(f"a new object in {submode.shell} needs a name", hint="write it behind add")
         entity, words = submode.of[0], list(words)
         if len(words) > len(entity.positional):
             takes = " ".join(entity.attribute(name).shell for name in entity.positional)
@@ -131,7 +131,7 @@ class Session:
         field, held, less = self._lists(path, parameter, text)
         for item in less:
             if item not in held:
-                raise errors.NotFound(f"{field.label}: {item!r} is not in it")
+                raise errors.NotFound(f"{field.label}: {item!r} is not in it", hint=f"get {field.shell} shows what is")
         self._put(path, self._with_list(path, field, (item for item in held if item not in less)))
 
     def clear(self, path: Path, parameter: str) -> None:
@@ -145,8 +145,10 @@ class Session:
             raise errors.Invalid(
                 f"{name!r} cannot be the name of an extra parameter", hint="write it without blanks, commas and ="
             )
+        if text is not None and shell_name(name) in {row.shell for row in self.schema.of(obj).rows()}:
+            raise errors.Invalid(f"{name} is a parameter of {obj.type}", hint=f"set {shell_name(name)} without -e")
         if text is None and name not in obj.extras:
-            raise errors.NotFound(f"{obj.type} {obj.key} has no extra parameter {name!r}")
+            raise errors.NotFound(f"{obj.type} {obj.key} has no extra parameter {name!r}", hint="show lists them first")
         self._put(path, obj.with_extra(name, text))
 
     def clone(self, path: Path, name: str) -> Path:
@@ -154,10 +156,10 @@ class Session:
         place, obj = path[:-1], self.tree.get(path)
         submode = self.submode(place)
         if submode.indexed:
-            raise errors.Invalid(f"{submode.shell} is a list without names")
+            raise errors.Invalid(f"{submode.shell} is a list without names", hint="add another one")
         entity, key = submode.naming(name, self.schema.of(obj).word)
         if entity.type_name() != obj.type:
-            raise errors.Invalid(f"{obj.type} cannot be called {name!r}")
+            raise errors.Invalid(f"{obj.type} cannot be called {name!r}", hint=f"it is called {obj.key}")
         if key in self.children(place):
             raise errors.AlreadyExists(f"{submode.shell} has {key!r} already", hint="clone it under another name")
         return self._put((*place, key), replace(_copied(self.schema, obj), key=key, revision=0))
@@ -179,7 +181,7 @@ class Session:
         if isinstance(row, Submode):
             raise errors.Invalid(f"{row.label} is a submode", hint=f"enter it with {row.shell}")
         if not isinstance(row, Field) or row.readonly:
-            raise errors.Invalid(f"{row.label} cannot be set")
+            raise errors.Invalid(f"{row.label} cannot be set", hint=row.doc)
         return row
 
     # Stars, changes, commits

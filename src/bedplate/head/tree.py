@@ -156,7 +156,7 @@ def descend(obj: Obj, rest: Path, where: str) -> Obj:
     for submode, key in zip(rest[::2], rest[1::2], strict=True):
         found = obj.below(submode).get(key)
         if found is None:
-            raise errors.NotFound(f"{where} has no {submode} {key!r}")
+            raise errors.NotFound(f"{where} has no {submode} {key!r}", hint="list shows what is there")
         obj, where = found, f"{where}->{submode}[{key}]"
     return obj
 

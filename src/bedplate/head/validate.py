@@ -21,7 +21,9 @@ def check(tree: Tree, touched: Iterable[Address]) -> None:
     """Raise `Invalid` with every fault."""
     found = problems(tree, touched)
     if found:
-        raise errors.Invalid("the changes cannot be committed", problems=found)
+        raise errors.Invalid(
+            "the changes cannot be committed", problems=found, hint="nothing was written; mend it and commit again"
+        )
 
 
 def problems(tree: Tree, touched: Iterable[Address]) -> list[str]:
