@@ -1,0 +1,254 @@
+"""The page in a real Chromium over a real daemon; what it did is read back in `cmsh`."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import ssl
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from tests.apps import headprograms
+from tests.apps.headprograms import Served
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+from playwright.sync_api import Browser, expect
+from tests.ui.web import browsing
+from tests.ui.web.browsing import DEADLINE_MS, DESKTOP, PHONE, Window
+
+expect.set_options(timeout=DEADLINE_MS)
+SECRET = "hunter2-never-shown"
+# A category of its own for each test that changes one, so that none depends on another.
+SETUP = (
+    "category; "
+    + "; ".join(f"clone default {name}; exit" for name in ("desk", "phone", "plain"))
+    + "; commit; device; "
+)
+SETUP += "; ".join(
+    f"foreach -n {nodes} (set category {name})"
+    for name, nodes in (("desk", "node001..node004"), ("phone", "node005..node008"), ("plain", "node009..node012"))
+)
+SETUP += "; commit -m 'three categories'"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    try:
+        with browsing.browser() as made:
+            yield made
+    except browsing.Missing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="module")
+def daemon(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A head as its user starts it; after the browser, so that nothing is started where there is none."""
+    data = headprograms.init(tmp_path_factory.mktemp("head") / "data", "--nodes", "12")
+    with headprograms.served(data) as served:
+        cmsh(served, SETUP)
+        yield served
+
+
+def token(daemon: Served) -> str:
+    return (daemon.data / "admin.token").read_text().strip()
+
+
+def cmsh(daemon: Served, commands: str) -> str:
+    program = pathlib.Path(sys.executable).with_name("cmsh")
+    done = subprocess.run(
+        [program, "--data", daemon.data, "-c", commands],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_MS / 1000,
+        env=headprograms.environment(),
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("size", "script", "category", "nodes"),
+    [
+        pytest.param(DESKTOP, True, "desk", "node001..node004", id="desktop"),
+        pytest.param(PHONE, True, "phone", "node005..node008", id="phone"),
+        pytest.param(PHONE, False, "plain", "node009..node012", id="phone without JavaScript"),
+    ],
+)
+def test_a_change_is_staged_planned_committed_and_undone_and_cmsh_sees_it(
+    chromium: Browser, daemon: Served, size: tuple[int, int], script: bool, category: str, nodes: str
+) -> None:
+    asked = f"category; use {category}; get installmode"
+    with browsing.window(chromium, daemon.url, size, script=script) as one:
+        page = one.page
+        one.sign_in(token(daemon))
+        _menu(one, "Categories")
+        page.get_by_role("link", name=category, exact=True).click()
+        page.get_by_role("link", name="Edit").click()
+        assert one.fits()
+        page.get_by_label("Install mode").select_option("FULL")
+        page.get_by_role("button", name="Stage and show plan").click()
+        one.has(nodes)
+        expect(page.locator("del")).to_have_text("AUTO (default)")
+        expect(page.locator("ins")).to_have_text("FULL")
+        expect(page.locator(".plan tbody tr")).to_have_count(1)
+        expect(page.locator(".plan .name")).to_have_text("install_mode")
+        assert one.fits()
+        assert cmsh(daemon, asked) == "AUTO"
+        page.get_by_label("Message").fill("install again")
+        page.get_by_role("button", name="Commit").click()
+        one.has("is committed.")
+        assert cmsh(daemon, asked) == "FULL"
+        number = page.url.rsplit("/", 1)[1]
+        _menu(one, "History")
+        expect(page.locator("tbody tr").first).to_contain_text("install again")
+        page.get_by_role("link", name=number, exact=True).click()
+        page.get_by_role("link", name="Undo…").click()
+        one.has("what the undo would change")
+        page.get_by_role("button", name=f"Undo revision {number}").click()
+        one.has(f"Revision {number} is undone by revision {int(number) + 1}.")
+        assert one.fits()
+        assert cmsh(daemon, asked) == "AUTO"
+        page.get_by_role("button", name="Sign out").click()
+        page.wait_for_url(daemon.url + "/login")
+
+
+def _menu(one: Window, name: str) -> None:
+    """Go to a page by the menu, which is folded on a phone."""
+    menu = one.page.get_by_role("navigation", name="Pages")
+    summary = menu.get_by_text("Menu", exact=True)
+    if summary.is_visible():
+        summary.click()
+    menu.get_by_role("link", name=name, exact=True).locator("visible=true").click()
+
+
+def test_tables_read_without_javascript(chromium: Browser, daemon: Served) -> None:
+    with browsing.window(chromium, daemon.url, DESKTOP, script=False) as one:
+        one.sign_in(token(daemon))
+        one.open("/show/device?q=node01")
+        rows = one.page.locator("tbody tr")
+        assert [row.locator("td").first.inner_text() for row in rows.all()] == ["node010", "node011", "node012"]
+        one.open("/show/device/node001")
+        one.has("from category:desk")
+        expect(one.page.locator(".compact tbody tr").first).to_be_visible()
+
+
+def test_an_event_of_somebody_else_appears_without_a_reload(chromium: Browser, daemon: Served) -> None:
+    with browsing.window(chromium, daemon.url) as one, browsing.window(chromium, daemon.url, PHONE) as other:
+        one.sign_in(token(daemon))
+        one.open("/events")
+        other.sign_in(token(daemon))
+        for each in (one, other):
+            each.page.locator("body[data-stream=open]").wait_for()
+            each.page.evaluate("window.isTheSamePage = true")
+        before = int(one.page.locator("#revision").inner_text())
+        cmsh(daemon, "device; use node003; set notes 'live words'; commit -m 'from a shell'")
+        row = one.page.locator("[data-feed=events] tr", has_text="from a shell")
+        expect(row).to_contain_text("device[node003]")
+        expect(one.page.locator("#revision")).to_have_text(str(before + 1))
+        expect(other.page.locator("#live")).to_contain_text("from a shell")
+        assert all(each.page.evaluate("window.isTheSamePage") for each in (one, other))
+
+
+def test_lists_are_filtered_while_typing_and_sorted_by_a_click(chromium: Browser, daemon: Served) -> None:
+    with browsing.window(chromium, daemon.url) as one:
+        one.sign_in(token(daemon))
+        one.open("/show/device")
+        one.page.get_by_label("Filter").fill("node01")
+        expect(one.page.locator("tbody tr:visible")).to_have_count(3)
+        one.page.get_by_label("Filter").fill("")
+        head = one.page.get_by_role("button", name="Hostname (key)")
+        head.click()
+        head.press("Enter")
+        expect(one.page.locator("tbody tr").first).to_contain_text("node012")
+        expect(one.page.locator("th[aria-sort=descending]")).to_have_count(1)
+
+
+def test_the_keyboard_reaches_everything(chromium: Browser, daemon: Served) -> None:
+    with browsing.window(chromium, daemon.url) as one:
+        one.sign_in(token(daemon))
+        one.open("/edit/device/node001")
+        one.page.keyboard.press("Tab")
+        expect(one.page.locator(":focus")).to_have_text("Skip to content")
+        one.page.keyboard.press("Enter")
+        expect(one.page.locator("main:focus")).to_have_count(1)
+        notes = one.page.get_by_label("Notes")
+        for _ in range(40):
+            one.page.keyboard.press("Tab")
+            if notes.evaluate("field => field === document.activeElement"):
+                break
+        one.page.keyboard.type("typed blindly")
+        one.page.get_by_role("button", name="Stage", exact=True).press("Enter")
+        one.has("device[node001] is staged.")
+
+
+def test_an_auditor_reads_and_is_offered_nothing_to_change(chromium: Browser, daemon: Served) -> None:
+    cmsh(daemon, "user; add eve; set role auditor; commit")
+    made = headprograms.bedplate("head", "token", "create", "eve", "--data", daemon.data)
+    words = [word for word in made.stdout.split() if word.startswith("bph_")]
+    with browsing.window(chromium, daemon.url, PHONE, expected=("403",)) as one:
+        one.sign_in(words[0])
+        for address in ("/", "/show/device/node001", "/show/category/default", "/changes", "/history/1"):
+            one.open(address)
+            expect(one.page.locator("main form[method=post], main a[href^='/edit']")).to_have_count(0)
+            assert one.fits(), address
+        one.open("/edit/device/node001")
+        one.has("may read and not change")
+
+
+def test_a_staged_secret_is_in_no_page_log_or_answer_of_the_daemon(chromium: Browser, daemon: Served) -> None:
+    with browsing.window(chromium, daemon.url) as one:
+        one.sign_in(token(daemon))
+        one.open("/edit/user/admin")
+        one.page.get_by_label("Token", exact=True).fill(SECRET)
+        one.page.get_by_role("button", name="Stage and show plan").click()
+        one.has("not set")
+        for address in ("/changes", "/show/user/admin", "/edit/user/admin", "/events", "/search?q=hunter"):
+            one.open(address)
+            assert SECRET not in one.page.content(), address
+        for address in ("tree", "export", "revisions", "audit", "notices"):
+            assert SECRET not in _asked(daemon, f"/api/v1/{address}"), address
+        assert SECRET not in daemon.log()
+        one.open("/changes")
+        one.page.get_by_role("button", name="Commit").click()
+        one.has("is committed.")
+        assert SECRET not in one.page.content()
+        for address in ("tree", "export", "revisions", "audit", "notices"):
+            assert SECRET not in _asked(daemon, f"/api/v1/{address}"), address
+        assert SECRET not in daemon.log()
+
+
+def _asked(daemon: Served, address: str) -> str:
+    request = urllib.request.Request(daemon.url + address, headers={"Authorization": f"Bearer {token(daemon)}"})
+    context: ssl.SSLContext = headprograms.trust(daemon.data)
+    with urllib.request.urlopen(request, timeout=DEADLINE_MS / 1000, context=context) as response:
+        return str(json.dumps(response.read().decode()))
+
+
+def test_every_page_fits_a_phone_and_says_nothing_wrong(chromium: Browser, daemon: Served) -> None:
+    with browsing.window(chromium, daemon.url, PHONE, expected=("404",)) as one:
+        one.open("/login")
+        assert one.fits()
+        one.sign_in(token(daemon))
+        for address in (
+            "/",
+            "/health",
+            "/roles",
+            "/appgroups",
+            "/show/device",
+            "/show/device/node001",
+            "/show/network/internalnet",
+            "/edit/network/internalnet",
+            "/show/healthcheck",
+            "/history",
+            "/history/1",
+            "/search?q=node",
+            "/nowhere",
+        ):
+            one.open(address)
+            expect(one.page.locator("h1")).to_be_visible()
+            assert one.fits(), address
