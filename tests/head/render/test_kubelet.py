@@ -56,7 +56,7 @@ def test_item_120_a_cleared_option_is_taken_out_of_manifest_and_patches(session:
     session.remove(path)
     actions = rooms.planned(before, session)
     assert rooms.verbs(actions, "node001", "flag", "kube-apiserver.yaml:kube-apiserver:oidc-client-id") == ["remove"]
-    assert rooms.verbs(actions, "node001", "file", f"{kubelet.PATCHES}/kube-apiserver0+json.yaml") == ["remove"]
+    assert rooms.verbs(actions, "node001", "file", f"{kubelet.PATCHES}/kube-apiserver0+json.json") == ["remove"]
 
 
 def test_item_120_kubeadm_writes_the_flags_itself_and_the_agent_changes_nothing_then(

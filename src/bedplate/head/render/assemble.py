@@ -99,7 +99,7 @@ def _customizations(held: Resolved) -> Iterable[_Offer]:
             if path and Customization.disabled.value(obj):
                 yield None, path, source
             elif path:
-                mode = str(Customization.filemask.value(obj))
+                mode = (str(Customization.filemask.value(obj)) or "0644").zfill(4)
                 yield File(path=path, content=str(Customization.content.value(obj)), mode=mode), path, source
 
 

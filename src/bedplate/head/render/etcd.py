@@ -7,6 +7,7 @@ The list of members is read by etcd when it starts for the first time only, so a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from bedplate.api.desired import File
@@ -25,6 +26,7 @@ __all__ = ["CONF", "MEMBERS", "UNIT", "render", "variables"]
 CONF = "/cm/local/apps/etcd/current/etc/cm-etcd.conf"
 MEMBERS = "/cm/local/apps/etcd/current/etc/cm-etcd-members.conf"
 UNIT = "/etc/systemd/system/etcd.service.d/20-bedplate.conf"
+_OPTION = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _CERTIFICATES = "/cm/local/apps/etcd/current/etc/certs"
 
 _UNIT_TEXT = f"[Service]\nEnvironmentFile={CONF}\nEnvironmentFile={MEMBERS}\n"
@@ -39,6 +41,7 @@ def render(tree: Tree, held: Resolved, given: RoleGiven) -> Part:
         warnings.append(f"Etcd::Host on {held.node.key}: it names no etcd cluster, so the member stands alone")
     if not held.node.values.get("ip"):
         warnings.append(f"Etcd::Host on {held.node.key}: etcd listens on addresses only, and the node has no IP")
+    warnings += [f"Etcd::Host: {option!r} is no option of etcd, and left out" for option in _further(role)[1]]
     return Part(
         files=[
             _file(CONF, variables(held.node, role, cluster)),
@@ -78,7 +81,7 @@ def variables(node: Obj, role: Obj, cluster: Obj) -> list[tuple[str, str]]:
     if EtcdHostRole.debug.value(role):
         # Releases before 3.5 know the first alone, later ones the second alone; either passes over the other.
         options += [("debug", "true"), ("log-level", "debug")]
-    options += _further(role)
+    options += _further(role)[0]
     return [(option, value) for option, value in options if value]
 
 
@@ -114,12 +117,18 @@ def _certificates(role: Obj, cluster: Obj) -> list[tuple[str, str]]:
     ]
 
 
-def _further(role: Obj) -> list[tuple[str, str]]:
-    """The row `Options`, with or without dashes in front; an option without a value is switched on."""
+def _further(role: Obj) -> tuple[list[tuple[str, str]], list[str]]:
+    """The row `Options`, with or without dashes in front, and what in it is none; without a value it is switched on."""
     given = EtcdHostRole.options.value(role)
     assert isinstance(given, tuple)
-    parts = [option.strip().lstrip("-").partition("=") for option in given]
-    return [(name.strip(), value.strip() if sign else "true") for name, sign, value in parts if name.strip()]
+    found, bad = [], []
+    for option in given:
+        name, sign, value = option.strip().lstrip("-").partition("=")
+        if _OPTION.fullmatch(name.strip()):
+            found.append((name.strip(), value.strip() if sign else "true"))
+        else:
+            bad.append(option)
+    return found, bad
 
 
 def _members(tree: Tree, node: Obj, role: Obj, cluster: Obj) -> str:

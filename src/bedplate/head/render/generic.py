@@ -82,7 +82,7 @@ def _file(configuration: Obj, path: str, content: str, services: tuple[str, ...]
     return File(
         path=path,
         content=content,
-        mode=str(GenericRoleConfiguration.filemask.value(configuration)).zfill(4),
+        mode=(str(GenericRoleConfiguration.filemask.value(configuration)) or "0644").zfill(4),
         owner=str(GenericRoleConfiguration.user_name.value(configuration)) or "root",
         group=str(GenericRoleConfiguration.group_name.value(configuration)) or "root",
         folder_mode=_folder_mode(configuration),
@@ -96,7 +96,7 @@ def _folder_mode(configuration: Obj) -> str:
     """The mode of a folder that is made; whoever may read it may enter it, or it would be of no use."""
     if not GenericRoleConfiguration.create_directory.value(configuration):
         return ""
-    mode = int(str(GenericRoleConfiguration.filemask_directory.value(configuration)), 8)
+    mode = int(str(GenericRoleConfiguration.filemask_directory.value(configuration)) or "0755", 8)
     return f"{mode | (mode & 0o444) >> 2:04o}"
 
 

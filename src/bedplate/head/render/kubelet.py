@@ -7,13 +7,13 @@ and as patches that kubeadm applies whenever it writes the manifests anew, so th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 from bedplate.api.desired import File, Flag, Taint
 from bedplate.head.entities.kubernetes import KubeCluster
 from bedplate.head.entities.roles import KubeletOption, KubeletRole
 from bedplate.head.objects import Obj, Secret
-from bedplate.head.render.text import one_line
 from bedplate.head.render.values import Part
 from bedplate.head.resolve import Resolved, RoleGiven
 from bedplate.head.tree import Tree
@@ -83,21 +83,15 @@ def _flags(role: Obj) -> list[Flag]:
 def _patches(flags: Iterable[Flag]) -> list[File]:
     """JSON patches by manifest. kubeadm's manifests have one container, called as the manifest; flags of others are
     kept by the agent alone."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[dict[str, str]]] = {}
     for flag in flags:
         if f"{flag.container}.yaml" == flag.manifest:
-            found.setdefault(flag.container, []).append(
-                f"- op: add\n  path: /spec/containers/0/command/-\n  value: {_quoted(flag.argument)}\n"
-            )
+            added = {"op": "add", "path": "/spec/containers/0/command/-", "value": flag.argument}
+            found.setdefault(flag.container, []).append(added)
     return [
-        File(path=f"{PATCHES}/{component}0+json.yaml", content="".join(entries))
-        for component, entries in sorted(found.items())
+        File(path=f"{PATCHES}/{component}0+json.json", content=json.dumps(patch, indent=2) + "\n")
+        for component, patch in sorted(found.items())
     ]
-
-
-def _quoted(text: str) -> str:
-    """A YAML scalar in single quotes, in which only they need care."""
-    return "'" + one_line(text).replace("'", "''") + "'"
 
 
 def _authority(cluster: Obj, planes: bool) -> list[File]:
