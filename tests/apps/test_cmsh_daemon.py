@@ -12,12 +12,12 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from tests.apps import heads, tmux
-from tests.apps.heads import Served
+from tests import servers
+from tests.apps import headprograms, tmux
 from tests.apps.tmux import Screen
 
 from bedplate.apps import headinit
-from bedplate.client import HeadClient, wire
+from bedplate.client import wire
 
 TOP = "[basecm10]%"
 DEFAULT = "[basecm10->category[default]]%"
@@ -27,12 +27,39 @@ TIMEOUT_S = 120.0
 needs_terminal = pytest.mark.skipif(bool(tmux.why_missing()), reason=tmux.why_missing() or "there is a terminal")
 
 
+class Head:
+    """A daemon that comes back at the address it had."""
+
+    def __init__(self, data: pathlib.Path) -> None:
+        self.data = data
+        self._port = servers.free_port()
+        self.start()
+
+    def start(self) -> None:
+        self._daemon = headprograms.Served(self.data, "--port", str(self._port))
+        self.url = self._daemon.url
+
+    def kill(self) -> None:
+        """As a power cut would; also where it runs no more."""
+        self._daemon.kill()
+
+    def report(self, node: str, *actions: wire.Action) -> None:
+        """Tell what an agent on a node would tell."""
+
+        async def tell() -> None:
+            async with self._daemon.client() as client:
+                await client.report(node, actions=actions)
+
+        asyncio.run(tell())
+
+
 @pytest.fixture
-def served(tmp_path: pathlib.Path) -> Iterator[Served]:
+def served(tmp_path: pathlib.Path) -> Iterator[Head]:
     data = tmp_path / "data"
     asyncio.run(headinit.make(data, name="basecm10", nodes=3))
-    with heads.serving(data, tmp_path / "serve.log") as opened:
-        yield opened
+    head = Head(data)
+    yield head
+    head.kill()
 
 
 @pytest.fixture
@@ -63,25 +90,14 @@ def script(home: pathlib.Path, *words: str | pathlib.Path) -> subprocess.Complet
     )
 
 
-def report(served: Served, node: str, *actions: wire.Action) -> None:
-    """What an agent on a node would tell."""
-
-    async def tell() -> None:
-        token = (served.data / "admin.token").read_text().strip()
-        async with HeadClient(served.url, token=token, ca_file=str(served.data / "ca.crt")) as client:
-            await client.report(node, actions=actions)
-
-    asyncio.run(tell())
-
-
-def test_a_folder_that_is_served_is_reached_over_rest(served: Served, home: pathlib.Path) -> None:
+def test_a_folder_that_is_served_is_reached_over_rest(served: Head, home: pathlib.Path) -> None:
     done = script(home, "--data", served.data, "-c", "category use default; set notes told; commit; get notes")
     assert (done.returncode, done.stdout, done.stderr) == (0, "told\n", "")
     seen = script(home, "--data", served.data, "-c", "history -n 1")
     assert "admin" in seen.stdout and "category[default]" in seen.stdout
 
 
-def test_credentials_come_from_flags_or_from_the_users_folder(served: Served, home: pathlib.Path) -> None:
+def test_credentials_come_from_flags_or_from_the_users_folder(served: Head, home: pathlib.Path) -> None:
     line = ("-c", "device use node001; get ip")
     files = served.data
     bare = script(home, "--url", served.url, *line)
@@ -102,21 +118,34 @@ def test_credentials_come_from_flags_or_from_the_users_folder(served: Served, ho
 
 
 def test_a_refused_credential_and_a_silent_address_are_told_in_a_line(
-    served: Served, home: pathlib.Path, tmp_path: pathlib.Path
+    served: Head, home: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     (tmp_path / "token").write_text("bph_nonsense")
     flags = ("--token-file", tmp_path / "token", "--cacert", served.data / "ca.crt")
     refused = script(home, "--url", served.url, *flags, "-c", "device list")
     assert refused.returncode == 1
     assert "token" in refused.stderr and "nonsense" not in refused.stderr
-    served.stop()
+    served.kill()
     gone = script(home, "--url", served.url, "--data", served.data, "-c", "device list")
     assert gone.returncode == 1
     assert served.url in gone.stderr and "Traceback" not in gone.stderr
 
 
+def test_a_cold_line_loads_no_heavy_library_over_rest_either(served: Head, home: pathlib.Path) -> None:
+    program = (
+        "import sys\nfrom bedplate.apps.cmsh import main\n"
+        "try:\n    main()\nfinally:\n"
+        "    heavy = 'prompt_toolkit aiohttp structlog rich cryptography jinja2 grpc yaml'.split()\n"
+        "    print([name for name in heavy if name in sys.modules], file=sys.stderr)\n"
+    )
+    command = [sys.executable, "-c", program, "--data", str(served.data), "-c", "device use node001; get ip"]
+    environment = dict(os.environ) | own(home)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "10.141.0.1\n", "[]\n")
+
+
 @needs_terminal
-def test_notices_of_others_commits_and_of_devices_appear_above_the_prompt(served: Served, home: pathlib.Path) -> None:
+def test_notices_of_others_commits_and_of_devices_appear_above_the_prompt(served: Head, home: pathlib.Path) -> None:
     with shell(home, "--data", served.data) as screen:
         screen.enter("category use default; set notes mine")
         screen.wait_prompt(STARRED)
@@ -128,7 +157,7 @@ def test_notices_of_others_commits_and_of_devices_appear_above_the_prompt(served
         moment = r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}"
         said = r"\[notice\] basecm10: admin committed revision 2: device\[node001\] \(for you\)"
         assert re.fullmatch(f"{moment} {said}", line)
-        report(served, "node001", wire.Action(kind="service", name="shorewall", verb="restarted"))
+        served.report("node001", wire.Action(kind="service", name="shorewall", verb="restarted"))
         shown = screen.wait("[notice] node001: Service shorewall was restarted")
         assert re.search(rf"(?m)^{moment} \[notice\] node001: Service shorewall was restarted$", shown)
         # What was being typed is still there, below the notices.
@@ -143,7 +172,7 @@ def test_notices_of_others_commits_and_of_devices_appear_above_the_prompt(served
 
 
 @needs_terminal
-def test_a_shell_connects_again_with_what_is_staged(served: Served, home: pathlib.Path) -> None:
+def test_a_shell_connects_again_with_what_is_staged(served: Head, home: pathlib.Path) -> None:
     with shell(home, "--data", served.data) as screen:
         screen.enter("category use default; set notes kept")
         screen.wait_prompt(STARRED)
@@ -159,7 +188,7 @@ def test_a_shell_connects_again_with_what_is_staged(served: Served, home: pathli
 
 
 @needs_terminal
-def test_a_commit_during_an_outage_waits_for_the_head(served: Served, home: pathlib.Path) -> None:
+def test_a_commit_during_an_outage_waits_for_the_head(served: Head, home: pathlib.Path) -> None:
     with shell(home, "--data", served.data) as screen:
         screen.enter("category use default; set notes patient")
         screen.wait_prompt(STARRED)
@@ -176,7 +205,7 @@ def test_a_commit_during_an_outage_waits_for_the_head(served: Served, home: path
 
 
 @needs_terminal
-def test_ctrl_c_gives_up_a_commit_and_keeps_it_staged(served: Served, home: pathlib.Path) -> None:
+def test_ctrl_c_gives_up_a_commit_and_keeps_it_staged(served: Head, home: pathlib.Path) -> None:
     with shell(home, "--data", served.data) as screen:
         screen.enter("category use default; set notes later")
         screen.wait_prompt(STARRED)
