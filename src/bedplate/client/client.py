@@ -127,8 +127,8 @@ class HeadClient:
         message: str = "",
     ) -> wire.Object:
         """Write one object whole, as a commit of its own; `base` refuses it when the object is not of that revision."""
-        body = wire.ObjectWrite(
-            type=type, values=dict(values), extras=dict(extras or {}), children=dict(children or {})
+        body = wire.ObjectPut(
+            type=type or msgspec.UNSET, values=dict(values), extras=dict(extras or {}), children=dict(children or {})
         )
         headers = {"If-Match": f'"{base}"'} if base is not None else {}
         return _decode(await self._write("PUT", _place(mode, key), body, message, headers), wire.Object)
@@ -145,14 +145,14 @@ class HeadClient:
         message: str = "",
     ) -> wire.Object:
         """A new object. Raises `Conflict` where there is one of that name."""
-        body = {
-            "key": key,
-            "values": dict(values or {}),
-            "extras": dict(extras or {}),
-            "children": dict(children or {}),
-        }
-        typed = {"type": type} if type else {}
-        return _decode(await self._write("POST", _place(mode), body | typed, message), wire.Object)
+        body = wire.ObjectNew(
+            key=key,
+            type=type or msgspec.UNSET,
+            values=dict(values or {}),
+            extras=dict(extras or {}),
+            children=dict(children or {}),
+        )
+        return _decode(await self._write("POST", _place(mode), body, message), wire.Object)
 
     async def delete(self, mode: str, key: str, *, base: int | None = None, message: str = "") -> None:
         """Remove an object. Raises `NotFound`."""

@@ -34,7 +34,9 @@ __all__ = [
     "Notice",
     "NoticePage",
     "Object",
+    "ObjectNew",
     "ObjectPage",
+    "ObjectPut",
     "ObjectWrite",
     "PlanAction",
     "PlanRequest",
@@ -130,10 +132,25 @@ class TreeDocument(_Answer, frozen=True):
 class ObjectWrite(_Request, frozen=True):
     """An object as it should be. Where it says `*****` the secret of that place stays as it is."""
 
-    type: str = ""
+    type: str | msgspec.UnsetType = msgspec.UNSET
     values: dict[str, Any] = {}
     extras: dict[str, str] = {}
     children: dict[str, Any] = {}
+
+
+class ObjectPut(ObjectWrite, frozen=True):
+    """What PUT takes: an object as GET gives it. `revision` refuses the write when the object is of another one."""
+
+    mode: str | msgspec.UnsetType = msgspec.UNSET
+    key: str | msgspec.UnsetType = msgspec.UNSET
+    revision: Counted | msgspec.UnsetType = msgspec.UNSET
+
+
+class ObjectNew(ObjectWrite, frozen=True, kw_only=True):
+    """What POST takes: an object with its name."""
+
+    key: Name
+    mode: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Edit(_Request, frozen=True):

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from bedplate.client import wire
 from bedplate.core import errors
 from bedplate.head.objects import Obj
 from bedplate.head.session import Edit
@@ -25,7 +26,8 @@ from bedplate.ui.rest.writing import Writer, decoded
 
 __all__ = ["Objects"]
 
-_BODY = msgspec.json.Decoder(dict[str, Any])
+_PUT = msgspec.json.Decoder(wire.ObjectPut)
+_NEW = msgspec.json.Decoder(wire.ObjectNew)
 _NONCE = "Idempotency-Key"
 _ALWAYS = ("mode", "key", "revision", "type")
 
@@ -87,28 +89,25 @@ class Objects:
 
     async def create(self, ask: Ask) -> web.StreamResponse:
         """A new object, named in its body."""
-        mode, data = self._mode(ask), await ask.body(_BODY)
-        key = data.get("key")
-        if not isinstance(key, str) or not key:
-            raise Malformed("the object has no key", hint='name it: {"key": "node001", ...}')
+        mode, said = self._mode(ask), await ask.body(_NEW)
+        key = said.key
         if not await self._writer.landed(ask.identity, nonce_of(ask)):
             if self._head.tree.find(mode, key) is not None:
                 raise errors.AlreadyExists(f"{mode}[{key}] exists", hint="PUT replaces it")
-            await self._write(ask, mode, key, None, data)
+            await self._write(ask, mode, key, None, said)
         return self._written(mode, key, 201)
 
     async def put(self, ask: Ask) -> web.StreamResponse:
         """The object as it should be, new or not. Without `If-Match` and `revision` whatever is there is replaced."""
-        mode, key, data = self._mode(ask), ask.text("key"), await ask.body(_BODY)
+        mode, key, said = self._mode(ask), ask.text("key"), await ask.body(_PUT)
         if await self._writer.landed(ask.identity, nonce_of(ask)):
             return self._written(mode, key, 200)
         held = self._head.tree.find(mode, key)
         was_named = await self._is_named(ask, mode, key, held)
-        said = data.get("revision")
-        if said is not None and (not isinstance(said, int) or isinstance(said, bool) or said < 0):
-            raise Malformed("revision is no whole number")
-        base = held if said is None or was_named or held is None else Obj(held.type, key, revision=said)
-        await self._write(ask, mode, key, base, data)
+        base = held
+        if isinstance(said.revision, int) and not was_named and held is not None:
+            base = Obj(held.type, key, revision=said.revision)
+        await self._write(ask, mode, key, base, said)
         return self._written(mode, key, 200 if held is not None else 201)
 
     async def delete(self, ask: Ask) -> web.StreamResponse:
@@ -122,9 +121,9 @@ class Objects:
             await self._writer.commit(ask.identity, [edit], ask.text("message"), nonce=nonce_of(ask))
         return web.Response(status=204)
 
-    async def _write(self, ask: Ask, mode: str, key: str, base: Obj | None, data: dict[str, Any]) -> None:
+    async def _write(self, ask: Ask, mode: str, key: str, base: Obj | None, said: wire.ObjectWrite) -> None:
         tree = self._head.tree
-        new = unmasked(decoded(tree, mode, key, data), tree.find(mode, key), f"{mode}[{key}]")
+        new = unmasked(decoded(tree, mode, key, said), tree.find(mode, key), f"{mode}[{key}]")
         await self._writer.commit(ask.identity, [Edit(mode, key, base, new)], ask.text("message"), nonce=nonce_of(ask))
 
     def _written(self, mode: str, key: str, status: int) -> web.StreamResponse:

@@ -61,7 +61,7 @@ def _mode(mode: Submode) -> dict[str, Any]:
         made = [_entity(entity, extra, is_typed=is_typed, required=required) for entity in mode.of]
         return _alternatives(made)
 
-    written = each({"mode": place["mode"], "revision": _REVISION}, [], is_typed=mode.typed)
+    written = each(place, [], is_typed=mode.typed)
     return {
         name: each(place, ["mode", "key", "revision"], is_typed=True),
         f"{name}Write": written,

@@ -29,16 +29,18 @@ __all__ = ["Writer", "decoded"]
 _PLACE = ("mode", "key", "revision")
 
 
-def decoded(tree: Tree, mode: str, key: str, data: dict[str, Any]) -> Obj:
+def decoded(tree: Tree, mode: str, key: str, said: wire.ObjectWrite) -> Obj:
     """An object as somebody wrote it. Raises `Malformed`, and `Invalid` for one of the right form that cannot be."""
-    submode = tree.schema.modes.get(mode)
-    if submode is None:
-        raise errors.NotFound(f"there is no mode {mode!r}", hint=f"modes: {', '.join(tree.schema.modes)}")
-    for name, said in (("mode", mode), ("key", key)):
-        if data.get(name, said) != said:
-            raise Malformed(f"the object says {name} {data[name]!r}, its address {said!r}")
+    data: dict[str, Any] = msgspec.to_builtins(said)
+    for name, place in (("mode", mode), ("key", key)):
+        if data.get(name, place) != place:
+            raise errors.Invalid(
+                f"the object says {name} {data[name]!r}, its address {place!r}", hint=f"leave out {name}"
+            )
     try:
-        return codec.decode(tree.schema, submode, key, {k: v for k, v in data.items() if k not in _PLACE})
+        return codec.decode(
+            tree.schema, tree.schema.modes[mode], key, {k: v for k, v in data.items() if k not in _PLACE}
+        )
     except codec.UnfitObject:
         raise
     except errors.Invalid as wrong:
