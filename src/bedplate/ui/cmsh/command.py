@@ -115,7 +115,7 @@ def worst(codes: Iterable[int]) -> int:
 def whole(text: str, what: str) -> int:
     """A number somebody typed. Raises `Usage`."""
     if not (text.isascii() and text.isdigit() and len(text) < 16):
-        raise Usage(f"{what}: {text!r} is no number")
+        raise Usage(f"{what}: {text!r} is no number", hint="history lists the numbers of revisions")
     return int(text)
 
 

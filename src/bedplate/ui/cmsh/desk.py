@@ -133,7 +133,7 @@ class Desk:
             names: Iterable[str] = ranges.expand(text)
         except ValueError as wrong:
             if "[" in text or ".." in text:
-                raise Usage(str(wrong)) from None
+                raise Usage(str(wrong), hint="names stand between commas, ranges look like node00[4-6]") from None
             names = text.split(",")
         return [self.find(path, name) for name in names]
 

@@ -149,7 +149,7 @@ class _Reader:
                 return text
             self._at += 1
         if is_open and not self._tolerant:
-            raise Usage(f"a quote {is_open} is not closed")
+            raise Usage(f"a quote {is_open} is not closed", hint="the host's shell needs it closed")
         return self._line[begin : self._at]
 
 

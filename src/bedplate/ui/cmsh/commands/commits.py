@@ -192,7 +192,9 @@ async def _undo(desk: Desk, args: Arguments) -> None:
     desk.session.stage(made, desk.backend.unseal)
     edits = tuple(desk.session.edits())
     if not edits:
-        raise errors.Conflict(f"revision {number} has nothing left to undo: the tree is as it was before it")
+        raise errors.Conflict(
+            f"revision {number} has nothing left to undo: all is as it was before it", hint="diff REV shows a revision"
+        )
     desk.undoes = (number, edits) if is_clean and not args.flag("force") else None
     if desk.is_interactive:
         desk.note("staged; diff shows it, commit makes it true")

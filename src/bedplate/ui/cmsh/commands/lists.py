@@ -9,9 +9,8 @@ from bedplate.head.objects import Obj
 from bedplate.head.schema import tables
 from bedplate.head.schema.entity import Entity, Key, Row
 from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command
-from bedplate.ui.cmsh.commands.look import CATEGORY, NODES, cell
+from bedplate.ui.cmsh.commands.look import CATEGORY, NODES, cell, chosen
 from bedplate.ui.cmsh.desk import Desk
-from bedplate.ui.cmsh.language import Usage
 from bedplate.ui.cmsh.layout import Table
 
 __all__ = ["list_table"]
@@ -48,10 +47,9 @@ async def _list(desk: Desk, args: Arguments) -> None:
         return
     path = desk.list_here()
     held = dict(desk.children(path))
-    if args.flag("nodes"):
-        held = {found[-1]: held[found[-1]] for found in desk.several(path, args.value("nodes"))}
-    if args.flag("category"):
-        held = _of_category(desk, path, args.value("category"), held)
+    wanted = chosen(desk, args)
+    if wanted is not None:
+        held = {found[-1]: held[found[-1]] for found in wanted}
     desk.table(list_table(desk, path, held, args.value("format")), args)
     if not held and desk.is_interactive:
         entity = desk.submode(path).of[0]
@@ -61,13 +59,6 @@ async def _list(desk: Desk, args: Arguments) -> None:
 def _modes(desk: Desk) -> Table:
     rows = [[name, str(len(desk.session.children((name,)))), mode.doc] for name, mode in desk.schema.modes.items()]
     return Table(["Mode (key)", "Objects", "About"], sorted(rows), uncut=frozenset({0, 2}))
-
-
-def _of_category(desk: Desk, path: tuple[str, ...], category: str, held: Mapping[str, Obj]) -> dict[str, Obj]:
-    if path != ("device",):
-        raise Usage("-c chooses nodes: it belongs to the mode device")
-    desk.session.find(("category",), category)
-    return {key: obj for key, obj in held.items() if obj.values.get("category") == category}
 
 
 def list_table(desk: Desk, path: tuple[str, ...], held: Mapping[str, Obj], columns: str = "") -> Table:

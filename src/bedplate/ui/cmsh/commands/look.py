@@ -16,7 +16,7 @@ from bedplate.ui.cmsh.desk import Desk
 from bedplate.ui.cmsh.language import Usage
 from bedplate.ui.cmsh.layout import Table
 
-__all__ = ["CATEGORY", "NODES", "cell", "targets"]
+__all__ = ["CATEGORY", "NODES", "cell", "chosen", "targets"]
 
 NODES = Option("-n", "--nodes", "Do it for these objects: names, commas, ranges such as node00[1-4]", value="list")
 CATEGORY = Option("-c", "--category", "Do it for the nodes of a category (mode device)", value="category")
@@ -39,9 +39,9 @@ def targets(desk: Desk, args: Arguments, *, least: int) -> tuple[list[Path], lis
     the command itself. Raises `Usage`, `NotFound`.
     """
     words = list(args.words)
-    chosen = _chosen(desk, args)
-    if chosen is not None:
-        return chosen, words
+    by_option = chosen(desk, args)
+    if by_option is not None:
+        return by_option, words
     if place.is_object(desk.place):
         if len(words) > least and not _is_parameter(desk, desk.place, words[0]):
             other = desk.named(place.list_of(desk.place), words[0])
@@ -60,11 +60,12 @@ def _is_parameter(desk: Desk, path: Path, word: str) -> bool:
     return word in obj.extras or any(row.shell == word.lower() for row in desk.schema.of(obj).rows())
 
 
-def _chosen(desk: Desk, args: Arguments) -> list[Path] | None:
+def chosen(desk: Desk, args: Arguments) -> list[Path] | None:
+    """The objects that -n or -c name; None without either. Raises `Usage`, `NotFound`."""
     here = desk.list_here()
     if args.flag("category"):
         if here != ("device",):
-            raise Usage("-c chooses nodes: it belongs to the mode device")
+            raise Usage("-c chooses nodes by their category", hint="it belongs to the mode device; -n chooses by name")
         category = args.value("category")
         desk.session.find(("category",), category)
         named = desk.session.tree.referrers("category", category, "device")
