@@ -116,7 +116,8 @@ async def test_the_metrics_say_what_the_head_is(site: heads.Served) -> None:
     status, _, text = await ask(site, "/metrics", headers={"Authorization": f"Bearer {token}"})
     assert status == 200
     assert "bedplate_head_active 1.0" in text and 'bedplate_head_objects{mode="device"} 4.0' in text
-    assert "bedplate_head_revision" in text
+    assert 'bedplate_head_nodes{state="UNKNOWN"} 3.0' in text and "bedplate_head_revision" in text
+    assert 'bedplate_head_certificate_expiration_timestamp_seconds{certificate="server"} 1' in text
 
 
 async def test_an_auditor_reads_and_cannot_write(site: heads.Served, admin: HeadClient) -> None:

@@ -18,15 +18,14 @@ from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 
-from bedplate.apps import headpki, headstore
+from bedplate.apps import headmetrics, headpki, headstore
 from bedplate.apps.headfolder import DATABASE, Etcd, Folder
 from bedplate.core import errors
 from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.core.logging import get_logger
-from bedplate.core.metrics import shared
 from bedplate.head import records
 from bedplate.head.access import USERS, Access
 from bedplate.head.election import Alone, Candidate, Election, Standing
@@ -61,16 +60,6 @@ class Options:
     port: int = PORT
     advertise: str = ""
     etcd: Etcd | None = None
-
-
-class _Metrics:
-    """What is counted of the daemon itself; requests and commits are counted by the API."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.active = Gauge("bedplate_head_active", "1 while this head node takes writes, else 0.", registry=registry)
-        self.revision = Gauge("bedplate_head_revision", "The last revision this head knows.", registry=registry)
-        self.term = Gauge("bedplate_head_term", "How often the active head node has changed.", registry=registry)
-        self.objects = Gauge("bedplate_head_objects", "Objects of the tree.", ("mode",), registry=registry)
 
 
 class Daemon:
@@ -122,7 +111,7 @@ class Daemon:
         self._name_addresses(listening.getsockname()[1])
         standing, election = self._stand(parts.store)
         self.standing = standing
-        app = self._application(parts, Access(lambda: parts.head.tree, tokens), standing, election)
+        app = self._application(parts, Access(lambda: parts.head.tree, tokens), standing)
         runner = web.AppRunner(
             app, access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_S, keepalive_timeout=_KEPT_ALIVE_S
         )
@@ -163,11 +152,9 @@ class Daemon:
             self._renew()
             tls.check()
 
-    def _application(
-        self, parts: _Parts, access: Access, standing: Standing, election: Election | None
-    ) -> web.Application:
+    def _application(self, parts: _Parts, access: Access, standing: Standing) -> web.Application:
         registry = CollectorRegistry()
-        self._measure(registry, parts.head, standing, election)
+        headmetrics.watch(registry, parts.head, parts.health, standing, self.folder.path)
         ready = Checks("readyz")
         ready.add("store", lambda: _reachable(parts.store))
         name = self._settings.name
@@ -196,15 +183,6 @@ class Daemon:
         )
         page.mount(app, site)
         return app
-
-    @staticmethod
-    def _measure(registry: CollectorRegistry, head: Head, standing: Standing, election: Election | None) -> None:
-        metrics = shared(registry, _Metrics)
-        metrics.active.set_function(lambda: float(standing.is_active))
-        metrics.revision.set_function(lambda: float(head.revision))
-        metrics.term.set_function(lambda: float(election.term if election is not None else 1))
-        for mode in SCHEMA.modes:
-            metrics.objects.labels(mode).set_function(lambda mode=mode: float(len(head.tree.mode(mode))))  # type: ignore[misc]
 
     def _stand(self, store: Store) -> tuple[Standing, Election | None]:
         name = self._settings.name
