@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import pathlib
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -178,6 +180,17 @@ def test_errors_are_red_stars_yellow_and_nothing_where_colour_is_not_wanted(
     assert "\x1b[31merror:" in shown
     assert "\x1b[33m*" in shown or "\x1b[1m\x1b[33m*" in shown
     assert "\x1b[" not in coloured(NO_COLOR="1").replace("\x1b[39m", "").replace("\x1b[0m", "")
+
+
+def test_a_shell_that_is_asked_to_end_puts_the_terminal_back(data: pathlib.Path, home: pathlib.Path) -> None:
+    with shell(home, "--data", data) as screen:
+        screen.enter("!echo pid $PPID")
+        shown = screen.wait(lambda seen: "\npid " in seen.text() and seen.last() == TOP, "the shell's number")
+        number = next(line for line in shown.splitlines() if line.startswith("pid "))
+        os.kill(int(number.split()[1]), signal.SIGTERM)
+        screen.wait("[left with 143]")
+        screen.enter("echoed by the terminal itself")
+        screen.wait("echoed by the terminal itself\nechoed by the terminal itself")
 
 
 def test_pasted_lines_run_one_after_the_other(data: pathlib.Path, home: pathlib.Path) -> None:

@@ -296,6 +296,32 @@ async def test_the_next_head_is_asked_when_the_first_is_gone(parts: Parts, head:
         assert (await set_notes(backend, "there")).number == head.revision
 
 
+async def test_a_head_that_came_back_out_of_a_backup_is_believed(
+    backend: RemoteBackend, head: Head, wire: Wire, tmp_path: Path, tokens: Tokens, notices: Notices
+) -> None:
+    async with (
+        SqliteStore(tmp_path / "older.db", history_s=None) as store,
+        Head(store, SCHEMA, Vault(base64.urlsafe_b64encode(bytes(range(32))))) as older,
+    ):
+        await older.commit(first_tree("basecm10", 3), "setup", "the site")
+        await set_notes(backend, "one")
+        await set_notes(backend, "two")
+        async with Followed(backend) as followed:
+            seen = await _theirs(head, "x")
+            await followed.until(lambda event: isinstance(event, Revision) and event.number == seen.number)
+            await wire.cut()
+            await followed.until_notice("was lost")
+            async with serving(Parts(store, older, notices, tokens)) as port:
+                wire.lead_to(port)
+                wire.mend()
+                await followed.until_notice("connected again")
+                assert backend.revision == 1
+                assert "notes" not in backend.tree.get(DEFAULT).values
+                made = await set_notes(backend, "anew")
+                assert (made.number, backend.revision) == (2, 2)
+                assert backend.tree.get(DEFAULT).values["notes"] == "anew"
+
+
 async def test_a_refused_credential_is_told_at_once(wire: Wire) -> None:
     with pytest.raises(errors.Denied):
         async with HeadClient(wire.url, token="wrong") as client, RemoteBackend(client, SCHEMA):

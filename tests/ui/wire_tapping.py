@@ -47,6 +47,10 @@ class Wire:
     def mend(self) -> None:
         self._is_cut = False
 
+    def lead_to(self, port: int) -> None:
+        """Connections that are made from now on go to another server."""
+        self._to = port
+
     def swallow_next(self, method: str) -> None:
         self._swallowed = method.encode() + b" "
 

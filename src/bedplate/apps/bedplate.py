@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "ccm": ("bedplate.apps.ccm", "ccm", "The cloud controller manager: run it, or ask why a node is as it is."),
     "ipam": ("bedplate.apps.ipam", "ipam", "Addresses for pods: pools, blocks, who holds an address, and why."),
     "head": ("bedplate.apps.head", "head", "The head node: make it, serve it, back it up, tokens and certificates."),
+    "cmsh": ("bedplate.apps.cmsh", "cmsh", "The shell of the head node: one line, a file, or at a terminal."),
     "sim": ("bedplate.apps.sim", "sim", "Simulated nodes, and simulated NVIDIA BMM and Oxide clouds."),
     "doctor": ("bedplate.cli.doctor.command", "doctor", "Find what keeps the programs of a cluster from working."),
     "completion": ("bedplate.apps.completion", "completion", "Print a shell completion script."),

@@ -165,6 +165,8 @@ def _failures_told(verbosity: int) -> Any:
         sys.exit(2 if isinstance(err, errors.Invalid) else 1)
     except KeyboardInterrupt:
         sys.exit(130)
+    except asyncio.CancelledError:
+        sys.exit(143)  # a terminal's shell that was asked to end
     except BrokenPipeError:
         # What is still buffered must not fail once more while the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -64,12 +64,9 @@ async def guarded(shell: Shell, line: str, err: Callable[[str], None], *, is_ver
     except (BrokenPipeError, errors.BedplateError):
         raise
     except Exception as bug:
-        # Neither the line nor the error's text is shown unasked: both may hold what somebody typed as a secret.
-        err(
-            "".join(traceback.format_exc())
-            if is_verbose
-            else f"internal error ({type(bug).__name__}); cmsh -v tells more\n"
-        )
+        # The error's own text is never shown: it may hold what somebody typed as a secret.
+        where = "".join(traceback.format_tb(bug.__traceback__)) if is_verbose else ""
+        err(f"{where}internal error ({type(bug).__name__}){'' if is_verbose else '; cmsh -v tells where'}\n")
         return 1
 
 

@@ -211,6 +211,7 @@ class RemoteBackend:
                     raise item
                 if item is None:
                     yield await self._regained()
+                    given = min(given, self._revision)
                 elif isinstance(item, Notice):
                     yield item
                 elif item.number > given:
@@ -248,9 +249,13 @@ class RemoteBackend:
             await queue.put(err)
 
     async def _regained(self) -> Notice:
-        # Another head may be the active one now.
+        # Another head may be the active one now; or the same one with a tree of the past, out of a backup.
         with contextlib.suppress(errors.BedplateError):
-            self._name = (await self._client.whoami()).head
+            who = await self._client.whoami()
+            self._name = who.head
+            if who.revision < self._revision:
+                async with self._moving:
+                    self._put(await self._client.tree())
         return self._says("notice", f"connected again, to {self._client.url}; what is staged is still staged")
 
     def _says(self, severity: str, text: str) -> Notice:

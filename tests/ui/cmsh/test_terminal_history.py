@@ -34,6 +34,14 @@ def test_a_line_with_a_secret_is_neither_kept_nor_recalled(tmp_path: pathlib.Pat
     assert (tmp_path / "history").read_text() == "device\n"
 
 
+def test_a_file_that_grew_long_is_shortened(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "history"
+    path.write_text("".join(f"line {number}\n" for number in range(5000)))
+    assert _loaded(path)[0] == "line 4999"
+    assert path.read_text().splitlines() == [f"line {number}" for number in range(3000, 5000)]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_only_the_owner_reads_the_file(tmp_path: pathlib.Path) -> None:
     Lines(tmp_path / "history", _holds_secret).append_string("device")
     assert (tmp_path / "history").stat().st_mode & 0o777 == 0o600

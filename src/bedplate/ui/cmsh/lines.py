@@ -6,6 +6,7 @@ file that only its owner reads, one entry in a line, shared by shells that run a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import re
@@ -48,7 +49,17 @@ class Lines(History):
             found = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return []
+        if len(found) > 2 * _KEPT:
+            self._shorten(found[-_KEPT:])
         return reversed(found[-_KEPT:])
+
+    def _shorten(self, lines: list[str]) -> None:
+        assert self._path is not None
+        fresh = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        with contextlib.suppress(OSError):
+            with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+                file.write("".join(f"{line}\n" for line in lines))
+            fresh.replace(self._path)
 
     def store_string(self, string: str) -> None:
         if self._path is None:

@@ -146,12 +146,16 @@ class Terminal:
 
     @contextlib.asynccontextmanager
     async def _signals(self) -> AsyncIterator[None]:
-        loop = asyncio.get_running_loop()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None, "a coroutine runs in a task"
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
+        # The terminal is put back as it was before the process ends.
+        loop.add_signal_handler(signal.SIGTERM, task.cancel)
         try:
             yield
         finally:
             loop.remove_signal_handler(signal.SIGINT)
+            loop.remove_signal_handler(signal.SIGTERM)
 
     def _interrupt(self) -> None:
         """Ctrl-C outside the editor of lines: ends the command that runs, unless a child has the terminal."""
@@ -206,8 +210,10 @@ class Terminal:
         try:
             async for event in shell.backend.follow():
                 self._notify(shell, event)
-        except errors.BedplateError as err:
-            text = f"no more notices, and others' changes are seen no longer: {err}"
+        except Exception as err:
+            # Whatever ended it, the session with what is staged in it goes on; only our own errors say no secret.
+            why = str(err) if isinstance(err, errors.BedplateError) else f"internal error ({type(err).__name__})"
+            text = f"no more notices, and others' changes are seen no longer: {why}"
             self._notify(shell, Notice(rfc3339(SystemClock().now()), "error", shell.backend.name, text))
 
     def _notify(self, shell: Shell, event: Event) -> None:
