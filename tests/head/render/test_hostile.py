@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import tomllib
 
@@ -93,7 +94,7 @@ def _check(session: Session) -> None:
         assert json.loads(files[docker.CONF])["storage-driver"] == "overlay2"
         lines = files[docker.UNIT].splitlines()
         assert lines[0] == "[Service]"
-        assert all(line.startswith(("Environment=DOCKER_", "ExecStart=")) for line in lines[1:])
+        assert all(re.match('Environment="?DOCKER_|ExecStart=', line) for line in lines[1:])
     assert len(files[kubelet.ENVIRONMENT].splitlines()) == 1
     tomllib.loads(files[generic.CONTAINERD_CONF])
     for line in files.get(firewall.SHOREWALL, "").splitlines():
