@@ -1,10 +1,13 @@
-"""firewall: open ports as shorewall's rules and as nftables (checklist 127 in part, 132), tried by a real nft."""
+"""firewall: open ports as shorewall's rules and as nftables (checklist 127, 132), with a real nft and real packets."""
 
 from __future__ import annotations
 
+import json
 import os
+import pathlib
 import shutil
 import subprocess
+import sys
 
 import pytest
 from tests.head.render import rooms
@@ -18,6 +21,7 @@ from bedplate.head.tree import Tree
 
 PORTS = (*rooms.FIREWALL, "open_ports")
 HEAD = "basecm10"
+PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
 
 
 @pytest.fixture
@@ -111,7 +115,7 @@ def every_kind(session: Session) -> Tree:
 
 def loaded(text: str) -> str:
     """What nft lists after it has loaded a file, in a network namespace of its own."""
-    program = shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin:/bin")
+    program = shutil.which("nft", path=PATH)
     alone = ["unshare", "-n" if os.geteuid() == 0 else "-rn"]
     if program is None or subprocess.run([*alone, "true"], capture_output=True, timeout=120).returncode:
         pytest.skip("no nft here, or no network namespace may be made (make setup names the packages)")
@@ -132,3 +136,40 @@ def test_a_real_nft_loads_the_table_twice_and_shows_the_rules(session: Session) 
 def test_tables_of_others_survive(session: Session) -> None:
     shown = loaded("table ip kube-proxy {\n chain c {\n }\n}\n" + nft(every_kind(session)))
     assert "table ip kube-proxy" in shown
+
+
+def test_item_127_packets_find_ports_open_and_closed_as_rendered(session: Session) -> None:
+    missing = [name for name in ("nft", "ip", "nsenter", "unshare") if shutil.which(name, path=PATH) is None]
+    if os.geteuid() != 0 or missing:
+        pytest.skip("packets need root, nft, ip, nsenter and unshare")
+    session.set(rooms.FIREWALL, "backend", "nftables")
+    opened(session, "ACCEPT", "net", "22", "tcp", "fw", address="192.0.2.2/32")
+    opened(session, "ACCEPT", "net", "23", "tcp", "fw", address="198.51.100.0/24")
+    opened(session, "REJECT", "nat", "9000", "tcp", "fw")
+    opened(session, "DNAT", "net", "31443", "tcp", "nat:10.141.255.254:30080")
+    outside, inside, long_s, short_s = "192.0.2.2", "10.141.0.9", 60, 2
+    wanted = {
+        (outside, 30080, long_s): "open",
+        (outside, 22, long_s): "open",
+        (outside, 31443, long_s): "open",
+        (outside, 23, short_s): "TimeoutError",
+        (outside, 9999, short_s): "TimeoutError",
+        (inside, 9999, long_s): "open",
+        (inside, 9000, long_s): "ConnectionRefusedError",
+    }
+    asked = {
+        "table": nft(session.tree),
+        "listen": [22, 23, 9000, 9999, 30080],
+        "probes": [list(probe) for probe in wanted],
+    }
+    done = subprocess.run(
+        ["unshare", "-n", sys.executable, pathlib.Path(__file__).with_name("packets.py")],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    if "Operation not permitted" in done.stderr:
+        pytest.skip("no network namespace may be made here")
+    assert done.returncode == 0, done.stderr
+    assert dict(zip(wanted, json.loads(done.stdout), strict=True)) == wanted
