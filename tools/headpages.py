@@ -171,7 +171,7 @@ def cmsh_page() -> str:
         "`~/.config/bedplate/cmsh.yaml` with `url`, `data`, `token-file`, `cert`, `key` and `cacert`.\n",
         table(("exit code", "meaning"), EXITS),
         "## Commands\n\n`help COMMAND` prints the same.\n",
-        table(("command", "what it does"), [(f"[`{one.name}`](#{one.name})", one.about) for one in known]),
+        table(("command", "what it does"), [(_command_link(one.name), one.about) for one in known]),
     ]
     for one in known:
         parts += [f"### `{one.name}`\n\n{_full_stop(one.about)}\n", "```\n" + "\n".join(one.usage) + "\n```\n"]
@@ -180,6 +180,11 @@ def cmsh_page() -> str:
         if one.examples:
             parts.append(table(("example", "what it does"), [(f"`{line}`", about) for line, about in one.examples]))
     return "\n".join(parts)
+
+
+def _command_link(name: str) -> str:
+    """A name of signs alone has no anchor."""
+    return f"[`{name}`](#{name})" if name.isalnum() else f"`{name}`"
 
 
 # The REST API
