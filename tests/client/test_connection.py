@@ -167,7 +167,7 @@ async def test_plain_http_where_tls_was_wanted_is_no_connection(http: Http) -> N
     server.close()
 
 
-@pytest.mark.parametrize("url", ["ftp://a/b", "nonsense", "https:///x"])
+@pytest.mark.parametrize("url", ["ftp://a/b", "nonsense", "https:///x", "https://a:b/", "https://a:99999/"])
 async def test_what_is_no_url_is_refused(http: Http, url: str) -> None:
     with pytest.raises(errors.Invalid):
         await ask(http, url)

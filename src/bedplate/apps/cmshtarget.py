@@ -22,6 +22,9 @@ _LOCAL_USER = "admin"
 """Whoever can open the folder could use its administrator's credential as well."""
 
 _STARTING_S = 10.0
+_ATTEMPTS = 4
+"""Enough for a head that restarts its listener; who mistyped an address does not want to wait for more."""
+
 _LOOK_S = 0.1
 
 
@@ -89,6 +92,7 @@ async def _remote(urls: tuple[str, ...], identity: Identity, say: Callable[[str]
         ca_file=str(identity.cacert or ""),
         cert_file=str(identity.cert or ""),
         key_file=str(identity.key or ""),
+        attempts=_ATTEMPTS,
     )
     async with client, RemoteBackend(client, SCHEMA, on_wait=say) as backend:
         yield Reached(backend, backend.is_own)

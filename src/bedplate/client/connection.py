@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import ssl
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -171,15 +172,14 @@ class Http:
 
     async def _connect(self, target: SplitResult) -> _Link:
         is_tls = target.scheme == "https"
-        if target.hostname is None or target.scheme not in ("http", "https"):
-            raise errors.Invalid(f"{target.geturl()} is no URL of a head", hint="write https://HOST:PORT")
+        port = _port(target)
         if is_tls and self._context is None:
             self._context = self._tls()
         try:
             return _Link(
                 *await asyncio.open_connection(
                     target.hostname,
-                    target.port or (443 if is_tls else 80),
+                    port,
                     ssl=self._context if is_tls else None,
                     limit=_LARGEST_HEAD,
                 )
@@ -187,7 +187,9 @@ class Http:
         except ssl.SSLCertVerificationError:
             raise
         except OSError as err:
-            raise Unreached(err.strerror or str(err) or type(err).__name__) from err
+            # asyncio puts words of its own into an error of the system; the system's are what people know.
+            known = os.strerror(err.errno).lower() if err.errno and err.errno > 0 and not err.filename else ""
+            raise Unreached(known or err.strerror or str(err) or type(err).__name__) from err
 
 
 @contextlib.contextmanager
@@ -200,6 +202,17 @@ def _told() -> Iterator[None]:
             raise
         why = "it was closed" if isinstance(err, asyncio.IncompleteReadError) else str(err) or type(err).__name__
         raise Lost(why) from err
+
+
+def _port(target: SplitResult) -> int:
+    """The port a URL means. Raises `Invalid` for what is no URL."""
+    try:
+        port = target.port or {"https": 443, "http": 80}[target.scheme]
+        if not target.hostname:
+            raise ValueError
+    except (KeyError, ValueError):
+        raise errors.Invalid(f"{target.geturl()} is no URL of a head", hint="write https://HOST:PORT") from None
+    return port
 
 
 def _request(

@@ -76,9 +76,10 @@ class RemoteBackend:
         self._moving = asyncio.Lock()
 
     async def __aenter__(self) -> RemoteBackend:
-        who, document = await asyncio.gather(self._client.whoami(), self._client.tree())
+        # One after the other: a second connection would cost more than it saves.
+        who = await self._client.whoami()
         self._user, self._name = who.user, who.head
-        self._put(document)
+        self._put(await self._client.tree())
         return self
 
     async def __aexit__(self, *exc: object) -> None:
