@@ -56,7 +56,10 @@ def objects() -> list[tuple[str, Obj]]:
         if mode == "kubernetes":
             obj = obj.with_value("kube_ca_key", Secret(CA_KEY))
         found.append((mode, obj))
-    return [*found, *(("user", Obj("User", name, {"role": role} if role != "auditor" else {})) for name, role in USERS.items())]
+    return [
+        *found,
+        *(("user", Obj("User", name, {"role": role} if role != "auditor" else {})) for name, role in USERS.items()),
+    ]
 
 
 @contextlib.asynccontextmanager
