@@ -9,6 +9,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -142,6 +143,27 @@ def test_a_cold_line_loads_no_heavy_library_over_rest_either(served: Head, home:
     environment = dict(os.environ) | own(home)
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment)
     assert (done.returncode, done.stdout, done.stderr) == (0, "10.141.0.1\n", "[]\n")
+
+
+def test_a_shell_behind_a_pipe_sees_what_others_commit(served: Head, home: pathlib.Path) -> None:
+    command = [sys.executable, "-m", "bedplate.apps.cmsh", "--data", str(served.data)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, env=dict(os.environ) | own(home), **pipes) as child:  # type: ignore[call-overload]
+
+        def ask() -> str:
+            child.stdin.write("get notes\n!echo end\n")
+            child.stdin.flush()
+            return "".join(iter(child.stdout.readline, "end\n")).strip()
+
+        child.stdin.write("category use default\n")
+        done = script(home, "--data", served.data, "-c", "category use default; set notes theirs; commit")
+        assert done.returncode == 0, done.stderr
+        until = time.monotonic() + TIMEOUT_S
+        while ask() != "theirs":
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        child.stdin.close()
+        assert child.wait(TIMEOUT_S) == 0
 
 
 @needs_terminal
