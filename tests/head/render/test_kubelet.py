@@ -133,6 +133,8 @@ def test_the_clusters_key_is_on_control_planes_alone_and_shown_to_nobody(session
     assert any(path in line for line in told)
     assert not any("another key" in line for line in told)
     assert rooms.verbs(rooms.planned(before, session), "node001", "file", path) == ["change"]
+    ((fact, _),) = explain(session.tree, "node001", path, RENDERERS)
+    assert fact.value == "0600 secret"
 
 
 def test_a_role_without_a_cluster_is_warned_about(session: Session) -> None:
