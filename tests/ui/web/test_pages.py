@@ -127,6 +127,19 @@ async def test_health_is_plotted_by_the_server(place: Place) -> None:
     assert health["disk"]["Now"] == "FAIL"
 
 
+async def test_one_check_is_shown_with_its_history_on_every_machine(place: Place) -> None:
+    for at in range(3):
+        for node in ("node001", "node002"):
+            await place.site.health.record(node, [Result("load", "FAIL" if at == 2 else "PASS", float(at))])
+    await place.site.health.record("node003", [Result("disk", "PASS")])
+    reader = await place.reader()
+    assert "/health?check=load" in (await reader.get("/health")).links()
+    page = await reader.get("/health?check=load")
+    assert [(row["Machine"], row["Now"]) for row in page.rows("History")] == [("node001", "FAIL"), ("node002", "FAIL")]
+    assert sum(name == "polyline" for name, _ in page.elements) == 2
+    assert "No machine has reported a check none" in (await reader.get("/health?check=none")).text
+
+
 async def test_the_past_is_shown_at_any_revision_and_cannot_be_edited(place: Place) -> None:
     session = place.head.session()
     session.set(("device", "node001"), "notes", "new words")
@@ -206,6 +219,54 @@ def _no_inline_code(page: Page) -> None:
         for word in ("src", "href", "action"):
             assert not re.match(r"(?i)[a-z]+:|//", attributes.get(word, "")), attributes
     assert not re.search(r"<script[^>]*>[^<]", page.html)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/show/device/%00",
+        "/show/%2F%2F",
+        "/show/device/node001/roles/x/y/z",
+        "/show/kubernetes/default/label_sets/amd/none",
+        "/edit/device",
+        "/edit/device/node001/roles",
+        "/add/device/node001",
+        "/show/device?page=99999999999999999999&sort=77&q=%FF",
+        "/health?page=-1&check=%00",
+        "/history?before=x",
+        "/history?before=0",
+        "/history/0",
+        "/history/0/undo",
+        "/history/999999999999/file?node=a&path=b",
+        "/history/1/file",
+        "/changes/file?node=none&path=/etc",
+        "/search?q=%F0%9F%A6%8A%00%ff",
+        "/file?node=&path=",
+        "/show/device/node001?at=0",
+        "/show/device/node001?at=99999999999999999999",
+        "/events/none",
+        "/show/" + "x/" * 500,
+    ],
+)
+async def test_nonsense_in_an_address_is_answered_with_a_page(place: Place, address: str) -> None:
+    page = await (await place.reader()).get(address)
+    assert page.status in (200, 400, 404), page.text
+    assert "Overview" in page.text
+
+
+async def test_a_form_that_is_none_is_refused(place: Place) -> None:
+    reader = await place.reader()
+    for headers, body in [
+        ({"Content-Type": "application/x-www-form-urlencoded; charset=none"}, b"form_token=%41"),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, b"\xff\xfe=1"),
+        ({"Content-Type": "multipart/form-data; boundary=x"}, b"nonsense"),
+        ({"Content-Type": "application/json"}, b"{}"),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, b"a=" + b"x" * 2_000_000),
+    ]:
+        for address in ("/edit/device/node001", "/login", "/logout"):
+            async with reader.client.post(address, data=body, headers=headers) as response:
+                assert response.status in (400, 403), (address, headers, response.status)
+                assert "text/html" in response.headers["Content-Type"]
 
 
 async def test_static_files_are_kept_by_their_digest(place: Place) -> None:

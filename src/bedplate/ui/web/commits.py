@@ -6,6 +6,7 @@ commit or an undo is shown in place, with the revision and the author that cause
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from bedplate.head import plan, validate
 from bedplate.head.records import Revision
 from bedplate.head.render import rendered_file
 from bedplate.head.session import Edit, Session
-from bedplate.head.tree import Tree
+from bedplate.head.tree import Address, Tree
 from bedplate.ui.web import diffs, links
 from bedplate.ui.web.visit import Visit
 
@@ -56,7 +57,8 @@ async def changes(visit: Visit) -> web.StreamResponse:
 async def _changes(visit: Visit, message: str = "", error: str = "", hint: str = "", status: int = 200) -> web.Response:
     edits = visit.session.edits()
     present, staged = visit.site.head.tree, visit.session.tree
-    actions = _plan(visit, present, _over(present, edits), edits)
+    after, touched = _over(present, edits), [(edit.mode, edit.key) for edit in edits]
+    actions = await _plan(visit, present, after, touched)
     groups = diffs.groups(actions)
     return visit.page(
         "changes.html",
@@ -68,7 +70,7 @@ async def _changes(visit: Visit, message: str = "", error: str = "", hint: str =
         affected=len({action.node for action in actions}),
         actions=len(actions),
         clashes=await _clashes(visit, edits),
-        problems=validate.problems(_over(present, edits), [(edit.mode, edit.key) for edit in edits]),
+        problems=validate.problems(after, touched),
         denied=_denied(visit, edits),
         message=message,
         error=error,
@@ -84,11 +86,13 @@ def _over(tree: Tree, edits: list[Edit]) -> Tree:
     return tree
 
 
-def _plan(visit: Visit, before: Tree, after: Tree, edits: list[Edit]) -> list[plan.Action]:
-    """What the edits would do on nodes; of what cannot be resolved the problems tell."""
-    touched = [(edit.mode, edit.key) for edit in edits]
+async def _plan(visit: Visit, before: Tree, after: Tree, touched: list[Address]) -> list[plan.Action]:
+    """What a change would do on nodes; of what cannot be resolved the problems tell.
+
+    Trees are values and many nodes take a while: it is computed beside the daemon's other work.
+    """
     try:
-        return plan.plan(before, after, touched, visit.site.renderers)
+        return await asyncio.to_thread(plan.plan, before, after, touched, visit.site.renderers)
     except errors.BedplateError as err:
         visit.login.say(f"The plan is not whole: {err}", "warning", err.hint)
         return []
@@ -176,7 +180,7 @@ async def revision(visit: Visit) -> web.StreamResponse:
     head = visit.site.head
     found = await head.read(number)
     before, after = await head.tree_at(number - 1), await head.tree_at(number)
-    actions = plan.plan(before, after, plan.touched_between(before, after), visit.site.renderers)
+    actions = await _plan(visit, before, after, plan.touched_between(before, after))
     groups = diffs.groups(actions)
     return visit.page(
         "revision.html",
@@ -238,7 +242,8 @@ async def _undo(visit: Visit, error: str = "", hint: str = "", status: int = 200
         with contextlib.suppress(errors.Terminal):  # what it would be put back into may be gone
             await head.stage_undo(session, number, force=True)
     edits = session.edits()
-    actions = _plan(visit, head.tree, session.tree, edits)
+    touched = [(edit.mode, edit.key) for edit in edits]
+    actions = await _plan(visit, head.tree, session.tree, touched)
     groups = diffs.groups(actions)
     return visit.page(
         "undo.html",
@@ -253,7 +258,7 @@ async def _undo(visit: Visit, error: str = "", hint: str = "", status: int = 200
         more_groups=max(len(groups) - _MOST_GROUPS, 0),
         affected=len({action.node for action in actions}),
         actions=len(actions),
-        problems=validate.problems(session.tree, [(edit.mode, edit.key) for edit in edits]),
+        problems=validate.problems(session.tree, touched),
         denied=_denied(visit, edits),
         tree=session.tree,
     )

@@ -71,7 +71,7 @@ def _environment() -> jinja2.Environment:
         auto_reload=False,
     )
     made.globals.update(links=links, static=static_address, short=diffs.short)
-    made.filters.update(short_time=_short_time, linked=_linked)
+    made.filters.update(short_time=_short_time, linked=_linked, sentence=_sentence)
     return made
 
 
@@ -80,10 +80,15 @@ def _short_time(moment: str) -> str:
     return moment[:19].replace("T", " ")
 
 
+def _sentence(text: str) -> str:
+    """As a sentence of its own begins."""
+    return text[:1].upper() + text[1:]
+
+
 def _linked(text: str) -> markupsafe.Markup:
     """A sentence in which revisions lead to their pages."""
     safe = str(markupsafe.escape(text))
-    return markupsafe.Markup(re.sub(r"\brevision (\d+)", r'<a href="/history/\1">revision \1</a>', safe))
+    return markupsafe.Markup(re.sub(r"\b([Rr])evision (\d+)", r'<a href="/history/\2">\1evision \2</a>', safe))
 
 
 def respond(template: str, values: Mapping[str, Any], status: int = 200) -> web.Response:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 from aiohttp import web
 
+from bedplate.core.logging import get_logger
 from bedplate.head.health import Measured
 from bedplate.head.notices import Notice
 from bedplate.head.records import Revision
@@ -22,8 +23,10 @@ from bedplate.ui.web.visit import Visit, person_of
 
 __all__ = ["Event", "events", "latest", "stream"]
 
+_LOG = get_logger("head.page")
 _QUEUED = 256
 _BEAT_S = 15.0
+_STALL_S = 30.0
 
 
 class Event(NamedTuple):
@@ -76,9 +79,10 @@ async def stream(visit: Visit) -> web.StreamResponse:
             event = await _next(queue)
             if event is not None and event.kind in seen:
                 seen[event.kind] = event.data["number"]
-            await response.write(_encoded(event, seen))
-    except (ConnectionResetError, ConnectionAbortedError):
-        pass
+            async with asyncio.timeout(_STALL_S):
+                await response.write(_encoded(event, seen))
+    except (ConnectionError, TimeoutError):
+        _LOG.v(4).info("head.page_reader_gone", remote=visit.request.remote)
     finally:
         for pump in pumps:
             pump.cancel()

@@ -6,12 +6,14 @@ edited.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from aiohttp import web
 
 from bedplate.core import errors
 from bedplate.head import explain, resolve
+from bedplate.head.health import Sample
 from bedplate.head.objects import Obj
 from bedplate.head.render import rendered_file
 from bedplate.head.schema import ranges
@@ -27,7 +29,7 @@ __all__ = ["app_groups", "file", "health", "overview", "roles", "search", "show"
 
 _GRID = 600
 _TROUBLED = 12
-_USERS = 30
+_MACHINES = 100
 
 
 async def overview(visit: Visit) -> web.StreamResponse:
@@ -157,12 +159,11 @@ def _submodes(visit: Visit, tree: Tree, obj: Obj, path: Path) -> list[tuple[Subm
 
 def _users(tree: Tree, path: Path) -> list[tuple[str, str, str]]:
     """Who refers to an object: in words, its page, and through which fields."""
-    found = [
+    return [
         (links.title((by, name)), links.show((by, name)), ", ".join(sorted(ways)))
         for by in tree.schema.modes
         for name, ways in sorted(tree.referrers(path[0], path[1], by).items(), key=lambda one: ranges.natural(one[0]))
     ]
-    return found[:_USERS]
 
 
 async def _device(visit: Visit, tree: Tree, obj: Obj, values: dict[str, Any]) -> web.StreamResponse:
@@ -178,10 +179,7 @@ async def _device(visit: Visit, tree: Tree, obj: Obj, values: dict[str, Any]) ->
             (given.role, given.source, links.cause(tree, given.source), [str(one) for one in given.beaten])
             for given in held.roles.values()
         ],
-        plots={
-            check: plots.plot(check, [plots.Reading(one.time, one.status, one.value, one.info) for one in samples])
-            for check, samples in history.items()
-        },
+        plots={check: _plotted(check, samples) for check, samples in history.items()},
         facts=[
             (fact, revision, links.cause(tree, fact.source))
             for fact, revision in explain.explain(tree, name, renderers=visit.site.renderers)
@@ -201,24 +199,37 @@ async def file(visit: Visit) -> web.StreamResponse:
 
 
 async def health(visit: Visit) -> web.StreamResponse:
-    """Every machine with what its checks say now; those in trouble first."""
+    """Every machine with what its checks say now, those in trouble first; `?check=` gives one with its history."""
     found = machines.machines(visit.tree, visit.site.health)
     order = {"down": 0, "bad": 1, "unknown": 2, "good": 3}
     found.sort(key=lambda one: order[one.tone])
-    page, size = max(_number(visit.request.query.get("page")), 1), 100
-    pages = max(-(-len(found) // size), 1)
-    shown = found[(min(page, pages) - 1) * size : min(page, pages) * size]
-    checks = {one.name: visit.site.health.of(one.name) for one in shown}
+    check = visit.request.query.get("check", "")
+    held = visit.site.health.conditions()
+    if check:
+        found = [one for one in found if one.name in held and check in held[one.name].checks]
+    pages = max(-(-len(found) // _MACHINES), 1)
+    page = min(max(_number(visit.request.query.get("page")), 1), pages)
+    shown = found[(page - 1) * _MACHINES : page * _MACHINES]
     return visit.page(
         "health.html",
-        "Health",
+        check or "Health",
         machines=shown,
-        conditions=checks,
+        conditions={one.name: visit.site.health.of(one.name) for one in shown},
+        check=check,
+        plots={one.name: await _plot(visit, one.name, check) for one in shown} if check else {},
         tally=machines.tally(found),
         total=len(found),
-        page=min(page, pages),
+        page=page,
         pages=pages,
     )
+
+
+async def _plot(visit: Visit, node: str, check: str) -> plots.Plot:
+    return _plotted(check, (await visit.site.health.history(node, check)).get(check, ()))
+
+
+def _plotted(check: str, samples: Sequence[Sample]) -> plots.Plot:
+    return plots.plot(check, [plots.Reading(one.time, one.status, one.value, one.info) for one in samples])
 
 
 async def roles(visit: Visit) -> web.StreamResponse:

@@ -13,13 +13,14 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
+from bedplate.core import errors
 from bedplate.core.logging import get_logger
 from bedplate.head.access import Identity, subject_of
 from bedplate.head.objects import Secret
 from bedplate.ui.web import engine, links
 from bedplate.ui.web.logins import Logins
 from bedplate.ui.web.site import Site
-from bedplate.ui.web.visit import COOKIE, PEOPLE, Visit, is_foreign, is_secure
+from bedplate.ui.web.visit import COOKIE, PEOPLE, Visit, is_foreign, is_secure, typed_in
 
 __all__ = ["Signing"]
 
@@ -42,7 +43,10 @@ class Signing:
 
     async def sign_in(self, request: web.Request) -> web.StreamResponse:
         """Take the token, or the certificate."""
-        typed = {name: text for name, text in (await request.post()).items() if isinstance(text, str)}
+        try:
+            typed = await typed_in(request)
+        except errors.Invalid:
+            typed = {}
         onward = links.local(typed.get("next", "/"))
         expected = request.cookies.get(_FORM_COOKIE, "")
         if not expected or is_foreign(request) or not _same(expected, typed.get("form_token", "")):

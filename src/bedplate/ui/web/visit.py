@@ -27,7 +27,7 @@ from bedplate.ui.web.logins import Login, Logins
 from bedplate.ui.web.navigation import navigation
 from bedplate.ui.web.site import Site
 
-__all__ = ["COOKIE", "PEOPLE", "Door", "Visit", "is_foreign", "is_secure", "person_of"]
+__all__ = ["COOKIE", "PEOPLE", "Door", "Visit", "is_foreign", "is_secure", "person_of", "typed_in"]
 
 _LOG = get_logger("head.page")
 COOKIE = "bedplate_login"
@@ -151,7 +151,10 @@ class Door:
                     "nothing was changed",
                     "sign in again; what you typed is still in the form one page back",
                 )
-            typed = {name: text for name, text in (await request.post()).items() if isinstance(text, str)}
+            try:
+                typed = await typed_in(request)
+            except errors.Invalid as err:
+                return _error_page(Visit(self._site, request, *found, {}), err)
             visit = Visit(self._site, request, *found, typed)
             if not visit.login.is_form_of(typed.get("form_token", "")) or is_foreign(request):
                 visit = Visit(self._site, request, *found, {})
@@ -201,6 +204,16 @@ def person_of(site: Site, login: Login) -> Identity | None:
     """Who a login is by now: asked again at every request, so that whoever is shut out is out."""
     found = site.access.by_token(login.token.reveal()) if login.token is not None else site.access.by_name(login.user)
     return found if found is not None and found.role in PEOPLE and found.name == login.user else None
+
+
+async def typed_in(request: web.Request) -> dict[str, str]:
+    """The texts of a form. Raises `Invalid` for what is none."""
+    try:
+        return {name: text for name, text in (await request.post()).items() if isinstance(text, str)}
+    except web.HTTPRequestEntityTooLarge as err:
+        raise errors.Invalid("the form is too large", hint="cmsh takes large files: set NAME FILE") from err
+    except (ValueError, LookupError) as err:
+        raise errors.Invalid("this is no form that a page of this head sent") from err
 
 
 def is_secure(request: web.Request) -> bool:
