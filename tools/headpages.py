@@ -140,7 +140,7 @@ def _value(row: dict[str, Any]) -> str:
     if most is not None and most > FAR:
         most = None
     bounds = f", {least} to {most}" if most is not None else f", from {least}" if least is not None else ""
-    return row["kind"] + bounds
+    return f"{row['kind']}{bounds}"
 
 
 def _default(field: Row) -> str:
@@ -246,7 +246,7 @@ def _operation(document: dict[str, Any], method: str, path: str, each: dict[str,
     for status, answer in each["responses"].items():
         found = _found(document, answer)
         if status not in COMMON:
-            content = next(iter(found.get("content", {}).values()), {})
+            content: dict[str, Any] = next(iter(found.get("content", {}).values()), {})
             answers.append((f"`{status}`", _schema_words(path, content), found.get("description", "")))
     parts.append(table(("answer", "body", "when"), answers))
     return parts

@@ -22,11 +22,14 @@ from bedplate.apps import headdemo, headfolder, headinit
 from bedplate.apps.headserve import Daemon, Options
 from bedplate.cli import clusterview
 from bedplate.client import HeadClient, wire
+from bedplate.core import errors
 from bedplate.core.clock import parse_rfc3339
+from bedplate.core.logging import get_logger
 from bedplate.sim.devices import Devices, Pace
 
 __all__ = ["NAME", "NODES", "UpHead", "serving"]
 
+_LOG = get_logger("up")
 NAME = "basecm10"
 NODES = 20
 _KEPT_NOTICES = 50
@@ -59,10 +62,14 @@ class UpHead:
         return clusterview.Head(self._url, self._revision, len(self._devices.devices), notices)
 
     async def run(self) -> None:
-        """Let the devices live, and remember what they tell."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._devices.run())
-            tasks.create_task(self._listen())
+        """Let the devices live, and remember what they tell. Should the head refuse them (somebody may have taken the
+        administrator's token away), the rest goes on without them."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._devices.run())
+                tasks.create_task(self._listen())
+        except* errors.BedplateError as group:
+            _LOG.error("up.devices_stopped", error=str(group.exceptions[0]))
 
     async def _listen(self) -> None:
         self._revision = (await self._client.whoami()).revision
