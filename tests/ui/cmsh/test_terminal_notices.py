@@ -58,3 +58,27 @@ def test_many_objects_of_a_commit_are_counted() -> None:
 
 def test_ones_own_commit_is_not_shown() -> None:
     assert notices.shown(_revision(("category", "default")), "basecm10", lambda number: number == 7) is None
+
+
+def _said(host: str, text: str, second: int = 0, severity: str = "notice") -> Notice:
+    return Notice(f"2024-10-31T15:58:{second:02d}Z", severity, host, text)
+
+
+def test_what_many_hosts_say_alike_is_said_once() -> None:
+    news = [_said(f"node{number:03d}", "Service nginx was reloaded", number) for number in (1, 2, 3, 5)]
+    assert notices.gathered(news) == [_said("node001..node003,node005", "Service nginx was reloaded", 5)]
+
+
+def test_what_two_hosts_say_is_said_twice_and_in_order() -> None:
+    news = [_said("node001", "a", 1), _said("node009", "b", 2), _said("node002", "a", 3)]
+    assert notices.gathered(news) == news
+
+
+def test_hosts_that_say_it_differently_are_not_gathered() -> None:
+    news = [_said("node001", "a"), _said("node002", "a"), _said("node003", "a", severity="error")]
+    assert notices.gathered(news) == news
+
+
+def test_one_host_that_repeats_itself_is_not_gathered() -> None:
+    news = [_said("node001", "a", second) for second in range(4)]
+    assert notices.gathered(news) == news

@@ -13,7 +13,6 @@ import os
 import pathlib
 import shlex
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 
 from bedplate.ui.cmsh.shell import Host
@@ -48,6 +47,8 @@ class Machine:
         editor = self._environment.get("VISUAL") or self._environment.get("EDITOR") or "vi"
         if not self._is_attended and not (self._environment.get("VISUAL") or self._environment.get("EDITOR")):
             return None
+        import tempfile  # 5 ms that only who edits pays
+
         with tempfile.TemporaryDirectory(prefix="cmsh-") as folder:
             path = pathlib.Path(folder) / f"value{suffix}"
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -7,16 +7,18 @@ restarted`, in local time. Who shows them, and when, is the terminal's.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from bedplate.core.clock import parse_rfc3339
 from bedplate.head import changes
 from bedplate.head.records import Revision
+from bedplate.head.schema import ranges
 from bedplate.ui.backend import Event, Notice
 
-__all__ = ["line", "of_revision", "shown"]
+__all__ = ["gathered", "line", "of_revision", "shown"]
 
 _NAMED = 3
+_MANY = 3
 
 
 def line(notice: Notice) -> str:
@@ -45,3 +47,15 @@ def shown(event: Event, head: str, own: Callable[[int], bool]) -> Notice | None:
     if isinstance(event, Notice):
         return event
     return None if own(event.number) else of_revision(event, head)
+
+
+def gathered(news: Iterable[Notice]) -> list[Notice]:
+    """Notices of one moment, in their order; what three or more hosts say alike is said once, for all of them."""
+    alike: dict[tuple[str, str], list[Notice]] = {}
+    for notice in news:
+        alike.setdefault((notice.severity, notice.text), []).append(notice)
+    told: list[Notice] = []
+    for same in alike.values():
+        hosts = {notice.host for notice in same}
+        told += [same[-1]._replace(host=ranges.compress(hosts))] if len(hosts) >= _MANY else same
+    return sorted(told, key=lambda notice: notice.time)

@@ -35,7 +35,8 @@ from bedplate.ui.cmsh.shell import Shell
 __all__ = ["Terminal"]
 
 Run = Callable[[str], Coroutine[Any, Any, int]]
-_KEPT = 500
+_KEPT = 10_000
+_GATHERED_S = 0.2
 _ROWS = 30
 _STYLES = {"warning": "\x1b[33m", "error": "\x1b[31m"}
 _PLAIN = "\x1b[0m"
@@ -222,17 +223,17 @@ class Terminal:
             self._flushing = asyncio.create_task(self._flush_above(shell))
 
     async def _flush_above(self, shell: Shell) -> None:
-        # Events of one moment come as one block; the prompt is drawn again once.
-        await asyncio.sleep(0)
+        # What many nodes do after a commit comes within moments; it is told once, and the prompt drawn again once.
+        await asyncio.sleep(_GATHERED_S)
         await run_in_terminal(lambda: self._flush(shell))
 
     def _flush(self, shell: Shell) -> None:
         if self._running is not None:
             return
-        while self._waiting:
-            notice = notices.shown(self._waiting.popleft(), shell.backend.name, self._own)
-            if notice is not None:
-                self.out(self._painted(notices.line(notice), notice.severity) + "\n")
+        events, self._waiting = self._waiting, deque(maxlen=_KEPT)
+        news = [notices.shown(event, shell.backend.name, self._own) for event in events]
+        for notice in notices.gathered(notice for notice in news if notice is not None):
+            self.out(self._painted(notices.line(notice), notice.severity) + "\n")
 
     # Looks
 
