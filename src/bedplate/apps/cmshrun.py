@@ -61,8 +61,11 @@ async def guarded(shell: Shell, line: str, err: Callable[[str], None], *, is_ver
     """Run a line. A bug in a command costs that command, not the session with what is staged in it."""
     try:
         return await shell.run_line(line)
-    except (BrokenPipeError, errors.BedplateError):
+    except BrokenPipeError:
         raise
+    except errors.BedplateError as wrong:
+        err(f"error: {errors.describe(wrong)}\n")
+        return 1
     except Exception as bug:
         # The error's own text is never shown: it may hold what somebody typed as a secret.
         where = "".join(traceback.format_tb(bug.__traceback__)) if is_verbose else ""
