@@ -7,12 +7,13 @@ from tests.head import sites
 from bedplate.core.clock import ManualClock
 from bedplate.head.changes import Change
 from bedplate.head.entities import SCHEMA
+from bedplate.head.notices import Notice
 from bedplate.head.objects import Secret
 from bedplate.head.plan import Action
 from bedplate.head.resolve import Source
 from bedplate.head.schema.entity import Submode
 from bedplate.head.schema.registry import Schema
-from bedplate.ui.web import diffs, links, plots
+from bedplate.ui.web import diffs, events, links, plots
 from bedplate.ui.web.logins import IDLE_S, Logins
 from bedplate.ui.web.navigation import navigation
 from bedplate.ui.web.plots import Reading
@@ -38,6 +39,20 @@ def test_plots_of_nothing_of_equal_values_and_of_too_many() -> None:
     assert plots.plot("x", []).marks == ()
     assert plots.plot("x", [Reading("t", "PASS", 5.0)] * 2).line
     assert len(plots.plot("x", [Reading("t", "PASS")] * 500).marks) == 120
+
+
+def test_few_results_stand_at_the_right() -> None:
+    made = plots.plot("x", [Reading("t", "PASS"), Reading("t", "PASS")])
+    assert made.marks[0].x > plots.WIDTH * 0.9
+    assert made.marks[1].x + made.marks[1].width <= plots.WIDTH
+
+
+def test_notices_that_say_the_same_are_told_once() -> None:
+    said = [Notice(9 - at, "t", "notice", f"node00{9 - at}", "Service nginx was reloaded") for at in range(4)]
+    said.append(Notice(5, "t", "warning", "node001", "Check disk failed"))
+    found = events.together(said)
+    assert [(hosts, size) for hosts, size, _ in found] == [("node006..node009", 4), ("node001", 1)]
+    assert found[0][2].id == 9
 
 
 def test_changes_are_told_in_the_words_of_the_declarations() -> None:

@@ -78,13 +78,15 @@ async def edit(visit: Visit) -> web.StreamResponse:
     if outcome.problems:
         return _form(visit, path, dict(outcome.problems), status=422)
     visit.session.put(path, outcome.obj)
+    is_planned = visit.typed.get("then") == "plan"
     for words in outcome.told:
         visit.login.say(words)
     if visit.session.is_changed(path):
-        visit.login.say(f"{links.title(path)} is staged.", "good", "Look at the plan, then commit.")
+        hint = "" if is_planned else "Look at the plan, then commit."
+        visit.login.say(f"{links.title(path)} is staged.", "good", hint)
     else:
         visit.login.say(f"{links.title(path)} is as the head has it: nothing is staged for it.")
-    return visit.go("/changes" if visit.typed.get("then") == "plan" else links.show(path))
+    return visit.go("/changes" if is_planned else links.show(path))
 
 
 async def add_form(visit: Visit) -> web.StreamResponse:

@@ -8,7 +8,7 @@ its stream.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,10 +18,11 @@ from bedplate.core.logging import get_logger
 from bedplate.head.health import Measured
 from bedplate.head.notices import Notice
 from bedplate.head.records import Revision
+from bedplate.head.schema import ranges
 from bedplate.ui.web import engine, links
 from bedplate.ui.web.visit import Visit, person_of
 
-__all__ = ["Event", "events", "latest", "stream"]
+__all__ = ["Event", "events", "latest", "stream", "together"]
 
 _LOG = get_logger("head.page")
 _QUEUED = 256
@@ -51,6 +52,17 @@ def _of_notice(one: Notice) -> Event:
 def _of_result(one: Measured) -> Event:
     data = {"node": one.node, "check": one.check, "status": one.sample.status, "time": one.sample.time}
     return Event("health", data)
+
+
+def together(notices: Iterable[Notice]) -> list[tuple[str, int, Notice]]:
+    """Notices that say the same one after the other, as one: the hosts in short, how many they are, and the newest."""
+    found: list[tuple[list[str], Notice]] = []
+    for notice in notices:
+        if found and (found[-1][1].text, found[-1][1].severity) == (notice.text, notice.severity):
+            found[-1][0].append(notice.host)
+        else:
+            found.append(([notice.host], notice))
+    return [(ranges.compress(hosts), len(hosts), newest) for hosts, newest in found]
 
 
 async def latest(visit: Visit, limit: int = 60) -> list[Event]:

@@ -20,7 +20,7 @@ from bedplate.head.schema import ranges
 from bedplate.head.schema.entity import Submode
 from bedplate.head.schema.registry import Path
 from bedplate.head.tree import Tree
-from bedplate.ui.web import links, machines, plots, views
+from bedplate.ui.web import events, links, machines, plots, views
 from bedplate.ui.web.navigation import plural
 from bedplate.ui.web.views import Cell, Listed
 from bedplate.ui.web.visit import Visit
@@ -47,7 +47,7 @@ async def overview(visit: Visit) -> web.StreamResponse:
         clusters=machines.clusters(visit.tree, visit.site.health),
         modes=[(plural(visit.tree.schema, mode), mode, len(visit.tree.mode(mode))) for mode in visit.tree.schema.modes],
         revisions=await visit.site.head.log(8),
-        notices=visit.site.notices.latest(10),
+        notices=events.together(visit.site.notices.latest(200))[:10],
     )
 
 

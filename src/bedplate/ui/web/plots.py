@@ -14,7 +14,7 @@ __all__ = ["HEIGHT", "WIDTH", "Mark", "Plot", "Reading", "plot"]
 
 WIDTH, HEIGHT = 240, 40
 _MARGIN = 3
-_MOST = 120
+_MOST, _FEWEST = 120, 40
 
 
 class Reading(NamedTuple):
@@ -49,11 +49,12 @@ class Plot:
 
 
 def plot(name: str, readings: Sequence[Reading]) -> Plot:
-    """The newest samples as marks from left to right."""
+    """The newest samples as marks from left to right; where there are few, they stand at the right."""
     shown = readings[-_MOST:]
-    step = WIDTH / max(len(shown), 1)
+    step = WIDTH / max(len(shown), _FEWEST)
+    left = WIDTH - step * len(shown)
     marks = tuple(
-        Mark(round(at * step, 2), round(max(step - 0.6, 0.6), 2), _tone(one.result), _words(one))
+        Mark(round(left + at * step, 2), round(max(step - 0.6, 0.6), 2), _tone(one.result), _words(one))
         for at, one in enumerate(shown)
     )
     failed = sum(one.result == "FAIL" for one in shown)
@@ -63,7 +64,7 @@ def plot(name: str, readings: Sequence[Reading]) -> Plot:
         return Plot(said, marks)
     values = [value for _, value in measured]
     low, high = min(values), max(values)
-    points = " ".join(f"{_number((at + 0.5) * step)},{_number(_y(value, low, high))}" for at, value in measured)
+    points = " ".join(f"{_number(left + (at + 0.5) * step)},{_number(_y(value, low, high))}" for at, value in measured)
     return Plot(f"{said}, between {_number(low)} and {_number(high)}", marks, points, _number(low), _number(high))
 
 
