@@ -269,9 +269,12 @@ async def test_an_etcd_is_filled_with_the_folders_history_once_and_belongs_to_it
         stranger = await headinit.make(tmp_path / "stranger", name="basecm10", nodes=0)
         refused = heads.bedplate("head", "serve", "--data", stranger.path, "--port", "0", *words, code=2)
         assert "another site" in refused.stderr and "--join" in refused.stderr
+        async with open_head(stranger.path) as opened:
+            assert opened.head.revision == 1, "its own tree is where it was"
     # The folder remembers where its tree is; what it held itself is old.
     refused = heads.bedplate("head", "serve", "--data", folder.path, "--port", "0", "--store", "sqlite", code=2)
     assert "kept in an etcd" in refused.stderr
+    assert not folder.file("head.db").exists() and folder.file("before-etcd.db").exists()
     with heads.served(folder.path) as again:
         async with again.client() as client:
             assert (await client.revisions(1))[0].message == "on etcd"

@@ -32,6 +32,7 @@ __all__ = ["Etcd", "Folder", "Opened", "Settings", "open_head", "write_private"]
 SETTINGS = "head.yaml"
 LOCK = "lock"
 DATABASE = "head.db"
+RETIRED = "before-etcd.db"
 SECRETS_KEY = "secrets.key"
 
 
@@ -110,6 +111,14 @@ class Folder:
         text = yaml.safe_dump(msgspec.to_builtins(settings), sort_keys=False)
         write_private(self.file(SETTINGS), text.encode(), mode=0o644)
 
+    def retire_database(self) -> None:
+        """Put the folder's own tree aside, under another name, now that an etcd holds it: it must not be used again."""
+        for suffix in ("", "-wal", "-shm"):
+            # A link refuses to replace what an earlier one has put aside.
+            with contextlib.suppress(FileNotFoundError, FileExistsError):
+                os.link(self.file(DATABASE + suffix), self.file(RETIRED + suffix))
+                self.file(DATABASE + suffix).unlink()
+
     def admin_token(self) -> str:
         """The administrator's bearer token; empty where the file is gone."""
         try:
@@ -131,7 +140,10 @@ class Folder:
 
     def store_options(self) -> StoreOptions:
         """Where the tree of this folder is kept."""
-        etcd = self.settings.etcd
+        return self.options_of(self.settings.etcd)
+
+    def options_of(self, etcd: Etcd | None) -> StoreOptions:
+        """The store in an etcd, or the folder's own."""
         if etcd is None:
             return StoreOptions(location=f"sqlite:{self.file(DATABASE)}")
         return StoreOptions(

@@ -84,9 +84,7 @@ class Daemon:
             self._settings = msgspec.structs.replace(self._settings, etcd=self.options.etcd)
             vault = self.folder.vault()
             tls = self._certificates()
-            # Remembered before anything is written there, so that no shell opens the old tree in the meantime.
-            self.folder.remember(self._settings)
-            async with open_store(self.folder.store_options(), clock=self._clock) as store:
+            async with open_store(self.folder.options_of(self.options.etcd), clock=self._clock) as store:
                 if is_shared:
                     await self._claim(store)
                 async with (
@@ -98,11 +96,13 @@ class Daemon:
                     await self._serve(_Parts(store, head, notices, health), tls)
 
     async def _claim(self, store: Store) -> None:
+        """Make the etcd this folder's store: remembered before anything is written there, and from then on the only
+        one, whatever the folder held before."""
         database = self.folder.file(DATABASE)
-        authority = headpki.fingerprint(self.folder.file("ca.crt").read_bytes())
-        await headstore.claim(
-            store, authority, self._settings.name, database if _is_there(database) else None, self._clock
-        )
+        own = headstore.Site(headpki.fingerprint(self.folder.file("ca.crt").read_bytes()), self._settings.name)
+        there = database if _is_there(database) else None
+        await headstore.claim(store, own, there, lambda: self.folder.remember(self._settings), self._clock)
+        self.folder.retire_database()
 
     async def _serve(self, parts: _Parts, tls: Reloader) -> None:
         tokens = Tokens(parts.store, clock=self._clock)

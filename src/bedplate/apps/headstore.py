@@ -6,7 +6,7 @@ that holds what a folder held. What a record says is known to `head` alone.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
 
@@ -65,32 +65,40 @@ async def fill(store: Store, found: AsyncIterator[Entry], fence: str = "") -> in
     return count
 
 
-async def claim(store: Store, authority: str, name: str, database: Path | None, clock: Clock) -> None:
+async def claim(store: Store, own: Site, database: Path | None, on_ours: Callable[[], None], clock: Clock) -> None:
     """Make sure that an etcd holds the tree of this site: fill it from the folder's database if it is empty.
 
-    Without a database this waits until another head has filled it. Raises `Invalid` for another site's etcd.
+    `on_ours` is called once it is known that the etcd is not another's, before anything is written to it. Without a
+    database this waits until another head has filled the etcd. Raises `Invalid` for another site's etcd.
     """
     is_told = False
     while True:
         entry = await store.get(SITE)
         if entry is not None:
-            _check(entry, authority)
+            _check(entry, own)
+            on_ours()
             return
-        if database is not None and await _fill_from(store, authority, name, database):
+        if database is not None and await _fill_from(store, own, database, on_ours):
             continue
         if not is_told:
-            _LOG.warning("head.waiting_for_tree", why="the etcd has no tree yet, and another head must fill it")
+            _LOG.warning(
+                "head.waiting_for_tree",
+                why="the etcd holds no tree, and this folder has none to fill it with",
+                next="serve the head whose folder has the tree, or restore a backup and serve that",
+            )
             is_told = True
         await clock.sleep(_WAIT_S)
 
 
-async def _fill_from(store: Store, authority: str, name: str, database: Path) -> bool:
+async def _fill_from(store: Store, own: Site, database: Path, on_ours: Callable[[], None]) -> bool:
     """Whether the etcd is filled now; not while another process has the database open, to do the same."""
     try:
         async with SqliteStore(database) as source:
-            await _refuse_remains(store, source)
+            if not await _has_tree(source, store):
+                return False
+            on_ours()
             count = await fill(store, _lasting(source), fence=SITE)
-            await store.commit([Put(SITE, msgspec.json.encode(Site(authority, name)), expect=0)])
+            await store.commit([Put(SITE, msgspec.json.encode(own), expect=0)])
     except (CompareFailed, InUse) as err:
         _LOG.info("head.store_filled_by_another", why=str(err))
         return isinstance(err, CompareFailed)
@@ -105,20 +113,24 @@ async def _lasting(source: Store) -> AsyncIterator[Entry]:
             yield entry
 
 
-async def _refuse_remains(store: Store, source: Store) -> None:
-    """A filling that was broken off is gone on with, but not on top of what another site's head began."""
+async def _has_tree(source: Store, store: Store) -> bool:
+    """Whether there is something to fill the etcd with.
+
+    A filling that was broken off is gone on with, but not on top of what another site's head began: that is `Invalid`.
+    """
     first = records.revision_key(1)
-    there, own = await store.get(first), await source.get(first)
-    if there is not None and own is not None and there.value != own.value:
+    own, there = await source.get(first), await store.get(first)
+    if own is not None and there is not None and there.value != own.value:
         raise errors.Invalid("the etcd holds a part of another site's tree", hint="give another --etcd-prefix")
+    return own is not None
 
 
-def _check(entry: Entry, authority: str) -> None:
+def _check(entry: Entry, own: Site) -> None:
     try:
         site = msgspec.json.decode(entry.value, type=Site)
     except msgspec.DecodeError as err:
         raise errors.Invalid(f"the record {entry.key} cannot be read: {err}") from err
-    if site.authority != authority:
+    if site.authority != own.authority:
         raise errors.Invalid(
             f"the etcd holds the tree of another site, filled by its head node {site.filled_by}",
             hint="give another --etcd-prefix, or make this folder with bedplate head init --join DIR",
