@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from itertools import groupby
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 from aiohttp import web
@@ -53,7 +53,7 @@ def make(service: Service) -> web.Application:
     metrics = shared(service.registry, RequestMetrics)
     metrics.readers.set_function(lambda: feed.readers)
     app = web.Application(
-        middlewares=[_watch(service, metrics), cast(Middleware, auth.guard(service.access))],
+        middlewares=[_watch(service, metrics), auth.guard(service.access)],
         client_max_size=service.limits.import_bytes,
     )
     handlers = _handlers(service, feed)

@@ -10,12 +10,12 @@ Only `/api/` and `/metrics` are guarded here: health is for everybody, and the p
 from __future__ import annotations
 
 import ssl
-from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from bedplate.client.wire import Problem
 from bedplate.core import errors
@@ -30,7 +30,6 @@ _IDENTITY: Final = web.RequestKey("identity", Identity)
 _API = "/api/v1/"
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _QUESTIONS = ("plan", "check")
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def identity(request: web.Request) -> Identity:
@@ -60,7 +59,7 @@ def needed(method: str, path: str) -> tuple[str, str] | None:
     return ("read" if is_read else "edit"), "tree"
 
 
-def guard(access: Access) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+def guard(access: Access) -> Middleware:
     """The middleware. It belongs outside of those that turn errors into problems: it makes its own."""
 
     @web.middleware
