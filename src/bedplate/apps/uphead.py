@@ -23,11 +23,11 @@ from bedplate.apps.headserve import Daemon, Options
 from bedplate.cli import clusterview
 from bedplate.client import HeadClient, wire
 from bedplate.core import errors
-from bedplate.core.clock import parse_rfc3339
+from bedplate.core.clock import Clock, parse_rfc3339
 from bedplate.core.logging import get_logger
 from bedplate.sim.devices import Devices, Pace
 
-__all__ = ["NAME", "NODES", "UpHead", "serving"]
+__all__ = ["NAME", "NODES", "UpHead", "folder_of", "serving"]
 
 _LOG = get_logger("up")
 NAME = "basecm10"
@@ -83,7 +83,7 @@ class UpHead:
 @contextlib.asynccontextmanager
 async def serving(data: Path) -> AsyncIterator[UpHead]:
     """The head once it answers; a folder that is there is served as it is."""
-    folder = await _folder(data)
+    folder = await folder_of(data)
     daemon = Daemon(folder, Options(bind="127.0.0.1", port=_last_port(folder)))
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(daemon.run())
@@ -102,11 +102,12 @@ async def serving(data: Path) -> AsyncIterator[UpHead]:
             running.cancel()
 
 
-async def _folder(data: Path) -> headfolder.Folder:
+async def folder_of(data: Path, *, clock: Clock | None = None) -> headfolder.Folder:
+    """The data folder; one that is not there is made, with the demonstration's tree."""
     if (data / headfolder.SETTINGS).exists():
         return headfolder.Folder.find(data)
-    await headinit.make(data, name=NAME, nodes=NODES)
-    async with headfolder.open_head(data) as opened:
+    await headinit.make(data, name=NAME, nodes=NODES, clock=clock)
+    async with headfolder.open_head(data, clock=clock) as opened:
         session = opened.head.session()
         headdemo.stage(session)
         await opened.head.commit_session(session, "bedplate up", "a cluster to look at")
