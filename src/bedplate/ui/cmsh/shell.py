@@ -209,10 +209,11 @@ class Shell:
             submode = _submode(desk.entity(desk.place), name)
             if submode is not None:
                 return (*desk.place, submode.attribute), rest
-        if desk.place and rest:
-            found = desk.named(place.list_of(desk.place), rest[0])
-            submode = _submode(desk.entity(found), name) if found is not None else None
-            if found is not None and submode is not None:
+        here = place.list_of(desk.place)
+        if here and rest and any(_submode(entity, name) is not None for entity in desk.submode(here).of):
+            found = desk.find(here, rest[0])
+            submode = _submode(desk.entity(found), name)
+            if submode is not None:
                 return (*found, submode.attribute), rest[1:]
         if name in desk.schema.modes:
             held = desk.session.children((name,))

@@ -87,7 +87,7 @@ async def _trees(desk: Desk, at: str) -> tuple[Tree, Tree, Iterable[Address]]:
         first, last = (int(between[1]), int(between[2])) if between else (whole(at, "--at") - 1, whole(at, "--at"))
         if first < 0:
             raise errors.NotFound("there is no revision 0", hint="history lists them")
-        before, after = await desk.backend.tree_at(first), await desk.backend.tree_at(last)
+        after, before = await desk.backend.tree_at(last), await desk.backend.tree_at(first)
         return before, after, plan.touched_between(before, after)
     tree, edits = desk.backend.tree, desk.session.edits()
     for edit in edits:

@@ -70,7 +70,11 @@ async def _import(desk: Desk, args: Arguments) -> None:
     text = files.read(args.words[0])
     is_dry = args.flag("dry-run")
     session = Session(desk.backend.tree) if is_dry else desk.session
-    exchange.stage(session, text, prune=args.flag("prune"))
+    try:
+        exchange.stage(session, text, prune=args.flag("prune"))
+    except errors.Invalid as wrong:
+        hint = wrong.hint or "nothing was staged"
+        raise errors.Invalid(f"{args.words[0]}: {wrong.message}", hint=hint, problems=wrong.problems) from None
     if is_dry:
         desk.table(diff_table(desk, session.staged()), args)
         await desk.backend.check(session.edits())
