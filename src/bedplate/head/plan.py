@@ -42,11 +42,8 @@ def plan(before: Tree, after: Tree, touched: Iterable[Address], renderers: Seque
     for node in sorted(affected(before, after, touched), key=natural):
         old = facts(before, node, renderers) if before.find("device", node) is not None else {}
         new = facts(after, node, renderers) if after.find("device", node) is not None else {}
-        actions = []
-        for place in sorted(set(old) | set(new)):
-            action = _action(node, place, old, new)
-            if action is not None:
-                actions.append(action)
+        differing = sorted(place for place in {*old, *new} if old.get(place) != new.get(place))
+        actions = [action for place in differing if (action := _action(node, place, old, new)) is not None]
         found += [*actions, *_followed(actions, old, new)]
     return found
 

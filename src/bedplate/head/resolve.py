@@ -72,22 +72,48 @@ class Resolved:
     overlays: Sequence[Obj]
 
 
+@dataclass(frozen=True, slots=True)
+class _Common:
+    """What nodes of one category in the same overlays have in common, as long as they have nothing of their own."""
+
+    roles: Mapping[str, RoleGiven]
+    cluster: Obj | None
+    services: Mapping[str, tuple[Obj, Source]]
+    environment: Mapping[str, Given]
+    excludes: Sequence[Exclude]
+
+
 def resolve(tree: Tree, name: str) -> Resolved:
     """What holds for a node. Raises `NotFound`."""
     node = tree.get(("device", name))
     overlays = overlays_of(tree, node)
-    roles = roles_of(tree, node, overlays)
-    cluster = _cluster(tree, roles)
+    common = _common(tree, node, overlays)
     return Resolved(
         node=node,
-        roles=roles,
-        services=_services(tree, node, roles),
-        labels=_labels(tree, node, cluster),
-        environment=_environment(roles, cluster),
-        excludes=_excludes(roles, cluster),
+        roles=common.roles,
+        services=common.services,
+        labels=_labels(tree, node, common.cluster),
+        environment=common.environment,
+        excludes=common.excludes,
         settings=_settings(tree, node),
         overlays=overlays,
     )
+
+
+def _common(tree: Tree, node: Obj, overlays: Sequence[Obj]) -> _Common:
+    """Worked out once per tree where nodes are alike."""
+    place = ("common", node.values.get("category"), *(overlay.key for overlay in overlays))
+    alike = not node.below("roles") and not node.below("services")
+    found: _Common | None = tree.derived.get(place) if alike else None
+    if found is None:
+        roles = roles_of(tree, node, overlays)
+        cluster = _cluster(tree, roles)
+        found = _Common(
+            roles, cluster, _services(tree, node, roles), _environment(roles, cluster), _excludes(roles, cluster)
+        )
+        if alike:
+            tree.derived[place] = found
+    return found
 
 
 def overlays_of(tree: Tree, node: Obj) -> list[Obj]:
