@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 import tarfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -140,6 +142,19 @@ async def test_only_one_at_a_time_opens_the_folder_and_the_other_learns_who(tmp_
             raise AssertionError
         assert "--url https://127.0.0.1:1" in refused.value.hint
     assert folder.daemon_url() == "", "an address that nobody serves any more is not given out"
+
+
+async def test_of_several_daemons_on_a_folder_one_that_lives_is_named(tmp_path: Path) -> None:
+    folder = await made(tmp_path / "site")
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    with folder.lock(is_shared=True):
+        folder.announce("https://127.0.0.1:1")
+        with folder.file("lock").open("a") as lock:
+            lock.write(f"{gone.pid} https://127.0.0.1:2\n")
+        assert folder.daemon_url() == "https://127.0.0.1:1"
+        folder.announce("https://127.0.0.1:3")
+        assert folder.file("lock").read_text() == f"{os.getpid()} https://127.0.0.1:3\n"
 
 
 async def test_daemons_on_an_etcd_share_the_folder_and_no_shell_opens_it(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ class Folder:
         return held.url if held is not None else ""
 
     def holder(self) -> Holder | None:
-        """Who holds the folder now."""
+        """Who holds the folder now; of several daemons, one that lives."""
         try:
             descriptor = os.open(self.file(LOCK), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -171,23 +171,21 @@ class Folder:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            pid, _, url = os.read(descriptor, 4096).decode("utf-8", "replace").strip().partition(" ")
-            return Holder(pid, url)
+            return (_said(descriptor) or [Holder("", "")])[0]
         finally:
             os.close(descriptor)
         return None
 
     @contextlib.contextmanager
-    def lock(self, url: str = "", *, is_shared: bool = False) -> Iterator[None]:
+    def lock(self, *, is_shared: bool = False) -> Iterator[None]:
         """Hold the folder; the kernel lets go of it should the process die. Raises `Unavailable` when it is held."""
         descriptor = os.open(self.file(LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
                 fcntl.flock(descriptor, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             except BlockingIOError:
-                pid, _, other = os.read(descriptor, 4096).decode("utf-8", "replace").strip().partition(" ")
-                raise _held(self.path, Holder(pid, other)) from None
-            self._say(descriptor, url)
+                raise _held(self.path, (_said(descriptor) or [Holder("", "")])[0]) from None
+            _say(descriptor, "")
             yield
         finally:
             os.close(descriptor)
@@ -196,16 +194,38 @@ class Folder:
         """Say where the holder serves, once it knows; to be called under the lock."""
         descriptor = os.open(self.file(LOCK), os.O_RDWR | os.O_CLOEXEC)
         try:
-            self._say(descriptor, url)
+            _say(descriptor, url)
         finally:
             os.close(descriptor)
 
-    @staticmethod
-    def _say(descriptor: int, url: str) -> None:
-        # The lock is what counts; what stands in it only helps others to find the daemon.
-        with contextlib.suppress(OSError):
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()} {url}\n".encode(), 0)
+
+def _said(descriptor: int) -> list[Holder]:
+    """What living processes have written into the lock, the newest first: a process and its address in each line."""
+    text = os.pread(descriptor, 65536, 0).decode("utf-8", "replace")
+    found = [Holder(pid, url) for pid, _, url in (line.partition(" ") for line in text.splitlines())]
+    return [one for one in reversed(found) if _is_alive(one.pid)]
+
+
+def _say(descriptor: int, url: str) -> None:
+    """Add this process to the lock, and take out those that are gone."""
+    # The lock is what counts; what stands in it only helps others to find the daemon.
+    with contextlib.suppress(OSError):
+        fcntl.lockf(descriptor, fcntl.LOCK_EX)
+        others = [one for one in reversed(_said(descriptor)) if one.pid != str(os.getpid())]
+        lines = [f"{one.pid} {one.url}\n" for one in (*others, Holder(str(os.getpid()), url))]
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, "".join(lines).encode(), 0)
+        fcntl.lockf(descriptor, fcntl.LOCK_UN)
+
+
+def _is_alive(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except PermissionError:
+        return True
+    except (OSError, ValueError, OverflowError):
+        return False
+    return True
 
 
 def _held(path: Path, holder: Holder) -> errors.Unavailable:
