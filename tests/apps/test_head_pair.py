@@ -20,6 +20,7 @@ from bedplate.client import HeadClient, wire
 from bedplate.core import errors
 from bedplate.head.objects import Obj
 from bedplate.head.session import Edit
+from bedplate.lab import credentials
 
 ATTEMPTS = 60
 SHARE, SOAK = 200, 2000
@@ -253,10 +254,27 @@ async def test_etcd_members_may_go_one_at_a_time(pair: Pair, etcd: etcd_cluster.
             await asyncio.to_thread(etcd.start, index)
 
 
+@pytest.fixture
+def guarded_etcd(tmp_path: Path) -> Iterator[tuple[str, ...]]:
+    """The words that make a head use an etcd which lets in those alone who show a certificate."""
+    folder = tmp_path / "certificates"
+    authority = credentials.Authority.open(folder)
+    server = authority.issue("server", "etcd", hosts=["127.0.0.1"])
+    client = authority.issue("client", "head")
+    tls = etcd_cluster.Tls(folder / "ca.crt", server.certificate, server.key, client.certificate, client.key)
+    try:
+        cluster = etcd_cluster.Cluster(tmp_path / "etcd", tls=tls, arguments=("--unsafe-no-fsync",))
+    except etcd_cluster.Missing as missing:
+        pytest.skip(str(missing))
+    files = ("--etcd-cafile", tls.ca, "--etcd-certfile", tls.client_cert, "--etcd-keyfile", tls.client_key)
+    with cluster:
+        yield ("--store", "etcd", "--etcd-endpoints", cluster.endpoints[0], *map(str, files), "--etcd-prefix", "/a/b")
+
+
 async def test_an_etcd_is_filled_with_the_folders_history_once_and_belongs_to_its_site(
-    tmp_path: Path, etcd: etcd_cluster.Cluster
+    tmp_path: Path, guarded_etcd: tuple[str, ...]
 ) -> None:
-    words = ("--store", "etcd", "--etcd-endpoints", ",".join(etcd.endpoints))
+    words = guarded_etcd
     folder = await headinit.make(tmp_path / "site", name="basecm10", nodes=1)
     async with open_head(folder.path) as opened:
         await opened.head.commit([Edit("category", "early", None, Obj("Category", "early"))], "admin", "before etcd")
