@@ -1,6 +1,6 @@
 """Takes the pictures of the head's page in docs/images: a demonstration's head in a browser, after an hour of its time.
 
-    python tools/headshots.py
+    python tools/headshots.py [FOLDER]
 
 In: Debian's chromium and the package playwright. Out: PNG files. The head and its devices live by a clock that runs
 faster, so that the plots have a history; pictures differ from run to run, so no test compares them.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import sys
 import tempfile
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
@@ -25,9 +26,10 @@ from bedplate.core.clock import SystemClock
 from bedplate.sim.devices import Devices, Pace
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs/images"
+FOLDER = Path(sys.argv[1]) if len(sys.argv) > 1 else IMAGES
 BROWSER = "/usr/bin/chromium"
 LIVES_S = 60.0
-WIDE, PHONE = {"width": 1180, "height": 820}, {"width": 390, "height": 800}
+WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 800}
 
 
 class Hasty(SystemClock):
@@ -68,7 +70,7 @@ async def main() -> None:
 
 async def take(url: str, token: str) -> None:
     """Sign in, stage a change, and take the pictures."""
-    IMAGES.mkdir(exist_ok=True)
+    FOLDER.mkdir(exist_ok=True)
     async with AsyncExitStack() as stack:
         player = await stack.enter_async_context(async_playwright())
         browser = await player.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
@@ -84,24 +86,29 @@ async def take(url: str, token: str) -> None:
 
 
 async def wide(page: Page, url: str) -> None:
+    await page.goto(f"{url}/edit/configurationoverlay/kube-default-worker/roles/kubelet")
+    await page.get_by_label("Max Pods").fill("250")
+    await page.get_by_role("button", name="Stage and show plan").click()
+    await page.get_by_label("Message").fill("more pods on the workers")
+    await shot(page, "head-plan")
+    await page.get_by_role("button", name="Commit").click()
+    await page.wait_for_timeout(3000)
     await shot(page, "head-overview", f"{url}/")
     await shot(page, "head-node", f"{url}/show/device/node014#health")
-    await page.goto(f"{url}/edit/configurationoverlay/builders/roles/Docker::Host")
-    await page.get_by_label("Log Level").select_option("debug")
-    await page.get_by_role("button", name="Stage and show plan").click()
-    await shot(page, "head-plan", f"{url}/changes")
 
 
 async def phone(page: Page, url: str) -> None:
     await shot(page, "head-phone", f"{url}/health")
 
 
-async def shot(page: Page, name: str, address: str) -> None:
-    await page.goto(address)
+async def shot(page: Page, name: str, address: str = "") -> None:
+    """A picture of an address, or of what is shown already."""
+    if address:
+        await page.goto(address)
     # An anchor lies under the bar that stays.
     await page.evaluate("scrollBy(0, -160)")
     await page.wait_for_timeout(500)
-    await page.screenshot(path=IMAGES / f"{name}.png")
+    await page.screenshot(path=FOLDER / f"{name}.png")
 
 
 if __name__ == "__main__":
