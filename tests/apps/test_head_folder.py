@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import tarfile
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -113,6 +114,21 @@ async def test_certificates_are_the_authoritys_and_name_the_host(tmp_path: Path)
     held = {str(one.value) for one in names}
     assert {"localhost", "127.0.0.1", "::1", "base", "head.example.org", "192.0.2.7"} <= held
     assert "0.0.0.0" not in held
+
+
+def test_a_silent_resolver_does_not_keep_a_head_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    def silent(*_: object) -> str:
+        released.wait(heads.DEADLINE_S)
+        return ""
+
+    monkeypatch.setattr("socket.getfqdn", silent)
+    try:
+        assert {"localhost", "127.0.0.1", "x"} <= set(headpki.host_names("x"))
+        assert not released.is_set()
+    finally:
+        released.set()
 
 
 def test_a_server_certificate_is_made_anew_before_its_end_or_for_a_new_name(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import datetime
 import ipaddress
 import socket
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +30,7 @@ LEAF_LIFE = datetime.timedelta(days=365)
 RENEW_BEFORE = datetime.timedelta(days=30)
 # Clocks of two machines differ: a certificate is good a little before it was made.
 _SKEW = datetime.timedelta(hours=1)
+_LOOK_UP_S = 1.5
 
 
 class Pair(NamedTuple):
@@ -111,12 +113,24 @@ class Authority:
 def host_names(*more: str) -> list[str]:
     """The names and addresses this machine is reached by, and those given; wildcard addresses are none."""
     name = socket.gethostname()
-    found = ["localhost", "127.0.0.1", "::1", name, socket.getfqdn()]
-    with contextlib.suppress(OSError):
-        found += [str(info[4][0]) for info in socket.getaddrinfo(name, None)]
-    found += outward_addresses()
-    found += more
+    found = ["localhost", "127.0.0.1", "::1", name, *_looked_up(name), *outward_addresses(), *more]
     return [one for one in dict.fromkeys(found) if one and one not in ("0.0.0.0", "::") and _is_usable(one)]
+
+
+def _looked_up(name: str) -> list[str]:
+    """What the resolver says about the machine's own name, if it says it soon: a silent one must not keep a head."""
+    found: list[str] = []
+
+    def look() -> None:
+        with contextlib.suppress(OSError):
+            found.append(socket.getfqdn(name))
+            found.extend(str(info[4][0]) for info in socket.getaddrinfo(name, None))
+
+    # A thread of the daemon kind: nobody waits for it when the program ends.
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(_LOOK_UP_S)
+    return list(found)
 
 
 def outward_addresses() -> list[str]:
