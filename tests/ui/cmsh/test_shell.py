@@ -1,0 +1,118 @@
+"""Where one stands after a line, what is kept apart, and what the shell asks of its machine."""
+
+from __future__ import annotations
+
+import pytest
+from tests.ui.transcripts.driving import Desk
+
+from bedplate.head.service import Head
+from bedplate.ui.cmsh.shell import Host, Shell
+from bedplate.ui.local import LocalBackend
+
+
+@pytest.mark.parametrize(
+    ("line", "prompt"),
+    [
+        ("category list", "[basecm10]% "),
+        ("category get default softwareimage", "[basecm10]% "),
+        ("category set default notes x", "[basecm10]% "),
+        ("category use default", "[basecm10->category[default]]% "),
+        ("kubernetes", "[basecm10->kubernetes[default]]% "),
+        ("kubernetes get version", "[basecm10]% "),
+        ("kubernetes appgroups", "[basecm10->kubernetes[default]->appgroups]% "),
+        ("kubernetes appgroups list", "[basecm10]% "),
+        ("kubernetes appgroups use system", "[basecm10->kubernetes[default]->appgroups[system]]% "),
+        (
+            "kubernetes; appgroups; applications system",
+            "[basecm10->kubernetes[default]->appgroups[system]->applications]% ",
+        ),
+        ("kubernetes; appgroups; applications system list", "[basecm10->kubernetes[default]->appgroups]% "),
+        ("device use master", "[basecm10->device[basecm10]]% "),
+        ("device use node001; use node002", "[basecm10->device[node002]]% "),
+        ("device use node001; softwareimage", "[basecm10->softwareimage]% "),
+        ("DEVICE use node001; /", "[basecm10]% "),
+        ("..; ..", "[basecm10]% "),
+    ],
+)
+async def test_where_a_line_leaves_one(desk: Desk, line: str, prompt: str) -> None:
+    await desk.do(line)
+    assert desk.prompt == prompt
+
+
+async def test_a_failure_behind_a_modes_name_leaves_one_where_one_was(desk: Desk) -> None:
+    await desk.do("kubernetes")
+    await desk.fails("device use nobody")
+    await desk.fails("category roles use nothing")
+    assert desk.prompt == "[basecm10->kubernetes[default]]% "
+
+
+async def test_an_indexed_object_stays_selected_when_a_commit_counts_anew(desk: Desk) -> None:
+    await desk.do("device use master", "roles use firewall", "openports", "remove 0", "add ACCEPT net 443 tcp fw")
+    assert desk.prompt.endswith("->openports*[2]]% ")
+    await desk.do("commit")
+    assert desk.prompt.endswith("->openports[1]]% ")
+    assert await desk.do("get port") == "443\n"
+
+
+async def test_what_the_editor_saves_is_staged_as_it_is_and_nothing_when_it_saved_nothing_new(desk: Desk) -> None:
+    desk.edits = ["a: 1\n\n", "a: 1\n\n"]
+    await desk.do("kubernetes", "appgroups use system", "applications use cni", "set config")
+    assert await desk.do("get config") == "a: 1\n\n"
+    await desk.do("commit", "set config")
+    assert desk.edited == ["", "a: 1\n\n"]
+    assert not desk.shell.left()
+
+
+async def test_an_overridden_service_keeps_only_what_was_set(desk: Desk, site_head: Head) -> None:
+    await desk.do("category use default", "roles", "assign docker::host", "/", "commit")
+    await desk.do("device use node004", "services set docker autostart no", "commit")
+    assert site_head.tree.get(("device", "node004", "services", "docker")).values == {"autostart": False}
+
+
+async def test_a_secret_that_was_not_set_is_no_text_in_a_diff(desk: Desk) -> None:
+    await desk.do("kubernetes use default", "clone other", "..", "commit", "set other kubecakey abc")
+    assert (await desk.table("diff")).rows == [["kubernetes[other]", "kubecakey", "< not set >", "*****"]]
+
+
+async def test_output_of_a_filtered_command_goes_to_the_filter_and_errors_do_not(site_head: Head) -> None:
+    asked: list[tuple[str, str | None]] = []
+    out: list[str] = []
+    err: list[str] = []
+
+    async def run(command: str, text: str | None) -> tuple[int, str]:
+        asked.append((command, text))
+        return 1 if command == "false" else 0, "filtered\n"
+
+    shell = Shell(LocalBackend(site_head, name="basecm10", user="a"), out.append, err.append, host=Host(run=run))
+    assert await shell.run_line("category get default softwareimage | tr a b") == 0
+    assert asked == [("tr a b", "default-image\n")]
+    assert out == ["filtered\n"]
+    assert await shell.run_line("category get default softwareimage | false") == 1
+    assert await shell.run_line("category get default nothing | cat") == 1
+    assert len(asked) == 2 and "nothing" in err[-1], "a failed command is not filtered"
+    assert await shell.run_line("!date; get x; ! echo 'a;b' | cat") == 2
+    assert asked[2:] == [("date", None), ("echo 'a;b' | cat", None)]
+
+
+async def test_the_worst_exit_code_counts_and_all_commands_run(desk: Desk) -> None:
+    await desk.do("category set default softwareimage my-new-image")
+    assert (await desk.type("plan; category list")).code == 3
+    assert (await desk.type("plan; frobnicate; set")).code == 1
+    assert (await desk.type("plan; set; category use default")).code == 2
+    assert desk.prompt == "[basecm10->category*[default*]]% "
+
+
+async def test_nothing_runs_after_quit(desk: Desk) -> None:
+    said = await desk.type("quit; category list")
+    assert (said.out, desk.shell.is_over) == ("", True)
+
+
+async def test_hints_are_for_those_who_sit_there(site_head: Head) -> None:
+    lines = "category add spare; services list; set softwareimage nowhere; kubernetes; get version"
+    for interactive in (True, False):
+        err: list[str] = []
+        backend = LocalBackend(site_head, name="basecm10", user="a")
+        shell = Shell(backend, lambda text: None, err.append, interactive=interactive)
+        assert await shell.run_line(lines) == 0
+        said = "".join(err)
+        assert ("no service yet" in said) is ("nowhere" in said) is interactive
