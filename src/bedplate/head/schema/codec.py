@@ -115,6 +115,9 @@ class _Decoder:
         if not isinstance(data, dict) or set(data) - {"type", "values", "extras", "children"}:
             self._problems.append(f"{where}: an object has type, values, extras and children, and nothing else")
             return None
+        if "type" in data and (not isinstance(data["type"], str) or not data["type"]):
+            self._problems.append(f"{where}: {data['type']!r} is no type")
+            return None
         entity = self._entity(submode, key, data.get("type", ""), where)
         if entity is None:
             return None

@@ -49,7 +49,7 @@ _Plain = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 def make(service: Service) -> web.Application:
     """The application; routes may be added to it until it starts. The head must be open."""
-    feed = Feed(service.head, service.notices, service.health, service.limits.backlog)
+    feed = Feed(service)
     metrics = shared(service.registry, RequestMetrics)
     metrics.readers.set_function(lambda: feed.readers)
     app = web.Application(

@@ -17,7 +17,7 @@ from bedplate.head.schema.entity import Submode
 from bedplate.head.schema.registry import Schema
 from bedplate.ui.rest import schemas
 from bedplate.ui.rest.addresses import OPERATIONS
-from bedplate.ui.rest.operations import Answer, Operation
+from bedplate.ui.rest.operations import Answer, Operation, Parameter
 
 __all__ = ["document"]
 
@@ -113,7 +113,7 @@ def _components(schema: Schema) -> dict[str, Any]:
     _, made = msgspec.json.schema_components(_STRUCTS, ref_template="#/components/schemas/{name}")
     found: dict[str, Any] = dict(made)
     found |= schemas.components(schema)
-    found["Object"] = schemas._alternatives(
+    found["Object"] = schemas.alternatives(
         [schemas.reference(schemas.mode_name(mode)) for mode in schema.modes.values()]
     )
     found["Schema"] = {
@@ -136,7 +136,7 @@ def _operation(operation: Operation, mode: Submode | None) -> dict[str, Any]:
         "tags": [operation.tag or "head"],
         "responses": _responses(operation, word),
     }
-    parameters = [_parameter(one) for one in operation.parameters]
+    parameters = [_parameter(one, mode) for one in operation.parameters]
     if parameters:
         made["parameters"] = parameters
     if operation.body:
@@ -158,13 +158,14 @@ def _description(operation: Operation, mode: Submode | None) -> str:
     return " ".join(said)
 
 
-def _parameter(one: Any) -> dict[str, Any]:
+def _parameter(one: Parameter, mode: Submode | None) -> dict[str, Any]:
+    is_key = mode is not None and one.name == "key"
     return {
         "name": one.name,
         "in": one.where,
         "required": one.is_required or one.where == "path",
         "description": one.doc,
-        "schema": one.schema(),
+        "schema": schemas.key(mode) if is_key and mode is not None else one.schema(),
         **({"example": one.example} if one.example else {}),
     }
 

@@ -12,7 +12,7 @@ from bedplate.head.schema.entity import Entity, Field, Key, Submode
 from bedplate.head.schema.registry import Schema
 from bedplate.ui.rest.addresses import KEY
 
-__all__ = ["components", "mode_name"]
+__all__ = ["alternatives", "components", "key", "mode_name", "reference"]
 
 _REVISION = {"type": "integer", "minimum": 0, "maximum": 2**53 - 1}
 _EXTRAS = {
@@ -29,6 +29,7 @@ def mode_name(mode: Submode) -> str:
 
 
 def reference(name: str) -> dict[str, Any]:
+    """A component by name."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
@@ -49,17 +50,18 @@ def _type(entity: type[Entity]) -> str:
     return f"Type{entity.type_name()[0].upper()}{entity.type_name()[1:]}"
 
 
-def _alternatives(found: list[dict[str, Any]]) -> dict[str, Any]:
+def alternatives(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """One of several schemas."""
     return found[0] if len(found) == 1 else {"oneOf": found}
 
 
 def _mode(mode: Submode) -> dict[str, Any]:
     """The components of one mode."""
-    name, place = mode_name(mode), {"mode": {"const": mode.shell}, "key": _key(mode), "revision": _REVISION}
+    name, place = mode_name(mode), {"mode": {"const": mode.shell}, "key": key(mode), "revision": _REVISION}
 
     def each(extra: dict[str, Any], required: list[str], *, is_typed: bool) -> dict[str, Any]:
         made = [_entity(entity, extra, is_typed=is_typed, required=required) for entity in mode.of]
-        return _alternatives(made)
+        return alternatives(made)
 
     written = each(place, [], is_typed=mode.typed)
     return {
@@ -100,7 +102,8 @@ def _edit(schema: Schema) -> dict[str, Any]:
     }
 
 
-def _key(mode: Submode) -> dict[str, Any]:
+def key(mode: Submode) -> dict[str, Any]:
+    """What the objects of a list may be called."""
     patterns = {
         row.kind.json_schema().get("pattern", "") for entity in mode.of for row in entity.rows() if isinstance(row, Key)
     }
@@ -141,7 +144,7 @@ def _field(field: Field) -> dict[str, Any]:
 def _submode(submode: Submode) -> dict[str, Any]:
     """A list below an object: by index, by names that decide types, or by free names."""
     if submode.indexed:
-        items = _alternatives([reference(_type(entity)) for entity in submode.of])
+        items = alternatives([reference(_type(entity)) for entity in submode.of])
         return {"type": "array", "description": submode.doc, "items": items}
     named = {name: entity for entity in submode.of for name in entity.names}
     if named:
@@ -153,8 +156,8 @@ def _submode(submode: Submode) -> dict[str, Any]:
     return {
         "type": "object",
         "description": submode.doc,
-        "propertyNames": _key(submode),
-        "additionalProperties": _alternatives([reference(_type(entity) + suffix) for entity in submode.of]),
+        "propertyNames": key(submode),
+        "additionalProperties": alternatives([reference(_type(entity) + suffix) for entity in submode.of]),
     }
 
 

@@ -11,24 +11,30 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
 
 from bedplate.client import wire
+from bedplate.core import errors
 from bedplate.core.clock import parse_rfc3339
+from bedplate.core.logging import get_logger
 from bedplate.head import changes
 from bedplate.head.affected import affected
 from bedplate.head.health import Health, Measured
-from bedplate.head.notices import Notice, Notices
+from bedplate.head.notices import Notice
 from bedplate.head.records import Revision
-from bedplate.head.service import Head
 from bedplate.head.tree import Address
 from bedplate.ui.rest import encoding
+from bedplate.ui.rest.service import Service
 
 __all__ = ["Encoded", "Feed", "Place", "health_event", "moment", "notice_event", "revision_event"]
+
+
+_LOG = get_logger("head.events")
+_AGAIN_S = 1.0
 
 
 class Place(NamedTuple):
@@ -97,11 +103,12 @@ def moment(milliseconds: int) -> str:
 class Feed:
     """The ring, and who waits for nodes to change. `run` fills it until cancelled."""
 
-    def __init__(self, head: Head, notices: Notices, health: Health, backlog: int) -> None:
-        self._head = head
-        self._notices = notices
-        self._health = health
-        self._ring: deque[Encoded] = deque(maxlen=backlog)
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._head = head = service.head
+        self._notices = notices = service.notices
+        self._health = health = service.health
+        self._ring: deque[Encoded] = deque(maxlen=service.limits.backlog)
         self._count = 0
         self._more = asyncio.Event()
         self._tree = head.tree
@@ -112,11 +119,18 @@ class Feed:
         self.place = Place(head.revision, notices.last, _latest(health))
 
     async def run(self) -> None:
-        """Follow the head, its notices and its health."""
+        """Follow the head, its notices and its health; a store that fails for a while is waited for."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._revisions())
-            tasks.create_task(self._told())
-            tasks.create_task(self._measured())
+            for follow in (self._revisions, self._told, self._measured):
+                tasks.create_task(self._persistently(follow))
+
+    async def _persistently(self, follow: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await follow()
+            except errors.Retryable as err:
+                _LOG.warning("head.feed_interrupted", error=str(err))
+            await self._service.clock.sleep(_AGAIN_S)
 
     def close(self) -> None:
         """Send everybody home: the daemon stops."""
@@ -170,6 +184,7 @@ class Feed:
             self._pending.update(map(changes.address, revision.changes))
             if revision.number >= self._head.revision:
                 self._wake()
+            await self._forget_removed(revision)
 
     async def _told(self) -> None:
         async for notice in self._notices.stream(self.place.notice):
@@ -178,6 +193,14 @@ class Feed:
     async def _measured(self) -> None:
         async for measured in self._health.stream():
             self._publish([health_event(measured, self.place)])
+
+    async def _forget_removed(self, revision: Revision) -> None:
+        """What was known of a node goes with it."""
+        for change in revision.changes:
+            if change.path[0] == "device" and len(change.path) == 2 and change.new is None:
+                name = change.path[1]
+                if self._service.standing.is_active and self._head.tree.find("device", name) is None:
+                    await self._health.forget(name)
 
     def _publish(self, events: Iterable[Encoded]) -> None:
         for event in events:

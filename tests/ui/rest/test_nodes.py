@@ -1,0 +1,158 @@
+"""Nodes over HTTP: explanations, desired states, reports, conditions and histories."""
+
+from __future__ import annotations
+
+import asyncio
+import pathlib
+
+import aiohttp
+import pytest
+from tests.ui.rest.serving import Served, served
+
+from bedplate.client import HeadClient, wire
+from bedplate.core import errors
+from bedplate.core.clock import ManualClock
+
+
+async def test_every_fact_names_its_cause_now_and_in_the_past(client: HeadClient) -> None:
+    facts = {(one.kind, one.name): one for one in (await client.explain("node001")).facts}
+    kubelet = facts["role", "kubelet"]
+    assert (kubelet.source, kubelet.mode, kubelet.key) == (
+        "overlay:kube-default-master",
+        "configurationoverlay",
+        "kube-default-master",
+    )
+    assert kubelet.next_best == "overlay:kube-default-worker"
+    assert kubelet.revision == 1
+    await client.delete("configurationoverlay", "kube-default-master")
+    now = (await client.explain("node001", "kubelet")).facts
+    assert {one.source for one in now} == {"overlay:kube-default-worker"}
+    past = await client.explain("node001", "kubelet", at=1)
+    assert past.revision == 1
+    assert {one.source for one in past.facts} == {"overlay:kube-default-master"}
+
+
+async def test_a_node_that_a_commit_means_nothing_to_sees_no_change(client: HeadClient) -> None:
+    first = await client.desired("node001")
+    assert first is not None
+    assert first.state.node == "node001"
+    assert first.state.files
+    assert first.etag == first.state.digest
+    await client.put("network", "other", {"base_address": "10.9.0.0"})
+    assert await client.desired("node001", first.etag) is None
+    held = await client.get("configurationoverlay", "kube-default-etcd")
+    await client.put(
+        "configurationoverlay",
+        "kube-default-etcd",
+        {**held.values, "nodes": ["node002", "node003"]},
+        children=held.children,
+    )
+    second = await client.desired("node001", first.etag)
+    assert second is not None
+    assert second.etag != first.etag
+    assert await client.desired("node001", first.etag, at=1) is None
+
+
+async def test_an_agent_waits_for_a_change_that_means_something_to_its_node(client: HeadClient) -> None:
+    first = await client.desired("node007")
+    assert first is not None
+    waiting = asyncio.create_task(client.desired("node007", first.etag, wait_s=120))
+    await client.put("network", "other", {"base_address": "10.9.0.0"})
+    held = await client.get("device", "node007")
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await client.put("device", "node007", {**held.values, "category": "gpu-nodes"}, type="PhysicalNode")
+    async with asyncio.timeout(120):
+        second = await waiting
+    assert second is not None
+    assert second.etag != first.etag
+    assert second.state.revision == 3
+
+
+async def test_waiting_ends_when_its_time_is_over(client: HeadClient) -> None:
+    first = await client.desired("node007")
+    assert first is not None
+    assert await client.desired("node007", first.etag, wait_s=1) is None
+
+
+async def test_a_report_becomes_results_and_notices(client: HeadClient, server: Served) -> None:
+    async with server.client("node001") as node:
+        await node.report(
+            "node001",
+            applied=1,
+            digest="abc",
+            actions=[
+                wire.Action(kind="service", name="nginx", verb="reloaded"),
+                wire.Action(kind="file", name="/etc/hosts", verb="written"),
+            ],
+            failures=[wire.Failure(kind="service", name="etcd", verb="restarted", text="unit not found")],
+            results=[
+                wire.Result(check="ManagedServicesOk", status="FAIL", value=1.0, info="etcd"),
+                wire.Result(check="DiskSpace", status="PASS", value=0.7),
+            ],
+        )
+        await node.report("node001", results=[wire.Result(check="ManagedServicesOk", status="PASS")])
+    told = [(one.severity, one.host, one.text) for one in await client.notices()]
+    assert told == [
+        ("notice", "node001", "Check ManagedServicesOk passes again"),
+        ("warning", "node001", "Check ManagedServicesOk failed: etcd"),
+        ("warning", "node001", "Service etcd could not be restarted: unit not found"),
+        ("notice", "node001", "File /etc/hosts was written"),
+        ("notice", "node001", "Service nginx was reloaded"),
+    ]
+    assert [one.id for one in await client.notices(2, before=4)] == [3, 2]
+    assert await client.notices(host="node002") == []
+    health = await client.health("node001")
+    assert (health.state.state, health.state.applied, health.state.digest) == ("UP", 1, "abc")
+    assert {one.check: one.status for one in health.state.checks} == {"DiskSpace": "PASS", "ManagedServicesOk": "PASS"}
+    history = {one.check: [sample.status for sample in one.samples] for one in health.history}
+    assert history == {"DiskSpace": ["PASS"], "ManagedServicesOk": ["FAIL", "PASS"]}
+    one = await client.health("node001", "DiskSpace")
+    assert [(part.check, part.samples[0].value) for part in one.history] == [("DiskSpace", 0.7)]
+
+
+async def test_a_report_of_nobody_is_refused_whole(client: HeadClient, server: Served) -> None:
+    with pytest.raises(errors.NotFound):
+        await client.report("node099", applied=1)
+    assert server.notices.last == 0
+
+
+async def test_a_report_may_not_hold_anything(http: aiohttp.ClientSession, server: Served) -> None:
+    for body in (
+        {"results": [{"check": "a/b", "status": "PASS"}]},
+        {"results": [{"check": "a\n", "status": "PASS"}]},
+        {"results": [{"check": "a", "status": "GOOD"}]},
+        {"actions": [{"kind": "service", "name": "x\u0007", "verb": "reloaded"}]},
+        {"applied": -1},
+        {"results": [{"check": f"c{n}", "status": "PASS"} for n in range(101)]},
+    ):
+        async with http.post("/api/v1/nodes/node001/report", json=body) as answer:
+            assert answer.status == 400, body
+    assert server.health.of("node001") is None
+
+
+async def test_nodes_are_listed_with_what_is_known_of_them(tmp_path: pathlib.Path) -> None:
+    clock = ManualClock()
+    async with served(tmp_path, clock=clock) as server, server.client() as client:
+        await client.report("node002", applied=1, results=[wire.Result(check="a", status="PASS")])
+        await clock.advance(100)
+        await client.report("node003", applied=1, results=[wire.Result(check="a", status="PASS")])
+        known = {one.node: one for one in await client.nodes()}
+        assert list(known)[:3] == ["basecm10", "node001", "node002"]
+        assert {known[f"node00{n}"].state for n in (2, 3)} == {"UP"}
+        assert known["node001"].state == "UNKNOWN"
+        await clock.advance(250)
+        known = {one.node: one for one in await client.nodes(["node002", "node003", "none"])}
+        assert {name: one.state for name, one in known.items()} == {"node002": "DOWN", "node003": "UP"}
+        assert known["node002"].checks[0].status == "UNKNOWN", "nobody has said so for a while"
+        assert known["node003"].checks[0].status == "PASS"
+
+
+async def test_a_removed_node_is_forgotten(client: HeadClient, server: Served) -> None:
+    await client.report("node007", results=[wire.Result(check="a", status="PASS")])
+    await client.delete("device", "node007")
+    async with asyncio.timeout(120):
+        while server.health.of("node007") is not None:
+            await asyncio.sleep(0.02)
+        while await server.health.history("node007"):
+            await asyncio.sleep(0.02)
