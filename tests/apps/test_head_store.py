@@ -18,7 +18,7 @@ from bedplate.head.session import Edit
 from bedplate.store.interface import Put
 from bedplate.store.sqlite import SqliteStore
 
-OWN, STRANGER = headstore.Site("ours", "basecm10"), headstore.Site("theirs", "other")
+OWN, STRANGER = headstore.Site("ours", "key", "basecm10"), headstore.Site("theirs", "key", "other")
 
 
 async def folder_with(data: Path, commits: int) -> Folder:
@@ -82,6 +82,15 @@ async def test_another_sites_store_is_refused_untouched_and_unremembered(tmp_pat
         with pytest.raises(errors.Invalid, match="another site"):
             await headstore.claim(store, STRANGER, other.file("head.db"), lambda: told.append(""), ManualClock())
         assert told == [] and await store.revision() == at
+
+
+async def test_a_head_with_another_key_for_secrets_is_refused(tmp_path: Path) -> None:
+    folder = await folder_with(tmp_path / "site", 0)
+    async with SqliteStore(tmp_path / "shared.db") as store:
+        await claim(store, folder)
+        with pytest.raises(errors.Invalid, match="sealed with another key") as refused:
+            await claim(store, None, headstore.Site("ours", "other", "basecm11"))
+        assert "basecm10" in refused.value.hint
 
 
 async def test_what_another_site_began_is_not_gone_on_with(tmp_path: Path) -> None:

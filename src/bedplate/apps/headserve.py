@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import ipaddress
 import socket
 import uuid
@@ -21,7 +22,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from bedplate.apps import headmetrics, headpki, headstore
-from bedplate.apps.headfolder import DATABASE, Etcd, Folder
+from bedplate.apps.headfolder import DATABASE, SECRETS_KEY, Etcd, Folder
 from bedplate.core import errors
 from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock, SystemClock
@@ -50,6 +51,7 @@ _LOG = get_logger("head.serve")
 _LOOK_AT_CERTIFICATES_S = 3600.0
 _SHUTDOWN_S = 2.0
 _KEPT_ALIVE_S = 75.0
+_LONGEST_WAIT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,9 @@ class Daemon:
         """Make the etcd this folder's store: remembered before anything is written there, and from then on the only
         one, whatever the folder held before."""
         database = self.folder.file(DATABASE)
-        own = headstore.Site(headpki.fingerprint(self.folder.file("ca.crt").read_bytes()), self._settings.name)
+        authority, key = self.folder.file("ca.crt").read_bytes(), self.folder.file(SECRETS_KEY).read_bytes()
+        digest = hashlib.sha256(b"key of a head's secrets:" + key.strip()).hexdigest()
+        own = headstore.Site(headpki.fingerprint(authority), digest, self._settings.name)
         there = database if _is_there(database) else None
         await headstore.claim(store, own, there, lambda: self.folder.remember(self._settings), self._clock)
         self.folder.retire_database()
@@ -248,11 +252,14 @@ async def _reachable(store: Store) -> None:
 
 async def _persistently(name: str, work: Callable[[], Awaitable[None]], clock: Clock) -> None:
     """Do it until cancelled, again and again where the store was away."""
-    backoff = Backoff(first_s=0.5, cap_s=10.0)
+    backoff = Backoff(first_s=0.5, cap_s=_LONGEST_WAIT_S)
     while True:
+        started = clock.monotonic()
         try:
             await work()
         except* errors.Retryable as group:
+            if clock.monotonic() - started > _LONGEST_WAIT_S:
+                backoff.reset()
             wait_s = backoff.next()
             _LOG.warning("head.store_away", work=name, error=str(group.exceptions[0]), retry_in_s=round(wait_s, 1))
             await clock.sleep(wait_s)

@@ -33,9 +33,10 @@ _WAIT_S = 1.0
 
 
 class Site(msgspec.Struct, frozen=True):
-    """Whose store it is: the fingerprint of the site's authority, and the head node that filled it."""
+    """Whose store it is: the fingerprints of the site's authority and of its secrets' key, and who filled it."""
 
     authority: str
+    key: str
     filled_by: str
 
 
@@ -134,4 +135,9 @@ def _check(entry: Entry, own: Site) -> None:
         raise errors.Invalid(
             f"the etcd holds the tree of another site, filled by its head node {site.filled_by}",
             hint="give another --etcd-prefix, or make this folder with bedplate head init --join DIR",
+        )
+    if site.key != own.key:
+        raise errors.Invalid(
+            "the secrets in the etcd are sealed with another key than this folder has",
+            hint=f"copy secrets.key from the folder of {site.filled_by}, or of another head node of the site",
         )
