@@ -1,4 +1,4 @@
-"""What the head is measured with: a site of any size, a daemon over it as a process, and readers of its events.
+"""What the head is measured with: a site of any size, a daemon over it and readers of its events as processes.
 
 In: how many nodes. Out: objects for a data folder; a running `bedplate head serve`; counts of what event streams gave.
 """
@@ -10,14 +10,11 @@ import contextlib
 import os
 import pathlib
 import signal
-import ssl
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
-
-import aiohttp
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
 
 from bedplate.apps import headfolder, headinit
 from bedplate.client import HeadClient
@@ -26,7 +23,7 @@ from bedplate.head.objects import Obj, Value
 from bedplate.head.session import Edit
 from bedplate.lab import processes
 
-__all__ = ["CATEGORIES", "OVERLAYS", "Daemon", "Readers", "cold_cpu_s", "fill", "node", "objects", "serving"]
+__all__ = ["CATEGORIES", "OVERLAYS", "Daemon", "cold_cpu_s", "fill", "node", "objects", "readers", "serving"]
 
 READY_DEADLINE_S = 120.0
 STOP_DEADLINE_S = 30.0
@@ -162,55 +159,24 @@ def cold_cpu_s(data: pathlib.Path, line: str) -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-@dataclass(slots=True)
-class Readers:
-    """Many clients of one event stream. They only look for revisions, so that the daemon is measured, not they."""
+@contextlib.asynccontextmanager
+async def readers(daemon: Daemon, count: int, each: int) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Many clients of the event stream in a process of their own, once their streams are open. Out: what waits until
+    every one of them has `each` revisions."""
+    command = [sys.executable, "-m", "bench.headreaders", daemon.url, str(daemon.data), str(count), str(each)]
+    child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
 
-    daemon: Daemon
-    count: int
-    seen: list[int] = field(default_factory=list)
-    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    _open: int = 0
+    async def until(word: str) -> None:
+        assert child.stdout is not None
+        async with asyncio.timeout(DELIVERY_DEADLINE_S):
+            line = (await child.stdout.readline()).decode().strip()
+        if line != word:
+            raise errors.Unavailable(f"the readers of events said {line or 'nothing'} instead of {word}")
 
-    async def __aenter__(self) -> Readers:
-        self.seen = [0] * self.count
-        self._tasks = [asyncio.create_task(self._read(index)) for index in range(self.count)]
-        await self._until(lambda: self._open == self.count, "the streams were not opened")
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def until(self, each: int) -> None:
-        """Until every client has that many revisions."""
-        await self._until(lambda: min(self.seen) >= each, f"not every client got {each} revisions")
-
-    async def _until(self, is_so: Callable[[], bool], otherwise: str) -> None:
-        end = time.monotonic() + DELIVERY_DEADLINE_S
-        while not is_so():
-            ended = [task for task in self._tasks if task.done()]
-            if ended:
-                ended[0].result()
-            if ended or time.monotonic() > end:
-                raise errors.Unavailable(otherwise)
-            await asyncio.sleep(0.01)
-
-    async def _read(self, index: int) -> None:
-        context = ssl.create_default_context(cafile=str(self.daemon.data / "ca.crt"))
-        token = headfolder.Folder(self.daemon.data).admin_token()
-        headers = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream"}
-        timeout = aiohttp.ClientTimeout(total=None, sock_read=60)
-        async with (
-            aiohttp.ClientSession(headers=headers, timeout=timeout) as session,
-            session.get(f"{self.daemon.url}/api/v1/events?types=revision", ssl=context) as answer,
-        ):
-            answer.raise_for_status()
-            self._open += 1
-            last = b""
-            async for chunk in answer.content.iter_any():
-                text = last + chunk
-                lines = text.split(b"\n")
-                last = lines.pop()
-                self.seen[index] += sum(line.startswith(b"event: revision") for line in lines)
+    try:
+        await until("open")
+        yield lambda: until("done")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            child.kill()
+        await child.wait()
