@@ -8,7 +8,8 @@
             node = await head.get("device", "node001")
             print(node.key, node.values.get("category", ""))
             try:
-                await head.put("device", "node001", {**node.values, "category": "gpu"}, base=node.revision)
+                values = {**node.values, "category": "gpu"}
+                await head.put("device", "node001", values, type=node.type, base=node.revision)
             except Stale as other:
                 print("changed meanwhile by", other.author, "in revision", other.revision)
             async for event in head.events():

@@ -194,7 +194,8 @@ class Transport:
         error = refusals.from_answer(reply.status, reply.body, str(request), float(retry) if retry.isdigit() else None)
         active = reply.headers.get(ACTIVE).rstrip("/")
         if reply.status == 503:
-            if active and active != self.url:
+            is_weaker = self.url.startswith("https:") and not active.startswith("https:")
+            if active and active != self.url and not is_weaker:
                 self._prefer(active)
                 return _Elsewhere(str(error), hint=error.hint)
             self._turn()
