@@ -166,6 +166,19 @@ def test_a_shell_behind_a_pipe_sees_what_others_commit(served: Head, home: pathl
         assert child.wait(TIMEOUT_S) == 0
 
 
+def test_a_secret_is_in_no_output_and_in_no_log(served: Head, home: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    secret = "hush-hush-never-told"
+    looks = "show; diff; plan; export; history; audit; diff 2; get token; list -v; commit --dry-run"
+    words = ("--data", served.data, "-vv", "-c")
+    staged = script(home, *words, f"user use admin; set token {secret}; {looks}; frobnicate")
+    committed = script(home, *words, f"user use admin; set token {secret}; commit -m why; {looks}; undo 2; {looks}")
+    for done in (staged, committed):
+        assert "*****" in done.stdout
+        assert secret not in done.stdout + done.stderr
+    for left in (*tmp_path.glob("*.log"), *tmp_path.glob("*.out"), *home.rglob("*")):
+        assert left.is_dir() or secret not in left.read_text(errors="replace"), left
+
+
 @needs_terminal
 def test_notices_of_others_commits_and_of_devices_appear_above_the_prompt(served: Head, home: pathlib.Path) -> None:
     with shell(home, "--data", served.data) as screen:

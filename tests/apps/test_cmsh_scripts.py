@@ -6,8 +6,10 @@ import asyncio
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 
 import pytest
@@ -52,6 +54,14 @@ def cmsh(
         env=environment(home, **(variables or {})),
         cwd=home,
     )
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is more than an entry that nobody has read yet."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_commands_of_one_line_share_their_place(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -231,6 +241,30 @@ def test_a_cold_line_loads_neither_the_terminal_nor_the_client(data: pathlib.Pat
         env=environment(tmp_path),
     )
     assert (done.returncode, done.stderr) == (0, "[]\n")
+
+
+def test_an_interrupted_script_ends_its_children_and_says_130(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "bedplate.apps.cmsh",
+        "--data",
+        str(data),
+        "-c",
+        "!sh -c 'echo $$; exec sleep 600'",
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(tmp_path)
+    ) as shell:
+        assert shell.stdout is not None
+        child = int(shell.stdout.readline())
+        shell.send_signal(signal.SIGINT)
+        _, said = shell.communicate(timeout=TIMEOUT_S)
+    assert (shell.returncode, said) == (130, "")
+    until = time.monotonic() + TIMEOUT_S
+    while is_running(child):
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 def test_an_internal_error_is_one_line_without_what_was_typed(

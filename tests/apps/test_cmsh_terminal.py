@@ -137,7 +137,7 @@ def test_ctrl_c_ends_a_command_and_keeps_the_session(data: pathlib.Path, home: p
     with shell(home, "--data", data) as screen:
         screen.enter("category use default; set notes mine")
         screen.wait_prompt(starred)
-        screen.enter("!echo waiting; sleep 600")
+        screen.enter("!sh -c 'echo waiting; sleep 600'")
         screen.wait("\nwaiting")
         screen.press("C-c")
         screen.wait_prompt(starred)

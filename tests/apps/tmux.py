@@ -43,7 +43,8 @@ class Screen:
     def start(self, command: list[str], environment: Mapping[str, str]) -> None:
         variables = [word for name, value in environment.items() for word in ("-e", f"{name}={value}")]
         # What the program leaves behind is looked at as well, so the terminal outlives it.
-        line = shlex.join(command) + '; echo "[left with $?]"; exec cat'
+        # It does not die of the Ctrl-C that is meant for the program.
+        line = "trap : INT; " + shlex.join(command) + '; echo "[left with $?]"; exec cat'
         self._tmux("new-session", "-d", "-s", "t", "-x", "100", "-y", "40", *variables, line)
 
     def type(self, text: str) -> None:

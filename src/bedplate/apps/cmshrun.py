@@ -31,7 +31,9 @@ _CHUNK = 65536
 async def script(reached: Reached, lines: AsyncIterator[Line], *, is_verbose: bool, is_long: bool = False) -> int:
     """Run the lines of a script; `is_long` follows what others commit meanwhile."""
     writer = _Writer()
-    shell = Shell(reached.backend, writer.out, writer.err, host=Machine(os.environ, is_attended=False).host())
+    # The standard input of a script that comes from elsewhere is free for its children; else they would eat it.
+    machine = Machine(os.environ, is_attended=not is_long and sys.stdin.isatty())
+    shell = Shell(reached.backend, writer.out, writer.err, host=machine.host())
     codes = []
     async with _following(reached.backend) if is_long else contextlib.nullcontext():
         async for where, line in lines:

@@ -12,6 +12,7 @@ import contextlib
 import os
 import pathlib
 import shlex
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -21,10 +22,11 @@ __all__ = ["Machine"]
 
 Ask = Callable[[str], Awaitable[str | None]]
 _SHELL = "/bin/sh"
+_INTERRUPTED = (-signal.SIGINT, 128 + signal.SIGINT)
 
 
 class Machine:
-    """`is_attended` says that a person sits at a terminal: only then an editor is opened, and children may read."""
+    """`is_attended` says that a person sits at a terminal: children then may read it, and an editor is opened."""
 
     def __init__(self, environment: Mapping[str, str], *, is_attended: bool) -> None:
         self._environment = environment
@@ -40,7 +42,9 @@ class Machine:
 
     async def run(self, command: str, text: str | None) -> tuple[int, str]:
         """Run a command line with a text as its input, or with the terminal's."""
-        return await self._child(_SHELL, "-c", command, text=text), ""
+        code = await self._child(_SHELL, "-c", command, text=text)
+        # The terminal has shown ^C in the middle of a line.
+        return code, "\n" if self._is_attended and code in _INTERRUPTED else ""
 
     async def edit(self, text: str, suffix: str) -> str | None:
         """The text as somebody saved it; None without a person, without an editor, or when the editor failed."""
@@ -61,19 +65,34 @@ class Machine:
 
     async def _child(self, *command: str, text: str | None) -> int:
         sys.stdout.flush()
-        source = (
-            asyncio.subprocess.PIPE if text is not None else None if self._is_attended else asyncio.subprocess.DEVNULL
+        silent = None if self._is_attended else asyncio.subprocess.DEVNULL
+        starting = asyncio.ensure_future(
+            asyncio.create_subprocess_exec(
+                *command,
+                stdin=silent if text is None else asyncio.subprocess.PIPE,
+                env=dict(self._environment),
+                # At a terminal Ctrl-C reaches all that run there; elsewhere children are a group that we end ourselves.
+                process_group=None if self._is_attended else 0,
+            )
         )
-        child = await asyncio.create_subprocess_exec(*command, stdin=source, env=dict(self._environment))
         self.is_busy = True
         try:
+            # Whoever is interrupted while a child starts has to end it all the same.
+            child = await asyncio.shield(starting)
             # A filter such as head may leave before it has read everything; that is no failure.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 await child.communicate(None if text is None else text.encode())
             return await child.wait()
         finally:
             self.is_busy = False
-            if child.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    child.kill()
-                await child.wait()
+            await self._end(await starting)
+
+    async def _end(self, child: asyncio.subprocess.Process) -> None:
+        if child.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            if self._is_attended:
+                child.kill()
+            else:
+                os.killpg(child.pid, signal.SIGKILL)
+        await child.wait()

@@ -128,7 +128,7 @@ class Terminal:
         try:
             await asyncio.wait({self._running})
             if self._running.cancelled():
-                self.err("interrupted\n")
+                self.err("\ninterrupted\n")
             else:
                 self._running.result()
         finally:
