@@ -139,6 +139,14 @@ async def test_item_219_a_revision_is_looked_at_by_those_it_means_something_to_a
         assert head.streams == 1
 
 
+async def test_a_revision_that_leaves_nothing_to_do_counts_as_applied() -> None:
+    head = site(2)
+    async with living(head):
+        head.commit(node001=state("node001"))
+        await until(lambda: ("node001", 2) in [(node, said.get("applied")) for node, said in head.reports])
+        assert head.told("actions") == []
+
+
 async def test_devices_come_and_go_with_the_tree() -> None:
     head = site(2)
     async with living(head) as devices:

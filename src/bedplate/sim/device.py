@@ -36,6 +36,7 @@ class Device:
     services: dict[str, str] = field(default_factory=dict)
     held: Desired | None = None
     etag: str = ""
+    applied: int = 0
     failed: tuple[Failed, ...] = ()
     measured_s: dict[str, float] = field(default_factory=dict)
 

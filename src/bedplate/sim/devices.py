@@ -161,8 +161,13 @@ class Devices:
     async def _settle(self, device: Device) -> None:
         """Bring a device to its desired state and tell of it; what failed is told once and tried again later."""
         self.looks += 1
+        latest = self._latest
         found = await self._client.desired(device.name, device.etag)
         if found is None:
+            # Nothing to do, which somebody may wait to hear.
+            if latest > device.applied:
+                await self._client.report(device.name, applied=latest, digest=device.etag)
+                device.applied = latest
             return
         wanted = found.state
         is_first = device.held is None
@@ -183,6 +188,7 @@ class Devices:
         await self._client.report(
             device.name, applied=applied, digest=digest, actions=actions[:500], failures=failures[:500]
         )
+        device.applied = max(device.applied, applied)
 
     async def _carry_out(self, device: Device, wanted: Desired) -> Outcome:
         serial = {service.name: service.serial for service in wanted.services if service.serial}
