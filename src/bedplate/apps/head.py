@@ -128,8 +128,18 @@ def _etcd_options(command: F) -> F:
 @click.option("--port", type=click.IntRange(0, 65535), default=None, help="Port; 0 takes a free one.  [default: 8081]")
 @click.option("--bind", default="0.0.0.0", show_default=True, help="Address to listen on.")
 @click.option("--advertise", default="", metavar="URL", help="How clients and other heads reach this one.")
+@click.option(
+    "--takeover-after",
+    type=click.FloatRange(min=1.0),
+    default=4.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With an etcd: after how much silence of the active head another one takes its place.",
+)
 @_etcd_options
-def serve(data: Path, port: int | None, bind: str, advertise: str, store: str | None, **etcd: str) -> None:
+def serve(
+    data: Path, port: int | None, bind: str, advertise: str, takeover_after: float, store: str | None, **etcd: str
+) -> None:
     """Serve until SIGTERM or Ctrl-C.
 
     With --store etcd, two or more heads serve one tree: one is active, the others follow it, answer reads, and one of
@@ -144,7 +154,7 @@ def serve(data: Path, port: int | None, bind: str, advertise: str, store: str | 
         raise errors.Invalid(f"--advertise {advertise} is no https URL", hint="write https://HOST:PORT")
     chosen = _chosen_etcd(store, etcd, settings.etcd)
     at = port if port is not None else settings.port or headserve.PORT
-    daemon = headserve.Daemon(folder, headserve.Options(bind, at, advertise, chosen))
+    daemon = headserve.Daemon(folder, headserve.Options(bind, at, advertise, chosen, takeover_after))
     stopping.run_until_stopped(_serve(daemon), stops_within_s=_STOPS_WITHIN_S)
 
 

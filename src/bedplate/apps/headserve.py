@@ -29,7 +29,7 @@ from bedplate.core.clock import Clock, SystemClock
 from bedplate.core.logging import get_logger
 from bedplate.head import records
 from bedplate.head.access import USERS, Access
-from bedplate.head.election import Alone, Candidate, Election, Standing
+from bedplate.head.election import Alone, Candidate, Election, Standing, Timing
 from bedplate.head.entities import SCHEMA
 from bedplate.head.health import Health
 from bedplate.head.notices import Notices
@@ -56,12 +56,15 @@ _LONGEST_WAIT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`etcd` is None for the folder's own store; `port` 0 takes a free one; `advertise` is the URL others use."""
+    """`etcd` is None for the folder's own store; `port` 0 takes a free one; `advertise` is the URL others use.
+
+    `takeover_s`: after so much silence of the active head another one takes its place; the same for all heads."""
 
     bind: str = "0.0.0.0"
     port: int = PORT
     advertise: str = ""
     etcd: Etcd | None = None
+    takeover_s: float = Timing().lease_s
 
 
 class Daemon:
@@ -192,7 +195,8 @@ class Daemon:
         name = self._settings.name
         if self.options.etcd is None:
             return Alone(name, self.url), None
-        election = Election(store, Candidate(f"{name}_{uuid.uuid4()}", name, self.url), clock=self._clock)
+        own, timing = Candidate(f"{name}_{uuid.uuid4()}", name, self.url), Timing.of(self.options.takeover_s)
+        election = Election(store, own, timing=timing, clock=self._clock)
         return election, election
 
     # Addresses and certificates

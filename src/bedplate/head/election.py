@@ -75,6 +75,13 @@ class Timing:
         if not 0 < self.retry_s * (1 + _JITTER) < self.renew_s < self.lease_s:
             raise errors.Invalid("an election needs retry < renew < lease", hint=f"{self} does not hold to that")
 
+    @classmethod
+    def of(cls, lease_s: float) -> Timing:
+        """The times that go with a lease, as the usual ones do."""
+        usual = cls()
+        share = lease_s / usual.lease_s
+        return cls(lease_s, usual.renew_s * share, usual.retry_s * share)
+
 
 class Standing(Protocol):
     """What the rest of a daemon asks."""
