@@ -90,7 +90,7 @@ def _field(desk: Desk, path: Path, name: str) -> Field | None:
     try:
         row = entity.row(name)
     except errors.NotFound as unknown:
-        hint = f"{unknown.hint}; set -e makes a free parameter"
+        hint = f"{unknown.hint}{'' if unknown.hint.endswith('?') else ';'} set -e makes a free parameter"
         raise errors.NotFound(f"{place.path_text(path)} has no parameter {name!r}", hint=hint) from None
     if isinstance(row, Field) and not row.readonly:
         return row
