@@ -199,6 +199,13 @@ async def test_tokens_are_made_shown_without_their_text_and_revoked(client: Head
             await refused
 
 
+async def test_nobody_revokes_the_token_they_ask_with(client: HeadClient) -> None:
+    own = (await client.whoami()).via.removeprefix("token ")
+    with pytest.raises(errors.Invalid, match="asking with"):
+        await client.revoke_token(own)
+    assert (await client.whoami()).user == "admin"
+
+
 async def test_requests_are_counted_by_operation(http: aiohttp.ClientSession, client: HeadClient) -> None:
     await client.put("category", "default", {"notes": "x"})
     with pytest.raises(errors.NotFound):

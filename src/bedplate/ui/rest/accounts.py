@@ -88,6 +88,8 @@ class Accounts:
     async def revoke(self, ask: Ask) -> web.StreamResponse:
         """Take a token away."""
         self._service.standing.refuse_writes()
+        if ask.identity.via == f"token {ask.text('id')}":
+            raise errors.Invalid("this is the token you are asking with", hint="revoke it with another credential")
         await self._service.access.tokens.revoke(ask.text("id"), by=ask.identity.name)
         return web.Response(status=204)
 

@@ -1,0 +1,126 @@
+"""The OpenAPI document, and the API fuzzed against it by schemathesis with all of its checks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pathlib
+import signal
+import sys
+import sysconfig
+
+import aiohttp
+import msgspec
+import pytest
+from tests.ui.rest.serving import Served, served
+
+from bedplate.head.entities import SCHEMA
+from bedplate.ui.rest.addresses import OPERATIONS
+from bedplate.ui.rest.document import document
+
+SMALL = "network|user|healthcheck|softwareimage|etcd"
+DEADLINE_S = 900
+
+
+def references(data: object) -> set[str]:
+    if isinstance(data, dict):
+        own = {data["$ref"]} if isinstance(data.get("$ref"), str) else set()
+        return own.union(*(references(part) for part in data.values()))
+    return set().union(*(references(part) for part in data)) if isinstance(data, list) else set()
+
+
+def test_the_document_names_every_address_once_and_nothing_that_is_not_there() -> None:
+    made = document(SCHEMA)
+    assert made["openapi"] == "3.1.0"
+    for path in ("/api/v1/tree", "/api/v1/commits", "/api/v1/nodes/{name}/desired", "/api/v1/events", "/openapi.json"):
+        assert path in made["paths"]
+    for mode in SCHEMA.modes:
+        assert set(made["paths"][f"/api/v1/objects/{mode}/{{key}}"]) == {"get", "put", "delete"}
+    names = [one["operationId"] for path in made["paths"].values() for one in path.values()]
+    assert len(set(names)) == len(names)
+    held = {f"#/components/{part}/{name}" for part, found in made["components"].items() for name in found}
+    assert references(made) <= held
+    assert len(OPERATIONS) < len(names)
+
+
+def test_every_field_of_every_entity_is_in_the_document() -> None:
+    schemas = document(SCHEMA)["components"]["schemas"]
+    for name, entity in SCHEMA.types.items():
+        described = schemas[f"Type{name[0].upper()}{name[1:]}"]
+        values = described["properties"]["values"]["properties"]
+        assert set(values) == {field.attribute for field in entity.fields()}
+        assert all(values[field.attribute]["description"] for field in entity.fields())
+    docker = schemas["TypeDockerHostRole"]["properties"]["values"]["properties"]
+    assert docker["log_level"]["enum"] == ["fatal", "error", "warn", "info", "debug"]
+    assert (docker["mtu"]["minimum"], docker["mtu"]["maximum"], docker["mtu"]["default"]) == (0, 65535, 0)
+
+
+async def test_the_document_is_served_to_everybody(server: Served) -> None:
+    async with aiohttp.ClientSession(server.url) as http, http.get("/openapi.json") as answer:
+        assert await answer.json() == json.loads(msgspec.json.encode(document(SCHEMA)))
+
+
+async def fuzz(server: Served, folder: pathlib.Path, *arguments: str) -> None:
+    """Run schemathesis against a served head; whatever it finds fails the test with its report."""
+    program = pathlib.Path(sysconfig.get_path("scripts")) / "schemathesis"
+    (folder / "schemathesis.toml").write_text("")
+    command = [
+        *(sys.executable, str(program), "--config-file", str(folder / "schemathesis.toml")),
+        *("run", f"{server.url}/openapi.json", "--checks", "all", "--mode", "all", "--no-color"),
+        *("--header", f"Authorization: Bearer {server.tokens['admin']}"),
+        *("--generation-deterministic", "--suppress-health-check", "all"),
+        *("--request-timeout", "60", *arguments),
+    ]
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=folder,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+        env={**os.environ, "CI": "true"},
+    )
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            out, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    report = "\n".join(line[:600] for line in out.decode(errors="replace").splitlines())
+    assert process.returncode == 0, report
+    assert "❌" not in report, report
+    assert "Authentication failed" not in report, report
+
+
+async def test_nothing_that_follows_the_document_or_breaks_it_surprises_the_head(
+    server: Served, tmp_path: pathlib.Path
+) -> None:
+    await fuzz(
+        server,
+        tmp_path,
+        *("--max-examples", "2", "--phases", "examples,fuzzing,stateful", "--exclude-path", "/api/v1/events"),
+        *("--exclude-path-regex", r"/objects/(?!category|network|user)"),
+    )
+    assert server.head.tree.find("user", "admin") is not None
+
+
+async def test_the_event_stream_follows_the_document(server: Served, tmp_path: pathlib.Path) -> None:
+    arguments = ("--include-path", "/api/v1/events", "--phases", "fuzzing", "--max-examples", "2")
+    await fuzz(server, tmp_path, *arguments, "--request-timeout", "1")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        r"^(?!/api/v1/(objects|events)).*",
+        rf"/objects/({SMALL})",
+        r"/objects/(category|configurationoverlay)",
+        r"/objects/(device|kubernetes)",
+    ],
+)
+async def test_every_address_withstands_many_examples(tmp_path: pathlib.Path, addresses: str) -> None:
+    async with served(tmp_path) as server:
+        phases = "examples,coverage,fuzzing,stateful"
+        await fuzz(server, tmp_path, "--include-path-regex", addresses, "--phases", phases, "--max-examples", "50")
