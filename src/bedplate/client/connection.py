@@ -27,7 +27,7 @@ __all__ = ["Headers", "Http", "Lost", "Reply", "Streamed", "Unreached"]
 _LARGEST_HEAD = 1 << 17
 _LARGEST_BODY = 512 << 20
 _CHUNK = 1 << 16
-_KEPT = 8
+_KEPT = 64
 _GZIP = 16 + zlib.MAX_WBITS
 _BODILESS = (204, 304)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pathlib
 
@@ -61,3 +62,19 @@ async def test_a_file_with_a_secret_is_gone_after_editing(tmp_path: pathlib.Path
     named = pathlib.Path((tmp_path / "name").read_text().strip())
     assert named.suffix == ".conf"
     assert not named.exists()
+
+
+@pytest.mark.parametrize("turns", [1, 2, 5, 20, 200])
+async def test_a_child_is_gone_when_its_command_is_given_up(turns: int, tmp_path: pathlib.Path) -> None:
+    named = tmp_path / "pid"
+    running = asyncio.create_task(
+        _machine().run(f"echo $$ > {named}.new; mv {named}.new {named}; exec sleep 600", None)
+    )
+    for _ in range(turns):
+        await asyncio.sleep(0.001)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    if named.exists():
+        stat = pathlib.Path(f"/proc/{named.read_text().strip()}/stat")
+        assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
