@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 from tests.apps import headprograms as heads
 
+from bedplate.apps import headbackup
 from bedplate.apps.headfolder import Folder, open_head
 from bedplate.client import Forbidden, HeadClient, Unauthorized, wire
 from bedplate.core import errors
@@ -277,6 +278,8 @@ async def test_kill_9_loses_no_acknowledged_commit_and_repeats_none(tmp_path: Pa
     before = dict(acknowledged)
     acknowledged.clear()
     assert before, "some were acknowledged before the end"
+    kept = await headbackup.backup(Folder.find(data), tmp_path / "after-the-crash.tar.gz", with_keys=True)
+    assert kept.revision >= max(before.values()), "also a backup of what a crash left holds them"
     with heads.served(data) as again:
         async with again.client() as client:
             held = {one.key: one.revision for one in await client.list("category")}

@@ -11,7 +11,7 @@ import shlex
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -20,6 +20,10 @@ from bedplate.apps.cmshsettings import DEFAULT_DATA
 from bedplate.apps.headfolder import Etcd, Folder
 from bedplate.cli import display
 from bedplate.core import errors, logging
+
+if TYPE_CHECKING:
+    from bedplate.apps.headbackup import Content
+    from bedplate.apps.headserve import Daemon
 
 __all__ = ["head"]
 
@@ -181,7 +185,7 @@ def _chosen_etcd(store: str | None, said: dict[str, str], known: Etcd | None) ->
     )
 
 
-async def _serve(daemon: Any) -> None:
+async def _serve(daemon: Daemon) -> None:
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(daemon.run())
         started = tasks.create_task(daemon.started.wait())
@@ -190,7 +194,9 @@ async def _serve(daemon: Any) -> None:
             started.cancel()
             return
         settings = daemon.folder.settings
-        standing = "active" if daemon.standing.is_active else f"passive; active is {daemon.standing.active_url or '?'}"
+        other = daemon.standing.active_url if daemon.standing is not None else ""
+        is_active = daemon.standing is None or daemon.standing.is_active
+        standing = "active" if is_active else f"passive; active is {other or 'nobody yet'}"
         click.echo(f"head {settings.name} serves at {daemon.url} (revision {daemon.revision()}, {standing})")
         click.echo(f"  page: {daemon.url}/   shell: cmsh --data {shlex.quote(str(daemon.folder.path))}")
         sys.stdout.flush()
@@ -247,7 +253,7 @@ def restore(file: Path, data: Path, keys: Path | None) -> None:
     click.echo(f"  bedplate head serve --data {shlex.quote(str(data))}   serves it")
 
 
-def _content(content: Any) -> str:
+def _content(content: Content) -> str:
     return (
         f"the head {content.name}: revisions 1 to {content.revision}, {content.objects} objects, "
         f"{content.tokens} tokens"
