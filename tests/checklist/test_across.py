@@ -103,16 +103,7 @@ BAD = [
 ]
 
 
-# What the shell does not say yet.
-SOON = {"undo x", "diff one", "history -n many", "plan --at 99", "import {files}/914", "roles nothing"}
-
-
-def bad(way: str, line: str, named: str) -> Any:
-    marks = [pytest.mark.xfail(strict=True, reason="the error lacks the object or the remedy")] if line in SOON else []
-    return pytest.param(way, line, named, id=f"{way}: {line}", marks=marks)
-
-
-@pytest.mark.parametrize(("way", "line", "named"), [bad(*row) for row in BAD])
+@pytest.mark.parametrize(("way", "line", "named"), BAD, ids=[f"{way}: {line}" for way, line, _ in BAD])
 async def test_item_220_an_error_names_the_object_and_the_remedy(
     desk: Desk, site_head: Head, way: str, line: str, named: str
 ) -> None:

@@ -67,7 +67,27 @@ sensible_line = st.one_of(
     st.builds("{} {}".format, st.sampled_from(["use", "add", "remove", "show", "clone"]), st.sampled_from(objects)),
     st.sampled_from(["list", "show", "commit", "plan", "explain", "diff", "history", "audit", "..", "list -d {}"]),
 )
-session_lines = st.lists(st.one_of(sensible_line, sensible_line, random_line), min_size=1, max_size=12)
+ways = [
+    [],
+    ["kubernetes"],
+    ["kubernetes", "appgroups", "applications system", "use calico"],
+    ["kubernetes", "labelsets", "use nvidia"],
+    ["category use default", "roles", "assign docker::host"],
+    ["category", "set default notes mine"],
+    ["device use node001"],
+    ["device use master", "roles", "use firewall", "openports"],
+    ["configurationoverlay use kube-default-master", "roles", "use kubelet"],
+    ["configurationoverlay use kube-default-worker", "roles", "use generic::containerd", "configurations"],
+    ["network use internalnet", "set domainname other.example"],
+]
+common_line = st.sampled_from(
+    ["list", "show", "commit", "diff -v", "plan -v", "..", "list -v", "show -d {}", "get kubecakey"]
+)
+session_lines = st.builds(
+    lambda way, lines: way + lines,
+    st.sampled_from(ways),
+    st.lists(st.one_of(common_line, sensible_line, random_line), min_size=4, max_size=14),
+)
 
 
 class Careful(Desk):

@@ -174,11 +174,8 @@ async def test_item_021_extras_stand_first_in_show_by_name_and_last(desk: Desk) 
 async def test_item_025_a_file_is_taken_in_byte_for_byte_and_shown_by_its_size(
     desk: Desk, size: int, shown: str
 ) -> None:
-    content = ("kind: Pod # äöü\n\n\ttab\r\n" * (size // 20))[:size]
-    content = content.encode()[:size].decode(errors="ignore").ljust(size, "#")[: size or None]
-    while len(content.encode()) > size:
-        content = content[:-1]
-    content += "#" * (size - len(content.encode()))
+    begin = "kind: Pod # äöü\n\n\ttab\r\n" if size > 100 else ""
+    content = begin + "#" * (size - len(begin.encode()))
     (desk.files / "config.yaml").write_bytes(content.encode())
     await desk.do("kubernetes", "appgroups", "applications system", "use root", "set config {files}/config.yaml")
     assert dict((await desk.table("show")).rows)["Config"] == shown

@@ -57,7 +57,7 @@ def played_on_sqlite(steps: list[tuple[int, Any]]) -> None:
     asyncio.run(run())
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(script)
 def test_two_sessions_give_the_tree_of_the_model(steps: list[tuple[int, Any]]) -> None:
     played_on_sqlite(steps)

@@ -236,3 +236,10 @@ def test_an_extra_cannot_take_the_name_of_a_row(session: Session) -> None:
         session.set_extra(DEFAULT, "Notes", "x")
     session.set_extra(DEFAULT, "remark", "x")
     assert session.tree.get(DEFAULT).extras == {"remark": "x"}
+
+
+def test_indexes_are_counted_from_the_heads_when_nothing_is_staged_any_more(session: Session) -> None:
+    path = session.add_indexed(PORTS, ["ACCEPT", "net", "80", "tcp", "fw"])
+    session.remove(path)
+    assert not session.is_changed(("device", "basecm10"))
+    assert session.add_indexed(PORTS, ["ACCEPT", "net", "81", "tcp", "fw"]) == path

@@ -257,6 +257,7 @@ class Session:
             new = replace(new, revision=base.revision)
         if new == base:
             del self._bases[mode, key]
+            self._forget_indexes((mode, key))
             new = self._head.find(mode, key)
         self.tree = self.tree.with_object(mode, key, new)
         return path
