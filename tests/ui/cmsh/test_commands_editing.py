@@ -157,6 +157,10 @@ async def test_kubelet_options_are_set_changed_and_cleared(desk: Desk) -> None:
     assert ["kube-apiserver.yaml", "kube-apiserver", "audit-log-maxage", "8"] in rows
     assert ["etcd.yaml", "sidecar", "verbose", ""] in rows
     assert await desk.do("options etcd.yaml -d ,") == "Filename,Container,Key,Value\netcd.yaml,sidecar,verbose,\n"
+    long = "https://" + "x" * 60
+    await desk.do(f"options etcd.yaml set url={long}")
+    assert long not in await desk.do("options")
+    assert long in await desk.do("options -v")
     await desk.do("options /etc/kubernetes/manifests/etcd.yaml clear sidecar verbose")
     assert "verbose" in (await desk.fails("options etcd.yaml clear sidecar verbose")).err
     assert "kube-scheduler.yaml" in (await desk.fails("options kube-proxy.yaml set a=b")).err

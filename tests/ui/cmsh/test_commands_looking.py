@@ -44,6 +44,13 @@ async def test_show_tells_where_an_inherited_value_comes_from(desk: Desk) -> Non
     assert dict((await desk.table("device show node001")).rows)["Software image"] == "default-image (category:default)"
 
 
+async def test_show_tells_what_parameters_mean_when_asked(desk: Desk) -> None:
+    assert (await desk.table("device show node001")).headers == ["Parameter", "Value"]
+    table = await desk.table("device show -v node001")
+    assert table.headers == ["Parameter", "Value", "Meaning"]
+    assert table.column("Meaning")[table.column("Parameter").index("Hostname")] == "the machine's name"
+
+
 async def test_several_objects_are_shown_one_after_the_other(desk: Desk) -> None:
     out = await desk.do("device show node00[1-2]")
     assert out.count("Hostname") == 2

@@ -10,7 +10,7 @@ from bedplate.head.resolve import inherited
 from bedplate.head.schema.entity import Field, Row, Submode
 from bedplate.head.schema.registry import Path
 from bedplate.ui.cmsh import completion, place
-from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command
+from bedplate.ui.cmsh.command import DELIMITER, Arguments, Option, command
 from bedplate.ui.cmsh.commands.move import in_a_list
 from bedplate.ui.cmsh.desk import Desk
 from bedplate.ui.cmsh.language import Usage
@@ -83,9 +83,10 @@ def _show_words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
     "show",
     "Show the parameters of an object",
     "show [OPTIONS] [<object> ...]",
-    options=[VERBOSE, DELIMITER],
+    options=[Option("-v", "--verbose", "Also say what each parameter means"), DELIMITER],
     examples=[
         ("show", "Parameters of the selected object"),
+        ("show -v", "With what each of them means"),
         ("show default", "Parameters of the object default of this list"),
         ("show -d {}", "The same as JSON"),
     ],
@@ -98,9 +99,11 @@ async def _show(desk: Desk, args: Arguments) -> None:
     paths = [path for word in args.words for path in desk.several(here, word)] if args.words else [desk.here()]
     for path in paths:
         obj = desk.get(path)
-        rows = [[row.label, cell(desk, obj, row)] for row in desk.schema.of(obj).rows()]
-        extras = [[name, text] for name, text in sorted(obj.extras.items())]
-        desk.table(Table(["Parameter", "Value"], [*extras, *rows], uncut=frozenset({0, 1})), args)
+        rows = [[name, text, "extra parameter"] for name, text in sorted(obj.extras.items())]
+        rows += [[row.label, cell(desk, obj, row), row.doc] for row in desk.schema.of(obj).rows()]
+        width = 3 if args.flag("verbose") else 2
+        headers = ["Parameter", "Value", "Meaning"][:width]
+        desk.table(Table(headers, [row[:width] for row in rows], uncut=frozenset(range(width))), args)
 
 
 def _get_words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:

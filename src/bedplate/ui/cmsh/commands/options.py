@@ -105,7 +105,7 @@ def _held(desk: Desk, role: Path) -> list[tuple[Path, tuple[str, str, str, str]]
 
 def _table(desk: Desk, role: Path, filename: str) -> Table:
     rows = sorted(list(cells) for _, cells in _held(desk, role) if filename in ("", cells[0]))
-    return Table(["Filename", "Container", "Key", "Value"], rows, uncut=frozenset({0, 1, 2, 3}))
+    return Table(["Filename", "Container", "Key", "Value"], rows, uncut=frozenset({0, 1, 2}))
 
 
 def _put(desk: Desk, role: Path, filename: str, container: str, key: str, value: str) -> None:
