@@ -239,6 +239,38 @@ async def test_a_commit_that_was_given_up_is_carried_out_once_when_it_is_asked_f
         assert head.revision == made.number == 2
 
 
+async def test_a_commit_that_cannot_be_caught_up_with_is_settled_when_it_is_asked_for_again(
+    head: Head, wire: Wire, token: str
+) -> None:
+    async with (
+        HeadClient(wire.url, token=token, attempts=1) as client,
+        RemoteBackend(client, SCHEMA, patience_s=0.0) as backend,
+    ):
+        session = Session(backend.tree)
+        session.set(DEFAULT, "notes", "mine")
+        theirs = await _theirs(head, "theirs")
+        wire.swallow_next("GET")
+        with pytest.raises(errors.Unavailable):
+            await backend.commit(session.edits())
+        assert wire.lost == 1
+        made = await backend.commit(session.edits())
+        assert made is not None and made.number == theirs.number + 1 == head.revision
+        assert backend.tree == await backend.tree_at(made.number)
+
+
+async def test_a_history_that_is_another_one_is_read_anew(backend: RemoteBackend, head: Head) -> None:
+    session = head.session()
+    session.add(("category",), "new")
+    await head.commit_session(session, "bob")
+    session.set(("category", "new"), "notes", "x")
+    await head.commit_session(session, "bob")
+    # As if the tree here had come from elsewhere: revision 3 changes what it does not have.
+    backend._revision = 2
+    made = await set_notes(backend, "mine")
+    assert backend.revision == made.number == 4
+    assert backend.tree == await backend.tree_at(4)
+
+
 async def test_a_cancelled_commit_is_carried_out_once_when_it_is_asked_for_again(
     backend: RemoteBackend, head: Head, wire: Wire
 ) -> None:

@@ -14,9 +14,9 @@ import asyncio
 import contextlib
 import hashlib
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -37,6 +37,7 @@ from bedplate.ui.backend import Event, Notice
 
 __all__ = ["RemoteBackend"]
 
+T = TypeVar("T")
 _PATIENCE_S = 45.0
 _NAMED = 50
 """More nodes, or more missed revisions, than this are asked for as a whole."""
@@ -116,37 +117,37 @@ class RemoteBackend:
         if known != print_:
             nonce = self._nonce()
             self._unsettled = (print_, nonce)
-        made = await self._patiently(said, message, force=force, undoes=undoes, nonce=nonce)
-        if made is None:
-            return None
-        self._own.add(made.number)
-        await self._take(made)
-        return _revision(made)
+        try:
+            made = await self._patiently(
+                lambda: self._client.commit(said, message, force=force, undoes=undoes, nonce=nonce)
+            )
+            if made is not None:
+                self._own.add(made.number)
+                await self._patiently(lambda: self._take(made))
+        except errors.Unavailable as err:
+            raise errors.Unavailable(
+                f"whether the commit was carried out is not known: {err}",
+                hint="it stays staged: commit again when the head is back; it is carried out once",
+            ) from err
+        except errors.BedplateError:
+            self._unsettled = (b"", "")
+            raise
+        self._unsettled = (b"", "")
+        return None if made is None else _revision(made)
 
-    async def _patiently(
-        self, edits: Sequence[wire.Edit], message: str, *, force: bool, undoes: int, nonce: str
-    ) -> wire.Revision | None:
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask until there is an answer, or for as long as anybody may want to wait."""
         until, backoff = self._clock.monotonic() + self._patience_s, Backoff(first_s=0.2, cap_s=5.0)
         tell = self._on_wait
         while True:
             try:
-                made = await self._client.commit(edits, message, force=force, undoes=undoes, nonce=nonce)
+                return await ask()
             except errors.Unavailable as err:
                 if self._clock.monotonic() >= until:
-                    raise errors.Unavailable(
-                        f"whether the commit was carried out is not known: {err}",
-                        hint="it stays staged: commit again when the head is back; it is carried out once",
-                    ) from err
+                    raise
                 if tell is not None:
                     tell(f"the head does not answer ({err}); waiting for it, Ctrl-C gives up")
                     tell = None
-            except errors.BedplateError:
-                self._unsettled = (b"", "")
-                raise
-            else:
-                self._unsettled = (b"", "")
-                return made
             await self._clock.sleep(backoff.next())
 
     async def check(self, edits: Sequence[Edit], *, force: bool = False) -> list[Change]:
@@ -271,10 +272,14 @@ class RemoteBackend:
             if missed > _NAMED:
                 self._put(await self._client.tree())
                 return
-            for number in range(self._revision + 1, revision.number):
-                self._apply(await self._client.revision(number))
-            if revision.number == self._revision + 1:
-                self._apply(revision)
+            try:
+                for number in range(self._revision + 1, revision.number):
+                    self._apply(await self._client.revision(number))
+                if revision.number == self._revision + 1:
+                    self._apply(revision)
+            except (errors.NotFound, errors.Invalid):
+                # Not the history this tree has come from: a backup was restored meanwhile.
+                self._put(await self._client.tree())
 
     def _apply(self, revision: wire.Revision) -> None:
         self._tree = changes.apply(self._tree, _changes(revision.changes), _masked, revision.number)
