@@ -132,6 +132,7 @@ async def test_undo_is_staged_and_the_last_commits_can_be_undone_one_by_one(desk
         await desk.do("commit")
         assert not desk.shell.left()
     assert site_head.tree == before
+    assert (await desk.table("history -n 1")).column("Summary") == [f"undo of revision {start + 1}"]
     assert f"revision {start + 6}" in (await desk.fails(f"undo {start + 3}")).err
 
 

@@ -134,6 +134,8 @@ def summary(schema: Schema, revision: Revision) -> str:
     """One line: the message, or what the first change did."""
     if revision.message:
         return revision.message.splitlines()[0]
+    if revision.undoes:
+        return f"undo of revision {revision.undoes}"
     if not revision.changes:
         return ""
     where, name, _, new = next(rows(schema, revision.changes[:1]), ("", "", "", ""))
