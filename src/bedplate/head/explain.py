@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from bedplate.head import resolve
-from bedplate.head.entities.nodes import Customization
+from bedplate.head.entities.nodes import Customization, Service
+from bedplate.head.objects import Obj
 from bedplate.head.resolve import Resolved, Source
 from bedplate.head.tree import Tree
 
@@ -63,14 +64,23 @@ def _resolved(held: Resolved) -> Iterable[Fact]:
         beaten_by = str(given.beaten[0]) if given.beaten else ""
         yield Fact("role", name, given.role.type, given.source, beaten_by, given.role)
     for name, (service, source) in held.services.items():
-        words = ",".join(f"{key}={value}" for key, value in sorted(service.values.items()))
-        yield Fact("service", name, words, source)
+        yield Fact("service", name, _service_words(service), source, detail=service)
     for kind, table in [("label", held.labels), ("environment", held.environment), ("setting", held.settings)]:
         for name, value in table.items():
             beaten = value.beaten[0] if value.beaten else None
             yield Fact(kind, name, value.value, value.source, f"{beaten[0]} ({beaten[1]})" if beaten else "")
     for exclude in held.excludes:
         yield Fact("exclude", f"{exclude.mode}:{exclude.pattern}", exclude.pattern, exclude.source)
+
+
+def _service_words(service: Obj) -> str:
+    """The rows that people ask about; all others count as detail."""
+    words = [
+        "monitored" if Service.monitored.value(service) else "not monitored",
+        "autostart" if Service.autostart.value(service) else "no autostart",
+    ]
+    run_if = Service.run_if.value(service)
+    return ", ".join(words if run_if == "ALWAYS" else [*words, f"run if {run_if}"])
 
 
 def _customizations(held: Resolved) -> Iterable[Fact]:

@@ -24,7 +24,7 @@ def facts_of(tree: Tree, held: Resolved) -> Iterable[Fact]:
     found = render(tree, held)
     for path, (file, source, next_best) in found.files.items():
         owner = "" if (file.owner, file.group) == ("root", "root") else f" {file.owner}:{file.group}"
-        shown = "secret" if file.secret else f"sha256:{file.digest}"
+        shown = "secret" if file.secret else f"sha256:{file.digest[:16]}"
         yield Fact("file", path, f"{file.mode}{owner} {shown}", source, next_best, _identity(file), _effects(file))
     for path, origin in found.unmanaged.items():
         yield Fact("unmanaged", path, "left as it is found", origin)
