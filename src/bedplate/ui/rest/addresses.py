@@ -197,7 +197,7 @@ OPERATIONS = (
         body="Export",
         body_type=YAML,
         is_write=True,
-        largest=64 << 20,
+        is_large=True,
         tag="exchange",
     ),
     Operation(

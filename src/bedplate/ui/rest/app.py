@@ -60,9 +60,10 @@ def make(service: Service) -> web.Application:
     for path, group in groupby(OPERATIONS, key=lambda one: one.path):
         operations = list(group)
         for operation in operations:
-            app.router.add_route(
-                operation.method, path, _answering(service, operation, handlers[operation.name], metrics)
-            )
+            answering = _answering(service, operation, handlers[operation.name], metrics)
+            app.router.add_route(operation.method, path, answering)
+            if operation.method == "GET" and operation.name != "events":
+                app.router.add_route("HEAD", path, answering)
         app.router.add_route("*", path, _refusing(sorted({one.method for one in operations})))
     app.router.add_route("*", "/api/{rest:.*}", _nothing)
     app.cleanup_ctx.append(_feeding(service, feed))
@@ -121,7 +122,7 @@ def _handlers(service: Service, feed: Feed) -> Mapping[str, Handler]:
 
 def _answering(service: Service, operation: Operation, handler: Handler, metrics: RequestMetrics) -> _Plain:
     """A route: the request checked against its operation, then the handler."""
-    largest = operation.largest or service.limits.body_bytes
+    largest = service.limits.import_bytes if operation.is_large else service.limits.body_bytes
 
     async def answer(request: web.Request) -> web.StreamResponse:
         request[_OPERATION] = operation.name

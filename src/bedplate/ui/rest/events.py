@@ -25,6 +25,7 @@ __all__ = ["KINDS", "Events"]
 _LOG = get_logger("head.events")
 KINDS = ("revision", "notice", "health")
 _BATCH = 64
+_ROOM = 32 * 1024
 
 
 class Events:
@@ -52,7 +53,7 @@ class Events:
         try:
             seconds = ask.maybe("wait")
             async with asyncio.timeout(seconds):
-                await self._write(response, start, kinds)
+                await self._write(ask, response, start, kinds)
         except TimeoutError:
             pass
         except _TooSlow:
@@ -65,19 +66,17 @@ class Events:
             self._feed.readers -= 1
         return response
 
-    async def _write(self, response: web.StreamResponse, start: Place | None, kinds: Collection[str]) -> None:
-        limits, feed = self._service.limits, self._feed
+    async def _write(self, ask: Ask, response: web.StreamResponse, start: Place | None, kinds: Collection[str]) -> None:
+        feed = self._feed
         position, now = feed.position, feed.place
-        await self._send(response, b"id: %s\n\n" % str(start or now).encode())
+        await self._send(ask, response, b"id: %s\n\n" % str(start or now).encode())
         if start is not None:
             async for missed in self._missed(start, now, kinds):
-                await self._send(response, missed)
+                await self._send(ask, response, missed)
         while True:
-            try:
-                async with asyncio.timeout(limits.heartbeat_s):
-                    await feed.more(position)
-            except TimeoutError:
-                await self._send(response, b": still here\n\n")
+            await feed.more(position)
+            if feed.position == position:
+                await self._send(ask, response, b": still here\n\n")
                 continue
             events = feed.since(position)
             if events is None:
@@ -86,11 +85,15 @@ class Events:
                 batch = events[first : first + _BATCH]
                 data = b"".join(one.data for one in batch if _is_wanted(one, start, kinds))
                 if data:
-                    await self._send(response, data)
+                    await self._send(ask, response, data)
             position += len(events)
 
-    async def _send(self, response: web.StreamResponse, data: bytes) -> None:
+    async def _send(self, ask: Ask, response: web.StreamResponse, data: bytes) -> None:
         """Write, or let the reader go when it takes nothing."""
+        transport = ask.request.transport
+        if transport is not None and transport.get_write_buffer_size() + len(data) < _ROOM:
+            await response.write(data)  # there is room: nothing to wait for
+            return
         try:
             async with asyncio.timeout(self._service.limits.stall_s):
                 await response.write(data)

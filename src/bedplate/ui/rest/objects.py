@@ -181,7 +181,9 @@ def nonce_of(ask: Ask) -> str:
 
 def json(body: bytes, *, status: int = 200, etag: str = "") -> web.Response:
     """An answer in JSON, compressed where the asker understands it and it is worth it."""
-    response = web.Response(status=status, body=body, content_type=JSON)
+    # Who may see an answer hangs on who asks: nobody in between keeps it.
+    headers = {"Cache-Control": "private, no-cache", "X-Content-Type-Options": "nosniff"}
+    response = web.Response(status=status, body=body, content_type=JSON, headers=headers)
     if etag:
         response.headers["ETag"] = conditions.etag(etag)
     if len(body) > 4096:

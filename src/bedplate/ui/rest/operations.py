@@ -190,7 +190,8 @@ class Operation:
     body_type: str = JSON
     is_write: bool = False
     is_public: bool = False
-    largest: int = 0
+    is_large: bool = False
+    """Whether its body may be as large as a whole tree."""
     tag: str = ""
     conditions: tuple[str, ...] = field(default=())
     """Conditional headers the address obeys: If-Match, If-None-Match."""

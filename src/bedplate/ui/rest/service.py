@@ -29,13 +29,12 @@ class Limits:
 
     body_bytes: int = 1 << 20
     import_bytes: int = 64 << 20
-    page: int = 5000
-    wait_s: float = 300.0
     heartbeat_s: float = 15.0
     stall_s: float = 30.0
     """How long a reader of events may take none before it is dropped."""
     backlog: int = 4096
-    """How many events a reader may be behind before it is dropped."""
+    """How many events a reader may be behind before it is dropped; fewer when they are large (`backlog_bytes`)."""
+    backlog_bytes: int = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,8 @@ class Feed:
         self._head = head = service.head
         self._notices = notices = service.notices
         self._health = health = service.health
-        self._ring: deque[Encoded] = deque(maxlen=service.limits.backlog)
+        self._ring: deque[Encoded] = deque()
+        self._bytes = 0
         self._count = 0
         self._more = asyncio.Event()
         self._tree = head.tree
@@ -123,6 +124,13 @@ class Feed:
         async with asyncio.TaskGroup() as tasks:
             for follow in (self._revisions, self._told, self._measured):
                 tasks.create_task(self._persistently(follow))
+            tasks.create_task(self._beat())
+
+    async def _beat(self) -> None:
+        """Wake readers to whom nothing happens, so that both sides see that the other is there."""
+        while True:
+            await self._service.clock.sleep(self._service.limits.heartbeat_s)
+            self._publish([])
 
     async def _persistently(self, follow: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -149,11 +157,11 @@ class Feed:
         return self._count
 
     async def more(self, position: int) -> None:
-        """Wait until there is an event after a position."""
-        while self._count <= position:
-            if self.is_closed:
-                raise ConnectionAbortedError("the head stops")
+        """Wait for an event after a position, or for the next beat; all readers wait for the same thing."""
+        if self._count <= position and not self.is_closed:
             await self._more.wait()
+        if self._count <= position and self.is_closed:
+            raise ConnectionAbortedError("the head stops")
 
     def since(self, position: int) -> list[Encoded] | None:
         """The events after a position; None when some of them are gone."""
@@ -205,8 +213,12 @@ class Feed:
     def _publish(self, events: Iterable[Encoded]) -> None:
         for event in events:
             self._ring.append(event)
+            self._bytes += len(event.data)
             self._count += 1
             self.place = event.place
+        limits = self._service.limits
+        while len(self._ring) > limits.backlog or (self._bytes > limits.backlog_bytes and len(self._ring) > 1):
+            self._bytes -= len(self._ring.popleft().data)
         more, self._more = self._more, asyncio.Event()
         more.set()
 
