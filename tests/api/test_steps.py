@@ -77,6 +77,12 @@ def test_a_new_mode_is_a_change() -> None:
     ]
 
 
+def test_what_is_done_about_a_file_may_change_without_doing_it() -> None:
+    quiet = msgspec.structs.replace(MAIN, action="RELOAD", services=("b",), stop_on_failure=False, folder_mode="0700")
+    assert steps(FIRST, changed(quiet)) == []
+    assert carry_out(FIRST, changed(quiet), failing()).held == changed(quiet)
+
+
 def test_units_are_read_again_before_services_act() -> None:
     assert words(steps(FIRST, changed(UNIT))) == [
         f"write file {UNIT.path}",

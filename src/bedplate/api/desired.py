@@ -54,6 +54,11 @@ class File(_Value, frozen=True):
         """SHA-256 of the content, in hexadecimal."""
         return hashlib.sha256(self.content.encode()).hexdigest()
 
+    @property
+    def on_disk(self) -> tuple[str, ...]:
+        """What must be the same for the file on the node to be the same."""
+        return (self.path, self.content, self.mode, self.owner, self.group, "block" if self.block else "")
+
     def masked(self) -> File:
         """As it may be shown: without content when it is secret."""
         return msgspec.structs.replace(self, content=MASK) if self.secret else self

@@ -111,7 +111,8 @@ class _Run:
             yield from self._try(Step("service", name, "stop"))
         yield from self._remove()
         for path, file in sorted(self._new.items()):
-            if self._old.get(path) != file:
+            present = self._old.get(path)
+            if present is None or present.on_disk != file.on_disk:
                 yield from self._write(file)
         units = tuple(file.path for file in self._changed if file.path.startswith(_UNITS))
         if units:

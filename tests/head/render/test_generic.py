@@ -54,6 +54,14 @@ def test_item_123_a_written_file_triggers_the_service_action(session: Session, a
     assert [step.verb for step in done if step.kind == "service"] == verbs
 
 
+def test_item_123_another_action_alone_triggers_none(session: Session) -> None:
+    before = session.tree
+    session.set(CRI, "serviceactiononwrite", "RELOAD")
+    session.set(CRI, "servicestoponfailure", "no")
+    assert {action.kind for action in rooms.planned(before, session)} == {"role"}
+    assert steps(desired(before, NODE), desired(session.tree, NODE)) == []
+
+
 def test_item_123_a_removed_configuration_removes_its_file(session: Session) -> None:
     before = session.tree
     session.remove(CRI)

@@ -79,8 +79,8 @@ def write(folder: pathlib.Path, session: Session) -> None:
 def ask(port: int) -> str:
     """Which server answers on a port of this machine; empty: none."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
-            connection.settimeout(10)
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+            connection.settimeout(60)
             return connection.recv(64).decode()
     except OSError:
         return ""

@@ -25,7 +25,9 @@ def facts_of(tree: Tree, held: Resolved) -> Iterable[Fact]:
     for path, (file, source, next_best) in found.files.items():
         owner = "" if (file.owner, file.group) == ("root", "root") else f" {file.owner}:{file.group}"
         shown = "secret" if file.secret else f"sha256:{file.digest[:16]}"
-        yield Fact("file", path, f"{file.mode}{owner} {shown}", source, next_best, _identity(file), _effects(file))
+        yield Fact(
+            "file", path, f"{file.mode}{owner} {shown}", source, next_best, (file.digest, file.block), _effects(file)
+        )
     for path, origin in found.unmanaged.items():
         yield Fact("unmanaged", path, "left as it is found", origin)
     for name, origin in found.packages.items():
@@ -43,11 +45,6 @@ def facts_of(tree: Tree, held: Resolved) -> Iterable[Fact]:
     for name, given in found.labels.items():
         if name not in held.labels:
             yield Fact("label", name, given.value, given.source)
-
-
-def _identity(file: File) -> tuple[object, ...]:
-    """What must be equal for two files to be the same, without the content itself."""
-    return (file.digest, file.folder_mode, file.block, file.secret, file.services, file.action, file.test)
 
 
 def _effects(file: File) -> tuple[tuple[str, str], ...]:
