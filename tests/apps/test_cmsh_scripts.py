@@ -225,6 +225,25 @@ def test_a_reader_that_leaves_early_gets_no_traceback(data: pathlib.Path, tmp_pa
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("redirected", "code", "said"),
+    [
+        ("<&-", 0, ""),
+        (">&-", 0, ""),
+        ("2>&-", 0, ""),
+        (">/dev/full", 1, "cmsh: the output cannot be written: No space left on device\n"),
+    ],
+)
+def test_streams_that_are_closed_or_full_cause_no_traceback(
+    redirected: str, code: int, said: str, data: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    line = f'"{sys.executable}" -m bedplate.apps.cmsh --data "{data}" -c "device list" {redirected}'
+    done = subprocess.run(
+        ["/bin/sh", "-c", line], capture_output=True, text=True, timeout=TIMEOUT_S, env=environment(tmp_path)
+    )
+    assert (done.returncode, done.stderr) == (code, said)
+
+
 def test_a_cold_line_loads_neither_the_terminal_nor_the_client(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
     program = (
         "import sys\nfrom bedplate.apps.cmsh import main\n"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import pathlib
 import sys
@@ -122,6 +123,7 @@ def cmsh(
     """The shell of the head node: look at and change the tree of devices, categories, roles and clusters."""
     if command is not None and file is not None:
         raise click.UsageError("-c and -f exclude each other")
+    _replace_closed_streams()
     color = False if os.environ.get("NO_COLOR") else None
     logging.configure(logging.LogOptions(verbosity=2 * verbosity, is_quiet=not verbosity, color=color))
     identity = cmshsettings.Identity(token_file, cert, key, cacert)
@@ -145,10 +147,18 @@ async def _main(
             return await cmshrun.script(reached, cmshrun.of_text(command), is_verbose=is_verbose)
         if file is not None and str(file) != "-":
             return await cmshrun.script(reached, cmshrun.of_file(file), is_verbose=is_verbose)
-        if file is None and sys.stdin.isatty() and sys.stdout.isatty():
+        if file is None and cmshrun.is_terminal(sys.stdin) and cmshrun.is_terminal(sys.stdout):
             history = cmshsettings.history_file(os.environ, pathlib.Path.home())
             return await cmshrun.interactive(reached, history, is_verbose=is_verbose)
-        return await cmshrun.script(reached, cmshrun.of_stream(sys.stdin.fileno()), is_verbose=is_verbose, is_long=True)
+        return await cmshrun.script(reached, cmshrun.of_stream(sys.stdin), is_verbose=is_verbose, is_long=True)
+
+
+def _replace_closed_streams() -> None:
+    """Python has no stream where the caller closed one; what is said there goes nowhere."""
+    if sys.stdout is None:
+        sys.stdout = io.StringIO()
+    if sys.stderr is None:
+        sys.stderr = io.StringIO()
 
 
 @contextlib.contextmanager
@@ -167,10 +177,13 @@ def _failures_told(verbosity: int) -> Any:
         sys.exit(130)
     except asyncio.CancelledError:
         sys.exit(143)  # a terminal's shell that was asked to end
-    except BrokenPipeError:
+    except OSError as err:
         # What is still buffered must not fail once more while the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        if isinstance(err, BrokenPipeError):
+            sys.exit(141)
+        click.echo(f"cmsh: the output cannot be written: {err.strerror}", err=True)
+        sys.exit(1)
 
 
 def main(arguments: list[str] | None = None) -> None:

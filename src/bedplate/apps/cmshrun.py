@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import pathlib
 import sys
 import traceback
 from collections.abc import AsyncIterator, Callable
+from typing import TextIO
 
 from bedplate.apps.cmshtarget import Reached
 from bedplate.core import errors
@@ -20,19 +22,25 @@ from bedplate.ui.backend import Backend
 from bedplate.ui.cmsh.machine import Machine
 from bedplate.ui.cmsh.shell import Shell, worst
 
-__all__ = ["interactive", "of_file", "of_stream", "of_text", "script"]
+__all__ = ["interactive", "is_terminal", "of_file", "of_stream", "of_text", "script"]
 
 Line = tuple[str, str]
 """Where a line stands (`file:3: `, or nothing), and the line."""
 
 _CHUNK = 65536
+_UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EIO)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a person may sit behind a standard stream; it is None where the caller has closed it."""
+    return stream is not None and stream.isatty()
 
 
 async def script(reached: Reached, lines: AsyncIterator[Line], *, is_verbose: bool, is_long: bool = False) -> int:
     """Run the lines of a script; `is_long` follows what others commit meanwhile."""
     writer = _Writer()
     # The standard input of a script that comes from elsewhere is free for its children; else they would eat it.
-    machine = Machine(os.environ, is_attended=not is_long and sys.stdin.isatty())
+    machine = Machine(os.environ, is_attended=not is_long and is_terminal(sys.stdin))
     shell = Shell(reached.backend, writer.out, writer.err, host=machine.host())
     codes = []
     async with _following(reached.backend) if is_long else contextlib.nullcontext():
@@ -63,12 +71,12 @@ async def guarded(shell: Shell, line: str, err: Callable[[str], None], *, is_ver
     """Run a line. A bug in a command costs that command, not the session with what is staged in it."""
     try:
         return await shell.run_line(line)
-    except BrokenPipeError:
-        raise
     except errors.BedplateError as wrong:
         err(f"error: {errors.describe(wrong)}\n")
         return 1
     except Exception as bug:
+        if isinstance(bug, OSError) and bug.errno in _UNWRITABLE:
+            raise  # nobody can be told anything any more
         # The error's own text is never shown: it may hold what somebody typed as a secret.
         where = "".join(traceback.format_tb(bug.__traceback__)) if is_verbose else ""
         err(f"{where}internal error ({type(bug).__name__}){'' if is_verbose else '; cmsh -v tells where'}\n")
@@ -95,9 +103,11 @@ def _content(path: pathlib.Path) -> str:
         raise errors.Invalid(f"{path} cannot be read: {reason}") from err
 
 
-async def of_stream(descriptor: int) -> AsyncIterator[Line]:
+async def of_stream(stream: TextIO | None) -> AsyncIterator[Line]:
     """The lines of a pipe, each as soon as it is there; meanwhile the rest of the program goes on."""
-    rest = b""
+    if stream is None:
+        return
+    descriptor, rest = stream.fileno(), b""
     while True:
         await _readable(descriptor)
         chunk = os.read(descriptor, _CHUNK)
