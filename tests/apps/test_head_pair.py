@@ -200,6 +200,53 @@ async def test_kill_9_of_the_active_head_during_commits_loses_none_and_doubles_n
             assert (await client.whoami()).revision == count + 1
 
 
+@pytest.mark.soak
+async def test_one_takeover_after_the_other_loses_none_and_doubles_none(pair: Pair) -> None:
+    """Kill, freeze and stop whoever is active, again and again, while twenty clients commit."""
+    acknowledged: dict[str, int] = {}
+    is_over = asyncio.Event()
+
+    async def commit_on(client: HeadClient, writer: int) -> None:
+        number = 0
+        while not is_over.is_set():
+            name = f"w{writer}-{number}"
+            made = await client.commit([edit(name)], nonce=name)
+            assert made is not None
+            acknowledged[name] = made.number
+            number += 1
+            await asyncio.sleep(0.2)
+
+    async with pair.client() as client, asyncio.TaskGroup() as tasks:
+        for writer in range(20):
+            tasks.create_task(commit_on(client, writer))
+        for harm in ("kill", "freeze", "stop", "kill", "freeze", "stop"):
+            await more_than(acknowledged, len(acknowledged) + 40)
+            is_first = client.url == pair.one.url
+            victim, other = (pair.one, pair.second) if is_first else (pair.second, pair.one)
+            if harm == "freeze":
+                victim.process.send_signal(signal.SIGSTOP)
+                await until("the other one took over", lambda other=other: is_active(other))  # type: ignore[misc]
+                victim.process.send_signal(signal.SIGCONT)
+                continue
+            port = ("--port", victim.url.rsplit(":", 1)[1])
+            await asyncio.to_thread(victim.kill if harm == "kill" else victim.stop)
+            again = heads.Served(victim.data, *pair.words, *port)
+            pair.one, pair.other = (again, pair.other) if is_first else (pair.one, again)
+            assert await asyncio.to_thread(lambda daemon=again: daemon.url)  # type: ignore[misc]
+        is_over.set()
+    async with pair.client() as client:
+        revisions = await every_revision(client)
+    assert [one.number for one in revisions] == list(range(len(acknowledged) + 1, 0, -1)), "no hole, nothing twice"
+    assert {one.nonce: one.number for one in revisions if one.number > 1} == acknowledged
+
+
+async def more_than(held: dict[str, int], count: int) -> None:
+    async def is_so() -> bool:
+        return len(held) > count
+
+    await until(f"more than {count} commits", is_so)
+
+
 async def test_event_streams_and_clients_go_on_with_the_other_head(pair: Pair) -> None:
     heard: list[int] = []
 
