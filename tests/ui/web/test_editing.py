@@ -310,6 +310,7 @@ async def test_a_secret_is_in_no_page_before_and_after_its_commit(
         assert SECRET not in page.html.replace(f"q={SECRET[:7]}", ""), address
     shown = {row["Parameter"]: row["Value"] for row in (await reader.get(seen[1])).rows("Parameter")}
     assert (shown["Kube CA Key"], shown["Kube CA Cert"]) == ("*****", "< not set >")
+    assert "No object holds" in (await reader.get("/search?q=*****")).text
     await reader.get("/changes")
     assert "Kube CA Key not set → secret" in reader.page.text
     await reader.submit("/changes/commit", message="a key")

@@ -93,6 +93,9 @@ def test_a_form_notices_another_version_but_never_holds_a_secret() -> None:
     assert forms.seen(one) != forms.seen(other)
     assert forms.seen(one) == forms.seen(one)
     assert texts(one)["f.kube_ca_key"] == ""
+    typed = {"f.kube_ca_key": "typed", "f.notes": "typed"}
+    kept = {held.name: held.text for held in forms.inputs(TREE, one, typed)}
+    assert (kept["f.kube_ca_key"], kept["f.notes"]) == ("", "typed")
 
 
 class _Every:

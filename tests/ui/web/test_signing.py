@@ -76,7 +76,10 @@ async def test_signing_in_leads_to_pages_of_this_head_alone(place: Place, onward
 async def test_signing_in_needs_the_forms_own_number(place: Place) -> None:
     reader = await place.reader("")
     page = await reader.post("/login", {"token": place.signed["admin"], "form_token": "made up"})
-    assert page.status == 400
+    assert page.status == 400, "without the cookie of the form"
+    await reader.get("/login")
+    page = await reader.post("/login", {"token": place.signed["admin"], "form_token": "made up"})
+    assert page.status == 400, "with the cookie of another form"
     await reader.get("/login")
     fields = reader.page.form("/login").fields | {"token": place.signed["admin"]}
     page = await reader.post("/login", fields, {"Origin": "https://evil.example"})
@@ -139,6 +142,19 @@ async def test_an_operator_edits_nodes_but_neither_users_nor_secrets(place: Plac
     page = await reader.submit("/changes/commit", message="")
     assert page.status == 409
     assert place.head.revision == 1
+
+
+async def test_an_operator_cannot_undo_what_was_done_to_users(place: Place) -> None:
+    session = place.head.session()
+    session.set(("user", "operator"), "role", "operator")
+    session.set(("user", "auditor"), "enabled", "no")
+    await place.head.commit_session(session, "admin", "shut out")
+    reader = await place.reader("operator")
+    page = await reader.get("/history/2/undo")
+    assert "may not edit user objects" in page.text
+    page = await reader.submit("/history/2/undo")
+    assert page.status == 409
+    assert place.head.revision == 2
 
 
 async def test_signing_out_ends_the_login_and_drops_what_was_staged(place: Place) -> None:
