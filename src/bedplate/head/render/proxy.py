@@ -36,6 +36,7 @@ _HEAD = """\
 include {prefix}/etc/nginx/modules-enabled/*.conf;
 include {prefix}/usr/share/nginx/modules/*.conf;
 worker_processes auto;
+worker_rlimit_nofile 65536;
 pid {prefix}/run/nginx.pid;
 error_log {prefix}/var/log/nginx/error.log warn;
 
