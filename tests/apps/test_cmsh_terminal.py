@@ -132,6 +132,18 @@ def test_ctrl_d_asks_before_it_drops_what_is_staged(data: pathlib.Path, home: pa
         screen.wait("[left with 0]")
 
 
+def test_ctrl_d_twice_leaves(data: pathlib.Path, home: pathlib.Path) -> None:
+    with shell(home, "--data", data) as screen:
+        screen.enter("category use default; set notes mine")
+        screen.wait_prompt("[basecm10->category*[default*]]%")
+        screen.press("C-d")
+        screen.wait("leave and drop these changes?")
+        screen.press("C-c")
+        screen.wait_prompt("[basecm10->category*[default*]]%")
+        screen.press("C-d", "C-d")
+        screen.wait("[left with 0]")
+
+
 def test_ctrl_c_ends_a_command_and_keeps_the_session(data: pathlib.Path, home: pathlib.Path) -> None:
     starred = "[basecm10->category*[default*]]%"
     with shell(home, "--data", data) as screen:

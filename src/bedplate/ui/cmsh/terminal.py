@@ -69,7 +69,7 @@ class Terminal:
 
     def err(self, text: str) -> None:
         sys.stdout.flush()
-        sys.stderr.write(self._painted(text, "error") if sys.stderr.isatty() else text)
+        sys.stderr.write(self._painted(text, text.partition(":")[0]) if sys.stderr.isatty() else text)
         sys.stderr.flush()
 
     async def ask(self, question: str) -> str | None:
@@ -140,8 +140,14 @@ class Terminal:
         if not left:
             return True
         self.out("\n".join(["not committed:", *(f"  {one}" for one in left), ""]))
-        answer = await self.ask("leave and drop these changes? [y/N] ")
-        return (answer or "").strip().lower() in ("y", "yes")
+        session: PromptSession[str] = PromptSession(output=self._output, color_depth=self._depth())
+        try:
+            answer = await self._read(session, lambda: "leave and drop these changes? [y/N] ")
+        except KeyboardInterrupt:
+            return False
+        except EOFError:
+            return True  # said twice, or there is no terminal any more
+        return answer.strip().lower() in ("y", "yes")
 
     # Signals
 
