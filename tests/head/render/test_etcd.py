@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import ssl
 import subprocess
 import time
 import urllib.request
+from collections.abc import Iterator
 
 import pytest
 from tests import servers
@@ -18,6 +20,7 @@ from bedplate.head.desired import desired
 from bedplate.head.render import etcd
 from bedplate.head.session import Session
 from bedplate.head.tree import Tree
+from bedplate.lab import credentials
 
 ROLE = ("configurationoverlay", "kube-default-etcd", "roles", "Etcd::Host")
 CLUSTER = ("etcd", "kube-default")
@@ -113,38 +116,84 @@ def test_a_node_without_an_address_is_warned_about(session: Session) -> None:
     assert any("listens on addresses only" in warning for warning in desired(session.tree, "node001").warnings)
 
 
-def test_a_real_etcd_starts_with_the_rendered_settings(session: Session, tmp_path: pathlib.Path) -> None:
+# A real etcd
+
+
+@contextlib.contextmanager
+def running(tree: Tree, node: str, folder: pathlib.Path) -> Iterator[subprocess.Popen[bytes]]:
+    """etcd with the settings of a node in its environment, as its service has them."""
     try:
         program = etcd_cluster.program()
     except etcd_cluster.Missing as missing:
         pytest.skip(str(missing))
-    client, peer = servers.free_port(), servers.free_port()
-    session.set(("configurationoverlay", "kube-default-etcd"), "nodes", "node001")
-    for parameter, text in {
-        "spool": str(tmp_path / "data"),
-        "listenclienturls": f"http://127.0.0.1:{client}",
-        "advertiseclienturls": f"http://127.0.0.1:{client}",
-        "listenpeerurls": f"http://127.0.0.1:{peer}",
-        "advertisepeersurls": f"http://127.0.0.1:{peer}",
-        "debug": "yes",
-        "options": "--unsafe-no-fsync",
-    }.items():
-        session.set(ROLE, parameter, text)
-    environment = {**conf(session.tree), **conf(session.tree, path=etcd.MEMBERS)}
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen([program], env={**os.environ, **environment}, stdout=log, stderr=log)
+    environment = {**os.environ, **conf(tree, node), **conf(tree, node, etcd.MEMBERS)}
+    with (folder / f"{node}.log").open("wb") as log:
+        process = subprocess.Popen([program], env=environment, stdout=log, stderr=log)
     try:
-        assert _healthy(f"http://127.0.0.1:{client}/health", process), (tmp_path / "log").read_text()[-3000:]
+        yield process
     finally:
         process.kill()
         process.wait()
-    assert '"name":"node001"' in (tmp_path / "log").read_text()
 
 
-def _healthy(url: str, process: subprocess.Popen[bytes]) -> bool:
+def is_healthy(url: str, process: subprocess.Popen[bytes], context: ssl.SSLContext | None = None) -> bool:
     end = time.monotonic() + 120
     while time.monotonic() < end and process.poll() is None:
-        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
-            return b"true" in answer.read()
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=10, context=context) as answer:
+            if b"true" in answer.read():
+                return True
         time.sleep(0.1)
     return False
+
+
+def place(session: Session, role: tuple[str, ...], scheme: str, spool: pathlib.Path) -> int:
+    """Let the member of a role run here, on free ports; the port for clients."""
+    client, peer = servers.free_port(), servers.free_port()
+    for parameter, text in {
+        "spool": str(spool),
+        "listenclienturls": f"{scheme}://127.0.0.1:{client}",
+        "advertiseclienturls": f"{scheme}://127.0.0.1:{client}",
+        "listenpeerurls": f"{scheme}://127.0.0.1:{peer}",
+        "advertisepeersurls": f"{scheme}://127.0.0.1:{peer}",
+        "options": "--unsafe-no-fsync",
+    }.items():
+        session.set(role, parameter, text)
+    return client
+
+
+def test_a_real_etcd_starts_with_the_rendered_settings(session: Session, tmp_path: pathlib.Path) -> None:
+    session.set(("configurationoverlay", "kube-default-etcd"), "nodes", "node001")
+    client = place(session, ROLE, "http", tmp_path / "data")
+    session.set(ROLE, "debug", "yes")
+    with running(session.tree, "node001", tmp_path) as process:
+        healthy = is_healthy(f"http://127.0.0.1:{client}/health", process)
+        assert healthy, (tmp_path / "node001.log").read_text()[-3000:]
+    log = (tmp_path / "node001.log").read_text()
+    assert '"name":"node001"' in log
+    assert '"level":"debug"' in log
+
+
+def test_two_real_members_meet_with_the_rendered_certificates(session: Session, tmp_path: pathlib.Path) -> None:
+    authority = credentials.Authority.open(tmp_path / "pki")
+    member = authority.issue("member", "etcd", hosts=["127.0.0.1"])
+    for parameter, path in [
+        ("ca", tmp_path / "pki" / "ca.crt"),
+        ("membercertificate", member.certificate),
+        ("membercertificatekey", member.key),
+    ]:
+        session.set(CLUSTER, parameter, str(path))
+    session.remove(("configurationoverlay", "kube-default-etcd"))
+    ports = {}
+    for node in ("node001", "node002"):
+        role = session.add(("device", node, "roles"), "Etcd::Host")
+        session.set(role, "etcdcluster", "kube-default")
+        ports[node] = place(session, role, "https", tmp_path / node)
+    trusting = ssl.create_default_context(cafile=str(tmp_path / "pki" / "ca.crt"))
+    known = ssl.create_default_context(cafile=str(tmp_path / "pki" / "ca.crt"))
+    known.load_cert_chain(member.certificate, member.key)
+    with running(session.tree, "node001", tmp_path) as first, running(session.tree, "node002", tmp_path) as second:
+        for node, process in (("node001", first), ("node002", second)):
+            healthy = is_healthy(f"https://127.0.0.1:{ports[node]}/health", process, known)
+            assert healthy, (tmp_path / f"{node}.log").read_text()[-3000:]
+        with pytest.raises(OSError, match=r"(?i)certificate required|reset|handshake|broken pipe"):
+            urllib.request.urlopen(f"https://127.0.0.1:{ports['node001']}/health", timeout=60, context=trusting).read()
