@@ -10,7 +10,7 @@ Before that the tree is that of a `site`, and the lines in `given` are typed; `t
     says, says_file                 the very text
     help                            lines of a help page by section
     completes                       the words that TAB offers after the line
-    notice                          what a node that carries the commit out makes appear
+    notice, times                   what a node that carries the commits out makes appear, and how often
     ends                            the shell is left
 
 In tables `|` stands between cells, `<any>` for something, `<text>` for something that begins with text.

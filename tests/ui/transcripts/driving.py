@@ -21,6 +21,7 @@ from bedplate.head.service import Head
 from bedplate.head.tree import Tree
 from bedplate.head.vault import Vault
 from bedplate.store.sqlite import SqliteStore
+from bedplate.ui.backend import Backend
 from bedplate.ui.cmsh.shell import Host, Shell
 from bedplate.ui.local import LocalBackend
 
@@ -79,7 +80,7 @@ def sized_files(folder: Path) -> Path:
 @dataclass
 class Desk:
     """A shell and whoever sits at it. `edits` are what the editor saves, one after another; `path` leads host
-    commands to scripts of the test's."""
+    commands to scripts of the test's; `backend` is a head elsewhere."""
 
     head: Head
     user: str = "admin"
@@ -89,6 +90,7 @@ class Desk:
     edited: list[str] = field(default_factory=list)
     environment: Mapping[str, str] = field(default_factory=dict)
     interactive: bool = False
+    backend: Backend | None = None
 
     def __post_init__(self) -> None:
         self._out: list[str] = []
@@ -96,7 +98,7 @@ class Desk:
         self.shell = self._new()
 
     def _new(self) -> Shell:
-        backend = LocalBackend(self.head, name=HEAD, user=self.user)
+        backend = self.backend or LocalBackend(self.head, name=HEAD, user=self.user)
         host = Host(edit=self._edit, run=self._run)
         return Shell(backend, self._out.append, self._err.append, host=host, interactive=self.interactive)
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.ui.transcripts.blocks import PAGE, Block, Line, blocks, page
 from tests.ui.transcripts.driving import Desk, Said, head_with, read_table, sized_files
+from tests.ui.transcripts.living import Site, living, serving
 
 BLOCKS = blocks()
+
+
+def has_notice(block: Block) -> bool:
+    return any("notice" in line.expected for line in block.session)
+
+
 YUM = """#!/bin/sh
 echo 'Name         : kubeadm'
 echo 'Version      : 1.28.9'
@@ -18,16 +26,41 @@ echo 'Source       : kubeadm-1.28.9-150500.2.1.src.rpm'
 """
 
 
-@pytest.mark.parametrize("block", [pytest.param(b, id=b.name) for b in BLOCKS if not b.waits])
+TESTED = [block for block in BLOCKS if not block.waits]
+
+
+@pytest.mark.parametrize("block", [pytest.param(block, id=block.name) for block in TESTED])
 async def test_manual_block(block: Block, tmp_path: Path) -> None:
     async with head_with(block.site, tmp_path) as head:
-        desk = Desk(head, files=sized_files(tmp_path / "files"), path=str(programs(tmp_path / "bin")))
-        await desk.do(*block.given)
-        if block.top:
-            desk.leave()
-        for line in block.session:
-            assert desk.prompt == line.prompt
-            await read(desk, line)
+        await follow(block, Desk(head, files=sized_files(tmp_path / "files")), tmp_path)
+
+
+@pytest.mark.parametrize("block", [pytest.param(block, id=block.name) for block in TESTED if not has_notice(block)])
+async def test_manual_block_against_a_daemon(block: Block, tmp_path: Path) -> None:
+    async with serving(block.site, tmp_path) as site:
+        await follow(block, site.desk, tmp_path)
+
+
+@pytest.mark.parametrize("block", [pytest.param(block, id=block.name) for block in TESTED if has_notice(block)])
+async def test_manual_block_with_devices_that_carry_it_out(block: Block, tmp_path: Path) -> None:
+    async with living(block.site, tmp_path) as site:
+        await follow(block, site.desk, tmp_path, site)
+
+
+async def follow(block: Block, desk: Desk, folder: Path, site: Site | None = None) -> None:
+    """Type the block; only where devices carry commits out, notices are waited for."""
+    desk.path = str(programs(folder / "bin"))
+    await desk.do(*block.given)
+    if site is not None and "commit" in block.given:
+        await site.settles("basecm10")
+    if block.top:
+        desk.leave()
+    for line in block.session:
+        assert desk.prompt == line.prompt
+        await read(desk, line)
+        if site is not None and "notice" in line.expected:
+            line_said = await site.hears(line.expected["notice"], line.expected.get("times", 1))
+            assert re.fullmatch(r"\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4} \[notice\] .*", line_said)
 
 
 def programs(folder: Path) -> Path:
@@ -47,7 +80,8 @@ async def read(desk: Desk, line: Line) -> None:
         assert (said.code, said.err) == (0, ""), line.command
         assert desk.shell.is_over == expected.pop("ends", False)
         compare(expected, said, desk)
-    expected.pop("notice", None)
+    for name in ("notice", "times"):
+        expected.pop(name, None)
     assert not {name for name in expected if name not in FIELDS}, "every expectation is looked at"
 
 
