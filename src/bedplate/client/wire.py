@@ -62,7 +62,8 @@ MASK = "*****"
 
 Status = Literal["PASS", "FAIL", "UNKNOWN"]
 Severity = Literal["notice", "warning", "error"]
-Name = Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[^\s\x00-\x1f\x7f/;|#'\"\\,\[\]*<>]+$(?!\n)")]
+_BLANKS = r"\x00-\x20\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+Name = Annotated[str, Meta(min_length=1, max_length=253, pattern=rf"^[^{_BLANKS}/;|#'\"\\,\[\]*<>]+$(?!\n)")]
 Line = Annotated[str, Meta(max_length=1000, pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]*$")]
 Word = Annotated[str, Meta(pattern=r"^[a-z][a-z ]{0,30}$")]
 Counted = Annotated[int, Meta(ge=0, le=2**53 - 1)]

@@ -10,6 +10,7 @@ from bedplate.head.entities.site import Network
 from bedplate.head.objects import Obj
 from bedplate.head.schema.entity import Entity, Field, Key, Look, Submode
 from bedplate.head.schema.kinds import (
+    BLANKS,
     Address,
     Blob,
     Bool,
@@ -112,7 +113,7 @@ class KubeCluster(Named):
     kubernetes_api_server = Field(
         "Kubernetes API server",
         Text(
-            r"https://[^\s\x00-\x1f\x7f/:]+(:[0-9]{1,5})?/?|https://\[[0-9a-fA-F:]+\](:[0-9]{1,5})?/?",
+            rf"https://[^{BLANKS}/:]+(:[0-9]{{1,5}})?/?|https://\[[0-9a-fA-F:]+\](:[0-9]{{1,5}})?/?",
             "https://HOST:PORT",
         ),
         doc="address of the API server as https://HOST:PORT",

@@ -14,11 +14,13 @@ from typing import ClassVar
 
 from bedplate.core import errors
 from bedplate.head.objects import Obj, Value
-from bedplate.head.schema.kinds import Bool, Integer, Kind, Text
+from bedplate.head.schema.kinds import BLANKS, Bool, Integer, Kind, Text
 
-__all__ = ["Entity", "Field", "Internal", "Key", "Look", "Row", "Submode", "TypeName", "shell_name"]
+__all__ = ["NAME", "Entity", "Field", "Internal", "Key", "Look", "Row", "Submode", "TypeName", "shell_name"]
 
-_KEY = Text(r"[^\s\x00-\x1f\x7f/;|#'\"\\,\[\]*<>]{1,253}", "a name (no blanks, commas, quotes, brackets or slashes)")
+NAME = rf"[^{BLANKS}/;|#'\"\\,\[\]*<>]{{1,253}}"
+"""What an object may be called."""
+_KEY = Text(NAME, "a name (no blanks, commas, quotes, brackets or slashes)")
 
 
 Look = Callable[[str, str], Obj | None]

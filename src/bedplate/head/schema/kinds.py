@@ -18,6 +18,7 @@ from bedplate.head.objects import Secret, Value
 from bedplate.head.schema import ranges
 
 __all__ = [
+    "BLANKS",
     "Address",
     "Blob",
     "Bool",
@@ -45,6 +46,10 @@ _CIDR = r"[0-9a-fA-F.:]{2,45}/[0-9]{1,3}"
 _CENTURY_S = 100 * 366 * 86400
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _PLAIN = r"[^\x00-\x08\x0b-\x1f\x7f]"
+
+
+BLANKS = r"\x00-\x20\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+"""Blanks and control characters, for a pattern's brackets; what `\\s` means is not the same everywhere."""
 
 
 class Unfit(ValueError):

@@ -6,11 +6,13 @@ for one of each mode in the document.
 
 from __future__ import annotations
 
+from bedplate.head.schema.entity import NAME
+from bedplate.head.schema.kinds import BLANKS
 from bedplate.ui.rest.operations import YAML, Answer, Flag, Names, Number, Operation, Parameter, Words
 
 __all__ = ["KEY", "OPERATIONS"]
 
-KEY = r"[^\s\x00-\x1f\x7f/;|#'\"\\,\[\]*<>]{1,253}"
+KEY = NAME
 _FIELD = r"[a-z][a-z0-9_]*"
 _TEXT = r"[^\x00-\x1f\x7f]+"
 _API = "/api/v1"
@@ -206,7 +208,7 @@ OPERATIONS = (
         "nodes",
         "What is known of nodes: up or down, what they have applied, their checks.",
         {200: _json("nodes by name", "NodeList")},
-        (Names("names", "nodes with commas between them", longest=4000),),
+        (Names("names", "nodes with commas between them", longest=4000, item=f"[^{BLANKS},/]+"),),
         tag="nodes",
     ),
     Operation(

@@ -94,7 +94,7 @@ class Words(Parameter):
 class Names(Parameter):
     """Names with commas between them."""
 
-    item: str = r"[^\s,/]+"
+    item: str = r"[a-z]+"
 
     def schema(self) -> dict[str, Any]:
         pattern = f"^{self.item}(,{self.item})*$"
