@@ -202,11 +202,25 @@ async def test_a_folder_in_another_shells_hands_is_waited_for_and_then_refused(d
             await waiting
 
     target = cmshsettings.Target((), data, cmshsettings.Identity())
+    said: list[str] = []
     by_us = pytest.raises(errors.Unavailable, match=f"in use by process {os.getpid()}")
     with headfolder.Folder(data).lock(), by_us as refused:
-        async with cmshtarget.reach(target, print, clock=Hasty()):
+        async with cmshtarget.reach(target, said.append, clock=Hasty()):
             pass
+    assert [f"process {os.getpid()}; waiting" in line for line in said] == [True]
     assert "bedplate head serve" in refused.value.hint
+
+
+def test_scripts_take_turns_where_no_daemon_serves(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    command = [sys.executable, "-m", "bedplate.apps.cmsh", "--data", str(data), "-c"]
+    running = [
+        subprocess.Popen([*command, f"category; add of{number}; commit"], env=environment(tmp_path))
+        for number in range(4)
+    ]
+    assert [one.wait(TIMEOUT_S) for one in running] == [0, 0, 0, 0]
+    shown = cmsh("--data", data, "-c", "category list; history -d {}", home=tmp_path).stdout
+    assert all(f"\nof{number}\n" in shown for number in range(4))
+    assert shown.count('"Revision"') == 5
 
 
 def test_a_reader_that_leaves_early_gets_no_traceback(data: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -7,6 +7,7 @@ folder's credential; a folder nobody holds is opened here, under its lock.
 from __future__ import annotations
 
 import contextlib
+import pathlib
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
@@ -21,7 +22,8 @@ __all__ = ["Reached", "reach"]
 _LOCAL_USER = "admin"
 """Whoever can open the folder could use its administrator's credential as well."""
 
-_STARTING_S = 10.0
+_PATIENCE_S = 20.0
+_SILENT_S = 2.0
 _ATTEMPTS = 4
 """Enough for a head that restarts its listener; who mistyped an address does not want to wait for more."""
 
@@ -41,40 +43,71 @@ async def reach(target: Target, say: Callable[[str], None], *, clock: Clock | No
 
     Raises `Unavailable`, `NotFound`, `Invalid`, `Denied`.
     """
-    urls, identity = target.urls, target.identity
-    if not urls:
-        assert target.data is not None, "a target is one or the other"
-        url = await _daemon(headfolder.Folder.find(target.data), clock or SystemClock())
-        if not url:
-            async with _in_process(target) as reached:
-                yield reached
-            return
-        urls, identity = (url,), identity.over(cmshsettings.beside(target.data))
-    async with _remote(urls, identity, say) as reached:
-        yield reached
+    if target.urls:
+        async with _remote(target.urls, target.identity, say) as reached:
+            yield reached
+        return
+    assert target.data is not None, "a target is one or the other"
+    turn = _Turn(headfolder.Folder.find(target.data), say, clock or SystemClock())
+    async with contextlib.AsyncExitStack() as opened:
+        yield await _entered(target.data, target.identity, turn, opened)
 
 
-async def _daemon(folder: headfolder.Folder, clock: Clock) -> str:
-    """Where the folder is served; empty when nobody holds it. A daemon that starts is given time to say it."""
-    until = clock.monotonic() + _STARTING_S
+async def _entered(data: pathlib.Path, identity: Identity, turn: _Turn, opened: contextlib.AsyncExitStack) -> Reached:
     while True:
-        holder = folder.holder()
-        if holder is None or holder.url:
-            return holder.url if holder is not None else ""
-        if clock.monotonic() >= until:
-            raise errors.Unavailable(
-                f"{folder.path} is in use by process {holder.pid or '(not known)'}, which serves nobody else",
-                hint=f"leave that shell; bedplate head serve --data {folder.path} serves any number of them",
-            )
-        await clock.sleep(_LOOK_S)
+        url = await turn.wait()
+        if url:
+            whole = identity.over(cmshsettings.beside(data))
+            return await opened.enter_async_context(_remote((url,), whole, turn.say))
+        try:
+            return await opened.enter_async_context(_in_process(data))
+        except errors.Unavailable:
+            # Somebody was faster to take the lock.
+            if turn.is_over:
+                raise
+            await turn.pause()
+
+
+class _Turn:
+    """Waiting until a folder is served, or free: a daemon that starts will say where it is, a script will end."""
+
+    def __init__(self, folder: headfolder.Folder, say: Callable[[str], None], clock: Clock) -> None:
+        self._folder = folder
+        self.say = say
+        self._clock = clock
+        self._began = clock.monotonic()
+        self._is_told = False
+
+    @property
+    def is_over(self) -> bool:
+        return self._clock.monotonic() - self._began >= _PATIENCE_S
+
+    async def wait(self) -> str:
+        """Where the folder is served; empty when nobody holds it. Raises `Unavailable` when neither comes true."""
+        while True:
+            holder = self._folder.holder()
+            if holder is None or holder.url:
+                return holder.url if holder is not None else ""
+            who = f"{self._folder.path} is in use by process {holder.pid or '(not known)'}"
+            if self.is_over:
+                raise errors.Unavailable(
+                    f"{who}, which serves nobody else",
+                    hint=f"leave that shell; bedplate head serve --data {self._folder.path} serves any number of them",
+                )
+            if not self._is_told and self._clock.monotonic() - self._began >= _SILENT_S:
+                self.say(f"{who}; waiting for it")
+                self._is_told = True
+            await self.pause()
+
+    async def pause(self) -> None:
+        await self._clock.sleep(_LOOK_S)
 
 
 @contextlib.asynccontextmanager
-async def _in_process(target: Target) -> AsyncIterator[Reached]:
+async def _in_process(data: pathlib.Path) -> AsyncIterator[Reached]:
     from bedplate.ui.local import LocalBackend
 
-    assert target.data is not None
-    async with headfolder.open_head(target.data) as opened:
+    async with headfolder.open_head(data) as opened:
         backend = LocalBackend(opened.head, name=opened.folder.settings.name, user=_LOCAL_USER)
         # Nobody else can commit to a head that this process holds.
         yield Reached(backend, lambda number: True)
