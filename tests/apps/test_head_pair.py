@@ -222,10 +222,11 @@ async def test_one_takeover_after_the_other_loses_none_and_doubles_none(pair: Pa
         for harm in ("kill", "freeze", "stop", "kill", "freeze", "stop"):
             await more_than(acknowledged, len(acknowledged) + 40)
             is_first = client.url == pair.one.url
-            victim, other = (pair.one, pair.second) if is_first else (pair.second, pair.one)
+            victim = pair.one if is_first else pair.second
             if harm == "freeze":
+                # It answers nothing and closes nothing, as one without power: clients ask the other in the end.
                 victim.process.send_signal(signal.SIGSTOP)
-                await until("the other one took over", lambda other=other: is_active(other))  # type: ignore[misc]
+                await more_than(acknowledged, len(acknowledged) + 40)
                 victim.process.send_signal(signal.SIGCONT)
                 continue
             port = ("--port", victim.url.rsplit(":", 1)[1])

@@ -29,6 +29,9 @@ _BASE = "/api/v1"
 _JSON = "application/json"
 _NONCE = "Idempotency-Key"
 _LONG_S = 120.0
+_COMMIT_S = 20.0
+"""A head that lost its power says nothing at all. As a commit is carried out once, however often it is asked for, the
+other one may be asked soon."""
 _LONGEST_NAMES = 4000
 
 
@@ -174,7 +177,7 @@ class HeadClient:
         body = wire.CommitRequest(
             edits=list(edits), message=message, force=force, undoes=undoes, nonce=nonce or self._nonce()
         )
-        return (await self._post("/commits", body, wire.CommitResult)).revision
+        return (await self._post("/commits", body, wire.CommitResult, timeout_s=_COMMIT_S)).revision
 
     async def check(self, edits: Sequence[wire.Edit], *, force: bool = False) -> Sequence[wire.Change]:
         """What a commit would change, without doing it. Raises what it would raise."""
@@ -323,14 +326,22 @@ class HeadClient:
     ) -> T:
         return _decode(await self._transport.ask(Request("GET", _BASE + path, query or {}, timeout_s=timeout_s)), kind)
 
-    async def _post(self, path: str, body: msgspec.Struct, kind: type[T], *, is_repeatable: bool = True) -> T:
+    async def _post(
+        self,
+        path: str,
+        body: msgspec.Struct,
+        kind: type[T],
+        *,
+        is_repeatable: bool = True,
+        timeout_s: float = _LONG_S,
+    ) -> T:
         request = Request(
             "POST",
             _BASE + path,
             headers={"Content-Type": _JSON},
             body=msgspec.json.encode(body),
             is_repeatable=is_repeatable,
-            timeout_s=_LONG_S,
+            timeout_s=timeout_s,
         )
         return _decode(await self._transport.ask(request), kind)
 
