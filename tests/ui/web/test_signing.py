@@ -9,7 +9,6 @@ from tests.ui.web.conftest import Place
 
 from bedplate.core import errors
 from bedplate.ui.web.logins import IDLE_S
-from bedplate.ui.web.visit import COOKIE
 
 SOME_FORMS = [
     "/changes/commit",
@@ -56,7 +55,7 @@ async def test_the_cookie_is_kept_from_scripts_and_other_sites(place: Place) -> 
     async with reader.client.post("/login", data=fields, allow_redirects=False) as response:
         assert response.status == 303
         cookies: SimpleCookie = response.cookies
-    held = cookies[COOKIE]
+    held = cookies[f"bedplate_login_{reader.client.port}"]
     assert held["httponly"] is True
     assert held["samesite"] == "Strict"
     assert len(held.value) >= 32

@@ -20,12 +20,11 @@ from bedplate.head.objects import Secret
 from bedplate.ui.web import engine, links
 from bedplate.ui.web.logins import Logins
 from bedplate.ui.web.site import Site
-from bedplate.ui.web.visit import COOKIE, PEOPLE, Visit, is_foreign, is_secure, typed_in
+from bedplate.ui.web.visit import PEOPLE, Visit, cookie, is_foreign, is_secure, typed_in
 
 __all__ = ["Signing"]
 
 _LOG = get_logger("head.page")
-_FORM_COOKIE = "bedplate_form"
 _LONGEST = 4096
 
 
@@ -48,7 +47,7 @@ class Signing:
         except errors.Invalid:
             typed = {}
         onward = links.local(typed.get("next", "/"))
-        expected = request.cookies.get(_FORM_COOKIE, "")
+        expected = request.cookies.get(cookie(request, "form"), "")
         if not expected or is_foreign(request) or not _same(expected, typed.get("form_token", "")):
             return self._page(request, onward, "The form had grown old; please try once more.", 400)
         token = typed.get("token", "").strip()[:_LONGEST]
@@ -61,9 +60,9 @@ class Signing:
         _LOG.info("head.page_login", user=person.name, role=person.role, remote=request.remote)
         answer = _redirect(onward)
         answer.set_cookie(
-            COOKIE, login.number, path="/", httponly=True, samesite="Strict", secure=is_secure(request), max_age=None
+            cookie(request), login.number, path="/", httponly=True, samesite="Strict", secure=is_secure(request)
         )
-        answer.del_cookie(_FORM_COOKIE, path="/login")
+        answer.del_cookie(cookie(request, "form"), path="/login")
         return answer
 
     def sign_out(self) -> Callable[[Visit], Awaitable[web.StreamResponse]]:
@@ -72,7 +71,7 @@ class Signing:
         async def handler(visit: Visit) -> web.StreamResponse:
             self._logins.end(visit.login)
             answer = _redirect("/login")
-            answer.del_cookie(COOKIE, path="/")
+            answer.del_cookie(cookie(visit.request), path="/")
             return answer
 
         return handler
@@ -97,7 +96,12 @@ class Signing:
         }
         answer = engine.respond("login.html", values, status)
         answer.set_cookie(
-            _FORM_COOKIE, form_token, path="/login", httponly=True, samesite="Strict", secure=is_secure(request)
+            cookie(request, "form"),
+            form_token,
+            path="/login",
+            httponly=True,
+            samesite="Strict",
+            secure=is_secure(request),
         )
         return answer
 

@@ -94,20 +94,24 @@ def listing(tree: Tree, place: Path, asked: Listed, is_staged: Callable[[Path], 
     """A list as `list` has it, filtered, sorted and cut into pages."""
     submode, held = submode_at(tree, place)
     widest: type[Entity] = max(submode.of, key=lambda entity: len(entity.columns))
-    found = []
+    keys = sorted(held, key=int if submode.indexed else natural)
+
+    def cells(key: str) -> tuple[Cell, ...]:
+        return _cells(tree.schema, widest, held[key], (*place, key))
+
     needle = asked.query.lower()
-    for key in sorted(held, key=int if submode.indexed else natural):
-        cells = _cells(tree.schema, widest, held[key], (*place, key))
-        if not needle or any(needle in cell.text.lower() for cell in cells):
-            found.append(((*place, key), cells))
-    if asked.sort or asked.is_descending:
-        column = min(asked.sort, len(widest.columns))
-        found.sort(key=lambda line: natural(line[1][column].text), reverse=asked.is_descending)
-    pages = max(-(-len(found) // asked.size), 1)
+    if needle:
+        keys = [key for key in keys if any(needle in cell.text.lower() for cell in cells(key))]
+    column = min(asked.sort, len(widest.columns))
+    if column:
+        keys.sort(key=lambda key: natural(cells(key)[column].text))
+    if asked.is_descending:
+        keys.reverse()
+    pages = max(-(-len(keys) // asked.size), 1)
     page = min(max(asked.page, 1), pages)
-    shown = found[(page - 1) * asked.size : page * asked.size]
-    lines = tuple(Line(path, cells, is_staged(path)) for path, cells in shown)
-    return Table(tuple(widest.list_columns()), lines, len(found), page, pages)
+    shown = keys[(page - 1) * asked.size : page * asked.size]
+    lines = tuple(Line((*place, key), cells(key), is_staged((*place, key))) for key in shown)
+    return Table(tuple(widest.list_columns()), lines, len(keys), page, pages)
 
 
 def _cells(schema: Schema, widest: type[Entity], obj: Obj, path: Path) -> tuple[Cell, ...]:

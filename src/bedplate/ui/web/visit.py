@@ -27,10 +27,9 @@ from bedplate.ui.web.logins import Login, Logins
 from bedplate.ui.web.navigation import navigation
 from bedplate.ui.web.site import Site
 
-__all__ = ["COOKIE", "PEOPLE", "Door", "Visit", "is_foreign", "is_secure", "person_of", "typed_in"]
+__all__ = ["PEOPLE", "Door", "Visit", "cookie", "is_foreign", "is_secure", "person_of", "typed_in"]
 
 _LOG = get_logger("head.page")
-COOKIE = "bedplate_login"
 _STATUS = {
     errors.NotFound: (404, "Not found"),
     errors.Denied: (403, "Not allowed"),
@@ -167,7 +166,7 @@ class Door:
         return answer
 
     def _signed_in(self, request: web.Request) -> tuple[Login, Identity] | None:
-        login = self._logins.find(request.cookies.get(COOKIE, ""))
+        login = self._logins.find(request.cookies.get(cookie(request), ""))
         if login is None:
             return None
         person = person_of(self._site, login)
@@ -214,6 +213,11 @@ async def typed_in(request: web.Request) -> dict[str, str]:
         raise errors.Invalid("the form is too large", hint="cmsh takes large files: set NAME FILE") from err
     except (ValueError, LookupError) as err:
         raise errors.Invalid("this is no form that a page of this head sent") from err
+
+
+def cookie(request: web.Request, what: str = "login") -> str:
+    """The name of a cookie. Browsers do not keep the ports of a host apart, and two heads may be on one."""
+    return f"bedplate_{what}_{request.url.port}"
 
 
 def is_secure(request: web.Request) -> bool:

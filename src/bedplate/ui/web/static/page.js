@@ -122,19 +122,38 @@ function onNotice(event) {
   while (list.children.length > 50) list.lastElementChild.remove();
 }
 
+// A browser opens few connections to one host: only tabs that are seen hold one. What happened meanwhile comes later.
+let source = null;
+
+function stop() {
+  source?.close();
+  source = null;
+}
+
 function listen() {
+  if (source || document.visibilityState === "hidden") return;
   const asked = new URLSearchParams({ revision: body.dataset.revision, notice: body.dataset.notice });
-  const source = new EventSource(`/events/stream?${asked}`);
+  source = new EventSource(`/events/stream?${asked}`);
   source.addEventListener("revision", onRevision);
   source.addEventListener("notice", onNotice);
-  source.addEventListener("open", () => { body.dataset.stream = "open"; if (state) state.textContent = "live"; });
+  source.addEventListener("open", () => {
+    body.dataset.stream = "open";
+    if (state) state.textContent = "live";
+  });
   source.addEventListener("error", () => {
     body.dataset.stream = "lost";
     if (state) state.textContent = "connection lost, trying again";
-    // A browser tries again by itself, with the address it began with; what was seen since must not come twice.
-    if (source.readyState === EventSource.CLOSED) setTimeout(listen, 5000);
+    // A browser tries again by itself, unless the answer was none: a login that ended, a head that starts again.
+    if (source?.readyState === EventSource.CLOSED) {
+      stop();
+      setTimeout(listen, 5000);
+    }
   });
-  addEventListener("pagehide", () => source.close());
 }
 
-if (live && "EventSource" in window) listen();
+if (live && "EventSource" in window) {
+  document.addEventListener("visibilitychange", () => (document.visibilityState === "hidden" ? stop() : listen()));
+  addEventListener("pagehide", stop);
+  addEventListener("pageshow", listen);
+  listen();
+}
