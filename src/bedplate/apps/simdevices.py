@@ -65,15 +65,27 @@ def _text(file: Path) -> str:
 
 async def _run(client: HeadClient, only: list[str] | None) -> None:
     async with client:
-        simulated = Devices(client, only)
+        known = {one.key for one in await client.list("device")} if only is not None else set()
+        if lost := sorted(set(only or ()) - known):
+            raise errors.NotFound(f"the head has no device {', '.join(lost)}", hint="cmsh -c 'device list' shows them")
+        simulated, listens = Devices(client, only), asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_tell(client, listens))
             tasks.create_task(simulated.run())
             await simulated.ready.wait()
-            if only is not None and (lost := sorted(set(only) - set(simulated.devices))):
-                raise errors.NotFound(f"the head has no device {', '.join(lost)}", hint="cmsh -c 'device list'")
+            await listens.wait()
             click.echo(f"{len(simulated.devices)} simulated devices hold their state; Ctrl-C stops them", err=True)
-            async for event in client.events(types=("notice",)):
-                if event.notice is not None:
-                    click.echo(
-                        f"{event.notice.time} [{event.notice.severity}] {event.notice.host}: {event.notice.text}"
-                    )
+
+
+async def _tell(client: HeadClient, listens: asyncio.Event) -> None:
+    """Print what devices tell, from the moment that somebody may count on it."""
+
+    def linked(is_up: bool, words: str) -> None:
+        if is_up:
+            listens.set()
+        else:
+            click.echo(f"the head is away: {words}", err=True)
+
+    async for event in client.events(types=("notice",), on_link=linked):
+        if (told := event.notice) is not None:
+            click.echo(f"{told.time} [{told.severity}] {told.host}: {told.text}")

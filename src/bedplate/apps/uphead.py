@@ -73,7 +73,7 @@ class UpHead:
 
     async def _listen(self) -> None:
         self._revision = (await self._client.whoami()).revision
-        async for event in self._client.events(types=("revision", "notice")):
+        async for event in self._client.events(self._revision, types=("revision", "notice")):
             if event.revision is not None:
                 self._revision = event.revision.number
             if event.notice is not None:
