@@ -136,7 +136,7 @@ def _entity(
 
 def _field(field: Field) -> dict[str, Any]:
     about: dict[str, Any] = {"description": f"{field.label}: {field.doc}"}
-    if field.default is not None and not field.kind.secret:
+    if field.default not in (None, "", ()) and not field.kind.secret:
         about["default"] = field.kind.encode(field.default)
     return field.kind.json_schema() | about
 
