@@ -47,6 +47,7 @@ class UpHead:
         self._devices = Devices(client, pace=Pace(service_s=_SERVICE_S))
         self._notices: deque[wire.Notice] = deque(maxlen=_KEPT_NOTICES)
         self._revision = 0
+        self._listens = asyncio.Event()
 
     def lines(self) -> list[str]:
         """What to tell the user."""
@@ -66,14 +67,21 @@ class UpHead:
         administrator's token away), the rest goes on without them."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._devices.run())
                 tasks.create_task(self._listen())
+                # Whoever listens first misses nothing of what they tell.
+                await self._listens.wait()
+                tasks.create_task(self._devices.run())
         except* errors.BedplateError as group:
             _LOG.error("up.devices_stopped", error=str(group.exceptions[0]))
 
+    def _linked(self, is_up: bool, words: str) -> None:
+        if is_up:
+            self._listens.set()
+
     async def _listen(self) -> None:
         self._revision = (await self._client.whoami()).revision
-        async for event in self._client.events(self._revision, types=("revision", "notice")):
+        events = self._client.events(self._revision, types=("revision", "notice"), on_link=self._linked)
+        async for event in events:
             if event.revision is not None:
                 self._revision = event.revision.number
             if event.notice is not None:
