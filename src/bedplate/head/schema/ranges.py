@@ -20,7 +20,14 @@ _MOST = 100_000
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     """A sort key that puts node2 before node10, and node02 beside node2 in a fixed order."""
-    return tuple((0, int(piece), piece) if piece.isdigit() else (1, 0, piece) for piece in _PIECE.findall(name))
+    return tuple(_piece(piece) for piece in _PIECE.findall(name))
+
+
+def _piece(piece: str) -> tuple[int, int, str]:
+    if not piece.isdecimal():
+        return (1, 0, piece)
+    number = piece.lstrip("0")  # compared as text: there is no number too long for that
+    return (0, len(number), f"{number} {piece}")
 
 
 def expand(text: str) -> tuple[str, ...]:
