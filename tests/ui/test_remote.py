@@ -381,6 +381,25 @@ async def test_an_undo_brings_a_secret_back(backend: RemoteBackend, head: Head) 
     assert made is not None
     session = Session(backend.tree)
     session.stage(await backend.undo_changes(made.number), backend.unseal)
+    (change,) = await backend.check(session.edits(), undoes=made.number)
+    assert (change.path, change.old, change.new) == ((*path, "kube_ca_key"), MASK, MASK)
     undone = await backend.commit(session.edits(), undoes=made.number)
     assert undone is not None
     assert head.tree.get(path).values["kube_ca_key"].reveal() == "old-secret"  # type: ignore[union-attr]
+
+
+async def test_a_secret_of_an_undo_is_refused_once_the_undo_was_changed(backend: RemoteBackend) -> None:
+    session = Session(backend.tree)
+    path = session.add(("kubernetes",), "default")
+    session.set(path, "kubecakey", "old-secret")
+    await backend.commit(session.edits())
+    session = Session(backend.tree)
+    session.clear(path, "kubecakey")
+    made = await backend.commit(session.edits())
+    assert made is not None
+    session = Session(backend.tree)
+    session.stage(await backend.undo_changes(made.number), backend.unseal)
+    session.set(path, "notes", "and more")
+    with pytest.raises(errors.Invalid, match=r"a secret of kubernetes\[default\]") as refused:
+        await backend.commit(session.edits())
+    assert "undo again" in refused.value.hint

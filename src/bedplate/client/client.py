@@ -179,9 +179,9 @@ class HeadClient:
         )
         return (await self._post("/commits", body, wire.CommitResult, timeout_s=_COMMIT_S)).revision
 
-    async def check(self, edits: Sequence[wire.Edit], *, force: bool = False) -> Sequence[wire.Change]:
+    async def check(self, edits: Sequence[wire.Edit], *, force: bool = False, undoes: int = 0) -> Sequence[wire.Change]:
         """What a commit would change, without doing it. Raises what it would raise."""
-        body = wire.CommitRequest(edits=list(edits), force=force, dry_run=True)
+        body = wire.CommitRequest(edits=list(edits), force=force, undoes=undoes, dry_run=True)
         return (await self._post("/commits", body, wire.CommitResult)).changes
 
     async def revisions(self, limit: int = 20, *, path: Sequence[str] = (), before: int = 0) -> Sequence[wire.Revision]:

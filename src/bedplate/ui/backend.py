@@ -62,7 +62,7 @@ class Backend(Protocol):
         A secret whose text is `changes.MASK` stands for the one the head has at that place.
         """
 
-    async def check(self, edits: Sequence[Edit], *, force: bool = False) -> list[Change]:
+    async def check(self, edits: Sequence[Edit], *, force: bool = False, undoes: int = 0) -> list[Change]:
         """What a commit of the edits would change, secrets masked, without doing it. Raises what it would raise."""
 
     async def catch_up(self) -> None:

@@ -51,7 +51,7 @@ class LocalBackend:
     ) -> Revision | None:
         return await self._head.commit(edits, self._user, message, force=force, undoes=undoes)
 
-    async def check(self, edits: Sequence[Edit], *, force: bool = False) -> list[Change]:
+    async def check(self, edits: Sequence[Edit], *, force: bool = False, undoes: int = 0) -> list[Change]:
         return await self._head.check(edits, force=force)
 
     async def catch_up(self) -> None:

@@ -150,9 +150,9 @@ class RemoteBackend:
                     tell = None
             await self._clock.sleep(backoff.next())
 
-    async def check(self, edits: Sequence[Edit], *, force: bool = False) -> list[Change]:
-        said = [self._wire(edit, is_undo=True) for edit in edits]
-        return _changes(await self._client.check(said, force=force))
+    async def check(self, edits: Sequence[Edit], *, force: bool = False, undoes: int = 0) -> list[Change]:
+        said = [self._wire(edit, is_undo=bool(undoes)) for edit in edits]
+        return _changes(await self._client.check(said, force=force, undoes=undoes))
 
     def _wire(self, edit: Edit, *, is_undo: bool = False) -> wire.Edit:
         def told(secret: Secret) -> str:

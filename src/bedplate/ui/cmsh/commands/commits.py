@@ -40,7 +40,7 @@ async def _commit(desk: Desk, args: Arguments) -> int | None:
     edits = desk.session.edits(() if undoes else desk.place)
     force = args.flag("force")
     if args.flag("dry-run"):
-        desk.table(diff_table(desk, await desk.backend.check(edits, force=force)), args)
+        desk.table(diff_table(desk, await desk.backend.check(edits, force=force, undoes=undoes)), args)
         return None
     if not edits:
         _tell_elsewhere(desk)
