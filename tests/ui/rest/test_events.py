@@ -13,6 +13,9 @@ from tests.ui.rest.serving import Served, served
 
 from bedplate.client import Event, HeadClient, wire
 from bedplate.client.sse import Parser, Raw
+from bedplate.core import errors
+from bedplate.head.objects import Obj
+from bedplate.head.session import Edit
 from bedplate.ui import rest
 
 DEADLINE_S = 120
@@ -154,3 +157,26 @@ async def test_a_head_that_stops_lets_its_readers_go(tmp_path: pathlib.Path) -> 
     async with asyncio.timeout(DEADLINE_S):
         assert await answer.content.read() == b""
     await http.close()
+
+
+async def test_a_stream_outlives_a_store_that_fails_for_a_while(
+    server: Served, client: HeadClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, failures = server.head.read, [errors.Unavailable("the store is away"), RuntimeError("a bug")]
+
+    async def failing(number: int) -> object:
+        if failures:
+            raise failures.pop()
+        return await read(number)
+
+    reading = asyncio.create_task(take(client.events(after=1), 2))
+    async with asyncio.timeout(DEADLINE_S):
+        while not server.service.registry.get_sample_value("bedplate_head_event_readers"):
+            await asyncio.sleep(0.01)
+    monkeypatch.setattr(server.head, "read", failing)
+    for number in range(2):
+        await server.head.commit(
+            [Edit("category", f"c{number}", None, Obj("Category", f"c{number}"))], "anna", f"commit {number}"
+        )
+    assert [one.revision.message for one in await reading if one.revision is not None] == ["commit 0", "commit 1"]
+    assert not failures

@@ -136,8 +136,11 @@ class Feed:
         while True:
             try:
                 await follow()
-            except errors.Retryable as err:
+            except errors.BedplateError as err:
                 _LOG.warning("head.feed_interrupted", error=str(err))
+            except Exception:
+                # A bug must not end the stream of everybody for good; whoever came back late has missed nothing.
+                _LOG.exception("head.feed_bug")
             await self._service.clock.sleep(_AGAIN_S)
 
     def close(self) -> None:
