@@ -7,6 +7,7 @@ from tests.ui.web.conftest import Place
 from tests.ui.web.reading import Reader
 
 from bedplate.head.objects import Secret
+from bedplate.ui.web import commits
 
 KUBELET = "configurationoverlay/kube-default-worker/roles/kubelet"
 SECRET = "hunter2-never-shown"
@@ -269,6 +270,19 @@ async def test_an_undo_that_conflicts_names_the_later_revision_and_can_be_forced
     page = await reader.submit("/history/2/undo", force="yes")
     assert "undone by revision 4" in page.text
     assert "notes" not in place.head.tree.get(("device", "node001")).values
+
+
+async def test_the_plan_of_very_many_nodes_waits_until_it_is_asked_for(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits, "_MOST_NODES", 3)
+    reader = await place.reader()
+    await stage(reader, KUBELET, f__max_pods="250")
+    page = await reader.get("/changes")
+    assert "nodes may change" in page.text
+    assert "?plan=whole" in page.links()
+    page = await reader.get("/changes?plan=whole")
+    assert "node004..node007 4 nodes" in page.text
 
 
 async def test_a_file_shows_what_a_commit_would_change_in_it(place: Place) -> None:

@@ -15,6 +15,7 @@ from aiohttp import web
 from bedplate.api.desired import File
 from bedplate.core import errors
 from bedplate.head import plan, validate
+from bedplate.head.affected import affected
 from bedplate.head.records import Revision
 from bedplate.head.render import rendered_file
 from bedplate.head.session import Edit, Session
@@ -36,6 +37,7 @@ __all__ = [
 
 _PER_PAGE = 50
 _MOST_GROUPS = 200
+_MOST_NODES = 2000
 
 
 class Clash(NamedTuple):
@@ -58,17 +60,13 @@ async def _changes(visit: Visit, message: str = "", error: str = "", hint: str =
     edits = visit.session.edits()
     present, staged = visit.site.head.tree, visit.session.tree
     after, touched = _over(present, edits), [(edit.mode, edit.key) for edit in edits]
-    actions = await _plan(visit, present, after, touched)
-    groups = diffs.groups(actions)
+    planned = await _plan(visit, present, after, touched)
     return visit.page(
         "changes.html",
         "Staged changes",
         status,
         sections=diffs.sections(staged.schema, visit.session.staged()),
-        groups=groups[:_MOST_GROUPS],
-        more_groups=max(len(groups) - _MOST_GROUPS, 0),
-        affected=len({action.node for action in actions}),
-        actions=len(actions),
+        planned=planned,
         clashes=await _clashes(visit, edits),
         problems=validate.problems(after, touched),
         denied=_denied(visit, edits),
@@ -86,16 +84,32 @@ def _over(tree: Tree, edits: list[Edit]) -> Tree:
     return tree
 
 
-async def _plan(visit: Visit, before: Tree, after: Tree, touched: list[Address]) -> list[plan.Action]:
-    """What a change would do on nodes; of what cannot be resolved the problems tell.
+class Planned(NamedTuple):
+    """What a change does on nodes, grouped. `is_put_off`: of very many nodes only when somebody asks."""
+
+    groups: list[diffs.Group]
+    more_groups: int
+    nodes: int
+    actions: int
+    is_put_off: bool = False
+
+
+async def _plan(visit: Visit, before: Tree, after: Tree, touched: list[Address]) -> Planned:
+    """The plan; of what cannot be resolved the problems tell.
 
     Trees are values and many nodes take a while: it is computed beside the daemon's other work.
     """
     try:
-        return await asyncio.to_thread(plan.plan, before, after, touched, visit.site.renderers)
+        nodes = affected(before, after, touched)
+        if len(nodes) > _MOST_NODES and visit.request.query.get("plan") != "whole":
+            return Planned([], 0, len(nodes), 0, is_put_off=True)
+        actions = await asyncio.to_thread(plan.plan, before, after, touched, visit.site.renderers)
     except errors.BedplateError as err:
         visit.login.say(f"The plan is not whole: {err}", "warning", err.hint)
-        return []
+        return Planned([], 0, 0, 0)
+    groups = diffs.groups(actions)
+    more = max(len(groups) - _MOST_GROUPS, 0)
+    return Planned(groups[:_MOST_GROUPS], more, len({action.node for action in actions}), len(actions))
 
 
 def _denied(visit: Visit, edits: list[Edit]) -> str:
@@ -180,17 +194,13 @@ async def revision(visit: Visit) -> web.StreamResponse:
     head = visit.site.head
     found = await head.read(number)
     before, after = await head.tree_at(number - 1), await head.tree_at(number)
-    actions = await _plan(visit, before, after, plan.touched_between(before, after))
-    groups = diffs.groups(actions)
+    planned = await _plan(visit, before, after, plan.touched_between(before, after))
     return visit.page(
         "revision.html",
         f"Revision {number}",
         found=found,
         sections=diffs.sections(after.schema, found.changes),
-        groups=groups[:_MOST_GROUPS],
-        more_groups=max(len(groups) - _MOST_GROUPS, 0),
-        affected=len({action.node for action in actions}),
-        actions=len(actions),
+        planned=planned,
         tree=after,
         last=head.revision,
     )
@@ -243,8 +253,7 @@ async def _undo(visit: Visit, error: str = "", hint: str = "", status: int = 200
             await head.stage_undo(session, number, force=True)
     edits = session.edits()
     touched = [(edit.mode, edit.key) for edit in edits]
-    actions = await _plan(visit, head.tree, session.tree, touched)
-    groups = diffs.groups(actions)
+    planned = await _plan(visit, head.tree, session.tree, touched)
     return visit.page(
         "undo.html",
         f"Undo revision {number}",
@@ -254,10 +263,7 @@ async def _undo(visit: Visit, error: str = "", hint: str = "", status: int = 200
         error=error,
         hint=hint,
         sections=diffs.sections(head.tree.schema, session.staged()),
-        groups=groups[:_MOST_GROUPS],
-        more_groups=max(len(groups) - _MOST_GROUPS, 0),
-        affected=len({action.node for action in actions}),
-        actions=len(actions),
+        planned=planned,
         problems=validate.problems(session.tree, touched),
         denied=_denied(visit, edits),
         tree=session.tree,

@@ -54,7 +54,7 @@ class Giver(NamedTuple):
     mode: str
     key: str
     role: Obj
-    nodes: tuple[str, ...]
+    nodes: frozenset[str]
 
 
 def machines(tree: Tree, health: Health, names: Iterable[str] | None = None) -> list[Machine]:
@@ -95,7 +95,7 @@ def givers(tree: Tree) -> list[Giver]:
     for mode in ("category", "configurationoverlay", "device"):
         for key, obj in tree.mode(mode).items():
             if obj.below("roles"):
-                nodes = tuple(sorted(_members(tree, mode, obj), key=natural))
+                nodes = frozenset(_members(tree, mode, obj))
                 found.extend(Giver(mode, key, role, nodes) for role in obj.below("roles").values())
     return sorted(found, key=lambda one: (one.role.key, one.mode, natural(one.key)))
 

@@ -234,14 +234,16 @@ def _plotted(check: str, samples: Sequence[Sample]) -> plots.Plot:
 
 async def roles(visit: Visit) -> web.StreamResponse:
     """Every role with who gives it and to which nodes."""
+    givers = machines.givers(visit.tree)
+    members = {(one.mode, one.key): ranges.compress(one.nodes) for one in givers}
     found = [
         (
             giver,
             links.show((giver.mode, giver.key, "roles", giver.role.key)),
             links.show((giver.mode, giver.key)),
-            ranges.compress(giver.nodes),
+            members[giver.mode, giver.key],
         )
-        for giver in machines.givers(visit.tree)
+        for giver in givers
     ]
     return visit.page("roles.html", "Roles", givers=found)
 
