@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import http.cookiejar
 import json
 import pathlib
 import ssl
 import subprocess
 import sys
+import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 
@@ -19,6 +22,7 @@ pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 from playwright.sync_api import Browser, expect
 from tests.ui.web import browsing
 from tests.ui.web.browsing import DEADLINE_MS, DESKTOP, PHONE, Window
+from tests.ui.web.reading import Page
 
 expect.set_options(timeout=DEADLINE_MS)
 SECRET = "hunter2-never-shown"
@@ -227,6 +231,36 @@ def _asked(daemon: Served, address: str) -> str:
     context: ssl.SSLContext = headprograms.trust(daemon.data)
     with urllib.request.urlopen(request, timeout=DEADLINE_MS / 1000, context=context) as response:
         return str(json.dumps(response.read().decode()))
+
+
+def test_whoever_has_a_certificate_signs_in_with_it(daemon: Served) -> None:
+    trusted = headprograms.trust(daemon.data, daemon.data / "admin.crt")
+    jar = http.cookiejar.CookieJar()
+    opener = urllib.request.build_opener(
+        urllib.request.HTTPSHandler(context=trusted), urllib.request.HTTPCookieProcessor(jar)
+    )
+    with opener.open(f"{daemon.url}/login", timeout=DEADLINE_MS / 1000) as response:
+        form = Page(response.read().decode()).forms[1]
+    body = urllib.parse.urlencode(form.fields | {"certificate": "yes"}).encode()
+    with opener.open(f"{daemon.url}/login", body, timeout=DEADLINE_MS / 1000) as response:
+        page = Page(response.read().decode())
+    assert "Overview" in page.text
+    assert all(cookie.secure for cookie in jar)
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        _posted_without_certificate(daemon, jar)
+
+
+def _posted_without_certificate(daemon: Served, jar: http.cookiejar.CookieJar) -> None:
+    """The same form over a connection that shows no certificate."""
+    opener = urllib.request.build_opener(
+        urllib.request.HTTPSHandler(context=headprograms.trust(daemon.data)), urllib.request.HTTPCookieProcessor(jar)
+    )
+    jar.clear()
+    with opener.open(f"{daemon.url}/login", timeout=DEADLINE_MS / 1000) as response:
+        page = Page(response.read().decode())
+    assert len(page.forms) == 1, "nobody is offered"
+    body = urllib.parse.urlencode(page.forms[0].fields | {"certificate": "yes"}).encode()
+    opener.open(f"{daemon.url}/login", body, timeout=DEADLINE_MS / 1000).close()
 
 
 def test_every_page_fits_a_phone_and_says_nothing_wrong(chromium: Browser, daemon: Served) -> None:
