@@ -208,7 +208,7 @@ def test_a_staged_secret_is_in_no_page_log_or_answer_of_the_daemon(chromium: Bro
     with browsing.window(chromium, daemon.url) as one:
         one.sign_in(token(daemon))
         one.open("/edit/user/admin")
-        one.page.get_by_label("Token", exact=True).fill(SECRET)
+        one.page.get_by_label("Token", exact=True).fill(f"{SECRET}\nsecond line\n")
         one.page.get_by_role("button", name="Stage and show plan").click()
         one.has("not set")
         for address in ("/changes", "/show/user/admin", "/edit/user/admin", "/events", "/search?q=hunter"):
@@ -221,6 +221,7 @@ def test_a_staged_secret_is_in_no_page_log_or_answer_of_the_daemon(chromium: Bro
         one.page.get_by_role("button", name="Commit").click()
         one.has("is committed.")
         assert SECRET not in one.page.content()
+        assert "second line" not in one.page.content()
         for address in ("tree", "export", "revisions", "audit", "notices"):
             assert SECRET not in _asked(daemon, f"/api/v1/{address}"), address
         assert SECRET not in daemon.log()

@@ -225,6 +225,7 @@ async def test_a_stale_commit_names_the_other_and_what_to_do(place: Place) -> No
     assert "Priority 500 (default) → 505" in page.text
     page = await reader.submit("/changes/commit", message="mine")
     assert page.status == 409
+    assert "Nothing was committed." in page.text
     assert "alice in revision 2" in page.text
     assert max_pods(place) is None
     page = await reader.submit("/changes/commit", message="mine", force="yes")
@@ -349,6 +350,17 @@ async def test_an_empty_secret_keeps_what_is_there_and_a_box_takes_it_away(place
     assert "Kube CA Key secret → not set" in reader.page.text
     await reader.submit("/changes/commit", message="")
     assert "kube_ca_key" not in place.head.tree.get(("kubernetes", "default")).values
+
+
+async def test_a_key_of_many_lines_is_kept_to_the_letter(place: Place) -> None:
+    key = "-----BEGIN KEY-----\nabc\n-----END KEY-----\n"
+    reader = await place.reader()
+    await stage(reader, "kubernetes/default", f__kube_ca_key=key.replace("\n", "\r\n"), f__kubeadm_cert_key="word\r\n")
+    await reader.get("/changes")
+    await reader.submit("/changes/commit", message="")
+    values = place.head.tree.get(("kubernetes", "default")).values
+    held = [values[name] for name in ("kube_ca_key", "kubeadm_cert_key")]
+    assert [one.reveal() for one in held if isinstance(one, Secret)] == [key, "word"]
 
 
 async def test_a_form_with_errors_does_not_give_back_a_secret(place: Place) -> None:

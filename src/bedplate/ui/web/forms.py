@@ -169,6 +169,8 @@ def _changed(tree: Tree, obj: Obj, field: Field, text: str, cleared: bool) -> Ob
     if field.kind.secret:
         if cleared:
             return obj.with_value(field.attribute, None)
+        # Keys have many lines and end with one; a word that was pasted with its line's end does not.
+        text = text if "\n" in text.strip("\n") else text.strip("\n")
         return obj.with_value(field.attribute, field.parse(text)) if text else obj
     if text == _text(obj, field):
         return obj
