@@ -8,6 +8,7 @@ from bedplate.core import errors
 from bedplate.head.changes import Change
 from bedplate.head.records import Revision
 from bedplate.head.session import Edit
+from bedplate.head.tree import Address, Tree
 from bedplate.ui.cmsh import place, wording
 from bedplate.ui.cmsh.command import DELIMITER, Arguments, Option, command, whole
 from bedplate.ui.cmsh.desk import Desk
@@ -84,11 +85,9 @@ def _count(desk: Desk, edits: Sequence[Edit]) -> None:
 
 
 async def _wait(desk: Desk, revision: Revision, edits: Iterable[Edit], timeout_s: int) -> int:
-    """Until every node the commit means something to has said that it carried it out."""
-    from bedplate.head.affected import affected
-
+    """Until every node that has something to do for the commit has said that it did it."""
     before = await desk.backend.tree_at(revision.number - 1)
-    nodes = sorted(affected(before, desk.backend.tree, [(edit.mode, edit.key) for edit in edits]))
+    nodes = _with_work(before, desk.backend.tree, [(edit.mode, edit.key) for edit in edits])
     started = desk.clock.monotonic()
     while True:
         applied = await desk.backend.applied(nodes)
@@ -105,6 +104,21 @@ async def _wait(desk: Desk, revision: Revision, edits: Iterable[Edit], timeout_s
     if silent:
         desk.note(f"note: {len(silent)} of {len(nodes)} nodes have never reported and were not waited for")
     return 0
+
+
+def _with_work(before: Tree, after: Tree, touched: Sequence[Address]) -> list[str]:
+    """The nodes that should be something else now; the others have nothing to do, and so nothing to report."""
+    from bedplate.head.affected import affected
+    from bedplate.head.desired import desired
+
+    found = []
+    for name in sorted(affected(before, after, touched)):
+        if after.find("device", name) is None:
+            continue
+        is_new = before.find("device", name) is None
+        if is_new or desired(before, name).digest != desired(after, name).digest:
+            found.append(name)
+    return found
 
 
 @command(
