@@ -78,6 +78,20 @@ async def test_whoever_comes_back_misses_nothing_and_sees_nothing_twice(client: 
     assert [one.notice.text for one in rest_of if one.notice is not None] == ["notice 3", "notice 4", "notice 5"]
 
 
+async def test_a_head_that_is_behind_another_one_tells_nothing_twice(client: HeadClient, server: Served) -> None:
+    reading = asyncio.create_task(take(client.events(after="3.1.0", types=["revision", "notice"]), 2))
+    async with asyncio.timeout(DEADLINE_S):
+        while not server.service.registry.get_sample_value("bedplate_head_event_readers"):
+            await asyncio.sleep(0.01)
+    for number in range(3):
+        await client.put("category", "default", {"notes": str(number)})
+    for number in range(2):
+        await server.notices.add("node001", f"notice {number + 1}")
+    events = await reading
+    assert [one.revision.number for one in events if one.revision is not None] == [4]
+    assert [one.notice.text for one in events if one.notice is not None] == ["notice 2"]
+
+
 async def test_an_id_is_told_before_anything_happens(http: aiohttp.ClientSession) -> None:
     found = await raw(http, 1)
     assert found == [Raw("1.0.0", "message", b"")]
