@@ -24,6 +24,8 @@ from tests.ui.web import browsing
 from tests.ui.web.browsing import DEADLINE_MS, DESKTOP, PHONE, Window
 from tests.ui.web.reading import Page
 
+# One browser and one daemon for all of them, also where tests run side by side.
+pytestmark = pytest.mark.xdist_group("page")
 expect.set_options(timeout=DEADLINE_MS)
 SECRET = "hunter2-never-shown"
 # A category of its own for each test that changes one, so that none depends on another.

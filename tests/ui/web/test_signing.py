@@ -215,6 +215,7 @@ async def test_a_head_that_is_not_the_active_one_says_where_to_write(
     await reader.get("/changes")
     page = await reader.submit("/changes/commit", message="")
     assert "commit at https://other:8081" in page.text
+    assert "https://other:8081/" in page.links()
     assert "Changes 1" in page.text
     assert place.head.revision == 1
 

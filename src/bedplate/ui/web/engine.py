@@ -86,9 +86,10 @@ def _sentence(text: str) -> str:
 
 
 def _linked(text: str) -> markupsafe.Markup:
-    """A sentence in which revisions lead to their pages."""
+    """A sentence in which revisions, and other heads, lead to their pages."""
     safe = str(markupsafe.escape(text))
-    return markupsafe.Markup(re.sub(r"\b([Rr])evision (\d+)", r'<a href="/history/\2">\1evision \2</a>', safe))
+    safe = re.sub(r"https://[\w.:\[\]-]+[\w\]]", r'<a href="\g<0>/">\g<0></a>', safe)
+    return markupsafe.Markup(re.sub(r"\brevision (\d+)", r'<a href="/history/\1">revision \1</a>', safe))
 
 
 def respond(template: str, values: Mapping[str, Any], status: int = 200) -> web.Response:
