@@ -109,5 +109,5 @@ async def test_the_stream_ends_with_the_login(place: Place) -> None:
     await place.site.notices.add("node001", "one that wakes the stream")
     async with asyncio.timeout(DEADLINE_S):
         rest = await stream._response.content.read()
-    assert b"nobody" not in rest
+    assert b"wakes" not in rest, "nothing is told to whoever is shut out"
     assert stream._response.content.at_eof()

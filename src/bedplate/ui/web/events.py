@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 from aiohttp import web
 
+from bedplate.core import errors
 from bedplate.core.logging import get_logger
 from bedplate.head.health import Measured
 from bedplate.head.notices import Notice
@@ -83,23 +84,29 @@ async def stream(visit: Visit) -> web.StreamResponse:
     response = web.StreamResponse(headers=headers | {"X-Accel-Buffering": "no"})
     await response.prepare(visit.request)
     queue: asyncio.Queue[Event] = asyncio.Queue(_QUEUED)
-    pumps = [asyncio.create_task(_pump(source, queue)) for source in _sources(visit)]
     try:
-        await response.write(b"retry: 2000\n\n")
-        seen = {"revision": 0, "notice": 0}
-        while person_of(visit.site, visit.login) is not None:
-            event = await _next(queue)
-            if event is not None and event.kind in seen:
-                seen[event.kind] = event.data["number"]
-            async with asyncio.timeout(_STALL_S):
-                await response.write(_encoded(event, seen))
-    except (ConnectionError, TimeoutError):
-        _LOG.v(4).info("head.page_reader_gone", remote=visit.request.remote)
-    finally:
-        for pump in pumps:
-            pump.cancel()
-        await asyncio.gather(*pumps, return_exceptions=True)
+        async with asyncio.TaskGroup() as tasks:
+            pumps = [tasks.create_task(_pump(source, queue)) for source in _sources(visit)]
+            await _write(visit, response, queue)
+            for pump in pumps:
+                pump.cancel()
+    except* (ConnectionError, TimeoutError, errors.Retryable) as gone:
+        # The browser comes back by itself and says what it saw last.
+        _LOG.v(4).info("head.page_stream_ended", remote=visit.request.remote, reason=str(gone.exceptions[0]))
     return response
+
+
+async def _write(visit: Visit, response: web.StreamResponse, queue: asyncio.Queue[Event]) -> None:
+    await response.write(b"retry: 2000\n\n")
+    seen = {"revision": 0, "notice": 0}
+    while True:
+        event = await _next(queue)
+        if person_of(visit.site, visit.login) is None:
+            return
+        if event is not None and event.kind in seen:
+            seen[event.kind] = event.data["number"]
+        async with asyncio.timeout(_STALL_S):
+            await response.write(_encoded(event, seen))
 
 
 def _sources(visit: Visit) -> list[AsyncIterator[Event]]:
