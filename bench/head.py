@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 from bedplate.client import HeadClient, wire
-from bedplate.core import errors, logging
+from bedplate.core import errors, logging, memory
 from bedplate.head.entities import SCHEMA
 from bedplate.head.resolve import resolve
 from bedplate.sim.devices import Devices
@@ -114,6 +114,7 @@ class Seat:
 async def _shell(daemon: headload.Daemon) -> AsyncIterator[Seat]:
     said: list[str] = []
     async with daemon.client() as client, RemoteBackend(client, SCHEMA) as backend:
+        memory.keep()  # as cmsh does
         yield Seat(Shell(backend, said.append, said.append), backend, said)
 
 

@@ -36,6 +36,10 @@ class Head:
         self._port = servers.free_port()
         self.start()
 
+    def move(self) -> None:
+        """Listen elsewhere from the next start on."""
+        self._port = servers.free_port()
+
     def start(self) -> None:
         self._daemon = headprograms.Served(self.data, "--port", str(self._port))
         self.url = self._daemon.url
@@ -207,13 +211,16 @@ def test_notices_of_others_commits_and_of_devices_appear_above_the_prompt(served
 
 
 @needs_terminal
-def test_a_shell_connects_again_with_what_is_staged(served: Head, home: pathlib.Path) -> None:
+@pytest.mark.parametrize("moves", [False, True], ids=["where it was", "elsewhere"])
+def test_a_shell_connects_again_with_what_is_staged(moves: bool, served: Head, home: pathlib.Path) -> None:
     with shell(home, "--data", served.data) as screen:
         screen.enter("category use default; set notes kept")
         screen.wait_prompt(STARRED)
         served.kill()
         screen.wait("[warning] basecm10: the connection to the head was lost")
         screen.wait_prompt(STARRED)
+        if moves:
+            served.move()
         served.start()
         screen.wait("[notice] basecm10: connected again")
         screen.wait_prompt(STARRED)

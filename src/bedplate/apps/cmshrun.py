@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TextIO
 
 from bedplate.apps.cmshtarget import Reached
-from bedplate.core import errors
+from bedplate.core import errors, memory
 from bedplate.ui.backend import Backend
 from bedplate.ui.cmsh.machine import Machine
 from bedplate.ui.cmsh.shell import Shell, worst
@@ -59,6 +59,7 @@ async def interactive(reached: Reached, history: pathlib.Path, *, is_verbose: bo
     """A shell at this terminal."""
     from bedplate.ui.cmsh.terminal import Terminal  # line editing costs a start 150 ms
 
+    memory.keep()
     machine = Machine(os.environ, is_attended=True)
     terminal = Terminal(machine, os.environ, history, reached.own)
     shell = Shell(

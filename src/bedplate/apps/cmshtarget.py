@@ -58,7 +58,8 @@ async def _entered(data: pathlib.Path, identity: Identity, turn: _Turn, opened: 
         url = await turn.wait()
         if url:
             whole = identity.over(cmshsettings.beside(data))
-            return await opened.enter_async_context(_remote((url,), whole, turn.say))
+            # A daemon that starts again may listen elsewhere, and says so in its folder.
+            return await opened.enter_async_context(_remote((url,), whole, turn.say, turn.served))
         try:
             return await opened.enter_async_context(_in_process(data))
         except errors.Unavailable:
@@ -99,6 +100,11 @@ class _Turn:
                 self._is_told = True
             await self.pause()
 
+    def served(self) -> tuple[str, ...]:
+        """Where the folder is served now; nothing while nobody serves it."""
+        holder = self._folder.holder()
+        return (holder.url,) if holder is not None and holder.url else ()
+
     async def pause(self) -> None:
         await self._clock.sleep(_LOOK_S)
 
@@ -114,7 +120,12 @@ async def _in_process(data: pathlib.Path) -> AsyncIterator[Reached]:
 
 
 @contextlib.asynccontextmanager
-async def _remote(urls: tuple[str, ...], identity: Identity, say: Callable[[str], None]) -> AsyncIterator[Reached]:
+async def _remote(
+    urls: tuple[str, ...],
+    identity: Identity,
+    say: Callable[[str], None],
+    discover: Callable[[], tuple[str, ...]] = tuple,
+) -> AsyncIterator[Reached]:
     from bedplate.client import HeadClient
     from bedplate.head.entities import SCHEMA
     from bedplate.ui.remote import RemoteBackend
@@ -126,6 +137,7 @@ async def _remote(urls: tuple[str, ...], identity: Identity, say: Callable[[str]
         cert_file=str(identity.cert or ""),
         key_file=str(identity.key or ""),
         attempts=_ATTEMPTS,
+        discover=discover,
     )
     async with client, RemoteBackend(client, SCHEMA, on_wait=say) as backend:
         yield Reached(backend, backend.is_own)

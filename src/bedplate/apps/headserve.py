@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry
 
 from bedplate.apps import headmetrics, headpki, headstore
 from bedplate.apps.headfolder import DATABASE, SECRETS_KEY, Etcd, Folder
-from bedplate.core import errors
+from bedplate.core import errors, memory
 from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.core.logging import get_logger
@@ -136,6 +136,7 @@ class Daemon:
             try:
                 await runner.setup()
                 await web.SockSite(runner, listening, ssl_context=tls.context).start()
+                memory.keep()
                 await self._announce(tokens, tls)
             finally:
                 # Whoever still reads events is sent away first; then the election's place is given back.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -17,7 +17,7 @@ import msgspec
 from bedplate.api.desired import Desired
 from bedplate.client import wire
 from bedplate.client.following import Event, follow
-from bedplate.client.transport import Answer, Credential, Request, Transport
+from bedplate.client.transport import ATTEMPTS, Answer, Credential, Request, Transport
 from bedplate.core import errors
 from bedplate.core.clock import Clock
 
@@ -46,7 +46,8 @@ class HeadClient:
     """See the package. Open with `async with`. Several URLs are those of the heads of one site.
 
     `ca_file` is the authority the head's certificate must come from; `cert_file` and `key_file` are a client
-    certificate, which a token makes unnecessary. `nonce` and `rng` are there for tests.
+    certificate, which a token makes unnecessary. `discover` says after a failure where heads are by now. `nonce` and
+    `rng` are there for tests.
     """
 
     def __init__(
@@ -58,7 +59,8 @@ class HeadClient:
         cert_file: str = "",
         key_file: str = "",
         timeout_s: float = 30.0,
-        attempts: int = 6,
+        attempts: int = ATTEMPTS,
+        discover: Callable[[], Iterable[str]] = tuple,
         clock: Clock | None = None,
         rng: random.Random | None = None,
         nonce: Callable[[], str] = lambda: uuid.uuid4().hex,
@@ -68,6 +70,7 @@ class HeadClient:
             Credential(token, ca_file, cert_file, key_file),
             timeout_s=timeout_s,
             attempts=attempts,
+            discover=discover,
             clock=clock,
             rng=rng,
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,11 +22,13 @@ from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.core.logging import get_logger
 
-__all__ = ["ACTIVE", "Answer", "Credential", "Request", "Transport"]
+__all__ = ["ACTIVE", "ATTEMPTS", "Answer", "Credential", "Request", "Transport"]
 
 ACTIVE = "Bedplate-Active"
 _LOG = get_logger("client")
 _LONGEST_WAIT_S = 60.0
+ATTEMPTS = 10
+"""Some twenty seconds in all: another head takes over within five."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,8 @@ class Answer(NamedTuple):
 
 
 class Transport:
-    """Open with `async with`. `url` is the head that answered last."""
+    """Open with `async with`. `url` is the head that answered last. `discover` is asked after every failure where heads
+    are by now."""
 
     def __init__(
         self,
@@ -87,7 +90,8 @@ class Transport:
         credential: Credential,
         *,
         timeout_s: float = 30.0,
-        attempts: int = 6,
+        attempts: int = ATTEMPTS,
+        discover: Callable[[], Iterable[str]] = tuple,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -97,6 +101,7 @@ class Transport:
         self._credential = credential
         self._timeout_s = timeout_s
         self._attempts = attempts
+        self._discover = discover
         self.clock = clock or SystemClock()
         self.rng = rng or random.Random()
         self._http: Http | None = None
@@ -205,8 +210,10 @@ class Transport:
         self._urls = [url, *(one for one in self._urls if one != url)]
 
     def _turn(self) -> None:
-        """Ask another head next."""
-        self._urls = [*self._urls[1:], self._urls[0]]
+        """Ask another head next: one that was found since, or the next in the row."""
+        found = [url.rstrip("/") for url in self._discover() if url]
+        new = [url for url in dict.fromkeys(found) if url not in self._urls]
+        self._urls = [*new, *self._urls[1:], self._urls[0]]
 
     def _opened(self) -> Http:
         if self._http is None:
