@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import aiohttp
+import pytest
 from tests.ui.web.conftest import Place
 from tests.ui.web.reading import Reader
 
@@ -102,10 +103,14 @@ async def test_the_list_shows_commits_and_notices_newest_first(place: Place) -> 
     assert rows[0]["What"] == "Revision 2 last device[node001]"
 
 
-async def test_the_stream_ends_with_the_login(place: Place) -> None:
+@pytest.mark.parametrize("how", ["token", "logout"])
+async def test_the_stream_ends_with_the_login(place: Place, how: str) -> None:
     reader = await place.reader("auditor")
     stream = await opened(reader)
-    await place.tokens.revoke(place.signed["auditor"].split("_")[1])
+    if how == "token":
+        await place.tokens.revoke(place.signed["auditor"].split("_")[1])
+    else:
+        await reader.submit("/logout")
     await place.site.notices.add("node001", "one that wakes the stream")
     async with asyncio.timeout(DEADLINE_S):
         rest = await stream._response.content.read()

@@ -49,6 +49,7 @@ class Login:
     seen_s: float
     flashes: list[Flash] = field(default_factory=list)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    is_over: bool = False
 
     def is_form_of(self, token: str) -> bool:
         """Whether a form came from one of this login's pages."""
@@ -92,7 +93,8 @@ class Logins:
         return login
 
     def end(self, login: Login) -> None:
-        """Sign out; what was staged is gone."""
+        """Sign out; what was staged is gone, and open streams end."""
+        login.is_over = True
         self._held.pop(login.number, None)
 
     def _forget_old(self) -> None:

@@ -201,6 +201,8 @@ def _refuse_readers(visit: Visit) -> None:
 
 def person_of(site: Site, login: Login) -> Identity | None:
     """Who a login is by now: asked again at every request, so that whoever is shut out is out."""
+    if login.is_over:
+        return None
     found = site.access.by_token(login.token.reveal()) if login.token is not None else site.access.by_name(login.user)
     return found if found is not None and found.role in PEOPLE and found.name == login.user else None
 
