@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import pathlib
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Iterator
 
 import aiohttp
 import pytest
 from tests.ui.rest.serving import Served, served
 
 from bedplate.client import HeadClient
+from bedplate.core import logging
 
 
 @pytest.fixture
@@ -31,3 +34,12 @@ async def http(server: Served) -> AsyncIterator[aiohttp.ClientSession]:
     headers = {"Authorization": f"Bearer {server.tokens['admin']}"}
     async with aiohttp.ClientSession(server.url, headers=headers) as opened:
         yield opened
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    """All that is logged, at the highest verbosity."""
+    made = io.StringIO()
+    logging.configure(logging.LogOptions(verbosity=10), made)
+    yield made
+    logging.configure(logging.LogOptions(), sys.__stderr__)

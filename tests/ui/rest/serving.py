@@ -105,7 +105,7 @@ async def served(
 @contextlib.asynccontextmanager
 async def serving(service: rest.Service) -> AsyncIterator[str]:
     """A server of the API alone."""
-    runner = web.AppRunner(rest.make(service), access_log=None, handle_signals=False, shutdown_timeout=1)
+    runner = rest.runner(rest.make(service), shutdown_s=1)
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import json
 
 import aiohttp
@@ -231,6 +233,25 @@ async def test_a_bug_is_told_without_its_insides(
         told = await problem(answer)
     assert "inner words" not in told.detail
     assert told.hint
+
+
+async def test_what_is_no_http_is_refused_without_a_traceback(
+    log: io.StringIO, server: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    host, port = server.url.removeprefix("http://").split(":")
+    for said in (
+        b"hello\r\n\r\n",
+        b"GET / HTTP/1.1\r\nX: \x00\r\n\r\n",
+        b"GET /" + b"x" * 50_000 + b" HTTP/1.1\r\n\r\n",
+    ):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(said)
+        async with asyncio.timeout(120):
+            assert b" 400 " in await reader.read()
+        writer.close()
+    assert "head.no_http" in log.getvalue()
+    assert "Traceback" not in log.getvalue()
+    assert [record.name for record in caplog.records if record.name.startswith("aiohttp")] == []
 
 
 async def test_a_passive_head_reads_and_sends_writers_to_the_active_one(tmp_path) -> None:  # type: ignore[no-untyped-def]

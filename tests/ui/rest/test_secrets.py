@@ -10,16 +10,16 @@ import pytest
 from tests.ui.rest.serving import CA_KEY, Served
 
 from bedplate.client import Event, HeadClient, wire
-from bedplate.core import errors, logging
+from bedplate.core import errors
 
 STAGED = "staged-and-never-committed-5f2e"
 COMMITTED = "committed-9ab1"
 TOKEN = "a-token-an-admin-wrote-77c0"
 
 
-async def test_no_secret_leaves_the_head(server: Served, client: HeadClient, http: aiohttp.ClientSession) -> None:
-    log = io.StringIO()
-    logging.configure(logging.LogOptions(verbosity=10), log)
+async def test_no_secret_leaves_the_head(
+    log: io.StringIO, server: Served, client: HeadClient, http: aiohttp.ClientSession
+) -> None:
     events: list[Event] = []
 
     async def listen() -> None:
@@ -35,7 +35,6 @@ async def test_no_secret_leaves_the_head(server: Served, client: HeadClient, htt
     finally:
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)
-        logging.configure(logging.LogOptions(), None)
     for secret in (STAGED, COMMITTED, TOKEN, CA_KEY):
         assert secret not in "".join(said)
         assert secret not in repr(events)
