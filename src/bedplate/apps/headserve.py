@@ -119,9 +119,7 @@ class Daemon:
         standing, election = self._stand(parts.store)
         self.standing = standing
         app = self._application(parts, Access(lambda: parts.head.tree, tokens), standing)
-        runner = web.AppRunner(
-            app, access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_S, keepalive_timeout=_KEPT_ALIVE_S
-        )
+        runner = rest.runner(app, shutdown_s=_SHUTDOWN_S, kept_alive_s=_KEPT_ALIVE_S)
         async with asyncio.TaskGroup() as tasks:
             background = [tasks.create_task(_persistently("tokens", tokens.run, self._clock))]
             if election is not None:
