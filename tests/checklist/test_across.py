@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
 import sys
@@ -14,9 +15,11 @@ import pytest
 from tests.head import sites
 from tests.ui.transcripts.driving import Desk, opened
 
+import bedplate
 from bedplate.head.exchange import export, stage
 from bedplate.head.service import Head
 
+SOURCE = Path(bedplate.__file__).parent
 ROLE = "configurationoverlay use kube-default-master; roles; use kubelet"
 PORTS = "device use master; roles; use firewall; openports"
 BACKENDS = "category use default; roles; assign docker::host; storagebackends"
@@ -144,6 +147,22 @@ async def test_item_220_a_commit_that_is_refused_names_what_is_wrong_and_keeps_w
     said = await desk.fails("commit")
     assert named in said.err
     assert (desk.shell.left(), site_head.revision) == (staged, 1)
+
+
+def test_item_220_every_error_the_head_and_the_shell_raise_says_what_to_do() -> None:
+    """A hint, the list of what is wrong, or when to try again."""
+    named = {"Invalid", "NotFound", "AlreadyExists", "Conflict", "Denied", "Unavailable", "Usage"}
+    silent = []
+    for part in ("head", "ui/cmsh"):
+        for file in sorted((SOURCE / part).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if not isinstance(node, ast.Raise) or not isinstance(node.exc, ast.Call):
+                    continue
+                words = {keyword.arg for keyword in node.exc.keywords}
+                name = ast.unparse(node.exc.func).rpartition(".")[2]
+                if name in named and not words & {"hint", "problems", "retry_after_s"}:
+                    silent.append(f"{file.name}:{node.lineno} {ast.unparse(node.exc)[:80]}")
+    assert not silent
 
 
 def calls() -> Any:

@@ -135,7 +135,7 @@ def elsewhere() -> Iterator[None]:
             os.chdir(before)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=45, deadline=None, suppress_health_check=list(HealthCheck))
 @given(session_lines)
 def test_no_line_breaks_the_shell_loses_edits_or_shows_a_secret(lines: list[str]) -> None:
     driven(lines)

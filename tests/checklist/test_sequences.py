@@ -104,6 +104,7 @@ def played(steps: list[tuple[int, Any]]) -> None:
                 hand = ShellHand(head)
                 game = Play(head, hand)
                 await game.run(steps)
+                await exchanged(head, Path(folder))
                 for number in range(head.revision, game.model.first, -1):
                     await hand.undo(number)
                     assert flat(head.tree) == game.model.state(number - 1), "undone as far as that"
@@ -111,7 +112,18 @@ def played(steps: list[tuple[int, Any]]) -> None:
     asyncio.run(run())
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+async def exchanged(head: Head, folder: Path) -> None:
+    """What one shell exports and another one imports and commits is exported alike."""
+    first, second = folder / "first.yaml", folder / "second.yaml"
+    await Desk(head).do(f"export --with-secrets --yes {first}")
+    async with opened(folder / "other.db") as other:
+        desk = Desk(other)
+        await desk.do(f"import {first}", "commit", f"export --with-secrets --yes {second}")
+        assert flat(other.tree) == flat(head.tree)
+    assert first.read_bytes() == second.read_bytes()
+
+
+@settings(max_examples=35, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(script)
 def test_two_shells_give_the_tree_of_the_model(steps: list[tuple[int, Any]]) -> None:
     played(steps)

@@ -252,7 +252,7 @@ def _taken(
         checks[result.check] = Verdict(sample, since)
         measured.append(Measured(node, result.check, sample, was))
     if len(checks) > _MOST_CHECKS:
-        raise errors.Invalid(f"{node} has {len(checks)} checks; at most {_MOST_CHECKS} are kept")
+        raise errors.Invalid(f"{node} has {len(checks)} checks; at most {_MOST_CHECKS} are kept", hint="report fewer")
     told = before or Condition(now)
     return Condition(now, applied or told.applied, digest or told.digest, checks), measured
 

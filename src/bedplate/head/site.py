@@ -47,7 +47,9 @@ def first_tree(name: str = HEAD_NODE, nodes: int = NODES) -> list[Edit]:
         if not name or HeadNode.hostname.kind.parse(name) != name:
             raise ValueError("it must be a host name")
     except ValueError as wrong:
-        raise errors.Invalid(f"the head node cannot be called {name!r}: {wrong}") from None
+        raise errors.Invalid(
+            f"the head node cannot be called {name!r}: {wrong}", hint="choose another --name"
+        ) from None
     made = [*_networks(), *_groups(), *_devices(name, nodes), *_checks()]
     made.append(("user", Obj("User", ADMIN, {"role": "admin"})))
     keys = [(mode, obj.key) for mode, obj in made]

@@ -178,7 +178,7 @@ def _decode(entry: Entry) -> Token:
     try:
         return msgspec.json.decode(entry.value, type=Token)
     except msgspec.DecodeError as err:
-        raise errors.Invalid(f"the record {entry.key} cannot be read: {err}") from err
+        raise errors.Invalid(f"the record {entry.key} cannot be read: {err}", hint="restore the newest backup") from err
 
 
 def _digest(secret: str) -> str:

@@ -131,7 +131,7 @@ class _Decoder:
     def _entity(self, submode: Submode, key: str, name: Any, where: str) -> type[Entity] | None:
         try:
             if not key:
-                raise errors.Invalid("an object needs a name")
+                raise errors.Invalid("an object needs a name", hint="its key is its name")
             entity = submode.entity(str(name)) if name or submode.typed else submode.naming(key)[0]
             if entity.names and entity.canonical(key) != key:
                 raise errors.Invalid(
