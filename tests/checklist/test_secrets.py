@@ -12,6 +12,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from tests.ui.transcripts.driving import Desk, head_with, sized_files
 from tests.ui.transcripts.living import Site, living
 
 from bedplate.client import Event
@@ -114,16 +115,18 @@ async def everything(site: Site, said: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-async def test_no_command_shows_a_secret_whatever_is_asked_of_it(name: str, tmp_path: Path) -> None:
+async def test_no_command_shows_a_secret_whatever_is_asked_of_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each command alone, with the words that fit it best."""
-    from tests.ui.transcripts.driving import Desk, head_with, sized_files
-
+    monkeypatch.chdir(tmp_path)  # `export NAME` writes where one stands
     async with head_with("deployed", tmp_path) as head:
         desk = Desk(head, files=sized_files(tmp_path / "files"))
         await desk.do("kubernetes use default", f"set kubecakey {NEVER}")
         for words in ("", " kubecakey", " default", " default kubecakey", " 1", " -v", " -d {}", " kubecakey -d {}"):
             found = await desk.type(name + words)
-            assert not any(secret in found.out + found.err for secret in (NEVER, BEFORE)), name + words
+            written = "".join(file.read_text() for file in tmp_path.iterdir() if file.suffix == "" and file.is_file())
+            assert not any(secret in found.out + found.err + written for secret in (NEVER, BEFORE)), name + words
             if not desk.shell.left() or desk.shell.is_over:
                 desk.leave()
                 await desk.do("kubernetes use default", f"set kubecakey {NEVER}")
