@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import pathlib
@@ -16,6 +17,8 @@ import pytest
 from tests.ui.rest.serving import Served, served
 
 from bedplate.head.entities import SCHEMA
+from bedplate.head.health import Result
+from bedplate.head.session import Edit
 from bedplate.ui.rest.addresses import OPERATIONS
 from bedplate.ui.rest.document import document
 
@@ -64,7 +67,7 @@ async def test_the_document_is_served_to_everybody(server: Served) -> None:
 async def fuzz(server: Served, folder: pathlib.Path, *arguments: str) -> None:
     """Run schemathesis against a served head; whatever it finds fails the test with its report."""
     program = pathlib.Path(sysconfig.get_path("scripts")) / "schemathesis"
-    (folder / "schemathesis.toml").write_text("")
+    (folder / "schemathesis.toml").write_text("max-stream-events = 1\n")
     command = [
         *(sys.executable, str(program), "--config-file", str(folder / "schemathesis.toml")),
         *("run", f"{server.url}/openapi.json", "--checks", "all", "--mode", "all", "--no-color"),
@@ -106,8 +109,20 @@ async def test_nothing_that_follows_the_document_or_breaks_it_surprises_the_head
 
 
 async def test_the_event_stream_follows_the_document(server: Served, tmp_path: pathlib.Path) -> None:
-    arguments = ("--include-path", "/api/v1/events", "--phases", "fuzzing", "--max-examples", "2")
-    await fuzz(server, tmp_path, *arguments, "--request-timeout", "1")
+    async def happen() -> None:
+        for number in itertools.count():
+            await server.notices.add("node001", f"notice {number}")
+            await server.health.record("node001", [Result("a", "PASS", float(number))])
+            base = server.head.tree.get(("category", "default"))
+            await server.head.commit([Edit("category", "default", base, base.with_value("notes", str(number)))], "anna")
+            await asyncio.sleep(0.1)
+
+    happening = asyncio.create_task(happen())
+    try:
+        await fuzz(server, tmp_path, "--include-path", "/api/v1/events", "--phases", "fuzzing", "--max-examples", "5")
+    finally:
+        happening.cancel()
+        await asyncio.gather(happening, return_exceptions=True)
 
 
 @pytest.mark.soak

@@ -255,7 +255,7 @@ OPERATIONS = (
         f"{_API}/events",
         "events",
         "Server-sent events `revision`, `notice` and `health` as they come; `Last-Event-ID` resumes.",
-        {200: Answer("events", {"type": "string"}, "text/event-stream")},
+        {200: Answer("events, one after the other", "StreamedEvent", "text/event-stream")},
         (
             Parameter(
                 "after",

@@ -109,6 +109,22 @@ _CONDITIONS = {
 }
 
 
+_EVENT: dict[str, Any] = {
+    "type": "object",
+    "description": "One server-sent event; `data` is JSON of the kind that `event` names.",
+    "properties": {
+        "id": {"type": "string", "description": "what `Last-Event-ID` takes"},
+        "event": {"enum": ["revision", "notice", "health"]},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": {"anyOf": [schemas.reference(name) for name in ("Revision", "Notice", "HealthEvent")]},
+        },
+    },
+    "required": ["id", "event", "data"],
+}
+
+
 def _components(schema: Schema) -> dict[str, Any]:
     _, made = msgspec.json.schema_components(_STRUCTS, ref_template="#/components/schemas/{name}")
     found: dict[str, Any] = dict(made)
@@ -116,6 +132,7 @@ def _components(schema: Schema) -> dict[str, Any]:
     found["Object"] = schemas.alternatives(
         [schemas.reference(schemas.mode_name(mode)) for mode in schema.modes.values()]
     )
+    found["StreamedEvent"] = _EVENT
     found["Schema"] = {
         "type": "object",
         "properties": {
