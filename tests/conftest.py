@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
 from tests import servers
+
+from bedplate.core import logging
 
 # A busy machine is no failure: no deadline per example. Where a run decides over a change (CI=true, as CI systems set
 # it), the examples are the same every time; everywhere else each run tries new ones, and `make soak` many.
@@ -32,6 +36,13 @@ for _name in ("no_proxy", "NO_PROXY"):
     os.environ[_name] = ",".join(filter(None, (os.environ.get(_name), "127.0.0.1", "localhost", "::1")))
 
 _reasons: Counter[str] = Counter()
+
+
+@pytest.fixture(autouse=True)
+def _log_goes_to_standard_error() -> Iterator[None]:
+    """After every test: one that sent the log elsewhere must not leave a stream behind that is closed by then."""
+    yield
+    logging.configure(logging.LogOptions(), sys.__stderr__)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

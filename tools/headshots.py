@@ -1,4 +1,4 @@
-"""Takes the pictures of the head's page in docs/images: a demonstration's head in a browser, after an hour of its time.
+"""Takes the pictures of the head's page in docs/pictures: a demonstration's head, after an hour of its time.
 
     python tools/headshots.py [FOLDER]
 
@@ -25,7 +25,7 @@ from bedplate.core import logging
 from bedplate.core.clock import SystemClock
 from bedplate.sim.devices import Devices, Pace
 
-IMAGES = Path(__file__).resolve().parent.parent / "docs/images"
+IMAGES = Path(__file__).resolve().parent.parent / "docs/pictures"
 FOLDER = Path(sys.argv[1]) if len(sys.argv) > 1 else IMAGES
 BROWSER = "/usr/bin/chromium"
 LIVES_S = 60.0

@@ -63,26 +63,23 @@ async def asked(site: Site, user: str) -> list[str]:
 async def test_a_secret_is_in_nothing_that_people_see(tmp_path: Path) -> None:
     log, events, said = io.StringIO(), list[Event](), list[str]()
     logging.configure(logging.LogOptions(verbosity=10), log)
-    try:
-        async with living("deployed", tmp_path) as site, site.served.client() as listener:
+    async with living("deployed", tmp_path) as site, site.served.client() as listener:
 
-            async def listen() -> None:
-                async for event in listener.events(after=0):
-                    events.append(event)
+        async def listen() -> None:
+            async for event in listener.events(after=0):
+                events.append(event)
 
-            listening = asyncio.create_task(listen())
-            try:
-                await everything(site, said)
-                await site.settles("node001")
-                async with asyncio.timeout(120):
-                    while not any(event.revision and event.revision.number == 3 for event in events):
-                        await asyncio.sleep(0.02)
-            finally:
-                listening.cancel()
-                await asyncio.gather(listening, return_exceptions=True)
-            said += site.told
-    finally:
-        logging.configure(logging.LogOptions(), None)
+        listening = asyncio.create_task(listen())
+        try:
+            await everything(site, said)
+            await site.settles("node001")
+            async with asyncio.timeout(120):
+                while not any(event.revision and event.revision.number == 3 for event in events):
+                    await asyncio.sleep(0.02)
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+        said += site.told
     everywhere = {"said": "".join(said), "events": repr(events), "log": log.getvalue()}
     everywhere["export"] = (tmp_path / "files/export.yaml").read_text()
     for place, text in everywhere.items():

@@ -50,17 +50,13 @@ def test_what_passes_the_second_time_is_named_in_the_last_lines(
     assert "passed on the second try only: test_some.py::test_fails_the_first_time" in capfd.readouterr().out
 
 
-def test_what_fails_twice_fails_the_run(
-    runner: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_fails_twice_fails_the_run(runner: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "test_some.py").write_text(ACCIDENT + FAULT.format(count=1))
     assert runner.main([]) == 1
     assert "second try only" not in capfd.readouterr().out
 
 
-def test_many_failures_get_no_second_try(
-    runner: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_many_failures_get_no_second_try(runner: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "test_some.py").write_text(FAULT.format(count=runner.SECOND_TRIES + 1))
     assert runner.main([]) == 1
     assert "second try" not in capfd.readouterr().out
