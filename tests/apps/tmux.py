@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 DEADLINE_S = 120.0
+NOT_INHERITED = ("TMUX", "NO_COLOR", "COLUMNS", "LINES")
+"""What the terminal of whoever runs the tests wants is not for the one the tests make."""
 
 
 class Screen:
@@ -35,7 +37,7 @@ class Screen:
             text=True,
             timeout=DEADLINE_S,
             check=False,
-            env={name: value for name, value in os.environ.items() if name != "TMUX"},
+            env={name: value for name, value in os.environ.items() if name not in NOT_INHERITED},
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -76,8 +78,12 @@ class Screen:
         until = time.monotonic() + DEADLINE_S
         while True:
             shown = self.text()
-            if wanted in shown if isinstance(wanted, str) else wanted(self):
-                return shown
+            if isinstance(wanted, str):
+                if wanted in shown:
+                    return shown
+            elif wanted(self):
+                # What was read before it became true may not show it yet.
+                return self.text()
             if time.monotonic() > until:
                 raise AssertionError(f"never seen: {what or wanted!r}; the screen is:\n{shown}")
             time.sleep(0.1)
