@@ -158,12 +158,11 @@ async def _has(client: HeadClient, name: str) -> bool:
     return any(one.key == name for one in await client.list("category"))
 
 
-@pytest.mark.parametrize("count", [SHARE, pytest.param(SOAK, marks=pytest.mark.soak)])
-async def test_kill_9_of_the_active_head_during_commits_loses_none_and_doubles_none(pair: Pair, count: int) -> None:
+async def commit_through_a_kill(pair: Pair, names: list[str]) -> tuple[dict[str, int], heads.Served, heads.Served]:
+    """Commit all of them, at most 200 at once, and kill the active head after a quarter: what was acknowledged as which
+    revision, the dead head, and the other one."""
     acknowledged: dict[str, int] = {}
     enough = asyncio.Event()
-    names = [f"c{number}" for number in range(count)]
-
     at_once = asyncio.Semaphore(SHARE)
 
     async def commit(client: HeadClient, name: str) -> None:
@@ -171,7 +170,7 @@ async def test_kill_9_of_the_active_head_during_commits_loses_none_and_doubles_n
             made = await client.commit([edit(name)], f"commit {name}", nonce=name)
         assert made is not None
         acknowledged[name] = made.number
-        if len(acknowledged) >= count // 4:
+        if len(acknowledged) >= len(names) // 4:
             enough.set()
 
     async with pair.client() as client, asyncio.TaskGroup() as tasks:
@@ -181,8 +180,14 @@ async def test_kill_9_of_the_active_head_during_commits_loses_none_and_doubles_n
         # Whichever it is by now: the one that has just answered.
         dead, survivor = (pair.one, pair.second) if client.url == pair.one.url else (pair.second, pair.one)
         dead.kill()
-        before = dict(acknowledged)
-    assert len(before) < count, "it was killed in the midst of them"
+        assert len(acknowledged) < len(names), "it was killed in the midst of them"
+    return acknowledged, dead, survivor
+
+
+@pytest.mark.parametrize("count", [SHARE, pytest.param(SOAK, marks=pytest.mark.soak)])
+async def test_kill_9_of_the_active_head_during_commits_loses_none_and_doubles_none(pair: Pair, count: int) -> None:
+    names = [f"c{number}" for number in range(count)]
+    acknowledged, dead, survivor = await commit_through_a_kill(pair, names)
     assert len(acknowledged) == count, "every client got its answer in the end, from the other head"
     await until("the other one took over", lambda: is_active(survivor))
 
