@@ -6,7 +6,11 @@ import asyncio
 import contextlib
 import os
 import pathlib
+import pty
+import re
+import select
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -34,12 +38,15 @@ def home(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path / "home"
 
 
+def own(home: pathlib.Path) -> dict[str, str]:
+    return {"HOME": str(home), "XDG_CONFIG_HOME": "", "TZ": "UTC", "BEDPLATE_URL": "", "BEDPLATE_DATA": ""}
+
+
 @contextlib.contextmanager
 def shell(home: pathlib.Path, *words: str | pathlib.Path, **variables: str) -> Iterator[Screen]:
     """A shell of a user who has nothing but this home."""
     command = [sys.executable, "-m", "bedplate.apps.cmsh", *map(str, words)]
-    own = {"HOME": str(home), "XDG_CONFIG_HOME": "", "TZ": "UTC", "BEDPLATE_URL": "", "BEDPLATE_DATA": ""}
-    with tmux.terminal(command, own | variables) as screen:
+    with tmux.terminal(command, own(home) | variables) as screen:
         screen.wait_prompt(TOP)
         yield screen
 
@@ -247,3 +254,35 @@ def test_an_editor_has_the_terminal(data: pathlib.Path, home: pathlib.Path) -> N
         screen.wait(lambda shown: shown.last().endswith("->applications*[one*]]%"), "the prompt")
         screen.enter("get config")
         screen.wait("\nfrom the editor")
+
+
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_a_program_that_acts_as_a_terminal_sees_whole_prompts(
+    data: pathlib.Path, home: pathlib.Path, term: str
+) -> None:
+    command = [sys.executable, "-m", "bedplate.apps.cmsh", "--data", str(data)]
+    environment = {**os.environ, **own(home), "TERM": term, "NO_COLOR": "1"}
+    parent, child = pty.openpty()
+    with subprocess.Popen(
+        command, stdin=child, stdout=child, stderr=child, env=environment, start_new_session=True
+    ) as cmsh:
+        os.close(child)
+        try:
+            seen = typed(parent, b"", b"[basecm10]% ")
+            seen = typed(parent, b"category use default\r", b"[basecm10->category[default]]% ")
+            seen = typed(parent, b"set notes x; get notes\r", b"[basecm10->category*[default*]]% ")
+            assert b"\nx\r\n" in re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]", b"", seen)
+            assert term != "dumb" or b"\x1b" not in seen
+        finally:
+            cmsh.kill()
+            os.close(parent)
+
+
+def typed(terminal: int, keys: bytes, until: bytes) -> bytes:
+    """Everything a terminal gets after some keys, up to a text."""
+    os.write(terminal, keys)
+    seen = b""
+    while until not in seen:
+        assert select.select([terminal], [], [], tmux.DEADLINE_S)[0], f"never seen: {until!r} in {seen!r}"
+        seen += os.read(terminal, 65536)
+    return seen

@@ -40,6 +40,10 @@ _GATHERED_S = 0.2
 _ROWS = 30
 _STYLES = {"warning": "\x1b[33m", "error": "\x1b[31m"}
 _PLAIN = "\x1b[0m"
+_OWN = "fg:ansidefault"
+"""The look of the prompt. Blanks without a style are passed over with the cursor: whoever waits for the blank behind
+the prompt, as programs do, would wait for ever."""
+_DUMB = ("", "dumb", "unknown")
 
 
 class Terminal:
@@ -51,7 +55,8 @@ class Terminal:
         self._machine = machine
         self._own = own
         self._history = history
-        self._is_colourful = not environment.get("NO_COLOR") and environment.get("TERM", "dumb") != "dumb"
+        self._is_dumb = environment.get("TERM", "").lower() in _DUMB
+        self._is_colourful = not environment.get("NO_COLOR") and not self._is_dumb
         self._output = Vt100_Output.from_pty(sys.stdout, term=environment.get("TERM"))
         # Asking where the cursor is serves menus, of which there are none; a slow terminal would answer into the line.
         self._output.enable_cpr = False
@@ -79,7 +84,7 @@ class Terminal:
         return await self._answer(question, is_password=True)
 
     async def _answer(self, question: str, *, is_password: bool) -> str | None:
-        session: PromptSession[str] = PromptSession(output=self._output, color_depth=self._depth())
+        session: PromptSession[str] = PromptSession(output=self._drawn(), color_depth=self._depth())
         try:
             return await self._read(session, lambda: question, is_password=is_password)
         except (EOFError, KeyboardInterrupt):
@@ -92,7 +97,7 @@ class Terminal:
         session: PromptSession[str] = PromptSession(
             history=Lines(self._history, shell.holds_secret),
             key_bindings=self._bindings(shell),
-            output=self._output,
+            output=self._drawn(),
             color_depth=self._depth(),
             reserve_space_for_menu=0,
             complete_while_typing=False,
@@ -140,7 +145,7 @@ class Terminal:
         if not left:
             return True
         self.out("\n".join(["not committed:", *(f"  {one}" for one in left), ""]))
-        session: PromptSession[str] = PromptSession(output=self._output, color_depth=self._depth())
+        session: PromptSession[str] = PromptSession(output=self._drawn(), color_depth=self._depth())
         try:
             answer = await self._read(session, lambda: "leave and drop these changes? [y/N] ")
         except KeyboardInterrupt:
@@ -243,6 +248,10 @@ class Terminal:
 
     # Looks
 
+    def _drawn(self) -> Vt100_Output | None:
+        """Where lines are edited; None lets prompt-toolkit read them plainly, for programs that act as a terminal."""
+        return None if self._is_dumb else self._output
+
     def _depth(self) -> ColorDepth | None:
         return None if self._is_colourful else ColorDepth.DEPTH_1_BIT
 
@@ -256,8 +265,8 @@ class Terminal:
     def _prompt(self, text: str) -> FormattedText:
         """The prompt; its stars stand out."""
         if not self._is_colourful:
-            return FormattedText([("", text)])
-        return FormattedText([("bold ansiyellow" if piece == "*" else "", piece) for piece in _pieces(text)])
+            return FormattedText([(_OWN, text)])
+        return FormattedText([("bold ansiyellow" if piece == "*" else _OWN, piece) for piece in _pieces(text)])
 
 
 def _pieces(text: str) -> list[str]:
