@@ -107,8 +107,14 @@ async def test_oxide_starts_as_its_document_starts_it(
         ):
             node = await initialised(own_client, "oxide-worker", manager)
             assert node["spec"]["providerID"] == machine.provider_id
-            found = {(one["type"], one["address"]) for one in node["status"]["addresses"]}
-            assert {("InternalIP", address) for address in machine.addresses} <= found
+            wanted = {("InternalIP", address) for address in machine.addresses}
+
+            async def has_addresses() -> bool:
+                # They are written after the taint is gone, in a write of their own.
+                status = (await own_client.get(managers.NODES.raw(), "oxide-worker")).get("status") or {}
+                return wanted <= {(one["type"], one["address"]) for one in status.get("addresses") or ()}
+
+            await managers.until("the node has its machine's addresses", has_addresses, lambda: manager.log()[-4000:])
 
 
 async def test_cloudlycke_starts_as_its_manifest_starts_it(
