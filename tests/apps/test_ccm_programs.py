@@ -17,6 +17,7 @@ from tests.apps import managers
 from tests.apps.managers import PROGRAMS, initialised, joined, program, running
 
 from bedplate.api import names
+from bedplate.api.resources import NODES
 from bedplate.kube import Client
 from bedplate.sim.clouds import BmmCloud, OxideCloud
 
@@ -111,7 +112,7 @@ async def test_oxide_starts_as_its_document_starts_it(
 
             async def has_addresses() -> bool:
                 # They are written after the taint is gone, in a write of their own.
-                status = (await own_client.get(managers.NODES.raw(), "oxide-worker")).get("status") or {}
+                status = (await own_client.get(NODES.raw(), "oxide-worker")).get("status") or {}
                 return wanted <= {(one["type"], one["address"]) for one in status.get("addresses") or ()}
 
             await managers.until("the node has its machine's addresses", has_addresses, lambda: manager.log()[-4000:])
