@@ -17,7 +17,7 @@ import pytest
 from tests import servers
 from tests.deploy.conftest import CHARTS, ROOT, Program, binary, chart_folder
 from tests.deploy.test_registry import registry, without_containers
-from tests.deploy.test_tutorials import console_lines
+from tests.pages import console_lines
 
 from bedplate.api import names
 from bedplate.cli.ipam import holders

@@ -20,7 +20,7 @@ import pytest
 import yaml
 from tests import servers
 from tests.deploy.conftest import ROOT, binary
-from tests.deploy.test_tutorials import console_lines
+from tests.pages import console_lines
 
 from bedplate.apps.bedplate import root
 from bedplate.ipam.controller import options as controller_options

@@ -4,56 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tests import servers
+from tests import pages
 from tests.deploy.conftest import ROOT, binary
 
 DEADLINE_S = 1200
 PORTS = ("8900", "8901", "6443")
 
 
-def console_lines(page: Path) -> list[str]:
-    """The commands of a page."""
-    blocks = re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL)
-    return [line.strip()[2:] for block in blocks for line in block.splitlines() if line.strip().startswith("$ ")]
-
-
 def run_page(name: str, folder: Path) -> str:
-    """Run a page's commands on free ports; a command that fails ends it, and the test with what was printed."""
-    text = "\n".join(console_lines(ROOT / "docs" / "tutorials" / name))
-    for port in PORTS:
-        text = re.sub(rf"\b{port}\b", str(servers.free_port()), text)
     programs = f"{Path(sys.executable).parent}:{binary('kubectl').parent}"
     environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(folder)}
-    out = folder / "out"
-    with out.open("wb") as target:
-        shell = subprocess.Popen(
-            ["bash", "-c", f"set -x -o pipefail -e\n{text}\n"],
-            cwd=folder,
-            stdout=target,
-            stderr=subprocess.STDOUT,
-            env=environ,
-            start_new_session=True,
-            preexec_fn=servers._die_with_parent,
-        )
-    try:
-        code = shell.wait(DEADLINE_S)
-    finally:
-        # What the page started and did not stop: the shell's own session, nobody else's.
-        try:
-            os.killpg(shell.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        shell.wait()
-    log = folder / "manager.log"
-    printed = out.read_text()
-    assert code == 0, f"{printed[-4000:]}\n--- manager\n{log.read_text()[-2000:] if log.exists() else ''}"
-    return printed
+    return pages.run(ROOT / "docs" / "tutorials" / name, folder, environ, PORTS, DEADLINE_S)
 
 
 def test_the_tutorial_of_nvidia_bmm(tmp_path: Path) -> None:
@@ -90,6 +56,6 @@ def test_a_tutorial_uses_only_flags_that_its_manager_has(page: str) -> None:
     known = subprocess.run(
         [str(Path(sys.executable).with_name(manager)), "--help"], capture_output=True, text=True, timeout=60, check=True
     ).stdout
-    (line,) = [each for each in console_lines(ROOT / "docs" / "tutorials" / page) if each.startswith(manager)]
+    (line,) = [each for each in pages.console_lines(ROOT / "docs" / "tutorials" / page) if each.startswith(manager)]
     for flag in re.findall(r"--([a-z-]+)", line):
         assert f"--{flag}" in known, flag

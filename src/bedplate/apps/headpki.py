@@ -22,6 +22,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from bedplate.apps.headfolder import write_private
 from bedplate.core import errors
+from bedplate.serving import issuing
 
 __all__ = ["Authority", "Pair", "fingerprint", "good_until", "host_names", "lacks", "outward_addresses"]
 
@@ -29,7 +30,6 @@ AUTHORITY_LIFE = datetime.timedelta(days=3650)
 LEAF_LIFE = datetime.timedelta(days=365)
 RENEW_BEFORE = datetime.timedelta(days=30)
 # Clocks of two machines differ: a certificate is good a little before it was made.
-_SKEW = datetime.timedelta(hours=1)
 _LOOK_UP_S = 1.5
 
 
@@ -57,9 +57,9 @@ class Authority:
         """A new one, named after the site's first head node."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = _subject(f"bedplate head {site}", ())
-        builder = _builder(subject, subject, key, now, AUTHORITY_LIFE)
+        builder = issuing.builder(subject, subject, key, now, AUTHORITY_LIFE)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        builder = builder.add_extension(_usage(is_authority=True), critical=True)
+        builder = builder.add_extension(issuing.usage(is_authority=True), critical=True)
         known = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
         return cls(builder.add_extension(known, critical=False).sign(key, hashes.SHA256()), key)
 
@@ -78,7 +78,7 @@ class Authority:
 
     @property
     def pair(self) -> Pair:
-        return Pair(self._certificate.public_bytes(serialization.Encoding.PEM), _key_pem(self._key))
+        return Pair(self._certificate.public_bytes(serialization.Encoding.PEM), issuing.key_pem(self._key))
 
     def server(self, hosts: Iterable[str], name: str, now: datetime.datetime) -> Pair:
         """For a head that people reach by those names and addresses."""
@@ -98,16 +98,16 @@ class Authority:
         alternatives: x509.SubjectAlternativeName | None,
     ) -> Pair:
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = _builder(subject, self._certificate.subject, key, now, life)
+        builder = issuing.builder(subject, self._certificate.subject, key, now, life)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        builder = builder.add_extension(_usage(is_authority=False), critical=True)
+        builder = builder.add_extension(issuing.usage(is_authority=False), critical=True)
         builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = builder.add_extension(issuer, critical=False)
         if alternatives is not None:
             builder = builder.add_extension(alternatives, critical=False)
         signed = builder.sign(self._key, hashes.SHA256())
-        return Pair(signed.public_bytes(serialization.Encoding.PEM), _key_pem(key))
+        return Pair(signed.public_bytes(serialization.Encoding.PEM), issuing.key_pem(key))
 
 
 def host_names(*more: str) -> list[str]:
@@ -188,34 +188,3 @@ def _subject(name: str, groups: Sequence[str]) -> x509.Name:
         return x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, name)])
     except ValueError as err:
         raise errors.Invalid(f"a certificate cannot be made for {name!r}: {err}") from None
-
-
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    now: datetime.datetime,
-    life: datetime.timedelta,
-) -> x509.CertificateBuilder:
-    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
-    builder = builder.serial_number(x509.random_serial_number())
-    return builder.not_valid_before(now - _SKEW).not_valid_after(now + life)
-
-
-def _usage(*, is_authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=is_authority,
-        crl_sign=is_authority,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    form = serialization.PrivateFormat.PKCS8
-    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())

@@ -8,6 +8,7 @@ of a row or its default, list columns, submodes with the types they hold. Classe
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -32,7 +33,7 @@ def shell_name(label: str) -> str:
     return re.sub(r"\s+", "", label).lower()
 
 
-class Row:
+class Row(ABC):
     """One row of `show`. `attribute` is the name in storage and in REST, `shell` the one in the shell."""
 
     attribute = ""
@@ -45,9 +46,9 @@ class Row:
     def __set_name__(self, owner: type, name: str) -> None:
         self.attribute = name
 
+    @abstractmethod
     def show(self, obj: Obj) -> str:
         """The cell in the value column."""
-        raise NotImplementedError
 
 
 class TypeName(Row):

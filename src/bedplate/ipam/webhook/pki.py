@@ -18,12 +18,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from bedplate.serving import issuing
+
 __all__ = ["Pair", "renewed", "serving_names"]
 
 AUTHORITY_LIFE, AUTHORITY_RENEW = timedelta(days=3650), timedelta(days=400)
 SERVING_LIFE, SERVING_RENEW = timedelta(days=365), timedelta(days=60)
-# For API servers whose clock is behind.
-_LEEWAY = timedelta(hours=1)
 AUTHORITY, AUTHORITY_KEY, CERTIFICATE, KEY = "ca.crt", "ca.key", "tls.crt", "tls.key"
 
 
@@ -78,15 +78,15 @@ def _with_authority(pair: Pair, now: datetime) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"nv-ipam-webhook-ca@{int(now.timestamp())}")])
     made = (
-        _builder(name, name, key, now, AUTHORITY_LIFE)
+        issuing.builder(name, name, key, now, AUTHORITY_LIFE)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(is_authority=True), critical=True)
+        .add_extension(issuing.usage(is_authority=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
     before = [one for one in known[:1] if one.not_valid_after_utc > now]
     bundle = b"".join(one.public_bytes(serialization.Encoding.PEM) for one in (made, *before))
-    return replace(pair, authority=bundle, authority_key=_pem(key))
+    return replace(pair, authority=bundle, authority_key=issuing.key_pem(key))
 
 
 def _is_serving_good(pair: Pair, names: Sequence[str], now: datetime) -> bool:
@@ -109,15 +109,15 @@ def _with_serving(pair: Pair, names: Sequence[str], now: datetime) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
     made = (
-        _builder(subject, authority.subject, key, now, SERVING_LIFE)
+        issuing.builder(subject, authority.subject, key, now, SERVING_LIFE)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(is_authority=False), critical=True)
+        .add_extension(issuing.usage(is_authority=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         .sign(signer, hashes.SHA256())
     )
-    return replace(pair, certificate=made.public_bytes(serialization.Encoding.PEM), key=_pem(key))
+    return replace(pair, certificate=made.public_bytes(serialization.Encoding.PEM), key=issuing.key_pem(key))
 
 
 def _certificates(text: bytes) -> list[x509.Certificate]:
@@ -136,36 +136,8 @@ def _fits(certificate: x509.Certificate, key: bytes) -> bool:
     return bool(found.public_key() == certificate.public_key())
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, life: timedelta
-) -> x509.CertificateBuilder:
-    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
-    builder = builder.serial_number(x509.random_serial_number())
-    return builder.not_valid_before(now - _LEEWAY).not_valid_after(now + life)
-
-
-def _usage(*, is_authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=is_authority,
-        crl_sign=is_authority,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
 def _alternative(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
-
-
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
