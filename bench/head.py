@@ -21,7 +21,7 @@ from bedplate.client import HeadClient, wire
 from bedplate.core import errors, logging, memory
 from bedplate.head.entities import SCHEMA
 from bedplate.head.resolve import resolve
-from bedplate.sim.devices import Devices
+from bedplate.sim.agents import Devices
 from bedplate.ui.cmsh.shell import Shell
 from bedplate.ui.remote import RemoteBackend
 from bench import headload, report, servers

@@ -38,8 +38,8 @@ import bedplate
 from bedplate.api import core, names
 from bedplate.apps.bedplate import root
 from bedplate.cli import clusterview
+from bedplate.cli.ipam import build_views
 from bedplate.cli.ipam import picture as pool_picture
-from bedplate.cli.ipam import viewing
 from bedplate.cloud.manager import features as manager_features
 from bedplate.cloud.manager import options as manager_options
 from bedplate.core import errors, logging
@@ -378,7 +378,7 @@ def pool_map() -> str:
         for place in range(1, 2 + (number * 7) % (size - 1))
     ]
     held = {"192.168.0.169-192.168.0.192": ("host-07", None)}
-    drawn = pool_picture.draw(viewing.view_of(pool, used=used, held=held), 100, most_nodes=6)
+    drawn = pool_picture.draw(build_views.view_of(pool, used=used, held=held), 100, most_nodes=6)
     console = Console(file=io.StringIO(), record=True, width=100)
     console.print(Text.from_ansi(drawn))
     return svg_of(console, "bedplate ipam map pool1", "pool")

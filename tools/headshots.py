@@ -23,7 +23,7 @@ from bedplate.apps.headserve import Daemon, Options
 from bedplate.client import HeadClient
 from bedplate.core import logging
 from bedplate.core.clock import SystemClock
-from bedplate.sim.devices import Devices, Pace
+from bedplate.sim.agents import Devices, Pace
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs/pictures"
 FOLDER = Path(sys.argv[1]) if len(sys.argv) > 1 else IMAGES

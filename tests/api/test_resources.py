@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bedplate.api import core, meta, objects, resources
+from bedplate.api import core, identity, meta, resources
 
 
 def test_paths_follow_group_scope_and_subresource() -> None:
@@ -57,11 +57,17 @@ def test_the_same_resource_can_be_read_raw_or_in_part() -> None:
 @pytest.mark.parametrize("namespace", ["", "n"])
 def test_models_and_raw_objects_answer_alike(namespace: str) -> None:
     raw = {"metadata": {"name": "a", "namespace": namespace, "uid": "u", "resourceVersion": "5", "labels": {"k": "v"}}}
-    model = core.Node(metadata=objects.metadata_of(raw))
-    for ask in (objects.key_of, objects.uid_of, objects.resource_version_of, objects.labels_of, objects.annotations_of):
+    model = core.Node(metadata=identity.metadata_of(raw))
+    for ask in (
+        identity.key_of,
+        identity.uid_of,
+        identity.resource_version_of,
+        identity.labels_of,
+        identity.annotations_of,
+    ):
         assert ask(raw) == ask(model)
-    assert objects.split_key(objects.key_of(raw)) == (namespace, "a")
+    assert identity.split_key(identity.key_of(raw)) == (namespace, "a")
 
 
 def test_an_object_without_metadata_has_empty_answers() -> None:
-    assert (objects.name_of({}), objects.labels_of({"metadata": None}), objects.key_of({})) == ("", {}, "")
+    assert (identity.name_of({}), identity.labels_of({"metadata": None}), identity.key_of({})) == ("", {}, "")

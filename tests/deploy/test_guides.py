@@ -24,7 +24,7 @@ from bedplate.cli.ipam import holders
 from bedplate.cloud import labels
 from bedplate.cloud.controllers import lifecycle_plan
 from bedplate.cloud.providers.nvidia_bmm import config as bmm
-from bedplate.cloud.providers.oxide import addresses, wants
+from bedplate.cloud.providers.oxide import metadata, wants
 from bedplate.ipam import quarantine
 
 __all__ = ["registry", "without_containers"]
@@ -130,7 +130,7 @@ def test_the_page_of_annotations_and_labels_names_what_the_code_knows() -> None:
         names.FINALIZER_LOAD_BALANCER,
     }
     of_bmm = {f"nvidia-bmm.nvidia.com/{name}" for name in bmm.LABELS if name != "tenant-labels"}
-    known = well_known | taints | of_services | of_bmm | set(addresses.LABELS.values())
+    known = well_known | taints | of_services | of_bmm | set(metadata.LABELS.values())
     of_pools = {quarantine.ANNOTATION, holders.NETWORK_STATUS}
     assert shown == known | of_pools | {labels.LABEL_EXCLUDE_FROM_LIFECYCLE}
 

@@ -265,21 +265,21 @@ async def _read(kubeconfig: str, namespace: str, stores: tuple[str, ...]) -> Lan
 
 
 def _explain(what: str, land: Landscape) -> Explanation:
-    from bedplate.cli.ipam import explaining
+    from bedplate.cli.ipam import explain_pools
     from bedplate.ipam.addresses import parse_address
 
     address = parse_address(what.partition("/")[0])
     if address is not None:
-        return explaining.explain_address(address, land)
+        return explain_pools.explain_address(address, land)
     kind, _, name = what.rpartition("/")
     found = [
-        (f"node/{name}", explaining.explain_node(node, land))
+        (f"node/{name}", explain_pools.explain_node(node, land))
         for node in land.nodes
         if node.name == name and kind in ("", "node")
     ]
     for pool, view in zip(land.pools, land.views, strict=True):
         if view.name == name and kind in ("", view.kind.lower()):
-            found.append((f"{view.kind.lower()}/{name}", explaining.explain_pool(pool, view, land)))
+            found.append((f"{view.kind.lower()}/{name}", explain_pools.explain_pool(pool, view, land)))
     if not found:
         hint = "bedplate ipam pools, and kubectl get nodes, list what there is"
         text = f"{what} is neither an address nor a node, nor a pool in namespace {land.namespace}"

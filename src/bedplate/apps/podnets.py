@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bedplate.api import core, names
-from bedplate.api.objects import key_of
+from bedplate.api.identity import key_of
 from bedplate.api.resources import PODS
 from bedplate.cli import clusterview
-from bedplate.cli.ipam import viewing
+from bedplate.cli.ipam import build_views
 from bedplate.cli.ipam.holders import NETWORK_STATUS
 from bedplate.core import clock, errors, logging
 from bedplate.ipam.node import poolrules
@@ -87,7 +87,7 @@ class PodNetworks:
         key = ippool_key(pool.name) if isinstance(pool, IPPool) else cidrpool_key(pool.name)
         version = pool.metadata.resource_version
         if key not in self._seen or self._seen[key][0] != version:
-            view = viewing.view_of(pool)
+            view = build_views.view_of(pool)
             counts = clusterview.Pool(view.name, view.network_text, len(view.blocks), view.free, 0, view.usable)
             self._seen[key] = (version, counts)
         return dataclasses.replace(self._seen[key][1], used=self.used[key])

@@ -15,7 +15,7 @@ import click
 from bedplate.apps import headfolder, stopping
 from bedplate.client import HeadClient
 from bedplate.core import errors
-from bedplate.sim.devices import Devices
+from bedplate.sim.agents import Devices
 
 __all__ = ["devices"]
 

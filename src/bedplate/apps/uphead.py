@@ -25,7 +25,7 @@ from bedplate.client import HeadClient, wire
 from bedplate.core import errors
 from bedplate.core.clock import Clock, parse_rfc3339
 from bedplate.core.logging import get_logger
-from bedplate.sim.devices import Devices, Pace
+from bedplate.sim.agents import Devices, Pace
 
 __all__ = ["NAME", "NODES", "UpHead", "folder_of", "serving"]
 

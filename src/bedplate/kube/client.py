@@ -15,7 +15,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
-from bedplate.api.objects import name_of
+from bedplate.api.identity import name_of
 from bedplate.api.resources import ResourceRef
 from bedplate.core import clock
 from bedplate.kube import codec, errors, paging

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from bedplate.api.objects import name_of
+from bedplate.api.identity import name_of
 from bedplate.core import clock
 from bedplate.core.logging import get_logger
 from bedplate.kube import errors

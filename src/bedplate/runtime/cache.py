@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from bedplate.api import objects
+from bedplate.api import identity
 
 __all__ = ["Cache", "Change", "Handler", "Index"]
 
@@ -93,7 +93,7 @@ class Cache(Generic[T]):
 
     def replace(self, items: Iterable[T], resource_version: str) -> None:
         """Swap in a complete list. Handlers hear of what is new, different (by resourceVersion) or gone."""
-        fresh = {objects.key_of(item): item for item in items}
+        fresh = {identity.key_of(item): item for item in items}
         stale, self._objects = self._objects, fresh
         self._indexes = {name: {} for name in self._functions}
         for key, obj in fresh.items():
@@ -110,7 +110,7 @@ class Cache(Generic[T]):
 
     def put(self, obj: T, resource_version: str) -> None:
         """Take in an added or modified object."""
-        key = objects.key_of(obj)
+        key = identity.key_of(obj)
         old = self._objects.get(key)
         if old is not None:
             self._unindex(key, old)
@@ -121,7 +121,7 @@ class Cache(Generic[T]):
 
     def remove(self, obj: T, resource_version: str) -> None:
         """Take in a deletion; the last state the server sent is what handlers see as `old`."""
-        key = objects.key_of(obj)
+        key = identity.key_of(obj)
         old = self._objects.pop(key, None)
         if old is not None:
             self._unindex(key, old)
@@ -153,4 +153,4 @@ class Cache(Generic[T]):
 
 def _version(obj: Any) -> tuple[str, str]:
     # The uid too: an object deleted and created anew between two lists is another one.
-    return objects.uid_of(obj), objects.resource_version_of(obj)
+    return identity.uid_of(obj), identity.resource_version_of(obj)

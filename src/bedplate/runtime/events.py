@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from bedplate.api import meta, objects
+from bedplate.api import identity, meta
 from bedplate.api.resources import EVENTS, ResourceRef
 from bedplate.core import clock, errors, logging
 from bedplate.kube import errors as kube_errors
@@ -46,10 +46,10 @@ def reference(ref: ResourceRef[Any], obj: Any) -> meta.ObjectReference:
     return meta.ObjectReference(
         api_version=ref.api_version,
         kind=ref.kind,
-        name=objects.name_of(obj),
-        namespace=objects.namespace_of(obj),
-        uid=objects.uid_of(obj),
-        resource_version=objects.resource_version_of(obj),
+        name=identity.name_of(obj),
+        namespace=identity.namespace_of(obj),
+        uid=identity.uid_of(obj),
+        resource_version=identity.resource_version_of(obj),
     )
 
 

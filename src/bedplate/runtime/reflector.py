@@ -21,7 +21,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from bedplate.api import objects
+from bedplate.api import identity
 from bedplate.api.resources import ResourceRef
 from bedplate.core import backoff, clock, errors, logging
 from bedplate.kube import errors as kube_errors
@@ -242,7 +242,7 @@ class Reflector(Generic[T]):
 
     def _take(self, event: WatchEvent[Any], version: str) -> str:
         """Carry out one event; the version up to which the cache now stands."""
-        seen: str = objects.resource_version_of(event.object) or version
+        seen: str = identity.resource_version_of(event.object) or version
         match event.type:
             case "ADDED" | "MODIFIED":
                 self._cache.put(event.object, seen)

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Protocol
 
 from bedplate.api import core, resources
-from bedplate.api.objects import key_of, split_key
+from bedplate.api.identity import key_of, split_key
 from bedplate.core import clock, errors, logging
 from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
@@ -24,7 +24,7 @@ from bedplate.kube.options import PatchType
 from bedplate.runtime.cache import Cache, Change
 from bedplate.runtime.controller import Controller, Result
 from bedplate.sim import machines, podstatus
-from bedplate.sim.addresses import Addresses
+from bedplate.sim.pod_addresses import Addresses
 
 __all__ = ["Fleet", "Networks"]
 

@@ -10,7 +10,7 @@ from bedplate.cli.doctor.cluster_checks import check_cluster
 from bedplate.cli.doctor.facts import ClusterFacts, Names
 from bedplate.cli.doctor.permissions import NEEDED, Permission
 from bedplate.cli.doctor.report import exit_code
-from bedplate.cloud.diagnosis import Finding
+from bedplate.cloud.doctor import Finding
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 NAMES = Names("system:cloud-controller-manager", "cloud-controller-manager", "kube-system", "cloud-controller-manager")

@@ -17,7 +17,7 @@ from bedplate.cli.doctor.ipam_facts import IpamFacts, Names, accounts_of
 from bedplate.cli.doctor.permissions import Permission
 from bedplate.cli.doctor.report import exit_code
 from bedplate.cli.ipam.survey import Survey
-from bedplate.cloud.diagnosis import Finding
+from bedplate.cloud.doctor import Finding
 from bedplate.core import errors
 from bedplate.kube import errors as kube_errors
 

@@ -16,7 +16,7 @@ from tests import servers
 from tests.apps.test_ipam_cli import install_definitions
 
 from bedplate.cli.doctor.ipam_node import Places, check_node, is_node
-from bedplate.cloud.diagnosis import Finding
+from bedplate.cloud.doctor import Finding
 from bedplate.kube import Client
 
 BIN = Path(sys.executable).parent

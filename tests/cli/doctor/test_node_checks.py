@@ -8,7 +8,7 @@ from tests.cloud.scripted import ScriptedProvider
 
 from bedplate.api import core, meta, names
 from bedplate.cli.doctor.node_checks import check_nodes
-from bedplate.cloud.diagnosis import Finding
+from bedplate.cloud.doctor import Finding
 from bedplate.cloud.routing import Clouds
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)

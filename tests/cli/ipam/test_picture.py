@@ -7,7 +7,7 @@ import re
 import click
 from tests.cli.ipam.makers import cidrpool, ippool
 
-from bedplate.cli.ipam import picture, viewing
+from bedplate.cli.ipam import build_views, picture
 from bedplate.ipam.addresses import Address, text
 
 
@@ -25,7 +25,7 @@ def test_blocks_are_drawn_in_their_order_with_how_full_they_are() -> None:
         exclusions=[{"startIP": "10.0.0.41", "endIP": "10.0.0.60"}],
     )
     used = [Address(32, 0x0A000001 + number) for number in (*range(10), 10, 11, 12, 13, 14)]
-    view = viewing.view_of(pool, used=used, held={"10.0.0.61-10.0.0.70": ("gone", None)})
+    view = build_views.view_of(pool, used=used, held={"10.0.0.61-10.0.0.70": ("gone", None)})
     (row,) = [line for line in plain(picture.draw(view, 100)) if line.startswith("10.0.0.1 ")]
     assert row.split()[1] == "█▅·▁××q··················"
     assert "n0" in picture.draw(view, 100)
@@ -33,7 +33,7 @@ def test_blocks_are_drawn_in_their_order_with_how_full_they_are() -> None:
 
 def test_a_pool_of_2_to_the_48_blocks_is_drawn_where_something_is() -> None:
     prefix = {"a": ("fd00::/64", ""), "b": ("fd00:0:ffff:ffff::/64", "")}
-    view = viewing.view_of(cidrpool("p", prefix, cidr="fd00::/16", perNodeNetworkPrefix=64))
+    view = build_views.view_of(cidrpool("p", prefix, cidr="fd00::/16", perNodeNetworkPrefix=64))
     lines = plain(picture.draw(view, 100))
     assert len(lines) < 20
     assert any("2.8e+14" in line and "free" in line for line in lines)
@@ -42,7 +42,7 @@ def test_a_pool_of_2_to_the_48_blocks_is_drawn_where_something_is() -> None:
 
 def test_many_blocks_share_a_mark() -> None:
     blocks = {f"n{at:04}": f"{text(32, 0x0A000001 + at * 4)}-{text(32, 0x0A000004 + at * 4)}" for at in range(5000)}
-    view = viewing.view_of(ippool("p", blocks, subnet="10.0.0.0/16", perNodeBlockSize=4))
+    view = build_views.view_of(ippool("p", blocks, subnet="10.0.0.0/16", perNodeBlockSize=4))
     lines = plain(picture.draw(view, 100))
     assert len(lines) < 60
     assert "each mark stands for 4 blocks: how many of them are given" in lines
@@ -50,13 +50,13 @@ def test_many_blocks_share_a_mark() -> None:
 
 
 def test_a_narrow_terminal_gets_shorter_rows() -> None:
-    view = viewing.view_of(ippool("p", subnet="10.0.0.0/24", perNodeBlockSize=4))
+    view = build_views.view_of(ippool("p", subnet="10.0.0.0/24", perNodeBlockSize=4))
     rows = [line for line in plain(picture.draw(view, 50)) if line.startswith("10.0.0.1 ")]
     assert len(rows[0]) <= 50
 
 
 def test_an_invalid_pool_says_what_is_wrong_instead() -> None:
-    view = viewing.view_of(ippool("p", subnet="x", perNodeBlockSize=4), problems=["spec.subnet: no network"])
+    view = build_views.view_of(ippool("p", subnet="x", perNodeBlockSize=4), problems=["spec.subnet: no network"])
     assert plain(picture.draw(view, 80))[-1] == "! spec.subnet: no network"
 
 

@@ -10,7 +10,7 @@ import pytest
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 from bedplate.sim.clouds import OxideCloud
-from bedplate.sim.clouds.oxide import objects
+from bedplate.sim.clouds.oxide import payloads
 
 PROJECT = "project=bedplate"
 
@@ -180,7 +180,7 @@ async def test_run_states_pass_through_their_transitions(cloud: OxideCloud, time
     assert (await call(cloud, f"/v1/instances/{machine.id}")).status == 404
 
 
-@pytest.mark.parametrize("state", objects.STATES)
+@pytest.mark.parametrize("state", payloads.STATES)
 async def test_every_run_state_can_be_set(cloud: OxideCloud, state: str) -> None:
     assert cloud.set_state("oxide-001", state).state == state
 
@@ -283,7 +283,7 @@ async def test_pools_are_chosen_as_the_allocator_says(call: Any) -> None:
         plain = await create(cloud, call, "a")
         assert (plain.status, plain.data["error_code"]) == (400, "InvalidRequest"), "two defaults: which?"
         v6 = await create(cloud, call, "b", type="auto", pool_selector={"type": "auto", "ip_version": "v6"})
-        assert objects.family(v6.data["ip"]) == "v6"
+        assert payloads.family(v6.data["ip"]) == "v6"
         small = {"type": "auto", "pool_selector": {"type": "explicit", "pool": "small"}}
         made = [await create(cloud, call, f"c{number}", **small) for number in range(4)]
         assert [answer.status for answer in made] == [201, 201, 201, 507]

@@ -18,7 +18,7 @@ from bedplate.api import core
 from bedplate.cli import display
 from bedplate.cli.doctor import cluster_checks, facts, ipam_command, node_checks, rates, report
 from bedplate.cloud import registry
-from bedplate.cloud.diagnosis import Diagnosable, Finding, problem, unknown
+from bedplate.cloud.doctor import Diagnosable, Finding, problem, unknown
 from bedplate.cloud.interface import Provider
 from bedplate.cloud.routing import Clouds
 from bedplate.core import clock, errors

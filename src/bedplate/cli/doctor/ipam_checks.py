@@ -13,9 +13,9 @@ from typing import Any
 from bedplate.api import core, meta
 from bedplate.cli.doctor.ipam_facts import LEASE, Account, IpamFacts, accounts_of
 from bedplate.cli.doctor.permissions import Permission
-from bedplate.cli.ipam import explaining, landscape, survey
+from bedplate.cli.ipam import explain_pools, landscape, survey
 from bedplate.cli.ipam.landscape import Landscape
-from bedplate.cloud.diagnosis import Finding, fine, note, problem, unknown
+from bedplate.cloud.doctor import Finding, fine, note, problem, unknown
 from bedplate.core.explanation import Explanation, State
 from bedplate.kube import errors as kube_errors
 
@@ -74,7 +74,7 @@ def _pools(facts: IpamFacts) -> Iterator[Finding]:
         text = f"{_few(facts.elsewhere)} are not in {land.namespace}, the namespace that is served"
         yield note("pools", "other namespaces", text, "--ippools-namespace of both programs names the one that is")
     for pool, view in zip(land.pools, land.views, strict=True):
-        yield from _told(explaining.explain_pool(pool, view, land))
+        yield from _told(explain_pools.explain_pool(pool, view, land))
     yield from _duplicates(land)
 
 

@@ -13,7 +13,7 @@ import click
 
 from bedplate.cli import display, progress
 from bedplate.cli.doctor import ipam_checks, ipam_facts, ipam_node, report
-from bedplate.cloud.diagnosis import Finding, note, unknown
+from bedplate.cloud.doctor import Finding, note, unknown
 from bedplate.core import clock, errors
 from bedplate.kube import Client, config
 

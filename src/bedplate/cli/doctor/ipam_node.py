@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bedplate.cli.ipam import stores
-from bedplate.cloud.diagnosis import Finding, fine, note, problem, unknown
+from bedplate.cloud.doctor import Finding, fine, note, problem, unknown
 from bedplate.core import errors
 from bedplate.core.explanation import State
 from bedplate.ipam.node import grpcclient, install, options

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from bedplate.api import core, names
-from bedplate.cloud import addresses
-from bedplate.cloud.diagnosis import Finding, fine, note, problem
+from bedplate.cloud import node_addresses
+from bedplate.cloud.doctor import Finding, fine, note, problem
 from bedplate.cloud.routing import Clouds, Foreign, Owned, scheme_of
 
 __all__ = ["check_nodes"]
@@ -72,7 +72,7 @@ def _addresses(node: core.Node, about: str) -> Iterator[Finding]:
     wanted = node.metadata.annotations.get(names.ANNOTATION_PROVIDED_NODE_IP)
     if wanted is not None:
         try:
-            addresses.parse_node_ips(wanted)
-        except addresses.InvalidNodeIP as err:
+            node_addresses.parse_node_ips(wanted)
+        except node_addresses.InvalidNodeIP as err:
             fix = f"correct --node-ip of the kubelet on {node.name} and restart it"
             yield problem("addresses", about, f"its kubelet's --node-ip is unusable: {err}", fix)

@@ -15,7 +15,7 @@ from pathlib import Path
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from bedplate.cloud.diagnosis import Finding, fine, note, problem, unknown
+from bedplate.cloud.doctor import Finding, fine, note, problem, unknown
 
 __all__ = ["check_rates", "read"]
 

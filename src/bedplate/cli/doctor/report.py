@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import click
 import msgspec
 
-from bedplate.cloud.diagnosis import Finding
+from bedplate.cloud.doctor import Finding
 
 __all__ = ["exit_code", "show"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from bedplate.api import core
-from bedplate.cli.ipam import holders, viewing
+from bedplate.cli.ipam import build_views, holders
 from bedplate.cli.ipam.holders import Holding
 from bedplate.cli.ipam.survey import Pool, Survey
 from bedplate.cli.ipam.views import PoolView
@@ -61,7 +61,7 @@ def see(survey: Survey, now: datetime, stored: Iterable[Holding] | None = None) 
     held += [one for one in stored or () if (one.address, one.uid) not in known or not one.uid]
     used = {one.address for one in held}
     views = tuple(
-        viewing.view_of(pool, used=used, held=quarantined(pool, now), problems=problems_of(pool))
+        build_views.view_of(pool, used=used, held=quarantined(pool, now), problems=problems_of(pool))
         for pool in survey.pools
     )
     held = [_placed(one, views) for one in held]
@@ -100,7 +100,7 @@ def oddities(pool: Pool) -> list[str]:
     return warnings.cidrpool_warnings(pool.spec)
 
 
-def quarantined(pool: Pool, now: datetime) -> viewing.Held:
+def quarantined(pool: Pool, now: datetime) -> build_views.Held:
     """The blocks that the pool's annotation still keeps back."""
     return {one.block: (one.node, one.until) for one in _entries(pool) if one.until > now}
 

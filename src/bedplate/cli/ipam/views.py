@@ -1,6 +1,6 @@
 """Pools as people look at them: blocks in their order, how many are free, how full each of them is. Values alone.
 
-`viewing.py` makes them from custom resources; tables, JSON, pictures and explanations are made of them.
+`build_views.py` makes them from custom resources; tables, JSON, pictures and explanations are made of them.
 """
 
 from __future__ import annotations

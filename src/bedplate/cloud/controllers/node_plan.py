@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from bedplate.api import core, names
-from bedplate.cloud import addresses, labels, taints
+from bedplate.cloud import labels, node_addresses, taints
 from bedplate.cloud.interface import Address, InstanceMetadata
 from bedplate.cloud.routing import Clouds, Foreign, Owned
 
@@ -85,8 +85,8 @@ def initialise(node: core.Node, metadata: InstanceMetadata | None, clouds: Cloud
     if refusal := _provider_id_problem(node, metadata, clouds, provider_name):
         return Verdict(Kind.REFUSE, refusal)
     try:
-        addresses.check_node_ip(node, metadata.addresses)
-    except addresses.InvalidNodeIP as err:
+        node_addresses.check_node_ip(node, metadata.addresses)
+    except node_addresses.InvalidNodeIP as err:
         return Verdict(
             Kind.REFUSE, f"node {node.name}: {err.message}; it stays tainted", event_reason=REASON_INVALID_NODE_IP
         )
@@ -129,7 +129,7 @@ def refresh(node: core.Node, metadata: InstanceMetadata | None, *, reconciles_la
         return Verdict(Kind.LEAVE, "it is not initialised yet: that comes first")
     if metadata is None:
         return Verdict(Kind.LEAVE, "its cloud has nothing to do for it")
-    chosen = addresses.decide(node, metadata.addresses)
+    chosen = node_addresses.decide(node, metadata.addresses)
     wanted = labels.at_refresh(node.metadata.labels, metadata) if reconciles_labels else labels.Wanted()
     warnings = (*((chosen.reason,) if chosen.is_refusal else ()), *wanted.warnings)
     if chosen.addresses is None and not wanted.labels:

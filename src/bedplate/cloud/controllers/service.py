@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 
-from bedplate.api import core, discovery, objects
+from bedplate.api import core, discovery, identity
 from bedplate.cloud.controllers import service_plan as plans
 from bedplate.cloud.controllers.dispatch import Dispatcher
 from bedplate.cloud.controllers.service_metrics import ServiceMetrics
@@ -193,7 +193,7 @@ class ServiceController:
     def _resync(self) -> None:
         """Queue whatever is not as it should be, except what failed and waits for its time."""
         for service in self._services:
-            key = objects.key_of(service)
+            key = identity.key_of(service)
             if self._dispatcher.is_waiting(key):
                 continue
             if any(not isinstance(step, plans.Nothing | plans.Forget) for step in self.sync.plan(key)):

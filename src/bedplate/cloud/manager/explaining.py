@@ -15,7 +15,7 @@ from bedplate.api import names
 from bedplate.api.resources import ENDPOINT_SLICES, NODES, SERVICES
 from bedplate.cloud import registry
 from bedplate.cloud.controllers import service_plan
-from bedplate.cloud.explanation import explain_node, explain_service
+from bedplate.cloud.explain_objects import explain_node, explain_service
 from bedplate.cloud.interface import Provider
 from bedplate.cloud.manager import leading, selection, validation, wiring
 from bedplate.cloud.manager import options as reading

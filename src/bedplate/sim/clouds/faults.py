@@ -1,7 +1,7 @@
 """The fault script: which requests to a simulated cloud go wrong, and how.
 
 In: YAML (below), or rules added in process or over `/__sim/faults`. Out: for each request the faults that befall it;
-`faulting` carries them out. All problems of a script are reported together.
+`delivery` carries them out. All problems of a script are reported together.
 
     seed: 7                          # of all probabilities; default 0
     rules:

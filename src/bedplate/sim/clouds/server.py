@@ -21,7 +21,7 @@ from aiohttp import web
 
 from bedplate.core import clock
 from bedplate.core.logging import get_logger
-from bedplate.sim.clouds import admin, faulting
+from bedplate.sim.clouds import admin, delivery
 from bedplate.sim.clouds.agenda import Agenda
 from bedplate.sim.clouds.exchange import Refused, Reply, Request, Route, Routes
 from bedplate.sim.clouds.faults import Fault, Faults, Script
@@ -215,7 +215,7 @@ class SimulatedCloud(abc.ABC):
             request.operation, request.params = found[0].operation, found[1]
         request.body = await http.read()
         if request.path.startswith(admin.ROOT):
-            return await faulting.send(http, self._answer(request, found[0] if found else None), None)
+            return await delivery.send(http, self._answer(request, found[0] if found else None), None)
         return await self._serve_api(http, request, found[0] if found else None)
 
     async def _serve_api(self, http: web.BaseRequest, request: Request, route: Route | None) -> web.StreamResponse:
@@ -225,13 +225,13 @@ class SimulatedCloud(abc.ABC):
         try:
             if self.conditions.latency_s or self.conditions.jitter_s:
                 await asyncio.sleep(self.conditions.latency_s + self.rng.random() * self.conditions.jitter_s)
-            await faulting.prepare(request, faults, self.rng)
+            await delivery.prepare(request, faults, self.rng)
             reply = await self._befall(http, request, route, last) if last is not None else None
             if reply is None:
                 reply = self._answer(request, route)
             status = reply.status
-            return await faulting.send(http, reply, last)
-        except faulting.Cut:
+            return await delivery.send(http, reply, last)
+        except delivery.Cut:
             return web.Response()
         finally:
             at = self.time.monotonic()
@@ -242,10 +242,10 @@ class SimulatedCloud(abc.ABC):
         if fault.is_done:
             self._answer(request, route)
         if fault.kind == "reset":
-            faulting.reset(http)
+            delivery.reset(http)
         if fault.kind == "timeout":
-            await faulting.hang(http, fault, self._closing)
-        return faulting.replace(fault, self.refuse, request)
+            await delivery.hang(http, fault, self._closing)
+        return delivery.replace(fault, self.refuse, request)
 
     def _answer(self, request: Request, route: Route | None) -> Reply:
         self.agenda.run()

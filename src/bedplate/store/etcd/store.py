@@ -16,7 +16,7 @@ from bedplate.core import errors
 from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.store import keys
-from bedplate.store.etcd.connection import Connection, EtcdOptions, Failed
+from bedplate.store.etcd.members import Connection, EtcdOptions, Failed
 from bedplate.store.etcd.translate import Translator
 from bedplate.store.etcd.verdict import Verdict
 from bedplate.store.etcd.watch import Watch

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bedplate.api import core
-from bedplate.cloud import examination
-from bedplate.cloud.diagnosis import Finding, fine, unknown
+from bedplate.cloud import doctor_checks
+from bedplate.cloud.doctor import Finding, fine, unknown
 from bedplate.cloud.interface import Instances, LegacyInstances, LoadBalancers, Routes
 from bedplate.cloud.providers.cloudlycke import config
 from bedplate.cloud.providers.cloudlycke.balancers import Balancers
@@ -59,7 +59,7 @@ class Cloudlycke:
         found = [fine("cloud-api", self.name, "the inventory can be read")]
         if self.instances is None:
             return found
-        return found + await examination.examine_nodes(self.instances, nodes, "in the inventory")
+        return found + await doctor_checks.examine_nodes(self.instances, nodes, "in the inventory")
 
     async def check_ready(self) -> None:
         # Once is enough: an outage is no reason to count as not ready.

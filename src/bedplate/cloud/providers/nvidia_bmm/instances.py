@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bedplate.api import core, names
-from bedplate.cloud.addresses import parse_node_ips
 from bedplate.cloud.errors import AmbiguousInstance, CloudError, InstanceNotFound, RetryError
 from bedplate.cloud.http import errors as http_errors
 from bedplate.cloud.instancecache import InstanceCache
 from bedplate.cloud.interface import Address, InstanceMetadata
+from bedplate.cloud.node_addresses import parse_node_ips
 from bedplate.cloud.providers.nvidia_bmm import metadata, providerid
 from bedplate.cloud.providers.nvidia_bmm.api import Api
 from bedplate.cloud.providers.nvidia_bmm.config import Config

@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterator, Sequence
 
 from bedplate.api import core, meta
-from bedplate.cloud.diagnosis import Finding, problem
+from bedplate.cloud.doctor import Finding, problem
 from bedplate.cloud.errors import CloudError
 from bedplate.cloud.http import errors as http_errors
 from bedplate.cloud.http import tokens
@@ -22,7 +22,7 @@ from bedplate.cloud.http.transport import Reach
 from bedplate.cloud.instancecache import InstanceCache
 from bedplate.cloud.interface import Instances, LegacyInstances, LoadBalancers, Routes
 from bedplate.cloud.metrics import CloudApiMetrics, InstanceCacheMetrics
-from bedplate.cloud.providers.nvidia_bmm import diagnosis, providerid
+from bedplate.cloud.providers.nvidia_bmm import doctor, providerid
 from bedplate.cloud.providers.nvidia_bmm.api import Api
 from bedplate.cloud.providers.nvidia_bmm.config import Config, TokenFrom, load, oddities
 from bedplate.cloud.providers.nvidia_bmm.instances import BmmInstances
@@ -101,7 +101,7 @@ class NvidiaBmm:
         except tokens.TokenUnavailable as err:
             return [problem("credentials", self.name, f"there is no token: {err}", "check where the token comes from")]
         now = self._setting.time.now()
-        return await diagnosis.diagnose(self._api, self.instances, self.config, token, nodes, now)
+        return await doctor.diagnose(self._api, self.instances, self.config, token, nodes, now)
 
     async def check_ready(self) -> None:
         """Raise until the credentials have been verified once; try again from time to time."""

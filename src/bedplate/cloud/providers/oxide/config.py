@@ -18,7 +18,7 @@ import yaml
 from bedplate.cloud.http import client as http_client
 from bedplate.cloud.http.secrets import Secret
 from bedplate.cloud.http.tokens import FixedToken, Reloads, TokenFile, TokenSource, whole_text, yaml_key
-from bedplate.cloud.providers.oxide import addresses, profiles
+from bedplate.cloud.providers.oxide import metadata, profiles
 from bedplate.core import errors, yamls
 from bedplate.core.logging import get_logger
 
@@ -158,8 +158,8 @@ def _problems(host: str, project: str, labels: tuple[str, ...], *, has_token: bo
         )
     if not project:
         found.append("project: not set; set OXIDE_PROJECT (name or id), or `project` in --cloud-config")
-    known = ", ".join(addresses.LABELS)
-    return [*found, *(f"labels: {name!r} is none of {known}" for name in labels if name not in addresses.LABELS)]
+    known = ", ".join(metadata.LABELS)
+    return [*found, *(f"labels: {name!r} is none of {known}" for name in labels if name not in metadata.LABELS)]
 
 
 def _with_scheme(host: str) -> str:

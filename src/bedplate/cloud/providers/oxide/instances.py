@@ -15,7 +15,7 @@ from bedplate.cloud.errors import CloudError, InstanceNotFound
 from bedplate.cloud.instancecache import InstanceCache
 from bedplate.cloud.interface import InstanceMetadata
 from bedplate.cloud.metrics import InstanceCacheMetrics
-from bedplate.cloud.providers.oxide import addresses, models, names, providerid
+from bedplate.cloud.providers.oxide import metadata, models, names, providerid
 from bedplate.cloud.providers.oxide.api import Api
 from bedplate.cloud.providers.oxide.config import Config
 from bedplate.cloud.providers.oxide.credentials import Credentials
@@ -107,11 +107,11 @@ class OxideInstances:
         external = await self._networks.external_ips(found)
         return InstanceMetadata(
             provider_id=node.spec.provider_id or providerid.format_id(found.id),
-            instance_type=addresses.instance_type(found),
-            addresses=addresses.node_addresses(found, interfaces, external),
+            instance_type=metadata.instance_type(found),
+            addresses=metadata.node_addresses(found, interfaces, external),
             zone=self._config.zone,
             region=self._config.region,
-            labels=addresses.labels(found, self._config.labels),
+            labels=metadata.labels(found, self._config.labels),
         )
 
     def was_absent(self, name: str, within_s: float) -> bool:

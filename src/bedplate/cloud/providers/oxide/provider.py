@@ -10,13 +10,13 @@ import contextlib
 from collections.abc import Sequence
 
 from bedplate.api import core
-from bedplate.cloud.diagnosis import Finding
+from bedplate.cloud.doctor import Finding
 from bedplate.cloud.errors import CloudError
 from bedplate.cloud.http.client import Client, Options
 from bedplate.cloud.http.transport import Reach
 from bedplate.cloud.interface import Instances, LegacyInstances, LoadBalancers, Routes
 from bedplate.cloud.metrics import CloudApiMetrics, InstanceCacheMetrics
-from bedplate.cloud.providers.oxide import config, diagnosis, providerid
+from bedplate.cloud.providers.oxide import config, doctor, providerid
 from bedplate.cloud.providers.oxide.api import Api
 from bedplate.cloud.providers.oxide.balancers import FloatingIpBalancers
 from bedplate.cloud.providers.oxide.carrying import Carrier
@@ -107,7 +107,7 @@ class Oxide:
 
     async def diagnose(self, nodes: Sequence[core.Node]) -> list[Finding]:
         """For the doctor: what keeps this cloud from serving these nodes."""
-        return await diagnosis.diagnose(self._api, self._instances, self._settings, nodes)
+        return await doctor.diagnose(self._api, self._instances, self._settings, nodes)
 
     async def check_ready(self) -> None:
         await self._credentials.verify()

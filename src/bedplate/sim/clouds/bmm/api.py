@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote_plus
 
-from bedplate.sim.clouds.bmm import objects
+from bedplate.sim.clouds.bmm import payloads
 from bedplate.sim.clouds.exchange import Refused, Reply, Request, Route, encode, json_reply
 from bedplate.sim.clouds.index import Index, Row
 
@@ -129,7 +129,7 @@ class BmmApi:
         for name, values in wanted.items():
             if bad := [value for value in values if _FILTERS[name][1] and not _UUID.fullmatch(value)]:
                 raise Refused(400, f"Invalid {name} {bad[0]} in query")
-        if any(status not in objects.STATUSES for status in wanted.get("status", ())):
+        if any(status not in payloads.STATUSES for status in wanted.get("status", ())):
             raise Refused(400, "Invalid Status value in query")
         if any(site not in self._cloud.sites for site in wanted.get("siteId", ())):
             raise Refused(404, "Could not find one or more Sites specified in query")

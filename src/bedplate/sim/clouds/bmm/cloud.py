@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bedplate.core import clock, errors
-from bedplate.sim.clouds.bmm import objects
+from bedplate.sim.clouds.bmm import payloads
 from bedplate.sim.clouds.bmm.api import BmmApi
 from bedplate.sim.clouds.exchange import Refused, Reply, Request, Route, json_reply
 from bedplate.sim.clouds.faults import Script
@@ -123,14 +123,14 @@ class BmmCloud(SimulatedCloud):
         """A further site with one instance type; returns its ID."""
         identifier, now = self.new_id(), self.now()
         place = _PLACES[len(self.sites) % len(_PLACES)]
-        self.sites.put(identifier, objects.site(identifier, name, self.org, self.provider_id, place, now))
+        self.sites.put(identifier, payloads.site(identifier, name, self.org, self.provider_id, place, now))
         self.add_instance_type(f"{name}.h100x8", site_id=identifier)
         return identifier
 
     def add_instance_type(self, name: str, *, site_id: str = "") -> str:
         """An instance type at a site; returns its ID."""
         identifier = self.new_id()
-        data = objects.instance_type(identifier, name, self.provider_id, site_id or self.site_id, self.now())
+        data = payloads.instance_type(identifier, name, self.provider_id, site_id or self.site_id, self.now())
         self.instance_types.put(identifier, data)
         return identifier
 
@@ -162,7 +162,7 @@ class BmmCloud(SimulatedCloud):
             if interfaces is None
             else interfaces
         )
-        built = [objects.interface(self.new_id(), identifier, self.subnet_id, (), now, **dict(each)) for each in given]
+        built = [payloads.interface(self.new_id(), identifier, self.subnet_id, (), now, **dict(each)) for each in given]
         owner = {
             "tenantId": tenant_id or self.tenant_id,
             "infrastructureProviderId": self.provider_id,
@@ -172,7 +172,7 @@ class BmmCloud(SimulatedCloud):
             "operatingSystemId": self.operating_system_id,
         }
         nvlink = [self._nvlink(identifier, nvlink_domain, number, now) for number in range(8)] if nvlink_domain else []
-        data = objects.instance(
+        data = payloads.instance(
             identifier,
             name,
             owner=owner,
@@ -184,7 +184,7 @@ class BmmCloud(SimulatedCloud):
             now=now,
         )
         self.instances.put(identifier, data)
-        self.machines.put(data["machineId"], objects.machine(data["machineId"], data, now))
+        self.machines.put(data["machineId"], payloads.machine(data["machineId"], data, now))
         self._by_name.setdefault(name, []).append(identifier)
         machine = self.get(identifier)
         self.tell("added", machine)
@@ -202,9 +202,9 @@ class BmmCloud(SimulatedCloud):
 
     def set_status(self, ref: str, status: str) -> BmmMachine:
         """Put an instance in any status of `objects.STATUSES`."""
-        if status not in objects.STATUSES:
-            raise errors.Invalid(f"{status!r} is no status of an instance", hint=", ".join(objects.STATUSES))
-        machine = self.update(ref, **objects.with_status(self._row(ref).data, status, self.now()))
+        if status not in payloads.STATUSES:
+            raise errors.Invalid(f"{status!r} is no status of an instance", hint=", ".join(payloads.STATUSES))
+        machine = self.update(ref, **payloads.with_status(self._row(ref).data, status, self.now()))
         self.tell("changed", machine)
         return machine
 
@@ -217,7 +217,7 @@ class BmmCloud(SimulatedCloud):
     def set_addresses(self, ref: str, addresses: Sequence[str]) -> BmmMachine:
         """Give an instance one physical interface with these addresses."""
         row, now = self._row(ref), self.now()
-        return self.update(ref, interfaces=[objects.interface(self.new_id(), row.key, self.subnet_id, addresses, now)])
+        return self.update(ref, interfaces=[payloads.interface(self.new_id(), row.key, self.subnet_id, addresses, now)])
 
     def stop(self, ref: str) -> BmmMachine:
         """Power off: status Error."""

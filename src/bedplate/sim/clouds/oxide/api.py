@@ -15,7 +15,7 @@ import msgspec
 
 from bedplate.sim.clouds.exchange import NO_CODE, Refused, Reply, Request, Route, json_reply
 from bedplate.sim.clouds.index import Index, Row
-from bedplate.sim.clouds.oxide import objects, paging
+from bedplate.sim.clouds.oxide import paging, payloads
 
 if TYPE_CHECKING:
     from bedplate.sim.clouds.oxide.cloud import OxideCloud
@@ -85,7 +85,7 @@ class OxideApi:
 
     def _me(self, request: Request) -> Reply:
         cloud = self._cloud
-        identity = objects.project(cloud.user_id, "", next(iter(cloud.projects)).data["time_created"])
+        identity = payloads.project(cloud.user_id, "", next(iter(cloud.projects)).data["time_created"])
         times = {key: identity[key] for key in ("time_created", "time_modified")}
         person = {"id": cloud.user_id, "display_name": "ccm", "silo_id": cloud.silo_id, "silo_name": "simulated"}
         return json_reply(200, {**person, **times, "fleet_viewer": False, "silo_admin": False})
@@ -115,7 +115,7 @@ class OxideApi:
 
     def _subnet_interfaces(self, request: Request) -> Reply:
         cloud, ref = self._cloud, request.params["subnet"]
-        if objects.UUID.fullmatch(ref):
+        if payloads.UUID.fullmatch(ref):
             if "vpc" in request.query:
                 raise _invalid("when providing subnet as an ID vpc should not be specified")
         elif "vpc" not in request.query:
@@ -135,7 +135,7 @@ class OxideApi:
     def _vpcs(self, request: Request) -> Reply:
         self._scope(request)
         cloud = self._cloud
-        vpc = objects.project(cloud.vpc_id, "default", next(iter(cloud.projects)).data["time_created"])
+        vpc = payloads.project(cloud.vpc_id, "default", next(iter(cloud.projects)).data["time_created"])
         more = {
             "project_id": cloud.project_id,
             "dns_name": "default",
@@ -150,7 +150,7 @@ class OxideApi:
             raise _malformed("unable to parse query string: missing field `vpc`")
         if vpc.lower() not in (cloud.vpc_id, "default"):
             raise _not_found("vpc", vpc)
-        subnet = objects.project(cloud.subnet_id, "default", next(iter(cloud.projects)).data["time_created"])
+        subnet = payloads.project(cloud.subnet_id, "default", next(iter(cloud.projects)).data["time_created"])
         more = {"vpc_id": cloud.vpc_id, "ipv4_block": "172.30.0.0/16", "ipv6_block": "fd00:1:2:3::/64"}
         return json_reply(200, {"items": [{**subnet, **more, "custom_router_id": None}], "next_page": None})
 
@@ -248,7 +248,7 @@ class OxideApi:
         return self._find_instance(request.params["instance"], request.query.get("project"))
 
     def _find_instance(self, ref: str, project: str | None, *, is_parent: bool = False) -> Row:
-        if objects.UUID.fullmatch(ref):
+        if payloads.UUID.fullmatch(ref):
             if project is not None and not is_parent:
                 raise _invalid("when providing instance as an ID project should not be specified")
             found = self._cloud.instances.get(ref.lower())
@@ -262,7 +262,7 @@ class OxideApi:
 
     def _floating_ip(self, request: Request) -> Row:
         ref, project = request.params["floating_ip"], request.query.get("project")
-        if objects.UUID.fullmatch(ref):
+        if payloads.UUID.fullmatch(ref):
             if project is not None:
                 raise _invalid("when providing floating_ip as an ID project should not be specified")
             found = self._cloud.floating_ips.get(ref.lower())
@@ -285,7 +285,7 @@ def _malformed(message: str) -> Refused:
 
 
 def _not_found(kind: str, ref: str) -> Refused:
-    word = "id" if objects.UUID.fullmatch(ref) else "name"
+    word = "id" if payloads.UUID.fullmatch(ref) else "name"
     return Refused(404, f'not found: {kind} with {word} "{ref}"', code="ObjectNotFound")
 
 
@@ -300,7 +300,7 @@ def _body(request: Request) -> dict[str, Any]:
 
 
 def _check_name(name: str) -> None:
-    if len(name) > 63 or not objects.NAME.fullmatch(name) or objects.UUID.fullmatch(name):
+    if len(name) > 63 or not payloads.NAME.fullmatch(name) or payloads.UUID.fullmatch(name):
         raise _malformed(
             "unable to parse JSON body: name: names begin with a lower-case letter, hold letters, digits and dashes, "
             "do not end with a dash, have at most 63 characters and are no UUIDs"

@@ -16,7 +16,7 @@ from bedplate.core import clock, errors
 from bedplate.sim.clouds.exchange import NO_CODE, Refused, Reply, Request, Route, json_reply
 from bedplate.sim.clouds.faults import Script
 from bedplate.sim.clouds.index import Index, Row
-from bedplate.sim.clouds.oxide import objects
+from bedplate.sim.clouds.oxide import payloads
 from bedplate.sim.clouds.oxide.api import OxideApi
 from bedplate.sim.clouds.oxide.floating import FloatingIps
 from bedplate.sim.clouds.oxide.pools import Pool, Pools
@@ -106,14 +106,14 @@ class OxideCloud(SimulatedCloud):
     def add_project(self, name: str) -> str:
         """A further project; returns its ID."""
         identifier = self.new_id()
-        self.projects.put(identifier, objects.project(identifier, name, self.now()))
+        self.projects.put(identifier, payloads.project(identifier, name, self.now()))
         return identifier
 
     def add_pool(self, name: str, network: str, *, is_default: bool = False) -> str:
         """A further IP pool; returns its ID. Its first address is never given out by itself."""
         pool = Pool(self.new_id(), name, ipaddress.ip_network(network), is_default)
         self.pools.add(pool)
-        self.pool_views.put(pool.id, objects.pool(pool.id, name, pool.version, is_default, self.now()))
+        self.pool_views.put(pool.id, payloads.pool(pool.id, name, pool.version, is_default, self.now()))
         return pool.id
 
     def add_machines(self, count: int) -> list[OxideMachine]:
@@ -144,7 +144,7 @@ class OxideCloud(SimulatedCloud):
         project_id = project_id or self.project_id
         if self.instance_named(project_id, name) is not None:
             raise errors.AlreadyExists(f"instance {name!r} exists already in the simulated Oxide project")
-        data = objects.instance(
+        data = payloads.instance(
             identifier,
             name,
             project_id,
@@ -185,8 +185,8 @@ class OxideCloud(SimulatedCloud):
 
     def set_state(self, ref: str, state: str) -> OxideMachine:
         """Put an instance in any run state of the document."""
-        if state not in objects.STATES:
-            raise errors.Invalid(f"{state!r} is no run state of an instance", hint=", ".join(objects.STATES))
+        if state not in payloads.STATES:
+            raise errors.Invalid(f"{state!r} is no run state of an instance", hint=", ".join(payloads.STATES))
         machine = self.update(ref, run_state=state, time_run_state_updated=self.now())
         self.tell("changed", machine)
         return machine
@@ -320,9 +320,9 @@ class OxideCloud(SimulatedCloud):
     def _add_interface(self, instance_id: str, number: int, given: Mapping[str, Any], now: str) -> None:
         identifier = self.new_id()
         fields = {key: value for key, value in given.items() if key != "addresses"}
-        stack = fields.get("ip_stack") or objects.ip_stack(given["addresses"])
+        stack = fields.get("ip_stack") or payloads.ip_stack(given["addresses"])
         network = {"vpc_id": self.vpc_id, "subnet_id": self.subnet_id}
-        data = objects.interface(identifier, f"net{number}", instance_id, network, stack, now)
+        data = payloads.interface(identifier, f"net{number}", instance_id, network, stack, now)
         self.interfaces.put(identifier, {**data, "primary": number == 0, **fields})
         self._interfaces_of[instance_id].append(identifier)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bedplate.sim.clouds.exchange import Refused
 from bedplate.sim.clouds.index import Row
-from bedplate.sim.clouds.oxide import objects
+from bedplate.sim.clouds.oxide import payloads
 
 if TYPE_CHECKING:
     from bedplate.sim.clouds.oxide.cloud import OxideCloud
@@ -49,7 +49,7 @@ class FloatingIps:
         identifier = self._cloud.new_id()
         self._attachments[identifier] = Attachment.DETACHED
         now = self._cloud.now()
-        data = objects.floating_ip(identifier, name, description, project_id, address, pool.id, now)
+        data = payloads.floating_ip(identifier, name, description, project_id, address, pool.id, now)
         return self._cloud.floating_ips.put(identifier, data)
 
     def update(self, row: Row, name: str | None, description: str | None) -> Row:
@@ -143,8 +143,8 @@ class FloatingIps:
         if len(self.of(instance.key)) + len(ephemeral) >= MAX_EXTERNAL_IPS:
             message = f"an instance may not have more than {MAX_EXTERNAL_IPS} external IP addresses"
             raise Refused(400, message, code="InvalidRequest")
-        version = objects.family(row.data["ip"])
-        if version not in {objects.family(address) for address in self._cloud.private_ips_of(instance.key)}:
+        version = payloads.family(row.data["ip"])
+        if version not in {payloads.family(address) for address in self._cloud.private_ips_of(instance.key)}:
             message = f"cannot attach an IP{version} floating IP: the instance has no such address"
             raise Refused(400, message, code="InvalidRequest")
 

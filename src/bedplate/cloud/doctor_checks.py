@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from bedplate.api import core
-from bedplate.cloud.diagnosis import Finding, fine, note, problem, unknown
+from bedplate.cloud.doctor import Finding, fine, note, problem, unknown
 from bedplate.cloud.errors import AmbiguousInstance, InstanceNotFound
 from bedplate.cloud.http import errors as http_errors
 from bedplate.cloud.http.secrets import Secret

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from bedplate.api import core
-from bedplate.cloud import examination
-from bedplate.cloud.diagnosis import Finding, fine, note, problem
+from bedplate.cloud import doctor_checks
+from bedplate.cloud.doctor import Finding, fine, note, problem
 from bedplate.cloud.errors import CloudError
 from bedplate.cloud.http import errors as http_errors
 from bedplate.cloud.http.secrets import Secret
@@ -31,8 +31,8 @@ async def diagnose(
     """Everything; after a refusal of the first call nothing more is asked."""
     found = [note("configuration", _ABOUT, oddity) for oddity in oddities(config)]
     fix = "put a new token into the Secret nvidia-bmm-cloud-config (key cloud-config); it is read again by itself"
-    found += examination.check_token(_ABOUT, token, now, fix)
-    advice = examination.Advice(
+    found += doctor_checks.check_token(_ABOUT, token, now, fix)
+    advice = doctor_checks.Advice(
         token=fix,
         access=f"check orgName ({config.org}), tenantId, and that the token has the role FORGE_TENANT_ADMIN",
         endpoint=f"check endpoint ({config.endpoint}), apiName and apiVersion, and the network from the control plane",
@@ -40,14 +40,14 @@ async def diagnose(
     try:
         tenant = await api.current_tenant()
     except CloudError as err:
-        return [*found, examination.judge_failure(_ABOUT, err, advice)]
+        return [*found, doctor_checks.judge_failure(_ABOUT, err, advice)]
     found.append(fine("cloud-api", _ABOUT, f"{config.endpoint} answers and accepts the token"))
     if tenant.id != config.tenant_id:
         text = f"the token is of tenant {tenant.id}, but tenantId is {config.tenant_id}"
         found.append(problem("configuration", _ABOUT, text, f"set tenantId to {tenant.id}, or use the other's token"))
     found += await _site(api, config)
     found += _foreign_sites(nodes, config)
-    return found + await examination.examine_nodes(instances, nodes, f"at {config.endpoint}")
+    return found + await doctor_checks.examine_nodes(instances, nodes, f"at {config.endpoint}")
 
 
 async def _site(api: Api, config: Config) -> list[Finding]:

@@ -15,7 +15,7 @@ from tests.cloud.scripted import ScriptedProvider, node
 from bedplate.api import core, discovery, names
 from bedplate.cloud import taints
 from bedplate.cloud.controllers import lifecycle_plan, service_plan
-from bedplate.cloud.explanation import Explanation, Finding, State, explain_node, explain_service
+from bedplate.cloud.explain_objects import Explanation, Finding, State, explain_node, explain_service
 from bedplate.cloud.interface import Target
 from bedplate.cloud.routing import Clouds
 from bedplate.core.clock import ManualClock

@@ -6,7 +6,7 @@ import hypothesis
 from hypothesis import strategies
 from tests.cli.ipam.makers import cidrpool, ippool
 
-from bedplate.cli.ipam import viewing
+from bedplate.cli.ipam import build_views
 from bedplate.ipam import plan_cidrpool, plan_ippool
 from bedplate.ipam.addresses import Address, parse_address, text
 from bedplate.ipam.planning import PlanNode
@@ -21,7 +21,7 @@ def address(written: str) -> Address:
 def test_the_seeds_pool_has_its_four_blocks_and_the_gateway_costs_one_address() -> None:
     blocks = {"host-a": "192.168.0.1-192.168.0.24", "host-b": "192.168.0.25-192.168.0.48"}
     pool = ippool("pool1", blocks, subnet="192.168.0.0/16", perNodeBlockSize=24, gateway="192.168.0.1")
-    view = viewing.view_of(pool, used=[address("192.168.0.2"), address("192.168.0.30"), address("10.0.0.1")])
+    view = build_views.view_of(pool, used=[address("192.168.0.2"), address("192.168.0.30"), address("10.0.0.1")])
     assert (view.total, view.free, view.state) == (2730, 2728, "ok")
     assert [(one.node, one.index, one.usable, one.used) for one in view.blocks] == [
         ("host-a", 0, 23, 1),
@@ -38,7 +38,7 @@ def test_exclusions_of_the_pool_and_of_every_block_are_counted_once() -> None:
         exclusions=[{"startIP": "10.0.0.2", "endIP": "10.0.0.4"}, {"startIP": "10.0.0.21", "endIP": "10.0.0.30"}],
         perNodeExclusions=[{"startIndex": 2, "endIndex": 4}],
     )
-    view = viewing.view_of(pool)
+    view = build_views.view_of(pool)
     # .2-.4 and .3-.5 of the block; the third block is excluded whole.
     assert view.blocks[0].usable == 6
     assert (view.total, view.excluded.total(), view.free) == (25, 1, 23)
@@ -54,7 +54,7 @@ def test_a_prefix_has_neither_network_nor_broadcast_address_for_pods() -> None:
         gatewayIndex=1,
         staticAllocations=[{"prefix": "10.1.0.16/29"}, {"prefix": "10.1.0.0/29", "nodeName": "a"}],
     )
-    view = viewing.view_of(pool)
+    view = build_views.view_of(pool)
     (block,) = view.blocks
     assert (str(block.first), str(block.last), block.usable) == ("10.1.0.1", "10.1.0.6", 5)
     assert (view.total, view.reserved, view.free) == (32, (2,), 30)
@@ -62,7 +62,7 @@ def test_a_prefix_has_neither_network_nor_broadcast_address_for_pods() -> None:
 
 def test_point_to_point_prefixes_use_both_addresses() -> None:
     pool = cidrpool("c", {"a": ("10.1.0.2/31", "")}, cidr="10.1.0.0/24", perNodeNetworkPrefix=31)
-    (block,) = viewing.view_of(pool).blocks
+    (block,) = build_views.view_of(pool).blocks
     assert (block.index, block.usable) == (1, 2)
 
 
@@ -73,20 +73,22 @@ def test_entries_that_are_no_block_of_the_pool_are_strays() -> None:
         "c": "nonsense-10.0.0.9",
         "d": "10.9.0.1-10.9.0.10",
     }
-    view = viewing.view_of(ippool("p", blocks, subnet="10.0.0.0/24", perNodeBlockSize=10))
+    view = build_views.view_of(ippool("p", blocks, subnet="10.0.0.0/24", perNodeBlockSize=10))
     assert [one.node for one in view.blocks] == ["b"]
     assert [one.split(":")[0] for one in view.strays] == ["a", "c", "d"]
     assert view.state == "status does not fit"
 
 
 def test_a_spec_that_means_nothing_can_be_looked_at() -> None:
-    view = viewing.view_of(ippool("p", {"a": "1-2"}, subnet="here", perNodeBlockSize=0), problems=["spec.subnet: no"])
+    view = build_views.view_of(
+        ippool("p", {"a": "1-2"}, subnet="here", perNodeBlockSize=0), problems=["spec.subnet: no"]
+    )
     assert (view.total, view.free, view.blocks, view.state) == (0, 0, (), "invalid")
 
 
 def test_what_is_held_back_is_not_free() -> None:
     pool = ippool("p", {"a": "10.0.0.1-10.0.0.10"}, subnet="10.0.0.0/24", perNodeBlockSize=10)
-    view = viewing.view_of(pool, held={"10.0.0.11-10.0.0.20": ("gone", None), "nonsense": ("x", None)})
+    view = build_views.view_of(pool, held={"10.0.0.11-10.0.0.20": ("gone", None), "nonsense": ("x", None)})
     assert [(one.index, one.node) for one in view.held] == [(1, "gone")]
     assert view.free == 23
 
@@ -107,7 +109,7 @@ def test_free_blocks_are_as_many_as_the_controller_can_still_give(
     names = [f"n{number:03}" for number in range(nodes)]
     given = plan_ippool.plan_ippool(ippool("p", **spec), [PlanNode(name) for name in names]).allocations
     pool = ippool("p", {one.node_name: f"{one.start_ip}-{one.end_ip}" for one in given}, **spec)
-    view = viewing.view_of(pool)
+    view = build_views.view_of(pool)
     everybody = [PlanNode(name) for name in [*names, *(f"x{number:03}" for number in range(300))]]
     assert not view.strays
     assert view.free == len(plan_ippool.plan_ippool(pool, everybody).allocations) - len(given)
@@ -124,7 +126,7 @@ def test_free_prefixes_are_as_many_as_the_controller_can_still_give(length: int,
     names = [f"n{number:03}" for number in range(nodes)]
     given = plan_cidrpool.plan_cidrpool(cidrpool("p", **spec), [PlanNode(name) for name in names]).allocations
     pool = cidrpool("p", {one.node_name: (one.prefix, one.gateway) for one in given}, **spec)
-    view = viewing.view_of(pool)
+    view = build_views.view_of(pool)
     everybody = [PlanNode(name) for name in [*names, *(f"x{number:03}" for number in range(300))]]
     assert not view.strays
     assert view.free == len(plan_cidrpool.plan_cidrpool(pool, everybody).allocations) - len(given)

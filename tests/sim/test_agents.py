@@ -15,7 +15,7 @@ from bedplate.api.steps import Step
 from bedplate.client import Event, HeadClient, Wanted, wire
 from bedplate.core import errors
 from bedplate.sim import checks
-from bedplate.sim.devices import Devices, Pace
+from bedplate.sim.agents import Devices, Pace
 
 DEADLINE_S = 60.0
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.cli.ipam.makers import NOW, attached, cidrpool, ippool, land, node, pod
 
-from bedplate.cli.ipam import explaining
+from bedplate.cli.ipam import explain_pools
 from bedplate.cli.ipam.landscape import Landscape
 from bedplate.core.explanation import Explanation, State
 from bedplate.ipam.addresses import parse_address
@@ -24,7 +24,7 @@ def of(found: Explanation, topic: str) -> list[tuple[str, str]]:
 def about(address: str, where: Landscape) -> Explanation:
     parsed = parse_address(address)
     assert parsed is not None
-    return explaining.explain_address(parsed, where)
+    return explain_pools.explain_address(parsed, where)
 
 
 def test_the_holder_of_an_address_is_named_with_node_interface_and_time() -> None:
@@ -96,14 +96,14 @@ def test_an_address_of_no_pool_and_no_pod_is_nobodys() -> None:
 
 def test_a_node_that_the_selector_does_not_match_is_told_which_requirement_fails() -> None:
     where = land(ippool("pool1", BLOCKS, nodeSelector=WORKERS, **SPEC), nodes=(*NODES, node("master")))
-    found = explaining.explain_node(where.nodes[2], where)
+    found = explain_pools.explain_node(where.nodes[2], where)
     assert of(found, "IPPool pool1") == [("not for it", "role In (worker) fails: the node has no label role")]
     assert found.state == State.NOTICE
 
 
 def test_a_node_without_a_block_is_told_that_the_pool_is_used_up() -> None:
     where = land(ippool("pool1", BLOCKS, **SPEC), nodes=(*NODES, node("host-c")))
-    ((answer, why),) = of(explaining.explain_node(where.nodes[2], where), "IPPool pool1")
+    ((answer, why),) = of(explain_pools.explain_node(where.nodes[2], where), "IPPool pool1")
     assert answer == "no block" and "all 2 blocks are given" in why
 
 
@@ -111,34 +111,34 @@ def test_a_node_without_a_block_is_told_that_only_quarantined_ones_are_left() ->
     held = {"192.168.0.101-192.168.0.200": {"node": "host-b", "until": "2026-01-02T03:14:05Z"}}
     pool = ippool("pool1", {"host-a": BLOCKS["host-a"]}, held=held, **SPEC)
     where = land(pool, nodes=(node("host-a"), node("host-c")))
-    ((answer, why),) = of(explaining.explain_node(where.nodes[1], where), "IPPool pool1")
+    ((answer, why),) = of(explain_pools.explain_node(where.nodes[1], where), "IPPool pool1")
     assert answer == "no block" and "until 2026-01-02 03:14:05 UTC" in why
 
 
 def test_a_node_without_a_block_though_there_are_free_ones_points_to_the_controller() -> None:
     where = land(ippool("pool1", {"host-a": BLOCKS["host-a"]}, **SPEC), nodes=NODES)
-    ((_, why),) = of(explaining.explain_node(where.nodes[1], where), "IPPool pool1")
+    ((_, why),) = of(explain_pools.explain_node(where.nodes[1], where), "IPPool pool1")
     assert "is the controller at work?" in why and "deployment/nv-ipam-controller" in why
 
 
 def test_an_invalid_spec_is_the_reason_for_every_node() -> None:
     where = land(ippool("pool1", subnet="192.168.0.0/24", perNodeBlockSize=500), nodes=NODES)
-    ((answer, why),) = of(explaining.explain_node(where.nodes[0], where), "IPPool pool1")
+    ((answer, why),) = of(explain_pools.explain_node(where.nodes[0], where), "IPPool pool1")
     assert answer == "no block" and "spec.perNodeBlockSize" in why
 
 
 def test_a_full_block_stands_out() -> None:
     pool = ippool("p", {"host-a": "10.0.0.1-10.0.0.2"}, subnet="10.0.0.0/24", perNodeBlockSize=2, gateway="10.0.0.1")
     where = land(pool, nodes=NODES[:1], pods=(pod("web", "host-a", status=attached("10.0.0.2")),))
-    assert "the next pod here gets none" in of(explaining.explain_node(NODES[0], where), "IPPool p")[0][1]
-    assert explaining.explain_pool(pool, where.views[0], where).state == State.BAD
+    assert "the next pod here gets none" in of(explain_pools.explain_node(NODES[0], where), "IPPool p")[0][1]
+    assert explain_pools.explain_pool(pool, where.views[0], where).state == State.BAD
 
 
 def test_a_pool_tells_of_overlaps_nodes_without_block_and_nodes_that_are_gone() -> None:
     other = cidrpool("other", cidr="192.168.0.0/16", perNodeNetworkPrefix=24)
     pool = ippool("pool1", BLOCKS, **SPEC)
     where = land(pool, other, nodes=(node("host-a"), node("host-c"), node("host-d")))
-    found = explaining.explain_pool(pool, where.views[0], where)
+    found = explain_pools.explain_pool(pool, where.views[0], where)
     assert of(found, "overlap")[0][0] == "CIDRPool other"
     assert of(found, "nodes")[0][0] == "3"
     assert [answer for answer, _ in of(found, "no block")] == ["host-c, host-d"]
@@ -148,18 +148,18 @@ def test_a_pool_tells_of_overlaps_nodes_without_block_and_nodes_that_are_gone() 
 def test_a_pool_that_is_well_says_so() -> None:
     pool = ippool("pool1", BLOCKS, subnet="192.168.0.0/16", perNodeBlockSize=100)
     where = land(pool, nodes=NODES)
-    found = explaining.explain_pool(pool, where.views[0], where)
+    found = explain_pools.explain_pool(pool, where.views[0], where)
     assert found.state == State.GOOD
     assert of(found, "blocks")[0][0] == "653 free"
 
 
 def test_without_pools_a_node_says_so() -> None:
-    assert explaining.explain_node(NODES[0], land(nodes=NODES)).findings[0].answer == "none"
+    assert explain_pools.explain_node(NODES[0], land(nodes=NODES)).findings[0].answer == "none"
 
 
 def test_a_spec_that_is_valid_and_hardly_meant_is_told() -> None:
     every = [{"startIndex": 0, "endIndex": 9}]
     pool = ippool("p", subnet="10.0.0.0/24", perNodeBlockSize=10, perNodeExclusions=every)
     where = land(pool, nodes=NODES)
-    found = explaining.explain_pool(pool, where.views[0], where)
+    found = explain_pools.explain_pool(pool, where.views[0], where)
     assert "perNodeExclusions covers every address" in dict(of(found, "spec"))["odd"]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bedplate.core import errors
-from bedplate.sim.addresses import Addresses
+from bedplate.sim.pod_addresses import Addresses
 
 RANGE = ipaddress.ip_network("10.1.2.0/24")
 
