@@ -15,7 +15,9 @@ from tests.apiserver import applyworld
 from tests.apiserver.applyworld import Step, World
 from tests.apiserver.realserver import RealServer
 
-from bedplate.apiserver import apply, facts, kinds, managed, patches, strategic, typegraph
+from bedplate.apiserver import facts, kinds
+from bedplate.apiserver.merge import apply, managed, patches, strategic
+from bedplate.apiserver.shape import typegraph
 from bedplate.apiserver.status import StatusError
 
 NOW = "2099-01-01T00:00:00Z"

@@ -15,8 +15,8 @@ from typing import Any
 
 import yaml
 
-from bedplate.apiserver import crds
-from bedplate.apiserver.schema import causes, custom
+from bedplate.apiserver.crds import custom, definitions
+from bedplate.apiserver.schema import causes
 
 CASES = pathlib.Path(__file__).parent / "cases"
 GROUP = "cases.example.com"
@@ -106,8 +106,8 @@ def _plain(message: str) -> str:
 
 def judge_definition(crd: Object) -> Answer:
     """Our verdict on a CustomResourceDefinition."""
-    crds.default(crd)
-    return normal(crds.validate(crd | {"status": {"storedVersions": ["v1"]}}))
+    definitions.default(crd)
+    return normal(definitions.validate(crd | {"status": {"storedVersions": ["v1"]}}))
 
 
 def judge_object(schema: Object, spec: Any, old: Any = None) -> Answer:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tests.endurance import running
 
-from bedplate.apiserver import http
+from bedplate.apiserver.wire import http
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from bedplate.apiserver import objects, services
+from bedplate.apiserver import services
+from bedplate.apiserver.state import bodies
 from bedplate.core import clock as clocks
 from bedplate.store import interface
 
@@ -56,8 +57,8 @@ async def ensure(parts: services.Services, version: str, port: int) -> int:
     # Straight to the store: the rules these objects would be checked by are among them.
     operations = []
     for group, resource, obj in absent:
-        key = objects.key_of((group, resource), obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-        operations.append(interface.Put(key, objects.encode_value(obj), 0))
+        key = bodies.key_of((group, resource), obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+        operations.append(interface.Put(key, bodies.encode_value(obj), 0))
     for start in range(0, len(operations), OBJECTS_PER_COMMIT):
         try:
             await parts.registry.commit(operations[start : start + OBJECTS_PER_COMMIT])

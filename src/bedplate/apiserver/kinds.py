@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bedplate.apiserver import typegraph
+from bedplate.apiserver.shape import typegraph
 
 __all__ = ["Column", "Kinds", "Resource", "Subresource", "from_crd", "from_storage", "to_storage"]
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from bedplate.apiserver import kinds, names, objects, status
+from bedplate.apiserver import kinds, names, status
+from bedplate.apiserver.state import bodies
 
 __all__ = [
     "check_object",
@@ -20,7 +21,7 @@ __all__ = [
     "set_generation",
 ]
 
-Object = objects.Object
+Object = bodies.Object
 FieldProblem = status.FieldProblem
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"

@@ -17,30 +17,26 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from bedplate.apiserver import (
-    access,
     behaviours,
     bootstrap,
     certificates,
     controllers,
-    crds,
     facts,
     hooks,
-    http,
     kinds,
-    pages,
-    pipeline,
     planted,
-    protobuf,
-    protobuf_encode,
-    registry,
-    rules,
     services,
     sharing,
-    tokens,
-    watchers,
-    webhook_calls,
-    webhooks,
 )
+from bedplate.apiserver.access import authentication, authorization, tokens
+from bedplate.apiserver.crds import definitions
+from bedplate.apiserver.documents import pages
+from bedplate.apiserver.pipeline import handler
+from bedplate.apiserver.protobuf import decoding, encoding
+from bedplate.apiserver.shape import rules
+from bedplate.apiserver.state import registry, watchers
+from bedplate.apiserver.webhooks import admission, calls
+from bedplate.apiserver.wire import http
 from bedplate.core import clock as clocks
 from bedplate.core import errors, logging
 from bedplate.store import interface
@@ -133,8 +129,8 @@ class ApiServer:
         host = "127.0.0.1" if options.bind_address in ("", "0.0.0.0", "::") else options.bind_address
         self.url = f"https://{f'[{host}]' if ':' in host else host}:{port}"
         found = pages.Pages(parts.kinds, table, state, hub, address=f"{host}:{port}", texts=options.texts)
-        self._application = found.pipeline = pipeline.Pipeline(
-            parts, hub, protobuf.Decoder(table), protobuf_encode.Encoder(table), found
+        self._application = found.pipeline = handler.Pipeline(
+            parts, hub, decoding.Decoder(table), encoding.Encoder(table), found
         )
         await server.start_serving()
         self._tasks.append(group.create_task(self._connections.run()))
@@ -154,7 +150,7 @@ class ApiServer:
         async with asyncio.TaskGroup() as group:
             group.create_task(controllers.run(self.services, signer, self.pki.text("ca.crt")))
             if not planted.is_on("crd_lifecycle"):
-                group.create_task(crds.run(self.services))
+                group.create_task(definitions.run(self.services))
 
     def _prepare_folder(self) -> None:
         try:
@@ -188,23 +184,23 @@ class ApiServer:
             return parts.client.get(group, resource, namespace, name)
 
         shapes = rules.ShapeRules()
-        admission = webhooks.WebhookAdmission(webhook_calls.Caller(webhook_calls.endpoint_resolver(lookup)))
-        self._stack.push_async_callback(admission.close)
-        identities = access.Identities(signer, lookup)
-        authorizer = access.RoleAuthorizer(lambda group, resource: parts.client.list(group, resource))
+        hooked = admission.WebhookAdmission(calls.Caller(calls.endpoint_resolver(lookup)))
+        self._stack.push_async_callback(hooked.close)
+        identities = authentication.Identities(signer, lookup)
+        authorizer = authorization.RoleAuthorizer(lambda group, resource: parts.client.list(group, resource))
         parts = services.Services(
             kinds=live,
             registry=state,
             clock=self.clock,
             rules=shapes,
-            admission=hooks.NoAdmission() if planted.is_on("webhooks") else admission,
+            admission=hooks.NoAdmission() if planted.is_on("webhooks") else hooked,
             authenticator=identities,
             authorizer=authorizer,
             behaviours=behaviours.built_in(identities, authorizer, signer, rng),
             version=self.options.kubernetes,
         )
-        parts.behaviours[crds.GROUP, crds.RESOURCE] = crds.DefinitionBehaviour(live, shapes.custom)
-        parts.behaviours |= admission.behaviours()
+        parts.behaviours[definitions.GROUP, definitions.RESOURCE] = definitions.DefinitionBehaviour(live, shapes.custom)
+        parts.behaviours |= hooked.behaviours()
         for kind, behaviour in parts.behaviours.items():
             if type(behaviour).after_commit is not hooks.Behaviour.after_commit:
                 state.subscribe(kind, behaviour.after_commit)

@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bedplate.apiserver import hooks, managed, status
+from bedplate.apiserver import hooks, status
 from bedplate.apiserver.kinds import Kinds, Resource
+from bedplate.apiserver.merge import managed
 from bedplate.core import clock as clocks
 
 if TYPE_CHECKING:
-    from bedplate.apiserver import registry
+    from bedplate.apiserver.state import registry
 
 __all__ = ["Client", "Services"]
 

@@ -16,7 +16,8 @@ from datetime import timedelta
 
 import msgspec
 
-from bedplate.apiserver import certificates, hooks, objects, registry, services, status
+from bedplate.apiserver import certificates, hooks, services, status
+from bedplate.apiserver.state import bodies, registry
 from bedplate.core import clock as clocks
 from bedplate.core import errors, logging
 from bedplate.store import interface
@@ -29,7 +30,7 @@ KEYS = "/keys"
 FILES = ("ca.crt", "ca.key", "service-accounts.key")
 ALLOCATIONS: registry.Kind = ("allocation.bedplate", "guards")
 """A kind nobody is served: its one object is rewritten with every allocation."""
-_GUARD = objects.key_of(ALLOCATIONS, "", "services")
+_GUARD = bodies.key_of(ALLOCATIONS, "", "services")
 _VALUE = b'{"kind":"Guard","apiVersion":"allocation.bedplate/v1","metadata":{"name":"services"}}'
 LEASE = "bedplate-controllers"
 LEASE_S, RENEW_WITHIN_S, RETRY_S = 15, 10.0, 2.0

@@ -11,11 +11,13 @@ import functools
 from collections.abc import Iterable
 from typing import Any
 
-from bedplate.apiserver import hooks, kinds, objects, planted, protobuf_encode
+from bedplate.apiserver import hooks, kinds, planted
+from bedplate.apiserver.protobuf import encoding
+from bedplate.apiserver.state import bodies
 
 __all__ = ["ConvertedView", "PartialView", "PlainView", "ProtobufView", "ShapedView", "View"]
 
-Stored = objects.Stored
+Stored = bodies.Stored
 
 
 class PlainView:
@@ -47,7 +49,7 @@ class PlainView:
 
     def frame(self, metadata: dict[str, Any], size: int) -> tuple[bytes, bytes]:
         """What stands before and after `size` bytes of items in a list."""
-        head = objects.encode({"kind": self.list_kind, "apiVersion": self.list_api_version, "metadata": metadata})
+        head = bodies.encode({"kind": self.list_kind, "apiVersion": self.list_api_version, "metadata": metadata})
         return head[:-1] + b',"items":[', b"]}"
 
     def event(self, type: str, shown: bytes) -> bytes:
@@ -56,14 +58,14 @@ class PlainView:
 
     def refusal(self, document: dict[str, Any]) -> bytes:
         """A Status in the form of this view."""
-        return objects.encode(document)
+        return bodies.encode(document)
 
     def bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
         metadata: dict[str, Any] = {"resourceVersion": str(revision), "creationTimestamp": None}
         if annotations:
             metadata["annotations"] = annotations
         kind, api_version = self.bookmark_kind
-        return objects.encode({"kind": kind, "apiVersion": api_version, "metadata": metadata})
+        return bodies.encode({"kind": kind, "apiVersion": api_version, "metadata": metadata})
 
     @property
     def bookmark_kind(self) -> tuple[str, str]:
@@ -73,35 +75,35 @@ class PlainView:
 class ProtobufView(PlainView):
     """A built-in object as protobuf, for lists and watches: its readers need a quarter of the time."""
 
-    media = protobuf_encode.MEDIA
-    stream_media = f"{protobuf_encode.MEDIA};stream=watch"
+    media = encoding.MEDIA
+    stream_media = f"{encoding.MEDIA};stream=watch"
 
-    def __init__(self, resource: kinds.Resource, encoder: protobuf_encode.Encoder) -> None:
+    def __init__(self, resource: kinds.Resource, encoder: encoding.Encoder) -> None:
         super().__init__(resource)
         self._encoder = encoder
         self.key = f"{resource.api_version} protobuf"
 
     def show(self, body: bytes, *, heading: bool = False) -> bytes:
-        return self._encoder.enveloped(objects.decode(body))
+        return self._encoder.enveloped(bodies.decode(body))
 
     def items(self, found: Iterable[Stored]) -> bytes:
         parts = []
         for stored in found:
             if stored.message is None:
                 stored.message = self._encoder.message(stored.decode())
-            parts.append(protobuf_encode.delimited(2, stored.message))
+            parts.append(encoding.delimited(2, stored.message))
         return b"".join(parts)
 
     def frame(self, metadata: dict[str, Any], size: int) -> tuple[bytes, bytes]:
-        list_meta = protobuf_encode.delimited(1, protobuf_encode.list_meta(metadata))
-        head, tail = protobuf_encode.envelope(self.list_api_version, self.list_kind, len(list_meta) + size)
+        list_meta = encoding.delimited(1, encoding.list_meta(metadata))
+        head, tail = encoding.envelope(self.list_api_version, self.list_kind, len(list_meta) + size)
         return head + list_meta, tail
 
     def event(self, type: str, shown: bytes) -> bytes:
-        return protobuf_encode.watch_event(type, shown)
+        return encoding.watch_event(type, shown)
 
     def bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
-        return self._encoder.enveloped(objects.decode(super().bookmark(revision, annotations)))
+        return self._encoder.enveloped(bodies.decode(super().bookmark(revision, annotations)))
 
     def refusal(self, document: dict[str, Any]) -> bytes:
         return self._encoder.enveloped(document)
@@ -117,8 +119,8 @@ class ConvertedView(PlainView):
     def show(self, body: bytes, *, heading: bool = False) -> bytes:
         if planted.is_on("events"):
             return body
-        obj = kinds.from_storage(self.resource, objects.decode(body), self._storage)
-        return objects.encode(ordered(obj))
+        obj = kinds.from_storage(self.resource, bodies.decode(body), self._storage)
+        return bodies.encode(ordered(obj))
 
     def item(self, body: bytes) -> bytes:
         return super().item(self.show(body))
@@ -134,18 +136,18 @@ class ShapedView(ConvertedView):
         self.key = f"{resource.api_version} shaped {id(resource)}"
 
     def show(self, body: bytes, *, heading: bool = False) -> bytes:
-        obj = kinds.from_storage(self.resource, objects.decode(body), self._storage)
+        obj = kinds.from_storage(self.resource, bodies.decode(body), self._storage)
         shape(self._rules, self.resource, obj)
-        return objects.encode(ordered(obj))
+        return bodies.encode(ordered(obj))
 
 
 @functools.lru_cache(maxsize=512)
 def needs_shaping(resource: kinds.Resource) -> bool:
     """Whether stored objects of a custom kind may differ from what the version shows."""
-    return not resource.storage_version or b'"default":' in objects.encode(resource.schema)
+    return not resource.storage_version or b'"default":' in bodies.encode(resource.schema)
 
 
-def shape(rules: hooks.Rules, resource: kinds.Resource, obj: objects.Object) -> None:
+def shape(rules: hooks.Rules, resource: kinds.Resource, obj: bodies.Object) -> None:
     rules.prune(resource, obj)
     rules.default(resource, obj)
 
@@ -160,7 +162,7 @@ class PartialView(PlainView):
         self.list_kind, self.list_api_version = "PartialObjectMetadataList", self._api_version
 
     def show(self, body: bytes, *, heading: bool = False) -> bytes:
-        return objects.encode(partial(objects.decode(body), self._api_version))
+        return bodies.encode(partial(bodies.decode(body), self._api_version))
 
     def item(self, body: bytes) -> bytes:
         return self.show(body)
@@ -173,12 +175,12 @@ class PartialView(PlainView):
 View = PlainView
 
 
-def partial(obj: objects.Object, api_version: str) -> objects.Object:
+def partial(obj: bodies.Object, api_version: str) -> bodies.Object:
     """The object's PartialObjectMetadata."""
     return {"kind": "PartialObjectMetadata", "apiVersion": api_version, "metadata": obj["metadata"]}
 
 
-def ordered(obj: objects.Object) -> objects.Object:
+def ordered(obj: bodies.Object) -> bodies.Object:
     """The object with kind, apiVersion and metadata first."""
     first = {"kind": obj["kind"], "apiVersion": obj["apiVersion"], "metadata": obj["metadata"]}
     return first | {key: value for key, value in obj.items() if key not in first}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ipaddress
 import random
 
-from bedplate.apiserver import access, hooks, tokens
+from bedplate.apiserver import hooks
+from bedplate.apiserver.access import authentication, authorization, tokens
 from bedplate.apiserver.behaviours import (
     accounts,
     configdata,
@@ -37,8 +38,8 @@ class _CreatedByUpdate(hooks.Behaviour):
 
 
 def built_in(
-    identities: access.Identities,
-    authorizer: access.RoleAuthorizer,
+    identities: authentication.Identities,
+    authorizer: authorization.RoleAuthorizer,
     signer: tokens.Signer,
     rng: random.Random,
 ) -> dict[tuple[str, str], hooks.Behaviour]:

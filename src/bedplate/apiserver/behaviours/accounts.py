@@ -10,7 +10,8 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bedplate.apiserver import hooks, parts, status, tokens
+from bedplate.apiserver import hooks, parts, status
+from bedplate.apiserver.access import tokens
 from bedplate.core import clock as clocks
 
 __all__ = ["AccountBehaviour"]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bedplate.apiserver import hooks, shape, status
+from bedplate.apiserver import hooks, status
+from bedplate.apiserver.shape import fitting
 
 __all__ = ["NamespaceBehaviour"]
 
@@ -62,7 +63,7 @@ class NamespaceBehaviour(hooks.Behaviour):
         current = call.services.client.get("", "namespaces", "", call.name)
         if current is None:
             raise status.not_found(call.resource, call.name)
-        shape.fit(call.body, call.resource.type, call.resource.kind, call.resource.version)
+        fitting.fit(call.body, call.resource.type, call.resource.kind, call.resource.version)
         current["spec"] = {"finalizers": list((call.body.get("spec") or {}).get("finalizers") or [])}
         version = (call.body.get("metadata") or {}).get("resourceVersion")
         if version:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bedplate.apiserver import access, hooks, rbac, selectors, status
+from bedplate.apiserver import hooks, selectors, status
+from bedplate.apiserver.access import authorization, rbac
 
 __all__ = ["permissions"]
 
@@ -17,7 +18,7 @@ __all__ = ["permissions"]
 class _RbacKind(hooks.Behaviour):
     create_on_update = True
 
-    def __init__(self, authorizer: access.RoleAuthorizer) -> None:
+    def __init__(self, authorizer: authorization.RoleAuthorizer) -> None:
         self._authorizer = authorizer
 
     def after_commit(self, change: hooks.Change) -> None:
@@ -162,7 +163,7 @@ def _quoted(values: list[str]) -> list[str]:
     return [f'"{value}"' for value in values]
 
 
-def permissions(authorizer: access.RoleAuthorizer) -> dict[tuple[str, str], hooks.Behaviour]:
+def permissions(authorizer: authorization.RoleAuthorizer) -> dict[tuple[str, str], hooks.Behaviour]:
     """The behaviours of the RBAC kinds, by group and resource."""
     role, binding = RoleBehaviour(authorizer), BindingBehaviour(authorizer)
     return {

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bedplate.apiserver import access, hooks, identity, status
+from bedplate.apiserver import hooks, status
+from bedplate.apiserver.access import authentication, authorization, identity
 from bedplate.core import errors
 
 __all__ = ["reviews"]
@@ -39,7 +40,7 @@ class _Review(hooks.Behaviour):
 class TokenReview(_Review):
     """Whose token is it?"""
 
-    def __init__(self, identities: access.Identities) -> None:
+    def __init__(self, identities: authentication.Identities) -> None:
         self._identities = identities
 
     def review(self, call: hooks.Call, spec: dict[str, Any]) -> dict[str, Any]:
@@ -57,7 +58,7 @@ class TokenReview(_Review):
 class AccessReview(_Review):
     """May that user (or the asker: `is_self`) do it?"""
 
-    def __init__(self, authorizer: access.RoleAuthorizer, *, is_self: bool) -> None:
+    def __init__(self, authorizer: authorization.RoleAuthorizer, *, is_self: bool) -> None:
         self._authorizer = authorizer
         self._is_self = is_self
 
@@ -107,7 +108,7 @@ def _attributes(resource: dict[str, Any] | None, path: dict[str, Any] | None) ->
 class RulesReview(_Review):
     """What may the asker do in a namespace?"""
 
-    def __init__(self, authorizer: access.RoleAuthorizer) -> None:
+    def __init__(self, authorizer: authorization.RoleAuthorizer) -> None:
         self._authorizer = authorizer
 
     def review(self, call: hooks.Call, spec: dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +136,9 @@ class SelfReview(_Review):
         return {"userInfo": identity.info(call.user)}
 
 
-def reviews(identities: access.Identities, authorizer: access.RoleAuthorizer) -> dict[tuple[str, str], hooks.Behaviour]:
+def reviews(
+    identities: authentication.Identities, authorizer: authorization.RoleAuthorizer
+) -> dict[tuple[str, str], hooks.Behaviour]:
     """The behaviours of all review kinds, by group and resource."""
     return {
         (AUTHENTICATION, "tokenreviews"): TokenReview(identities),

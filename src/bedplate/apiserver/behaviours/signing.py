@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bedplate.apiserver import hooks, identity, parts, status
+from bedplate.apiserver import hooks, parts, status
+from bedplate.apiserver.access import identity
 from bedplate.core import clock as clocks
 
 __all__ = ["SigningRequestBehaviour"]

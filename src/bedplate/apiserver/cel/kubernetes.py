@@ -12,10 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bedplate.apiserver import formats
 from bedplate.apiserver.cel.signatures import Registry
 from bedplate.apiserver.cel.values import NO_OVERLOAD, NONE, CelError, Cidr, Optional, Quantity, Semver, Url
-from bedplate.apiserver.schema import gotext
+from bedplate.apiserver.schema import formats, gotext
 
 __all__ = ["install"]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from bedplate.apiserver import services, tokens
+from bedplate.apiserver import services
+from bedplate.apiserver.access import tokens
 from bedplate.apiserver.controllers import (
     accounts,
     deployments,

@@ -11,7 +11,8 @@ import base64
 import uuid
 from collections.abc import Callable
 
-from bedplate.apiserver import hooks, services, tokens
+from bedplate.apiserver import hooks, services
+from bedplate.apiserver.access import tokens
 from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
 
 __all__ = ["ROOT_CA", "run"]

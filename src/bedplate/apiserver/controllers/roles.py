@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
-from bedplate.apiserver import hooks, rbac, services
+from bedplate.apiserver import hooks, services
+from bedplate.apiserver.access import rbac
 from bedplate.apiserver.controllers.loop import Loop
 
 __all__ = ["run"]

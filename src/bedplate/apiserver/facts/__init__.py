@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from bedplate.apiserver import kinds, typegraph
-from bedplate.apiserver.typegraph import TypeNode
+from bedplate.apiserver import kinds
+from bedplate.apiserver.shape import typegraph
+from bedplate.apiserver.shape.typegraph import TypeNode
 from bedplate.core import errors
 
 __all__ = ["DEFAULT_VERSION", "Facts", "GoField", "available", "load"]

@@ -1,6 +1,6 @@
 """Structural schemas of custom resources: checked once, compiled once, then default, prune and validate objects.
 
-`definition.check_schema` judges a schema; `custom.CustomValidator` applies one. The other modules are their parts.
+The parts that `crds.schema_checks` (is the schema sound?) and `crds.custom` (is the object?) are made of.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bedplate.apiserver import formats
-from bedplate.apiserver.schema import causes, gotext
+from bedplate.apiserver.schema import causes, formats, gotext
 from bedplate.apiserver.schema.causes import Cause, key_path
 
 __all__ = ["check_embedded", "check_lists", "needs_embedded_check", "needs_list_check"]

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bedplate.apiserver import formats
-from bedplate.apiserver.schema import causes, gotext, patterns
+from bedplate.apiserver.schema import causes, formats, gotext, patterns
 
 __all__ = ["MISSING", "Check", "Fault", "Findings", "compile_check", "same", "to_causes"]
 

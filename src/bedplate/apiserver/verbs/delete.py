@@ -11,14 +11,15 @@ import datetime
 from collections.abc import Mapping
 from typing import Any
 
-from bedplate.apiserver import meta, objects, parts, planted, status
+from bedplate.apiserver import meta, parts, planted, status
+from bedplate.apiserver.state import bodies
 from bedplate.apiserver.verbs import read, request, write
 from bedplate.core import clock as clocks
 from bedplate.store import interface
 
 __all__ = ["delete", "delete_collection", "read_options"]
 
-Object = objects.Object
+Object = bodies.Object
 Target = request.Target
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
@@ -122,7 +123,7 @@ def _check_preconditions(target: Target, options: Object, old: Object) -> None:
         )
 
 
-async def _delete_once(target: Target, options: Object, stored: objects.Stored, old: Object) -> tuple[int, Object]:
+async def _delete_once(target: Target, options: Object, stored: bodies.Stored, old: Object) -> tuple[int, Object]:
     new = target.read(stored)
     _mark(target, options, new)
     if write.is_finished(target, new) or planted.is_on("finalizers"):
@@ -130,7 +131,7 @@ async def _delete_once(target: Target, options: Object, stored: objects.Stored, 
     if new != old:
         meta.set_generation(target.resource, old, new)
         if not target.dry_run:
-            key = objects.key_of(target.kind, target.namespace, target.name)
+            key = bodies.key_of(target.kind, target.namespace, target.name)
             value = write.stored_value(target, new)
             revision = await target.services.registry.commit([interface.Put(key, value, stored.revision)])
             new["metadata"]["resourceVersion"] = str(revision)
@@ -176,10 +177,10 @@ def _finalizers(target: Target, options: Object, present: list[str]) -> list[str
     return kept + ([ORPHAN] if orphans else []) + ([FOREGROUND] if is_foreground else [])
 
 
-async def _remove(target: Target, stored: objects.Stored, old: Object) -> Object:
+async def _remove(target: Target, stored: bodies.Stored, old: Object) -> Object:
     registry = target.services.registry
     if not target.dry_run:
-        key = objects.key_of(target.kind, target.namespace, target.name)
+        key = bodies.key_of(target.kind, target.namespace, target.name)
         revision = await registry.commit([interface.Delete(key, stored.revision)])
         old["metadata"]["resourceVersion"] = str(revision)
     if target.kind in _ANSWERED_WITH_OBJECT:
@@ -207,7 +208,7 @@ async def delete_collection(target: Target, options: Object, query: Mapping[str,
     return head | {"metadata": {"resourceVersion": str(revision)}, "items": items}
 
 
-async def _delete_one(target: Target, stored: objects.Stored, options: Object) -> None:
+async def _delete_one(target: Target, stored: bodies.Stored, options: Object) -> None:
     one = request.Target(
         services=target.services,
         resource=target.resource,

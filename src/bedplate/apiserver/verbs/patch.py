@@ -10,12 +10,14 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bedplate.apiserver import codec, meta, objects, planted, status
+from bedplate.apiserver import meta, planted, status
+from bedplate.apiserver.state import bodies
 from bedplate.apiserver.verbs import request, strictness, write
+from bedplate.apiserver.wire import codec
 
 __all__ = ["apply", "merge", "patch"]
 
-Object = objects.Object
+Object = bodies.Object
 Target = request.Target
 
 JSON_PATCH = "application/json-patch+json"
@@ -28,10 +30,10 @@ _FORMS = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_YAML)
 
 async def merge(target: Target, body: Mapping[str, Any]) -> Object:
     """A merge patch by a caller in the process."""
-    from bedplate.apiserver import patches
+    from bedplate.apiserver.merge import patches
 
     outcome = await _rewrite(target, lambda old: patches.merge_patch(old, body), _insists(body))
-    return objects.decode(outcome.body)
+    return bodies.decode(outcome.body)
 
 
 async def patch(target: Target, content_type: str, raw: bytes, query: Mapping[str, str]) -> write.Outcome:
@@ -53,7 +55,7 @@ async def patch(target: Target, content_type: str, raw: bytes, query: Mapping[st
 
 
 def _change(target: Target, media: str, body: Any) -> Callable[[Object], Object]:
-    from bedplate.apiserver import patches, strategic
+    from bedplate.apiserver.merge import patches, strategic
 
     if media == JSON_PATCH:
         if planted.is_on("json_patch"):
@@ -121,8 +123,8 @@ async def _apply_request(target: Target, raw: bytes, query: Mapping[str, str]) -
 
 async def apply(target: Target, config: Object, *, force: bool) -> write.Outcome:
     """Server-side apply; creates the object when it is absent."""
-    from bedplate.apiserver import apply as applying
-    from bedplate.apiserver import typedvalue
+    from bedplate.apiserver.merge import apply as applying
+    from bedplate.apiserver.merge import typedvalue
 
     fields = target.services.field_manager(target.resource)
     now = target.services.now_text()

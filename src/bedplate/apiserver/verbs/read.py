@@ -14,14 +14,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from bedplate.apiserver import codec, kinds, objects, planted, registry, selectors, status, tables, views
+from bedplate.apiserver import kinds, planted, selectors, status, views
+from bedplate.apiserver.state import bodies, registry
+from bedplate.apiserver.tables import rendering
 from bedplate.apiserver.verbs import request
+from bedplate.apiserver.wire import codec
 from bedplate.store import interface
 
 __all__ = ["Selection", "get", "list_", "select", "selection", "view_for"]
 
 Target = request.Target
-Stored = objects.Stored
+Stored = bodies.Stored
 FUTURE_WAIT_S = 3.0
 _CACHED_ITEMS = 20
 _CACHED_LISTS = 8
@@ -78,7 +81,7 @@ def view_for(target: Target, wish: codec.Wanted, query: Mapping[str, str]) -> vi
     if encoder is not None and resource is storage and encoder.supports(resource.api_version, resource.kind):
         return views.ProtobufView(resource, encoder)
     if wish.shape == "Table":
-        return tables.TableView(
+        return rendering.TableView(
             resource, storage, wish.shape_version, query.get("includeObject", ""), target.services.clock
         )
     if wish.shape:
@@ -271,8 +274,8 @@ def _whole_list(
 
 async def _list_past(target: Target, view: views.View, chosen: Selection, plan: _Plan) -> bytes:
     state = target.services.registry
-    prefix = objects.key_of(target.kind, target.namespace, "") if target.namespace else objects.prefix_of(target.kind)
-    after = objects.prefix_of(target.kind) + plan.after if plan.after else ""
+    prefix = bodies.key_of(target.kind, target.namespace, "") if target.namespace else bodies.prefix_of(target.kind)
+    after = bodies.prefix_of(target.kind) + plan.after if plan.after else ""
     limit = plan.limit if chosen.predicate is None else 0
     try:
         if plan.revision < state.oldest:
@@ -283,8 +286,8 @@ async def _list_past(target: Target, view: views.View, chosen: Selection, plan: 
     found: list[Stored] = []
     is_more, remaining = page.more, page.remaining
     for entry in page.entries:
-        item = objects.split_key(entry.key)[1]
-        stored = Stored(item, entry.revision, objects.spliced(entry.value, entry.revision))
+        item = bodies.split_key(entry.key)[1]
+        stored = Stored(item, entry.revision, bodies.spliced(entry.value, entry.revision))
         if chosen.predicate is None or chosen.predicate(stored):
             if plan.limit and len(found) == plan.limit:
                 is_more = True

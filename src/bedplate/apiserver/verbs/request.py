@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bedplate.apiserver import hooks, kinds, objects, planted, protobuf_encode, services, status, views
+from bedplate.apiserver import hooks, kinds, planted, services, status, views
+from bedplate.apiserver.protobuf import encoding
+from bedplate.apiserver.state import bodies
 
 __all__ = ["Target", "integer", "list_options_invalid", "resource_version"]
 
@@ -32,7 +34,7 @@ class Target:
     field_validation: str = "Warn"
     options: Mapping[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    protobuf: protobuf_encode.Encoder | None = None
+    protobuf: encoding.Encoder | None = None
     """Set when the client would rather have protobuf."""
     media: str = "application/json"
     """The form a list was made in."""
@@ -51,23 +53,23 @@ class Target:
     def behaviour(self) -> hooks.Behaviour:
         return self.services.behaviour(self.resource)
 
-    def stored(self) -> objects.Stored | None:
+    def stored(self) -> bodies.Stored | None:
         return self.services.registry.get(self.kind, self.namespace, self.name)
 
-    def existing(self) -> objects.Stored:
+    def existing(self) -> bodies.Stored:
         found = self.stored()
         if found is None:
             raise status.not_found(self.resource, self.name)
         return found
 
-    def read(self, stored: objects.Stored) -> objects.Object:
+    def read(self, stored: bodies.Stored) -> bodies.Object:
         """A fresh copy in the version of the request."""
         obj = kinds.from_storage(self.resource, stored.decode(), self.storage)
         if self.resource.is_custom and views.needs_shaping(self.resource):
             views.shape(self.services.rules, self.resource, obj)
         return obj
 
-    def write(self, operation: hooks.Operation, old: objects.Object | None, new: objects.Object | None) -> hooks.Write:
+    def write(self, operation: hooks.Operation, old: bodies.Object | None, new: bodies.Object | None) -> hooks.Write:
         return hooks.Write(
             services=self.services,
             resource=self.resource,

@@ -10,12 +10,14 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from bedplate.apiserver import cell_values, kinds, objects, planted, status
+from bedplate.apiserver import kinds, planted, status
+from bedplate.apiserver.state import bodies
+from bedplate.apiserver.tables import cell_values
 from bedplate.apiserver.verbs import request, write
 
 __all__ = ["get", "update"]
 
-Object = objects.Object
+Object = bodies.Object
 
 
 def _at(obj: Any, path: str) -> Any:
@@ -77,7 +79,7 @@ async def update(target: request.Target, change: Callable[[Object], Object]) -> 
         return obj
 
     outcome = await write.rewrite(target, rescaled)
-    return to_scale(target.resource, objects.decode(outcome.body))
+    return to_scale(target.resource, bodies.decode(outcome.body))
 
 
 def _set(obj: Object, path: str, value: int) -> None:

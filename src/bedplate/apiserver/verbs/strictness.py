@@ -6,13 +6,14 @@ target, or 400.
 
 from __future__ import annotations
 
-from bedplate.apiserver import objects, planted, status
+from bedplate.apiserver import planted, status
+from bedplate.apiserver.state import bodies
 from bedplate.apiserver.verbs import request
 
 __all__ = ["checked", "checked_patch"]
 
 
-def checked(target: request.Target, obj: objects.Object, duplicates: list[str]) -> objects.Object:
+def checked(target: request.Target, obj: bodies.Object, duplicates: list[str]) -> bodies.Object:
     """Prune the object and report what was found."""
     problems = duplicates + [f'unknown field "{path}"' for path in target.services.rules.prune(target.resource, obj)]
     if problems and target.field_validation == "Strict" and not planted.is_on("field_validation"):
@@ -26,11 +27,11 @@ def checked(target: request.Target, obj: objects.Object, duplicates: list[str]) 
     return obj
 
 
-def checked_patch(target: request.Target, obj: objects.Object) -> objects.Object:
+def checked_patch(target: request.Target, obj: bodies.Object) -> bodies.Object:
     """The same for the result of a patch, whose faults are those of the patch."""
     try:
         return checked(target, obj, [])
     except status.StatusError as err:
         detail = err.message.partition(f"cannot be handled as a {target.resource.kind}: ")[2] or err.message
-        problem = status.FieldProblem.invalid("patch", objects.encode(obj).decode(), detail)
+        problem = status.FieldProblem.invalid("patch", bodies.encode(obj).decode(), detail)
         raise status.invalid_kind("", "", "", [problem]) from None

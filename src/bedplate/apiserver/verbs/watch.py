@@ -10,8 +10,10 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Iterator, Mapping
 
-from bedplate.apiserver import codec, http, planted, registry, status, views, watchers
+from bedplate.apiserver import planted, status, views
+from bedplate.apiserver.state import registry, watchers
 from bedplate.apiserver.verbs import read, request
+from bedplate.apiserver.wire import codec, http
 
 __all__ = ["watch"]
 

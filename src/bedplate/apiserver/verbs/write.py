@@ -13,13 +13,15 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bedplate.apiserver import hooks, kinds, managed, meta, objects, planted, status
+from bedplate.apiserver import hooks, kinds, meta, planted, status
+from bedplate.apiserver.merge import managed
+from bedplate.apiserver.state import bodies
 from bedplate.apiserver.verbs import request
 from bedplate.store import interface
 
 __all__ = ["Outcome", "create", "replace", "update"]
 
-Object = objects.Object
+Object = bodies.Object
 Target = request.Target
 
 GENERATED_NAME_ATTEMPTS = 8
@@ -38,11 +40,11 @@ class Outcome(NamedTuple):
 
 async def create(target: Target, obj: Object) -> Object:
     """Create and give the stored object back, for callers in the process."""
-    return objects.decode((await create_outcome(target, obj)).body)
+    return bodies.decode((await create_outcome(target, obj)).body)
 
 
 async def update(target: Target, obj: Object) -> Object:
-    return objects.decode((await replace(target, meta.check_object(target.resource, obj))).body)
+    return bodies.decode((await replace(target, meta.check_object(target.resource, obj))).body)
 
 
 async def create_outcome(target: Target, obj: Object, *, owners: list[Object] | None = None) -> Outcome:
@@ -101,7 +103,7 @@ async def _create_alone(target: Target, obj: Object, owners: list[Object] | None
         return await _create_once(target, obj, owners)
     for _ in range(ALLOCATION_ATTEMPTS):
         try:
-            return await _create_once(target, objects.decode(objects.encode(obj)), owners)
+            return await _create_once(target, bodies.decode(bodies.encode(obj)), owners)
         except interface.CompareFailed:
             await asyncio.sleep(_rng.uniform(0, 0.01))
     raise status.StatusError(500, "InternalError", "too many allocations at the same time; try again")
@@ -137,7 +139,7 @@ def _no_name() -> list[status.FieldProblem]:
 
 async def _commit_new(target: Target, write: hooks.Write) -> Outcome:
     registry = target.services.registry
-    value, key = stored_value(target, write.object), objects.key_of(target.kind, target.namespace, target.name)
+    value, key = stored_value(target, write.object), bodies.key_of(target.kind, target.namespace, target.name)
     existing = target.stored()
     if existing is not None:
         raise _exists(target, existing)
@@ -150,10 +152,10 @@ async def _commit_new(target: Target, write: hooks.Write) -> Outcome:
         if err.key != key:
             raise
         raise _exists(target, target.stored()) from None
-    return Outcome(201, shown(target, objects.spliced(value, revision)))
+    return Outcome(201, shown(target, bodies.spliced(value, revision)))
 
 
-def _exists(target: Target, existing: objects.Stored | None) -> status.StatusError:
+def _exists(target: Target, existing: bodies.Stored | None) -> status.StatusError:
     refusal = status.already_exists(target.resource, target.name)
     if existing is not None and "deletionTimestamp" in existing.decode()["metadata"]:
         refusal.message = f"object is being deleted: {refusal.message}"
@@ -162,14 +164,14 @@ def _exists(target: Target, existing: objects.Stored | None) -> status.StatusErr
 
 def stored_value(target: Target, obj: Object) -> bytes:
     """The object as the store keeps it: in the storage version, without resourceVersion."""
-    return objects.encode_value(kinds.to_storage(target.resource, obj, target.storage))
+    return bodies.encode_value(kinds.to_storage(target.resource, obj, target.storage))
 
 
 def shown(target: Target, body: bytes) -> bytes:
     """Stored JSON in the version of the request."""
     if target.resource is target.storage:
         return body
-    return objects.encode(kinds.from_storage(target.resource, objects.decode(body), target.storage))
+    return bodies.encode(kinds.from_storage(target.resource, bodies.decode(body), target.storage))
 
 
 def default(target: Target, obj: Object) -> None:
@@ -255,12 +257,12 @@ async def rewrite(
         old = target.read(stored)
         new = change(old)
         if target.services.registry.is_shared:
-            new = objects.decode(objects.encode(new))  # may be tried again, and is filled in each time
+            new = bodies.decode(bodies.encode(new))  # may be tried again, and is filled in each time
         _check_preconditions(target, old, new)
         try:
             return await _rewrite_once(target, stored, old, new, owns)
         except interface.CompareFailed as err:
-            if err.key != objects.key_of(target.kind, target.namespace, target.name):
+            if err.key != bodies.key_of(target.kind, target.namespace, target.name):
                 await asyncio.sleep(_rng.uniform(0, 0.01))
                 continue
             if is_conditional or attempt + 1 == CONFLICT_ATTEMPTS:
@@ -287,7 +289,7 @@ def _check_preconditions(target: Target, old: Object, new: Object) -> None:
         raise status.conflict(target.resource, target.name)
 
 
-async def _rewrite_once(target: Target, stored: objects.Stored, old: Object, new: Object, owns: bool) -> Outcome:
+async def _rewrite_once(target: Target, stored: bodies.Stored, old: Object, new: Object, owns: bool) -> Outcome:
     services, resource, behaviour = target.services, target.resource, target.behaviour
     meta.keep_server_owned(old, new)
     new = isolate(target, old, new)
@@ -336,8 +338,8 @@ def _with(obj: Object, key: str, value: object) -> Object:
     return {name: member for name, member in obj.items() if name != key}
 
 
-async def _commit_change(target: Target, write: hooks.Write, stored: objects.Stored, new: Object) -> Outcome:
-    registry, key = target.services.registry, objects.key_of(target.kind, target.namespace, target.name)
+async def _commit_change(target: Target, write: hooks.Write, stored: bodies.Stored, new: Object) -> Outcome:
+    registry, key = target.services.registry, bodies.key_of(target.kind, target.namespace, target.name)
     assert write.old is not None
     if new == write.old:
         _roll_back(write)
@@ -346,12 +348,12 @@ async def _commit_change(target: Target, write: hooks.Write, stored: objects.Sto
     if is_finished(target, new):
         if not target.dry_run:
             await registry.commit([interface.Delete(key, stored.revision)])
-        return Outcome(200, shown(target, objects.spliced(value, stored.revision)))
+        return Outcome(200, shown(target, bodies.spliced(value, stored.revision)))
     if target.dry_run:
         _roll_back(write)
-        return Outcome(200, shown(target, objects.spliced(value, stored.revision)))
+        return Outcome(200, shown(target, bodies.spliced(value, stored.revision)))
     revision = await registry.commit([interface.Put(key, value, stored.revision), *write.also])
-    return Outcome(200, shown(target, objects.spliced(value, revision)))
+    return Outcome(200, shown(target, bodies.spliced(value, revision)))
 
 
 def is_finished(target: Target, obj: Object) -> bool:

@@ -25,8 +25,8 @@ __all__ = ["Gathered", "encode", "reduce"]
 
 _REF = "#/components/schemas/"
 
-# Defaults that hang on other fields or on where the type is used: code decides these (apiserver/defaults.py), so that
-# the table holds only values that are always right.
+# Defaults that depend on other fields or on where the type is used: code decides these (apiserver/shape/defaults.py),
+# so that the table holds only values that are always right.
 RULED = frozenset(
     {
         ("io.k8s.api.apps.v1.DaemonSetUpdateStrategy", "rollingUpdate"),

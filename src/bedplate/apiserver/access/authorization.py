@@ -1,0 +1,47 @@
+"""Which request is allowed, as of now: RBAC over the roles and bindings in the registry.
+
+In: a user and the attributes of a request. Out: decisions. The policy built from roles and bindings is kept until one
+of them changes; the rules themselves are in `rbac`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bedplate.apiserver import hooks
+from bedplate.apiserver.access import rbac
+
+__all__ = ["RoleAuthorizer"]
+
+RBAC_RESOURCES = ("roles", "clusterroles", "rolebindings", "clusterrolebindings")
+
+
+class RoleAuthorizer:
+    """RBAC over the registry. `touch` is called on every change of a role or binding."""
+
+    def __init__(self, list_objects: Callable[[str, str], list[hooks.Object]]) -> None:
+        self._list = list_objects
+        self._policy: rbac.Policy | None = None
+        self._generation = 0
+
+    @property
+    def generation(self) -> int:
+        return self._generation
+
+    def touch(self) -> None:
+        """A role or binding changed: the next question is answered anew."""
+        self._policy = None
+        self._generation += 1
+
+    @property
+    def policy(self) -> rbac.Policy:
+        if self._policy is None:
+            found = {name: self._list(rbac.GROUP, name) for name in RBAC_RESOURCES}
+            roles = [*found["roles"], *found["clusterroles"]]
+            self._policy = rbac.Policy.build(roles, [*found["rolebindings"], *found["clusterrolebindings"]])
+        return self._policy
+
+    def authorize(self, user: hooks.User, attributes: hooks.Attributes) -> hooks.Decision:
+        if hooks.MASTERS in user.groups:
+            return hooks.Decision(True)
+        return self.policy.decide(user, attributes)
