@@ -35,7 +35,6 @@ from bedplate.api.resources import (
 from bedplate.core import errors as core
 from bedplate.kube import Client, PatchType, errors, subresources
 from bedplate.kube.config import AuthConfig, ClientConfig, ExecConfig, Impersonation, TLSConfig
-from bedplate.kube.discovery import Discovery
 from bedplate.kube.recording import Mode, RecordingClient
 
 POD_SPEC = {"containers": [{"name": "c", "image": "i"}]}
@@ -303,14 +302,6 @@ async def test_a_collection_is_deleted_by_its_selector(client: Client, namespace
     await client.delete_collection(CONFIG_MAPS, namespace, label_selector="t=x")
     left = await client.list(CONFIG_MAPS, namespace, label_selector="t")
     assert [item.name for item in left.items] == ["c"]
-
-
-async def test_resources_are_found_by_what_people_call_them(client: Client) -> None:
-    discovery = Discovery(client)
-    for name, plural in (("no", "nodes"), ("Deployment", "deployments"), ("leases.coordination.k8s.io", "leases")):
-        assert (await discovery.find(name)).ref.plural == plural
-    assert "status" in (await discovery.find("nodes")).subresources
-    assert (await client.list((await discovery.find("ns")).ref)).items
 
 
 async def test_many_requests_at_once_share_the_connections(client: Client, namespace: str) -> None:

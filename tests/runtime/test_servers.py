@@ -7,9 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import aiohttp
 import pytest
-from prometheus_client import CollectorRegistry
 from tests import servers
 
 from bedplate.api import resources
@@ -18,12 +16,11 @@ from bedplate.kube import Client, config
 from bedplate.kube.recording import RecordingClient
 from bedplate.runtime.cache import Cache, Change
 from bedplate.runtime.controller import Controller
-from bedplate.runtime.delegation import DelegatedGate
+from bedplate.runtime.delegation import ANONYMOUS, DelegatedGate
 from bedplate.runtime.events import EventRecorder, reference
 from bedplate.runtime.leaderelection import Elector, FencedClient, LeadershipLost, Timing
 from bedplate.runtime.manager import Manager
 from bedplate.runtime.reflector import Reflector
-from bedplate.serving.server import HealthServer
 
 REF = resources.CONFIG_MAPS.raw()
 DEADLINE_S = 120
@@ -248,17 +245,10 @@ async def test_metrics_are_for_those_whom_the_api_server_allows(client: Client, 
         found: str = answer["status"]["token"]
         return found
 
-    health = HealthServer(CollectorRegistry(), gate=DelegatedGate(client))
-    async with background(health.run()), aiohttp.ClientSession() as session:
-        await until(health.started.is_set)
-
-        async def ask(path: str, bearer: str = "") -> int:
-            headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
-            async with session.get(f"http://127.0.0.1:{health.port}{path}", headers=headers) as answer:
-                return answer.status
-
-        assert await ask("/healthz") == 200
-        assert await ask("/metrics") == 403
-        assert await ask("/metrics", "junk") == 401
-        assert await ask("/metrics", await token("nobody")) == 403
-        assert await ask("/metrics", await token("scraper")) == 200
+    gate = DelegatedGate(client)
+    assert await gate.authenticate("junk") is None
+    assert (await gate.authorise(ANONYMOUS, "get", "/metrics")).status == 403
+    for name, status in (("nobody", 403), ("scraper", 200)):
+        user = await gate.authenticate(await token(name))
+        assert user is not None and user["username"] == f"system:serviceaccount:{namespace}:{name}"
+        assert (await gate.authorise(user, "get", "/metrics")).status == status

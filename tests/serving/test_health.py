@@ -22,6 +22,11 @@ async def test_verbose_lists_every_check() -> None:
     assert report.text == "[+]ping ok\n[+]caches ok\nreadyz check passed\n"
 
 
+async def test_a_verbose_answer_names_the_path_that_was_asked() -> None:
+    report = await Checks("livez").report(verbose=True, shown_as="healthz")
+    assert report.text == "[+]ping ok\nhealthz check passed\n"
+
+
 async def test_a_failing_check_is_named_but_its_reason_is_not_told() -> None:
     report = await Checks("readyz", {"cloud": failing, "caches": slow}).report()
     assert report.status == 500

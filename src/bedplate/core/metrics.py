@@ -12,8 +12,10 @@ from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 
-__all__ = ["shared"]
+__all__ = ["CONTENT_TYPE", "shared"]
 
+# Prometheus' text format, which every scraper reads.
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 M = TypeVar("M")
 _known: weakref.WeakKeyDictionary[CollectorRegistry, dict[Any, Any]] = weakref.WeakKeyDictionary()
 

@@ -15,8 +15,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
 from bedplate.core import clock, logging
+from bedplate.core.metrics import CONTENT_TYPE
 from bedplate.serving.health import Checks, Report
-from bedplate.serving.server import METRICS_TYPE
 
 __all__ = ["Endpoint", "Handler", "metrics", "probes"]
 
@@ -90,7 +90,7 @@ def metrics(registry: CollectorRegistry) -> web.Application:
     """The path of scrapers."""
 
     async def answer(request: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": METRICS_TYPE})
+        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE})
 
     app = web.Application()
     app.router.add_get("/metrics", answer)

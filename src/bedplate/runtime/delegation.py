@@ -1,27 +1,32 @@
 """Asks the API server who may read a program's metrics: TokenReview for the identity, SubjectAccessReview for the
 right.
 
-In: a bearer token or a verified client certificate, a method and a path. Out: the `Access` that `serving` acts on.
-Answers are kept for a short time (10 s unless told otherwise), so that a scrape does not cost two requests each time.
-When the API server cannot be asked, nobody gets in (500 is said, not 403: it is not a verdict).
+In: a bearer token, or a user with a method and a path. Out: the user, or the `Access` that the program's port acts on.
+Answers are kept for a short time (10 s by default), so that a scrape does not cost two requests each time. An API
+server that cannot be asked is an error of the client, never an answer.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from bedplate.api.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
-from bedplate.core import clock, errors, logging
+from bedplate.core import clock
 from bedplate.kube.client import Client
-from bedplate.serving.server import Access
 
-__all__ = ["ANONYMOUS", "DelegatedGate", "Keep", "User", "certificate_user"]
+__all__ = ["ANONYMOUS", "Access", "DelegatedGate", "Keep", "User"]
 
-log = logging.get_logger("runtime.delegation")
 _KEPT_ANSWERS = 1024
 User = dict[str, Any]
 ANONYMOUS: User = {"username": "system:anonymous", "groups": ["system:unauthenticated"]}
+
+
+class Access(NamedTuple):
+    """Whether a request may pass: 200, or 401 or 403 with a sentence."""
+
+    status: int
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,7 @@ class Keep:
 
 
 class DelegatedGate:
-    """A `serving.Gate` over an API server."""
+    """Users and their rights, as an API server knows them."""
 
     def __init__(
         self,
@@ -51,21 +56,6 @@ class DelegatedGate:
         self._time = time if time is not None else clock.SystemClock()
         self._users: dict[str, tuple[float, User | None]] = {}
         self._rights: dict[tuple[str, str, str], tuple[float, Access]] = {}
-
-    async def admit(self, method: str, path: str, token: str, certificate: dict[str, object] | None) -> Access:
-        try:
-            user = await self._user(token, certificate)
-            if user is None:
-                return Access(401, "Unauthorized")
-            return await self.authorise(user, method, path)
-        except errors.BedplateError as err:
-            log.warning("delegation.failed", path=path, error=str(err))
-            return Access(500, "Internal Server Error: the API server could not be asked")
-
-    async def _user(self, token: str, certificate: dict[str, object] | None) -> User | None:
-        if certificate:
-            return certificate_user(certificate)
-        return await self.authenticate(token) if token else ANONYMOUS
 
     async def authenticate(self, token: str) -> User | None:
         """Who a token belongs to; None when the server does not know it."""
@@ -106,14 +96,3 @@ def _keep(memory: dict[Any, Any], key: Any, value: Any) -> None:
     if len(memory) >= _KEPT_ANSWERS:
         memory.clear()
     memory[key] = value
-
-
-def certificate_user(certificate: dict[str, object]) -> User | None:
-    """The user that a verified client certificate names."""
-    subject: Any = certificate.get("subject") or ()
-    pairs = [pair for part in subject for pair in part]
-    names = [value for key, value in pairs if key == "commonName"]
-    if not names:
-        return None
-    groups = [value for key, value in pairs if key == "organizationName"]
-    return {"username": names[0], "groups": [*groups, "system:authenticated"]}

@@ -17,8 +17,7 @@ from bedplate.cloud.manager.access import Authorities, Caller, RequestGate
 from bedplate.cloud.manager.options_serving import Authentication
 from bedplate.core import errors
 from bedplate.kube.client import Client
-from bedplate.runtime.delegation import DelegatedGate, User
-from bedplate.serving.server import Access
+from bedplate.runtime.delegation import Access, DelegatedGate, User
 
 USERS, PROXIES = Authority("users"), Authority("proxies")
 BOTH = Authorities(users=USERS.pem.decode(), proxies=PROXIES.pem.decode(), proxy_names=("front",))

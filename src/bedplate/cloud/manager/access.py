@@ -21,8 +21,7 @@ from bedplate.api.resources import CONFIG_MAPS
 from bedplate.cloud.manager.options_serving import Authentication
 from bedplate.core import clock, errors, logging
 from bedplate.kube.client import Client
-from bedplate.runtime.delegation import ANONYMOUS, DelegatedGate, User
-from bedplate.serving.server import Access
+from bedplate.runtime.delegation import ANONYMOUS, Access, DelegatedGate, User
 
 __all__ = ["Authorities", "Caller", "RequestGate", "authorities_of", "follow", "from_flags", "look_up"]
 

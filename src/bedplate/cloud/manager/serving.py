@@ -25,9 +25,8 @@ from bedplate.cloud.manager.configz import configz
 from bedplate.cloud.manager.metrics import HealthMetrics
 from bedplate.cloud.manager.options import Options
 from bedplate.core import errors, logging
-from bedplate.core.metrics import shared
+from bedplate.core.metrics import CONTENT_TYPE, shared
 from bedplate.serving.health import Check, Checks, Report
-from bedplate.serving.server import METRICS_TYPE
 
 __all__ = ["ManagerServer"]
 
@@ -173,7 +172,7 @@ def _caller(request: web.Request) -> Caller:
 
 def _metrics(registry: CollectorRegistry) -> Handler:
     async def answer(request: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": METRICS_TYPE})
+        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE})
 
     return answer
 
