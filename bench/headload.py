@@ -16,9 +16,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
-from bedplate.apps import headfolder, headinit
 from bedplate.client import HeadClient
 from bedplate.core import errors
+from bedplate.head.folder import creation, datafolder
 from bedplate.head.objects import Obj, Value
 from bedplate.head.session import Edit
 from bedplate.lab import processes
@@ -89,8 +89,8 @@ def _firewall() -> Obj:
 
 async def fill(data: pathlib.Path, count: int) -> None:
     """A data folder with that many nodes, in two revisions: the first tree, and the rest."""
-    await headinit.make(data, name="bench", nodes=0)
-    async with headfolder.open_head(data) as opened:
+    await creation.make(data, name="bench", nodes=0)
+    async with datafolder.open_head(data) as opened:
         edits = [Edit(mode, obj.key, None, obj) for mode, obj in objects(count)]
         await opened.head.commit(edits, "bench", "all nodes")
 
@@ -104,7 +104,7 @@ class Daemon:
     pid: int
 
     def client(self) -> HeadClient:
-        token = headfolder.Folder(self.data).admin_token()
+        token = datafolder.Folder(self.data).admin_token()
         return HeadClient(self.url, token=token, ca_file=str(self.data / "ca.crt"))
 
 
@@ -135,7 +135,7 @@ def _program(name: str) -> pathlib.Path:
 
 
 async def _ready(child: subprocess.Popen[bytes], data: pathlib.Path, log: pathlib.Path) -> str:
-    folder, end = headfolder.Folder(data), time.monotonic() + READY_DEADLINE_S
+    folder, end = datafolder.Folder(data), time.monotonic() + READY_DEADLINE_S
     while time.monotonic() < end:
         if child.poll() is not None:
             raise errors.Terminal(f"the head ended: {processes.tail(log)}")

@@ -17,15 +17,16 @@ from pagetext import NOTE, options, table
 from rich.console import Console
 from rich.text import Text
 
-from bedplate.apps import headdemo, headfolder, headinit
-from bedplate.apps.cmsh import cmsh
+from bedplate.cli.up import demotree
 from bedplate.head.entities import SCHEMA
 from bedplate.head.entities.base import Role
+from bedplate.head.folder import creation, datafolder
 from bedplate.head.schema.entity import Entity, Field, Row, Submode
 from bedplate.head.schema.registry import describe
 from bedplate.ui.backend import Notice
 from bedplate.ui.cmsh import notices
 from bedplate.ui.cmsh.commands import COMMANDS
+from bedplate.ui.cmsh.program import cmsh
 from bedplate.ui.cmsh.shell import Shell
 from bedplate.ui.local import LocalBackend
 from bedplate.ui.rest import document as openapi
@@ -297,10 +298,10 @@ async def _session() -> list[tuple[str, str]]:
     said: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "head"
-        await headinit.make(data, name="basecm10", nodes=20)
-        async with headfolder.open_head(data) as opened:
+        await creation.make(data, name="basecm10", nodes=20)
+        async with datafolder.open_head(data) as opened:
             session = opened.head.session()
-            headdemo.stage(session)
+            demotree.stage(session)
             await opened.head.commit_session(session, "admin")
             seat = Shell(LocalBackend(opened.head, name="basecm10", user="admin"), said.append, said.append)
             for line in (*TYPED, *MORE):

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from playwright.async_api import Page, async_playwright
 
-from bedplate.apps import uphead
-from bedplate.apps.headserve import Daemon, Options
+from bedplate.cli.head.daemon import Daemon, Options
+from bedplate.cli.up import uphead
 from bedplate.client import HeadClient
 from bedplate.core import logging
 from bedplate.core.clock import SystemClock

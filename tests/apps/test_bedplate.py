@@ -102,7 +102,7 @@ def test_the_log_level_may_stand_before_or_after_the_command(
 def test_the_log_level_of_kubectl_is_kubectls(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[str] = []
     monkeypatch.setattr("os.execve", lambda program, arguments, environ: given.extend(arguments))
-    monkeypatch.setattr("bedplate.apps.kubectl._find", lambda: "kubectl")
+    monkeypatch.setattr("bedplate.cli.kubectl._find", lambda: "kubectl")
     testing.CliRunner().invoke(program.root, ["kubectl", "get", "nodes", "-v", "6"])
     assert given == ["kubectl", "get", "nodes", "-v", "6"]
 

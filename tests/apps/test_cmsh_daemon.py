@@ -17,8 +17,8 @@ from tests import servers
 from tests.apps import headprograms, tmux
 from tests.apps.tmux import Screen
 
-from bedplate.apps import headinit
 from bedplate.client import wire
+from bedplate.head.folder import creation
 
 TOP = "[basecm10]%"
 DEFAULT = "[basecm10->category[default]]%"
@@ -61,7 +61,7 @@ class Head:
 @pytest.fixture
 def served(tmp_path: pathlib.Path) -> Iterator[Head]:
     data = tmp_path / "data"
-    asyncio.run(headinit.make(data, name="basecm10", nodes=3))
+    asyncio.run(creation.make(data, name="basecm10", nodes=3))
     head = Head(data)
     yield head
     head.kill()

@@ -14,9 +14,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from bedplate.apps import cmshsettings, cmshtarget, headfolder, headinit
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
+from bedplate.head.folder import creation, datafolder
+from bedplate.ui.cmsh import targets, usersettings
 
 TIMEOUT_S = 120.0
 
@@ -25,7 +26,7 @@ TIMEOUT_S = 120.0
 def made(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A data folder nobody changes."""
     data = tmp_path_factory.mktemp("made") / "data"
-    asyncio.run(headinit.make(data, name="basecm10", nodes=3))
+    asyncio.run(creation.make(data, name="basecm10", nodes=3))
     return data
 
 
@@ -201,11 +202,11 @@ async def test_a_folder_in_another_shells_hands_is_waited_for_and_then_refused(d
             await self.advance(seconds)
             await waiting
 
-    target = cmshsettings.Target((), data, cmshsettings.Identity())
+    target = usersettings.Target((), data, usersettings.Identity())
     said: list[str] = []
     by_us = pytest.raises(errors.Unavailable, match=f"in use by process {os.getpid()}")
-    with headfolder.Folder(data).lock(), by_us as refused:
-        async with cmshtarget.reach(target, said.append, clock=Hasty()):
+    with datafolder.Folder(data).lock(), by_us as refused:
+        async with targets.reach(target, said.append, clock=Hasty()):
             pass
     assert [f"process {os.getpid()}; waiting" in line for line in said] == [True]
     assert "bedplate head serve" in refused.value.hint
@@ -303,7 +304,7 @@ def test_an_interrupted_script_ends_its_children_and_says_130(data: pathlib.Path
 def test_an_internal_error_is_one_line_without_what_was_typed(
     data: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bedplate.apps import cmshrun
+    from bedplate.ui.cmsh import running
     from bedplate.ui.cmsh.shell import Shell
 
     async def broken(self: Shell, text: str) -> int:
@@ -312,8 +313,8 @@ def test_an_internal_error_is_one_line_without_what_was_typed(
     monkeypatch.setattr(Shell, "run_line", broken)
 
     async def run(*, is_verbose: bool) -> int:
-        async with cmshtarget.reach(cmshsettings.Target((), data, cmshsettings.Identity()), print) as reached:
-            return await cmshrun.script(reached, cmshrun.of_text("set token hush"), is_verbose=is_verbose)
+        async with targets.reach(usersettings.Target((), data, usersettings.Identity()), print) as reached:
+            return await running.script(reached, running.of_text("set token hush"), is_verbose=is_verbose)
 
     assert asyncio.run(run(is_verbose=False)) == 1
     said = capsys.readouterr().err

@@ -18,7 +18,7 @@ import pytest
 from tests.apps import tmux
 from tests.apps.tmux import Screen
 
-from bedplate.apps import headinit
+from bedplate.head.folder import creation
 
 pytestmark = pytest.mark.skipif(bool(tmux.why_missing()), reason=tmux.why_missing() or "there is a terminal")
 
@@ -28,7 +28,7 @@ TOP = "[basecm10]%"
 @pytest.fixture
 def data(tmp_path: pathlib.Path) -> pathlib.Path:
     folder = tmp_path / "data"
-    asyncio.run(headinit.make(folder, name="basecm10", nodes=3))
+    asyncio.run(creation.make(folder, name="basecm10", nodes=3))
     return folder
 
 

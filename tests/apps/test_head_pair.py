@@ -14,10 +14,10 @@ import pytest
 from tests.apps import headprograms as heads
 from tests.store import etcd_cluster
 
-from bedplate.apps import headbackup, headinit
-from bedplate.apps.headfolder import open_head
 from bedplate.client import HeadClient, wire
 from bedplate.core import errors
+from bedplate.head.folder import backups, creation
+from bedplate.head.folder.datafolder import open_head
 from bedplate.head.objects import Obj
 from bedplate.head.session import Edit
 from bedplate.lab import credentials
@@ -349,16 +349,16 @@ async def test_an_etcd_is_filled_with_the_folders_history_once_and_belongs_to_it
     tmp_path: Path, guarded_etcd: tuple[str, ...]
 ) -> None:
     words = guarded_etcd
-    folder = await headinit.make(tmp_path / "site", name="basecm10", nodes=1)
+    folder = await creation.make(tmp_path / "site", name="basecm10", nodes=1)
     async with open_head(folder.path) as opened:
         await opened.head.commit([Edit("category", "early", None, Obj("Category", "early"))], "admin", "before etcd")
     with heads.served(folder.path, *words) as running:
         async with running.client() as client:
             assert [one.message for one in await client.revisions(2)] == ["before etcd", "first tree of basecm10"]
             await client.commit([edit("late")], "on etcd")
-        await headbackup.backup(folder, tmp_path / "b.tar.gz", with_keys=True)
+        await backups.backup(folder, tmp_path / "b.tar.gz", with_keys=True)
 
-        stranger = await headinit.make(tmp_path / "stranger", name="basecm10", nodes=0)
+        stranger = await creation.make(tmp_path / "stranger", name="basecm10", nodes=0)
         refused = heads.bedplate("head", "serve", "--data", stranger.path, "--port", "0", *words, code=2)
         assert "another site" in refused.stderr and "--join" in refused.stderr
         async with open_head(stranger.path) as opened:
@@ -371,6 +371,6 @@ async def test_an_etcd_is_filled_with_the_folders_history_once_and_belongs_to_it
         async with again.client() as client:
             assert (await client.revisions(1))[0].message == "on etcd"
 
-    await headbackup.restore(tmp_path / "b.tar.gz", tmp_path / "new")
+    await backups.restore(tmp_path / "b.tar.gz", tmp_path / "new")
     async with open_head(tmp_path / "new") as opened:
         assert [one.message for one in await opened.head.log(2)] == ["on etcd", "before etcd"]

@@ -13,10 +13,10 @@ import aiohttp
 import pytest
 from tests.apps import headprograms as heads
 
-from bedplate.apps import headbackup
-from bedplate.apps.headfolder import Folder, open_head
 from bedplate.client import Forbidden, HeadClient, Unauthorized, wire
 from bedplate.core import errors
+from bedplate.head.folder import backups
+from bedplate.head.folder.datafolder import Folder, open_head
 
 COMMITS = 40
 
@@ -102,12 +102,12 @@ async def test_a_wrong_token_is_not_made_good_by_a_certificate(site: heads.Serve
 
 
 async def test_another_sites_certificate_does_not_open_a_connection(site: heads.Served, tmp_path: Path) -> None:
-    from bedplate.apps import headpki
     from bedplate.core.clock import SystemClock
     from bedplate.head.access import USERS
+    from bedplate.head.folder import pki
 
     now = SystemClock().now()
-    headpki.Authority.make("elsewhere", now).client("admin", USERS, now).write(tmp_path, "admin")
+    pki.Authority.make("elsewhere", now).client("admin", USERS, now).write(tmp_path, "admin")
     with pytest.raises((aiohttp.ClientError, ssl.SSLError, OSError)):
         await ask(site, "/api/v1/whoami", certificate=tmp_path / "admin.crt")
 
@@ -278,7 +278,7 @@ async def test_kill_9_loses_no_acknowledged_commit_and_repeats_none(tmp_path: Pa
     before = dict(acknowledged)
     acknowledged.clear()
     assert before, "some were acknowledged before the end"
-    kept = await headbackup.backup(Folder.find(data), tmp_path / "after-the-crash.tar.gz", with_keys=True)
+    kept = await backups.backup(Folder.find(data), tmp_path / "after-the-crash.tar.gz", with_keys=True)
     assert kept.revision >= max(before.values()), "also a backup of what a crash left holds them"
     with heads.served(data) as again:
         async with again.client() as client:

@@ -12,10 +12,10 @@ import pytest
 from aiohttp import web
 from tests.ui.rest.serving import Served, served
 
-from bedplate.apps.headpki import Authority
 from bedplate.client import HeadClient, Unauthorized
 from bedplate.core import errors
 from bedplate.head.access import USERS
+from bedplate.head.folder.pki import Authority
 from bedplate.ui import rest
 
 NOW = datetime.datetime.now(datetime.UTC)

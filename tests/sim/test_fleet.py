@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from bedplate.api import names, resources
-from bedplate.apps import fleet as fleets
 from bedplate.kube import Client
+from bedplate.sim import fleet as fleets
 from bedplate.sim import machines
 
 DEADLINE_S = 120

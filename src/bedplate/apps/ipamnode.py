@@ -1,36 +1,18 @@
-"""The program `ipam-node`: addresses for the pods of one node.
-
-In: the command line, the environment. Out: an exit code. What it does is in `bedplate.ipam.node`.
-"""
+"""The program `ipam-node`: addresses for the pods of one node. See `bedplate.ipam.node.process`."""
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Coroutine, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
-__all__ = ["main", "run"]
-
-STOPS_WITHIN_S = 9.0
+__all__ = ["main"]
 
 
 def main() -> NoReturn:
-    """The program."""
-    run(sys.argv[1:])
-
-
-def run(words: Sequence[str]) -> NoReturn:
-    """The program with these flags."""
+    """Run the program with the flags of the command line."""
     from bedplate.ipam.node import process
 
-    sys.exit(process.run(words, dict(os.environ), _until_stopped, sys.stdout, sys.stderr))
-
-
-def _until_stopped(main: Coroutine[Any, Any, None]) -> None:
-    from bedplate.apps import stopping
-
-    stopping.run_until_stopped(main, stops_within_s=STOPS_WITHIN_S)
+    sys.exit(process.main(sys.argv[1:]))
 
 
 if __name__ == "__main__":

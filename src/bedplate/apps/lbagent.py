@@ -12,8 +12,8 @@ from pathlib import Path
 
 import click
 
-from bedplate.apps import stopping
 from bedplate.core import errors, logging
+from bedplate.program import stopping
 
 __all__ = ["agent", "main"]
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from bedplate.apps.sim import sim
+from bedplate.cli.sim.command import sim
 
 
 @contextmanager

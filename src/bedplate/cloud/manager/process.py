@@ -8,6 +8,8 @@ that is passed in (it knows about signals).
 from __future__ import annotations
 
 import dataclasses
+import os
+import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
@@ -22,11 +24,12 @@ from bedplate.cloud.manager.options import Options
 from bedplate.core import errors, flag_groups, flags_global, logging
 from bedplate.runtime.leaderelection import LeadershipLost
 
-__all__ = ["Program", "Runner", "defaults_for", "run"]
+__all__ = ["Program", "Runner", "defaults_for", "main", "run"]
 
 log = logging.get_logger("cloud.manager")
 Runner = Callable[[Coroutine[Any, Any, None]], None]
 FAILED = 1
+STOPS_WITHIN_S = 9.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,17 @@ def defaults_for(program: Program) -> Options:
     if not program.provider:
         return base
     return dataclasses.replace(base, generic=dataclasses.replace(base.generic, cloud_provider=(program.provider,)))
+
+
+def main(program: Program, words: Sequence[str]) -> int:
+    """Run until SIGTERM or SIGINT; returns the exit code."""
+    return run(program, words, dict(os.environ), _until_stopped, sys.stdout, sys.stderr)
+
+
+def _until_stopped(work: Coroutine[Any, Any, None]) -> None:
+    from bedplate.program import stopping
+
+    stopping.run_until_stopped(work, stops_within_s=STOPS_WITHIN_S)
 
 
 def run(

@@ -7,6 +7,8 @@ knows about signals).
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TextIO
 
@@ -18,11 +20,23 @@ from bedplate.ipam.controller.assembly import PROGRAM, Assembly
 from bedplate.ipam.controller.options import Options
 from bedplate.runtime.leaderelection import LeadershipLost
 
-__all__ = ["Runner", "run"]
+__all__ = ["Runner", "main", "run"]
 
 log = logging.get_logger("ipam.controller")
 Runner = Callable[[Coroutine[Any, Any, None]], None]
 FAILED = 1
+STOPS_WITHIN_S = 9.0
+
+
+def main(words: Sequence[str]) -> int:
+    """Run until SIGTERM or SIGINT; returns the exit code."""
+    return run(words, dict(os.environ), _until_stopped, sys.stdout, sys.stderr)
+
+
+def _until_stopped(work: Coroutine[Any, Any, None]) -> None:
+    from bedplate.program import stopping
+
+    stopping.run_until_stopped(work, stops_within_s=STOPS_WITHIN_S)
 
 
 def run(words: Sequence[str], environ: Mapping[str, str], runner: Runner, out: TextIO, err: TextIO) -> int:

@@ -7,6 +7,8 @@ about signals).
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TextIO
 
@@ -16,12 +18,24 @@ from bedplate.ipam.node import install, usage
 from bedplate.ipam.node import options as reading
 from bedplate.ipam.node.options import Options
 
-__all__ = ["PROGRAM", "Runner", "run"]
+__all__ = ["PROGRAM", "Runner", "main", "run"]
 
 log = logging.get_logger("ipam.node")
 Runner = Callable[[Coroutine[Any, Any, None]], None]
 PROGRAM = "ipam-node"
 FAILED = 1
+STOPS_WITHIN_S = 9.0
+
+
+def main(words: Sequence[str]) -> int:
+    """Run until SIGTERM or SIGINT; returns the exit code."""
+    return run(words, dict(os.environ), _until_stopped, sys.stdout, sys.stderr)
+
+
+def _until_stopped(work: Coroutine[Any, Any, None]) -> None:
+    from bedplate.program import stopping
+
+    stopping.run_until_stopped(work, stops_within_s=STOPS_WITHIN_S)
 
 
 def run(words: Sequence[str], environ: Mapping[str, str], runner: Runner, out: TextIO, err: TextIO) -> int:

@@ -1,0 +1,1 @@
+"""`bedplate head`: its commands, and the daemon that serves a head."""

@@ -1,0 +1,336 @@
+"""`bedplate head`: make, serve and look after a head.
+
+In: the command line. Out: what was done, and what to do next. The work is done by `head/folder` and
+`daemon`, which are loaded when they are needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from bedplate.cli import display
+from bedplate.core import errors, logging
+from bedplate.head.folder.datafolder import Etcd, Folder
+from bedplate.program import stopping
+from bedplate.ui.cmsh.usersettings import DEFAULT_DATA
+
+if TYPE_CHECKING:
+    from bedplate.cli.head.daemon import Daemon
+    from bedplate.head.folder.backups import Content
+
+__all__ = ["head"]
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+EXAMPLES = """
+\b
+Examples:
+  bedplate head init --data ./site --nodes 20         an authority, an admin credential, a first tree
+  bedplate head serve --data ./site --port 8081       REST API and page; cmsh --data ./site
+  bedplate head backup site.tar.gz --data ./site      the whole history, also while it is served
+  bedplate head token create alice --data ./site      a bearer token for a user of the tree
+"""
+_STOPS_WITHIN_S = 15.0
+
+data_option = click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="BEDPLATE_DATA",
+    default=DEFAULT_DATA,
+    show_default=True,
+    help="The head's data folder.",
+)
+
+
+@click.group(epilog=EXAMPLES)
+def head() -> None:
+    """The head node: one tree of objects, served to cmsh, programs, agents and browsers."""
+
+
+@head.command(short_help="Make a data folder: authority, credentials, first tree.")
+@data_option
+@click.option("--name", default="", help="The head node's name.  [default: basecm10]")
+@click.option("--nodes", type=int, default=None, help="How many compute nodes the tree begins with.  [default: 6]")
+@click.option(
+    "--join",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Make one more head of the site of this data folder: same authority and keys, tree in a common etcd.",
+)
+@click.option("--host", "hosts", multiple=True, help="One more name or address that the head is reached by.")
+def init(data: Path, name: str, nodes: int | None, join: Path | None, hosts: tuple[str, ...]) -> None:
+    """Make a data folder that is not there yet, or is empty. What is there already is never touched."""
+    from bedplate.head import site
+    from bedplate.head.folder import creation
+
+    if join is not None:
+        if nodes is not None:
+            raise click.UsageError("--nodes is for a new site; --join takes the tree of the other head")
+        if not name:
+            raise click.UsageError("--join needs --name: two head nodes cannot have one name")
+        _run(creation.join(data, join, name=name, hosts=hosts))
+        click.echo(_joined(data, name))
+        return
+    count = site.NODES if nodes is None else nodes
+    made = _run(creation.make(data, name=name or site.HEAD_NODE, nodes=count, hosts=hosts))
+    click.echo(_begun(data, made.settings.name, count))
+
+
+def _begun(data: Path, name: str, nodes: int) -> str:
+    where = shlex.quote(str(data))
+    return "\n".join(
+        [
+            f"{data} holds the head {name}: an authority, the user admin, {nodes} nodes as revision 1",
+            "",
+            f"  admin.token, admin.crt, admin.key   credentials of the administrator, in {data}",
+            f"  bedplate head serve --data {where}   serves it, with its page",
+            f"  cmsh --data {where}   opens a shell, with or without a daemon",
+            f"  bedplate head backup FILE --data {where} --with-keys   keeps a copy: nothing else has these keys",
+        ]
+    )
+
+
+def _joined(data: Path, name: str) -> str:
+    where = shlex.quote(str(data))
+    return "\n".join(
+        [
+            f"{data} holds the head {name}, with the authority and the keys of its site",
+            "",
+            f"  bedplate head serve --data {where} --store etcd --etcd-endpoints ...   the same etcd as the other head",
+            f'  cmsh --url URL -c "device; add headnode {name}; commit"   makes it known in the tree',
+        ]
+    )
+
+
+def _etcd_options(command: F) -> F:
+    for option in (
+        click.option("--etcd-prefix", default="", help="Where in the etcd the tree is.  [default: /bedplate]"),
+        click.option("--etcd-keyfile", default="", help="The key of that certificate."),
+        click.option("--etcd-certfile", default="", help="The certificate that the etcd knows us by."),
+        click.option("--etcd-cafile", default="", help="The authority of the etcd."),
+        click.option("--etcd-endpoints", default="", help="URLs of the etcd's members, with commas."),
+        click.option(
+            "--store",
+            type=click.Choice(["sqlite", "etcd"]),
+            default=None,
+            help="Where the tree is: in the folder, or in an etcd for two or more heads.  [default: as last time]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@head.command(short_help="Serve a data folder: REST API, page, events.")
+@data_option
+@click.option("--port", type=click.IntRange(0, 65535), default=None, help="Port; 0 takes a free one.  [default: 8081]")
+@click.option("--bind", default="0.0.0.0", show_default=True, help="Address to listen on.")
+@click.option("--advertise", default="", metavar="URL", help="How clients and other heads reach this one.")
+@click.option(
+    "--takeover-after",
+    type=click.FloatRange(min=1.0),
+    default=4.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With an etcd: after how much silence of the active head another one takes its place.",
+)
+@_etcd_options
+def serve(
+    data: Path, port: int | None, bind: str, advertise: str, takeover_after: float, store: str | None, **etcd: str
+) -> None:
+    """Serve until SIGTERM or Ctrl-C.
+
+    With --store etcd, two or more heads serve one tree: one is active, the others follow it, answer reads, and one of
+    them takes its place within seconds when it is gone. The first one that is served with an empty etcd fills it from
+    its folder.
+    """
+    from bedplate.cli.head import daemon
+
+    folder = Folder.find(data)
+    settings = folder.settings
+    if advertise and not advertise.startswith("https://"):
+        raise errors.Invalid(f"--advertise {advertise} is no https URL", hint="write https://HOST:PORT")
+    chosen = _chosen_etcd(store, etcd, settings.etcd)
+    at = port if port is not None else settings.port or daemon.PORT
+    served = daemon.Daemon(folder, daemon.Options(bind, at, advertise, chosen, takeover_after))
+    stopping.run_until_stopped(_serve(served), stops_within_s=_STOPS_WITHIN_S)
+
+
+def _chosen_etcd(store: str | None, said: dict[str, str], known: Etcd | None) -> Etcd | None:
+    """The etcd to use: what the command line says over what the folder remembers."""
+    given = {name.removeprefix("etcd_"): value for name, value in said.items() if value}
+    if store is None and not given:
+        return known
+    if store == "sqlite":
+        if given:
+            raise click.UsageError("--store sqlite and options of an etcd exclude each other")
+        return None
+    endpoints = tuple(one for one in given.pop("endpoints", "").split(",") if one) or (known.endpoints if known else ())
+    if not endpoints:
+        raise errors.Invalid("--store etcd needs --etcd-endpoints", hint="name the etcd's members, with commas")
+    base = known or Etcd()
+    files = {name: str(Path(path).absolute()) for name, path in given.items() if name != "prefix"}
+    return Etcd(
+        endpoints,
+        files.get("cafile", base.cafile),
+        files.get("certfile", base.certfile),
+        files.get("keyfile", base.keyfile),
+        given.get("prefix", base.prefix),
+    )
+
+
+async def _serve(daemon: Daemon) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(daemon.run())
+        started = tasks.create_task(daemon.started.wait())
+        await asyncio.wait((serving, started), return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            started.cancel()
+            return
+        settings = daemon.folder.settings
+        other = daemon.standing.active_url if daemon.standing is not None else ""
+        is_active = daemon.standing is None or daemon.standing.is_active
+        standing = "active" if is_active else f"passive; active is {other or 'nobody yet'}"
+        click.echo(f"head {settings.name} serves at {daemon.url} (revision {daemon.revision()}, {standing})")
+        click.echo(f"  page: {daemon.url}/   shell: cmsh --data {shlex.quote(str(daemon.folder.path))}")
+        sys.stdout.flush()
+
+
+@head.command(name="status", short_help="How the head of a data folder is.")
+@data_option
+@display.output_option
+def status_(data: Path, output: str) -> None:
+    """Whether it is served, where, at which revision, whether it is active, and when its certificates end."""
+    from bedplate.head.folder import administration
+
+    found = _run(administration.status(Folder.find(data)))
+    rows = [
+        ("name", found.name),
+        ("data", found.data),
+        ("store", found.store),
+        ("daemon", found.daemon),
+        ("url", found.url),
+        ("revision", "" if found.revision is None else found.revision),
+        ("standing", found.standing + (f" (active: {found.active})" if found.active else "")),
+        *((f"{name}.crt ends", end) for name, end in found.certificates.items()),
+    ]
+    display.show(output, ("what", "value"), [row for row in rows if row[1] != ""], found)
+
+
+@head.command(short_help="Write the whole history into one file.")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@data_option
+@click.option("--with-keys", is_flag=True, help="Put the authority's and the secrets' keys into it, too.")
+def backup(file: Path, data: Path, with_keys: bool) -> None:
+    """Write a backup of the head to FILE, also while it is served.
+
+    It holds every revision and token, as of one moment. Secrets stay sealed; whoever has the keys can read them, so
+    keep a backup made --with-keys as you keep the keys.
+    """
+    from bedplate.head.folder import backups
+
+    content = _run(backups.backup(Folder.find(data), file, with_keys=with_keys))
+    keys = "with the keys" if with_keys else "without the keys: a restore needs --keys DIR"
+    click.echo(f"{file} holds {_content(content)}, {keys}")
+
+
+@head.command(short_help="Make a data folder from a backup.")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@data_option
+@click.option("--keys", type=click.Path(path_type=Path, file_okay=False), help="A folder of the site, for its keys.")
+def restore(file: Path, data: Path, keys: Path | None) -> None:
+    """Make a data folder, which must be missing or empty, from the backup FILE, after checking all of it."""
+    from bedplate.head.folder import backups
+
+    content = _run(backups.restore(file, data, keys=keys))
+    click.echo(f"{data} holds {_content(content)}, as they were at {content.made}")
+    click.echo(f"  bedplate head serve --data {shlex.quote(str(data))}   serves it")
+
+
+def _content(content: Content) -> str:
+    return (
+        f"the head {content.name}: revisions 1 to {content.revision}, {content.objects} objects, "
+        f"{content.tokens} tokens"
+    )
+
+
+@head.group()
+def token() -> None:
+    """Bearer tokens of users and nodes. The head keeps digests only: a token's text is shown once."""
+
+
+@token.command(short_help="Make a token.")
+@click.argument("subject")
+@data_option
+@click.option("--node", "is_node", is_flag=True, help="SUBJECT is a node: the token serves its agent alone.")
+@click.option("--name", default="", help="What it is for.")
+@click.option("--days", type=click.IntRange(0, 36500), default=0, help="How long it is good; 0: until it is revoked.")
+@display.output_option
+def create(subject: str, data: Path, is_node: bool, name: str, days: int, output: str) -> None:
+    """Make a token for the user (or node) SUBJECT and print it, alone, on standard output."""
+    from bedplate.head.folder import administration
+
+    kind = "node" if is_node else "user"
+    about, text = _run(administration.create_token(Folder.find(data), subject, kind=kind, name=name, days=days))
+    if output == "json":
+        display.show(output, (), (), {"token": text, "about": about})
+        return
+    click.echo(text)
+    click.echo(
+        f"token {about.id} of {kind} {subject}, good {f'until {about.expires}' if days else 'until revoked'}", err=True
+    )
+
+
+@token.command(name="list", short_help="Show tokens, without their texts.")
+@data_option
+@display.output_option
+def list_(data: Path, output: str) -> None:
+    """All tokens: whose, what for, until when, last used."""
+    from bedplate.head.folder import administration
+
+    found = _run(administration.list_tokens(Folder.find(data)))
+    rows = [(one.id, one.kind, one.subject, one.name, one.created, one.expires or "never", one.used) for one in found]
+    display.show(output, ("id", "kind", "subject", "name", "created", "expires", "last used"), rows, found)
+
+
+@token.command(short_help="Take a token away.")
+@click.argument("id_", metavar="ID")
+@data_option
+def revoke(id_: str, data: Path) -> None:
+    """Take the token ID away; it is refused from now on, by every head of the site."""
+    from bedplate.head.folder import administration
+
+    _run(administration.revoke_token(Folder.find(data), id_))
+    click.echo(f"token {id_} is revoked")
+
+
+@head.command(short_help="Issue a client certificate.")
+@click.argument("name")
+@data_option
+@click.option("--node", "is_node", is_flag=True, help="NAME is a node: the certificate serves its agent alone.")
+@click.option("--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="How long it is good.")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("."), help="Folder to write to.")
+def certificate(name: str, data: Path, is_node: bool, days: int, out: Path) -> None:
+    """Write NAME.crt and NAME.key, a client certificate for the user (or node) NAME.
+
+    What it is good for is said by the user's object: its role, whether it is enabled, and, where its Certificate names
+    a fingerprint, that one alone.
+    """
+    from bedplate.head.folder import administration
+
+    made = administration.issue_certificate(Folder.find(data), name, out, is_node=is_node, days=days)
+    click.echo(f"{made.certificate} and {made.key}, good until {made.ends}")
+    click.echo(f"  fingerprint {made.fingerprint}")
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Do it and give its answer, without the log lines that are a daemon's to write."""
+    if logging.verbosity() == 0:
+        logging.configure(logging.LogOptions(is_quiet=True))
+    return asyncio.run(work)

@@ -1,0 +1,298 @@
+"""The head's daemon: REST API and page over TLS, on the folder's own store or on an etcd that several heads share.
+
+In: a data folder, where to listen, which store. Out: a served head until it is cancelled; then requests end first, the
+active head's place is given back, and the store is closed. What it serves is made by `ui/rest` and `ui/web`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import ipaddress
+import socket
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from bedplate.core import errors, memory
+from bedplate.core.backoff import Backoff
+from bedplate.core.clock import Clock, SystemClock
+from bedplate.core.logging import get_logger
+from bedplate.head import metrics, records
+from bedplate.head.access import USERS, Access
+from bedplate.head.election import Alone, Candidate, Election, Standing, Timing
+from bedplate.head.entities import SCHEMA
+from bedplate.head.folder import pki, transfer
+from bedplate.head.folder.datafolder import DATABASE, SECRETS_KEY, Etcd, Folder
+from bedplate.head.health import Health
+from bedplate.head.notices import Notices
+from bedplate.head.render import RENDERERS
+from bedplate.head.service import Head
+from bedplate.head.site import ADMIN
+from bedplate.head.tokens import Tokens
+from bedplate.serving.certificates import Reloader
+from bedplate.serving.health import Checks
+from bedplate.store.interface import Store
+from bedplate.store.open import open_store
+from bedplate.ui import rest
+from bedplate.ui import web as page
+
+__all__ = ["PORT", "Daemon", "Options"]
+
+PORT = 8081
+_LOG = get_logger("head.serve")
+_LOOK_AT_CERTIFICATES_S = 3600.0
+_SHUTDOWN_S = 2.0
+_KEPT_ALIVE_S = 75.0
+_LONGEST_WAIT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`etcd` is None for the folder's own store; `port` 0 takes a free one; `advertise` is the URL others use.
+
+    `takeover_s`: after so much silence of the active head another one takes its place; the same for all heads."""
+
+    bind: str = "0.0.0.0"
+    port: int = PORT
+    advertise: str = ""
+    etcd: Etcd | None = None
+    takeover_s: float = Timing().lease_s
+
+
+class Daemon:
+    """One head over one folder. `run` serves until cancelled; `started` is set once it answers, at `url`."""
+
+    def __init__(self, folder: Folder, options: Options, *, clock: Clock | None = None) -> None:
+        self.folder = folder
+        self.options = options
+        self.url = ""
+        self.local_url = ""
+        self.started = asyncio.Event()
+        self.standing: Standing | None = None
+        self.revision: Callable[[], int] = lambda: 0
+        self._clock = clock or SystemClock()
+        self._settings = folder.settings
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        is_shared = self.options.etcd is not None
+        self._refuse_other_store()
+        with self.folder.lock(is_shared=is_shared):
+            self._settings = msgspec.structs.replace(self._settings, etcd=self.options.etcd)
+            vault = self.folder.vault()
+            tls = self._certificates()
+            async with open_store(self.folder.options_of(self.options.etcd), clock=self._clock) as store:
+                if is_shared:
+                    await self._claim(store)
+                async with (
+                    Head(store, SCHEMA, vault, clock=self._clock) as head,
+                    Notices(store, clock=self._clock) as notices,
+                    Health(store, clock=self._clock) as health,
+                ):
+                    self.revision = lambda: head.revision
+                    await self._serve(_Parts(store, head, notices, health), tls)
+
+    async def _claim(self, store: Store) -> None:
+        """Make the etcd this folder's store: remembered before anything is written there, and from then on the only
+        one, whatever the folder held before."""
+        database = self.folder.file(DATABASE)
+        authority, key = self.folder.file("ca.crt").read_bytes(), self.folder.file(SECRETS_KEY).read_bytes()
+        digest = hashlib.sha256(b"key of a head's secrets:" + key.strip()).hexdigest()
+        own = transfer.Site(pki.fingerprint(authority), digest, self._settings.name)
+        there = database if _is_there(database) else None
+        await transfer.claim(store, own, there, lambda: self.folder.remember(self._settings), self._clock)
+        self.folder.retire_database()
+
+    async def _serve(self, parts: _Parts, tls: Reloader) -> None:
+        tokens = Tokens(parts.store, clock=self._clock)
+        await tokens.open()
+        listening = _listen(self.options.bind, self.options.port)
+        self._name_addresses(listening.getsockname()[1])
+        standing, election = self._stand(parts.store)
+        self.standing = standing
+        app = self._application(parts, Access(lambda: parts.head.tree, tokens), standing)
+        runner = rest.runner(app, shutdown_s=_SHUTDOWN_S, kept_alive_s=_KEPT_ALIVE_S)
+        async with asyncio.TaskGroup() as tasks:
+            background = [tasks.create_task(_persistently("tokens", tokens.run, self._clock))]
+            if election is not None:
+                background.append(tasks.create_task(election.run()))
+                for name, follow in (
+                    ("head", parts.head.follow),
+                    ("notices", parts.notices.follow),
+                    ("health", parts.health.follow),
+                ):
+                    background.append(tasks.create_task(_persistently(name, follow, self._clock)))
+                await election.decided.wait()
+            try:
+                await runner.setup()
+                await web.SockSite(runner, listening, ssl_context=tls.context).start()
+                memory.keep()
+                await self._announce(tokens, tls)
+            finally:
+                # Whoever still reads events is sent away first; then the election's place is given back.
+                await runner.cleanup()
+                await _quietly(tokens.note())
+                _LOG.info("head.stopped", url=self.url, revision=parts.head.revision)
+                for task in background:
+                    task.cancel()
+
+    async def _announce(self, tokens: Tokens, tls: Reloader) -> None:
+        """Say where the head serves; then keep the certificates fresh until cancelled."""
+        self.folder.announce(self.local_url)
+        remembered = msgspec.structs.replace(
+            self._settings, url=self.url, port=self.options.port or self._settings.port
+        )
+        self.folder.remember(remembered)
+        _LOG.info("head.serving", url=self.url, name=self._settings.name, revision=self.revision())
+        self.started.set()
+        while True:
+            await self._clock.sleep(_LOOK_AT_CERTIFICATES_S)
+            self._renew()
+            tls.check()
+
+    def _application(self, parts: _Parts, access: Access, standing: Standing) -> web.Application:
+        registry = CollectorRegistry()
+        metrics.watch(registry, parts.head, parts.health, standing, self.folder.path)
+        ready = Checks("readyz")
+        ready.add("store", lambda: _reachable(parts.store))
+        name = self._settings.name
+        service = rest.Service(
+            parts.head,
+            access,
+            parts.notices,
+            parts.health,
+            name=name,
+            standing=standing,
+            renderers=RENDERERS,
+            registry=registry,
+            clock=self._clock,
+            ready=ready,
+        )
+        app = rest.make(service)
+        site = page.Site(
+            parts.head,
+            access,
+            parts.notices,
+            parts.health,
+            renderers=RENDERERS,
+            name=name,
+            refuse_writes=standing.refuse_writes,
+            clock=self._clock,
+        )
+        page.mount(app, site)
+        return app
+
+    def _stand(self, store: Store) -> tuple[Standing, Election | None]:
+        name = self._settings.name
+        if self.options.etcd is None:
+            return Alone(name, self.url), None
+        own, timing = Candidate(f"{name}_{uuid.uuid4()}", name, self.url), Timing.of(self.options.takeover_s)
+        election = Election(store, own, timing=timing, clock=self._clock)
+        return election, election
+
+    # Addresses and certificates
+
+    def _name_addresses(self, port: int) -> None:
+        bind = self.options.bind
+        local = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(bind, bind)
+        self.local_url = f"https://{_bracketed(local)}:{port}"
+        self.url = self.options.advertise.rstrip("/") or self.local_url
+        if not self.options.advertise and local != bind:
+            outward = pki.outward_addresses()
+            self.url = f"https://{_bracketed(outward[0])}:{port}" if outward else self.local_url
+
+    def _certificates(self) -> Reloader:
+        self._renew()
+        file = self.folder.file
+        return Reloader(file("server.crt"), file("server.key"), client_ca=file("ca.crt"))
+
+    def _renew(self) -> None:
+        """Make the serving and the administrator's certificate anew where they are about to end, or lack a name."""
+        more = [self._settings.name, self.options.bind, urlsplit(self.options.advertise).hostname or ""]
+        hosts, now, file = pki.host_names(*more), self._clock.now(), self.folder.file
+        if pki.lacks(file("server.crt"), hosts, now):
+            pki.Authority.load(self.folder.path).server(hosts, self._settings.name, now).write(
+                self.folder.path, "server"
+            )
+            _LOG.info("head.certificate_renewed", file="server.crt", names=hosts)
+        ends = pki.good_until(file(f"{ADMIN}.crt"))
+        if ends is not None and ends < now + pki.RENEW_BEFORE:
+            pki.Authority.load(self.folder.path).client(ADMIN, USERS, now).write(self.folder.path, ADMIN)
+            _LOG.info("head.certificate_renewed", file=f"{ADMIN}.crt")
+
+    def _refuse_other_store(self) -> None:
+        if self._settings.etcd is not None and self.options.etcd is None:
+            raise errors.Invalid(
+                f"the tree of {self.folder.path} is kept in an etcd; what the folder holds is old",
+                hint="serve it with --store etcd, or restore a backup into another folder",
+            )
+        if self.options.etcd is None and not _is_there(self.folder.file(DATABASE)):
+            raise errors.Invalid(
+                f"{self.folder.path} holds no tree: it joined a site whose tree is in an etcd",
+                hint="serve it with --store etcd --etcd-endpoints ...",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    store: Store
+    head: Head
+    notices: Notices
+    health: Health
+
+
+async def _reachable(store: Store) -> None:
+    await store.get(records.LATEST)
+
+
+async def _persistently(name: str, work: Callable[[], Awaitable[None]], clock: Clock) -> None:
+    """Do it until cancelled, again and again where the store was away."""
+    backoff = Backoff(first_s=0.5, cap_s=_LONGEST_WAIT_S)
+    while True:
+        started = clock.monotonic()
+        try:
+            await work()
+        except* errors.Retryable as group:
+            if clock.monotonic() - started > _LONGEST_WAIT_S:
+                backoff.reset()
+            wait_s = backoff.next()
+            _LOG.warning("head.store_away", work=name, error=str(group.exceptions[0]), retry_in_s=round(wait_s, 1))
+            await clock.sleep(wait_s)
+
+
+async def _quietly(work: Awaitable[None]) -> None:
+    with contextlib.suppress(errors.BedplateError, TimeoutError):
+        async with asyncio.timeout(1.0):
+            await work
+
+
+def _listen(bind: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+        made = socket.create_server((bind, port), family=family, backlog=1024, reuse_port=False)
+    except OSError as err:
+        raise errors.Invalid(
+            f"cannot listen on {bind}:{port}: {err.strerror}",
+            hint="choose another --port or --bind; 0 takes a free port",
+        ) from err
+    made.setblocking(False)
+    return made
+
+
+def _bracketed(host: str) -> str:
+    try:
+        return f"[{host}]" if ipaddress.ip_address(host).version == 6 else host
+    except ValueError:
+        return host
+
+
+def _is_there(path: Path) -> bool:
+    return path.exists()

@@ -1,0 +1,110 @@
+"""A command line whose commands are imported when they are run, so that `--help` does not pay for all of them.
+
+In: a table of commands. Out: a click group that accepts `-v` behind every command as Kubernetes' programs do, suggests
+the command that was meant, and ends with the exit codes that shells expect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from bedplate.core import logging
+
+__all__ = ["LEVEL", "Entry", "LazyGroup", "color"]
+
+LEVEL = click.IntRange(0, 10)
+Entry = tuple[str, str, str]
+"""Module, attribute, one-line help."""
+
+
+def _accept_verbosity(command: click.Command) -> None:
+    """Let `-v` stand behind the command too, where users of Kubernetes write it. Not where another program reads it."""
+    if isinstance(command, click.Group):
+        for subcommand in command.commands.values():
+            _accept_verbosity(subcommand)
+        if not command.invoke_without_command:
+            return
+    if not command.context_settings.get("ignore_unknown_options") and all(
+        "-v" not in param.opts for param in command.params
+    ):
+        command.params.append(
+            click.Option(
+                ["-v", "--v"], type=LEVEL, expose_value=False, hidden=True, is_eager=True, callback=_set_verbosity
+            )
+        )
+
+
+def _set_verbosity(ctx: click.Context, param: click.Parameter, value: int | None) -> None:
+    if value is not None:
+        format_ = ctx.find_root().params.get("log_format", "text")
+        logging.configure(logging.LogOptions(verbosity=value, format=format_, color=color()))
+
+
+def color() -> bool | None:
+    """False where the user wants none; None leaves it to whether the output is a terminal."""
+    return False if os.environ.get("NO_COLOR") else None
+
+
+@contextlib.contextmanager
+def _as_shells_expect() -> Iterator[None]:
+    """The exit codes that shells know for the two ways in which a command ends early; click would say 1 for both."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo("\nbedplate: interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # What is still buffered must not fail once more while the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are needed, in the order of the table."""
+
+    def __init__(self, *args: Any, table: Mapping[str, Entry], **extra: Any) -> None:
+        super().__init__(*args, **extra)
+        self._table = table
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with _as_shells_expect():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _as_shells_expect():
+            return super().invoke(ctx)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._table:
+            return None
+        module, attribute, _ = self._table[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        _accept_verbosity(command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as err:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], list(self._table), n=1)
+            if not near:
+                raise
+            raise click.UsageError(f"{err.message} Did you mean {near[0]!r}?", ctx) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in self._table.items()])

@@ -1,0 +1,1 @@
+"""`bedplate sim`: simulated nodes, clouds and devices, as commands."""

@@ -1,0 +1,1 @@
+"""`bedplate up`: a whole cluster on one machine, with something to see in it."""

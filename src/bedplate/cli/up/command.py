@@ -1,0 +1,259 @@
+"""`bedplate up`: everything on this machine, without root: API server, a simulated site, nodes, the managers, a head.
+
+In: flags; data of an earlier run in the data folder. Out: a kubeconfig, a line to paste, and a live view (or plain
+lines) until Ctrl-C, which stops all of it. The data stays, and the next start takes the same port if it is free. The
+nodes join tainted; the cloud controller manager initialises them from the simulated site, and follows its machines when
+they stop, terminate and come back. The IPAM controller gives every node a block of two pools, from which pods that come
+and go get addresses. The head has devices of its own (`uphead`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shlex
+import shutil
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from bedplate.api import core, names, resources
+from bedplate.cli import display
+from bedplate.core import clock, errors, logging
+from bedplate.program import stopping
+from bedplate.sim import fleet as fleets
+
+if TYPE_CHECKING:
+    from bedplate.cli import clusterview
+    from bedplate.cli.up.site import Site
+    from bedplate.cli.up.uphead import UpHead
+    from bedplate.cloud.manager.assembly import Assembly
+    from bedplate.ipam.controller.assembly import Assembly as IpamAssembly
+
+__all__ = ["up"]
+
+EXAMPLES = """
+\b
+Examples:
+  bedplate up                          50 nodes, live view
+  bedplate up --nodes 1000 --plain     lines instead of a live view
+  bedplate up --data ~/try             keep the data somewhere else
+  bedplate up --calm                   no machine stops or terminates, no pod comes or goes by itself
+  bedplate up --no-head                without the head and its page
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    data: Path
+    nodes: int
+    port: int
+    is_plain: bool
+    is_calm: bool
+    has_head: bool
+
+
+@click.command(epilog=EXAMPLES)
+@click.option(
+    "--data", type=click.Path(path_type=Path), default=Path(".bedplate"), show_default=True, help="Folder for state."
+)
+@click.option(
+    "--nodes", type=click.IntRange(0, 10_000), default=50, show_default=True, help="How many simulated nodes."
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="API server port; 0 takes the last one used, or a free one.",
+)
+@click.option("--plain", "is_plain", is_flag=True, help="No live display: one line when something changed.")
+@click.option("--calm", "is_calm", is_flag=True, help="No machine stops or terminates, no pod comes or goes by itself.")
+@click.option("--head/--no-head", "has_head", default=True, show_default=True, help="Serve a head with its page.")
+@click.pass_context
+def up(ctx: click.Context, data: Path, nodes: int, port: int, is_plain: bool, is_calm: bool, has_head: bool) -> None:
+    """Run an embedded API server, a simulated site, its nodes, the cloud manager, address management and a head here.
+
+    The head has 20 simulated devices in two categories, apart from the nodes of the API server; its page and a shell to
+    try are printed.
+    """
+    options = Options(data, nodes, port, is_plain or not display.is_terminal(), is_calm, has_head)
+    with contextlib.ExitStack() as files:
+        if logging.verbosity() == 0:
+            # Log lines would write over the live view, and drown the few lines of the plain one.
+            format_ = ctx.find_root().params.get("log_format", "text")
+            logging.configure(logging.LogOptions(format=format_), files.enter_context(_log_file(data)))
+        stopping.run_until_stopped(_run(options))
+
+
+def _log_file(data: Path) -> TextIO:
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        return (data / "up.log").open("a", encoding="utf-8")
+    except OSError as err:
+        raise errors.Invalid(f"cannot use {data} as the data folder", hint="choose another with --data") from err
+
+
+async def _run(options: Options) -> None:
+    from bedplate.apiserver import server
+
+    started = time.monotonic()
+    kubeconfig = options.data.resolve() / "kubeconfig"
+    settings = server.Options(data=options.data / "apiserver", port=_port(options), kubeconfig_out=kubeconfig)
+    async with server.ApiServer(settings) as running:
+        (options.data / "port").write_text(running.url.rsplit(":", 1)[1])
+        said = [f"API server ready after {time.monotonic() - started:.1f} s at {running.url}"]
+        said += ["", f"  export KUBECONFIG={shlex.quote(str(kubeconfig))}", ""]
+        click.echo("\n".join(said))
+        try:
+            await _simulate(options, kubeconfig, started, said)
+        finally:
+            click.echo(f"stopped; the data is kept in {options.data}")
+
+
+def _port(options: Options) -> int:
+    """The port asked for, else the last one if it is free, else any."""
+    remembered = options.data / "port"
+    if options.port or not remembered.exists():
+        return options.port
+    try:
+        last = int(remembered.read_text())
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", last))
+    except (OSError, ValueError):
+        return 0
+    return last
+
+
+async def _simulate(options: Options, kubeconfig: Path, started: float, said: list[str]) -> None:
+    from bedplate.cli import clusterview
+    from bedplate.cli.up import demopools, podnets
+    from bedplate.cli.up import site as sites
+    from bedplate.kube import Client, config
+    from bedplate.sim import machines
+    from bedplate.sim.clouds import BmmCloud
+
+    settings = config.load(kubeconfig, environ=os.environ).with_rate(-1, 0).with_user_agent("bedplate-sim")
+    async with Client(settings) as client, BmmCloud() as cloud:
+        await demopools.install(client)
+        fleet = fleets.assemble(client, options.nodes, shape=machines.Shape(is_uninitialized=True))
+        networks = podnets.PodNetworks(fleet.manager, options.data / "ipam")
+        fleet.kubelets.networks = networks
+        events = fleet.manager.cache(resources.EVENTS)
+        churn = None if options.is_calm else sites.CHURN
+        site = sites.Site(cloud, fleet.kubelets, fleet.nodes, churn=churn, time=clock.SystemClock())
+        await site.forget_strangers(client)
+        config_file = options.data / "nvidia-bmm.yaml"
+        sites.write_config(cloud, config_file)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(fleet.manager.run())
+            tasks.create_task(_assemble(kubeconfig, config_file).run())
+            tasks.create_task(_assemble_ipam(kubeconfig).run())
+            await fleet.kubelets.registered.wait()
+            await _seen(fleet, options.nodes)
+            tasks.create_task(site.run())
+            if not options.is_calm:
+                tasks.create_task(demopools.Tide(client, options.nodes, time=clock.SystemClock()).run())
+            more = [f"{options.nodes} simulated nodes ready after {time.monotonic() - started:.1f} s; Ctrl-C stops all"]
+            more += [
+                f"the cloud: a simulated NVIDIA BMM site at {cloud.url}, configured in {config_file}",
+                _next_step(),
+            ]
+            click.echo("\n".join(more))
+            async with _head(options) as head:
+                if head is not None:
+                    more += head.lines()
+                    click.echo("\n".join(head.lines()))
+
+                def look() -> clusterview.Picture:
+                    nodes, pods = tuple(fleet.nodes), tuple(fleet.pods)
+                    about = head.picture() if head is not None else None
+                    return clusterview.Picture(nodes, pods, [_cloud(site)], tuple(events), networks.pools(), about)
+
+                if options.is_plain:
+                    await clusterview.follow_plain(look)
+                else:
+                    await clusterview.follow_live(look, [*said, *more], started)
+
+
+@contextlib.asynccontextmanager
+async def _head(options: Options) -> AsyncIterator[UpHead | None]:
+    if not options.has_head:
+        yield None
+        return
+    from bedplate.cli.up import uphead
+
+    async with uphead.serving(options.data / "head") as head:
+        yield head
+
+
+def _assemble(kubeconfig: Path, config_file: Path) -> Assembly:
+    """The manager as a user starts it, but with the patience of a demonstration."""
+    from bedplate.cli.up.site import LEASE
+    from bedplate.cloud.manager import options
+    from bedplate.cloud.manager.assembly import Assembly
+
+    words = [
+        "--cloud-provider=nvidia-bmm",
+        f"--cloud-config={config_file}",
+        f"--kubeconfig={kubeconfig}",
+        f"--leader-elect-resource-name={LEASE}",
+        "--secure-port=0",
+        "--node-startup-grace-period=10s",
+        "--cloud-cache-ttl=5s",
+        "--kube-api-qps=500",
+        "--kube-api-burst=500",
+        "--event-qps=500",
+    ]
+    return Assembly(options.read(words).options, {})
+
+
+def _assemble_ipam(kubeconfig: Path) -> IpamAssembly:
+    """The controller of pools as a user starts it; nobody asks this one for its health."""
+    from bedplate.ipam.controller import options
+    from bedplate.ipam.controller.assembly import Assembly
+
+    words = [
+        f"--kubeconfig={kubeconfig}",
+        "--health-probe-bind-address=0",
+        "--metrics-bind-address=0",
+        "--quarantine-duration=1m",
+    ]
+    return Assembly(options.read(words).options, {})
+
+
+def _cloud(site: Site) -> clusterview.Cloud:
+    from bedplate.cli import clusterview
+
+    return clusterview.Cloud(site.cloud.kind, site.running, len(site.cloud.all()), site.calls_per_minute)
+
+
+def _next_step() -> str:
+    from bedplate.lab import binaries
+
+    if shutil.which("kubectl") is not None:
+        return "try: kubectl get nodes"
+    program = os.path.relpath(shutil.which(sys.argv[0]) or "bedplate")
+    if binaries.cached("kubectl") is not None:
+        return f"try: {program} kubectl get nodes"
+    return f"there is no kubectl here yet; to build one: {program} binaries get kubectl"
+
+
+async def _seen(fleet: fleets.Fleet, count: int) -> None:
+    """Until every node is Ready and free of the uninitialised taint."""
+    deadline = time.monotonic() + 60
+
+    def is_well(node: core.Node) -> bool:
+        return node.is_ready and all(taint.key != names.TAINT_UNINITIALIZED for taint in node.spec.taints)
+
+    while sum(is_well(node) for node in fleet.nodes if node.name in fleet.kubelets.machines) < count:
+        if time.monotonic() > deadline:
+            raise errors.Unavailable("the simulated nodes did not become ready", hint="see up.log in the data folder")
+        await asyncio.sleep(0.05)

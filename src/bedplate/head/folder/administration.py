@@ -1,0 +1,175 @@
+"""What an administrator asks of a head at its data folder: tokens, client certificates, how it is.
+
+In: a data folder, with or without a daemon on it. Out: values for the program to print. A running daemon is asked over
+its API, with the folder's own credential; without one the folder's store is opened here, under its lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from bedplate.client import HeadClient, wire
+from bedplate.core import errors
+from bedplate.core.clock import Clock, SystemClock, rfc3339
+from bedplate.head.access import NODES, USERS, Access
+from bedplate.head.entities import SCHEMA
+from bedplate.head.folder import pki
+from bedplate.head.folder.datafolder import Folder, open_head
+from bedplate.head.service import Head
+from bedplate.head.site import ADMIN
+from bedplate.head.tokens import Token, Tokens
+from bedplate.store.interface import Store
+from bedplate.store.open import open_store
+
+__all__ = ["Issued", "Status", "client", "create_token", "issue_certificate", "list_tokens", "revoke_token", "status"]
+
+_BY = "bedplate head token"
+
+
+def client(folder: Folder, url: str) -> HeadClient:
+    """A client with the administrator's certificate of the folder."""
+    file = folder.file
+    return HeadClient(
+        url,
+        ca_file=str(file("ca.crt")),
+        cert_file=str(file(f"{ADMIN}.crt")),
+        key_file=str(file(f"{ADMIN}.key")),
+    )
+
+
+# Tokens
+
+
+async def create_token(folder: Folder, subject: str, *, kind: str, name: str, days: int) -> tuple[wire.Token, str]:
+    """A token for a user or a node of the tree, and its text. Raises `NotFound` where there is no such one."""
+    url = folder.daemon_url()
+    if url:
+        async with client(folder, url) as head:
+            made = await head.create_token(subject, name, kind=kind, days=days)
+        return made.about, made.token
+    async with _access(folder) as access:
+        access.check_subject(kind, subject)
+        lasts = timedelta(days=days) if days else None
+        token, text = await access.tokens.create(kind, subject, name, lasts=lasts, by=_BY)
+    return _public(token), text
+
+
+async def list_tokens(folder: Folder) -> list[wire.Token]:
+    """All tokens, oldest first."""
+    url = folder.daemon_url()
+    if url:
+        async with client(folder, url) as head:
+            return list(await head.tokens())
+    async with _access(folder) as access:
+        return [_public(token) for token in access.tokens.list()]
+
+
+async def revoke_token(folder: Folder, id_: str) -> None:
+    """Take a token away. Raises `NotFound`."""
+    url = folder.daemon_url()
+    if url:
+        async with client(folder, url) as head:
+            await head.revoke_token(id_)
+        return
+    async with _access(folder) as access:
+        await access.tokens.revoke(id_, by=_BY)
+
+
+@asynccontextmanager
+async def _access(folder: Folder) -> AsyncIterator[Access]:
+    """Users, devices and tokens of a folder that no daemon here serves."""
+    async with _head(folder) as (store, head):
+        tokens = Tokens(store)
+        await tokens.open()
+        yield Access(lambda: head.tree, tokens)
+
+
+@asynccontextmanager
+async def _head(folder: Folder) -> AsyncIterator[tuple[Store, Head]]:
+    if folder.settings.etcd is None:
+        async with open_head(folder.path) as opened:
+            yield opened.store, opened.head
+        return
+    # Tokens are records of their own, so that several heads may write them; the tree is only read here.
+    async with open_store(folder.store_options()) as store, Head(store, SCHEMA, folder.vault()) as head:
+        yield store, head
+
+
+def _public(token: Token) -> wire.Token:
+    known = msgspec.to_builtins(token)
+    return msgspec.convert({name: value for name, value in known.items() if name != "digest"}, wire.Token)
+
+
+# Certificates
+
+
+class Issued(NamedTuple):
+    """Where a new certificate and its key are, its fingerprint, and until when it is good."""
+
+    certificate: Path
+    key: Path
+    fingerprint: str
+    ends: str
+
+
+def issue_certificate(
+    folder: Folder, name: str, out: Path, *, is_node: bool, days: int, clock: Clock | None = None
+) -> Issued:
+    """A client certificate for a user or a node, written as `name.crt` and `name.key`. Raises `AlreadyExists`."""
+    now = (clock or SystemClock()).now()
+    certificate, key = out / f"{name}.crt", out / f"{name}.key"
+    if "/" in name or name.startswith("."):
+        raise errors.Invalid(f"{name!r} is no name of a {'node' if is_node else 'user'}")
+    if not out.is_dir():
+        raise errors.Invalid(f"there is no folder {out} to write to", hint="make it, or choose another with --out")
+    if certificate.exists() or key.exists():
+        raise errors.AlreadyExists(
+            f"{certificate} or its key is there already", hint="choose another folder with --out"
+        )
+    authority = pki.Authority.load(folder.path)
+    pair = authority.client(name, NODES if is_node else USERS, now, timedelta(days=days))
+    pair.write(out, name)
+    return Issued(certificate, key, pki.fingerprint(pair.certificate), rfc3339(now + timedelta(days=days)))
+
+
+# How it is
+
+
+class Status(msgspec.Struct, frozen=True, rename="camel"):
+    """What `bedplate head status` shows."""
+
+    name: str
+    data: str
+    store: str
+    daemon: str
+    url: str
+    revision: int | None
+    standing: str
+    active: str
+    certificates: dict[str, str]
+
+
+async def status(folder: Folder) -> Status:
+    """How the folder's head is. Raises `Unavailable` when a daemon holds the folder and does not answer."""
+    settings, holder = folder.settings, folder.holder()
+    store = "etcd " + ",".join(settings.etcd.endpoints) if settings.etcd is not None else "sqlite"
+    ends = {name: pki.good_until(folder.file(f"{name}.crt")) for name in ("ca", "server", ADMIN)}
+    certificates = {name: rfc3339(end) if end is not None else "cannot be read" for name, end in ends.items()}
+    url, revision, standing, active = settings.url, None, "", ""
+    daemon = f"process {holder.pid}" if holder is not None else "not running"
+    if holder is not None and holder.url:
+        url = holder.url
+        async with client(folder, url) as head:
+            known = await head.whoami()
+        revision, standing = known.revision, "active" if known.is_active else "passive"
+        active = "" if known.is_active else known.active
+    elif holder is None and settings.etcd is None:
+        async with open_head(folder.path) as opened:
+            revision = opened.head.revision
+    return Status(settings.name, str(folder.path), store, daemon, url, revision, standing, active, certificates)

@@ -1,0 +1,265 @@
+"""Backups of a head: one file with its whole history, made while it is served, and a new folder from such a file.
+
+In: a data folder. Out: a gzipped tar of `manifest.json` (what is in it, with digests), `records` (every record of the
+store, as of one moment), `ca.crt`, and the keys only when asked for. Secrets in records stay sealed. Reading one back
+checks the digests, every record, that the revisions have no holes, and that the log gives the very tree the records
+show.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import sqlite3
+import tarfile
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from bedplate.core import errors
+from bedplate.core.clock import Clock, SystemClock, rfc3339
+from bedplate.head import changes, records
+from bedplate.head.entities import SCHEMA
+from bedplate.head.folder import creation, pki, transfer
+from bedplate.head.folder.datafolder import DATABASE, SECRETS_KEY, Folder, Settings, write_private
+from bedplate.head.service import Head
+from bedplate.head.tokens import TOKENS
+from bedplate.head.tree import Tree
+from bedplate.head.vault import Vault
+from bedplate.store.interface import Entry, Store
+from bedplate.store.open import open_store
+from bedplate.store.sqlite import SqliteStore
+
+__all__ = ["Content", "backup", "restore"]
+
+FORMAT = "bedplate/head-backup/v1"
+_MANIFEST, _RECORDS = "manifest.json", "records"
+_KEYS = ("ca.key", SECRETS_KEY, "admin.crt", "admin.key", "admin.token")
+_LARGEST = 4 << 30
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    format: str
+    made: str
+    name: str
+    revision: int
+    records: int
+    digests: dict[str, str]
+
+
+class _Line(msgspec.Struct, frozen=True, array_like=True):
+    key: str
+    value: bytes
+
+
+class Content(NamedTuple):
+    """What a backup holds."""
+
+    name: str
+    made: str
+    revision: int
+    objects: int
+    tokens: int
+    has_keys: bool
+
+
+async def backup(folder: Folder, target: Path, *, with_keys: bool, clock: Clock | None = None) -> Content:
+    """Write a backup. Raises `AlreadyExists` for a file that is there, `Unavailable` when the store does not answer."""
+    clock = clock or SystemClock()
+    _refuse_existing(target)
+    async with _readable(folder) as store:
+        entries = [entry async for entry in transfer.entries(store)]
+    content = _described(folder.settings.name, rfc3339(clock.now()), [entry.key for entry in entries], with_keys)
+    lines = [msgspec.json.encode(_Line(entry.key, entry.value)) + b"\n" for entry in entries]
+    members = {_RECORDS: b"".join(lines), "ca.crt": _read(folder.file("ca.crt"))}
+    if with_keys:
+        members |= {name: _read(folder.file(name)) for name in _KEYS}
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
+    manifest = _Manifest(FORMAT, content.made, content.name, content.revision, len(entries), digests)
+    write_private(target, _packed({_MANIFEST: msgspec.json.encode(manifest), **members}))
+    return content
+
+
+async def restore(source: Path, data: Path, *, keys: Path | None = None, clock: Clock | None = None) -> Content:
+    """A new folder from a backup; `keys` is a folder of the same site, for a backup that was made without them.
+
+    Raises `AlreadyExists` unless the folder is empty, `Invalid` for a file that is damaged, or does not fit the keys.
+    """
+    clock = clock or SystemClock()
+    creation.check_empty(data)
+    members = _unpacked(source)
+    manifest = _checked(source, members)
+    secrets = _with_keys(members, keys)
+    entries = [_entry(line) for line in members[_RECORDS].splitlines()]
+    content = _described(manifest.name, manifest.made, [entry.key for entry in entries], "ca.key" in manifest.digests)
+    if len(entries) != manifest.records or content.revision != manifest.revision:
+        raise errors.Invalid(f"{source} does not hold the records that it says it does")
+    with creation.Workshop(data) as made:
+        for name, text in secrets.items():
+            write_private(made / name, text, mode=0o644 if name.endswith(".crt") else 0o600)
+        async with SqliteStore(made / DATABASE, clock=clock) as store:
+            await transfer.fill(store, _each(entries))
+            await _prove(store, Vault(secrets[SECRETS_KEY]), content.revision)
+            await creation.write_admin(made, store, clock)
+        authority = pki.Authority.load(made)
+        authority.server(pki.host_names(manifest.name), manifest.name, clock.now()).write(made, "server")
+        creation.settle(made, data, Settings(manifest.name))
+    return content
+
+
+# Out
+
+
+@asynccontextmanager
+async def _readable(folder: Folder) -> AsyncIterator[Store]:
+    """The folder's store for reading, whoever else has it open."""
+    if folder.settings.etcd is not None:
+        async with open_store(folder.store_options()) as store:
+            yield store
+        return
+    with tempfile.TemporaryDirectory(prefix=".backup.", dir=folder.path) as copies:
+        copy = Path(copies) / DATABASE
+        await asyncio.to_thread(_copy, folder.file(DATABASE), copy)
+        async with SqliteStore(copy) as store:
+            yield store
+
+
+def _copy(source: Path, target: Path) -> None:
+    """A copy of a database as of one moment; SQLite lets its owner go on writing meanwhile."""
+    try:
+        old = sqlite3.connect(f"file:{source}?mode=ro", uri=True)
+        try:
+            new = sqlite3.connect(target)
+            try:
+                old.backup(new)
+            finally:
+                new.close()
+        finally:
+            old.close()
+    except sqlite3.Error as err:
+        raise errors.Unavailable(f"{source} cannot be copied: {err}", hint="is there room on the disk?") from err
+
+
+def _described(name: str, made: str, keys: list[str], has_keys: bool) -> Content:
+    def count(prefix: str) -> int:
+        return sum(key.startswith(prefix) for key in keys)
+
+    revisions = [key for key in keys if key.startswith(records.REVISIONS)]
+    last = int(revisions[-1].removeprefix(records.REVISIONS)) if revisions else 0
+    return Content(name, made, last, count(records.OBJECTS), count(TOKENS), has_keys)
+
+
+def _packed(members: Mapping[str, bytes]) -> bytes:
+    held = io.BytesIO()
+    with tarfile.open(fileobj=held, mode="w:gz") as tar:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(data), 0o600
+            tar.addfile(info, io.BytesIO(data))
+    return held.getvalue()
+
+
+def _refuse_existing(target: Path) -> None:
+    if target.exists():
+        raise errors.AlreadyExists(f"{target} is there already; nothing was written", hint="choose another name")
+    if not target.absolute().parent.is_dir():
+        raise errors.Invalid(f"there is no folder {target.absolute().parent} to write the backup to")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as err:
+        raise errors.Invalid(f"{path} cannot be read: {err.strerror}") from err
+
+
+# Back in
+
+
+def _unpacked(source: Path) -> dict[str, bytes]:
+    """The members of the archive. Nothing is ever written under a name that the archive chose."""
+    found: dict[str, bytes] = {}
+    try:
+        with tarfile.open(source, mode="r:gz") as tar:
+            for info in tar:
+                file = tar.extractfile(info) if info.isreg() and info.size <= _LARGEST else None
+                if file is not None:
+                    found[info.name] = file.read()
+    except (OSError, EOFError, tarfile.TarError) as err:
+        raise errors.Invalid(f"{source} cannot be read as a backup: {err}") from err
+    return found
+
+
+def _checked(source: Path, members: Mapping[str, bytes]) -> _Manifest:
+    try:
+        manifest = msgspec.json.decode(members[_MANIFEST], type=_Manifest)
+    except (KeyError, msgspec.DecodeError) as err:
+        raise errors.Invalid(f"{source} is no backup of a head: its manifest is missing or damaged") from err
+    if manifest.format != FORMAT:
+        raise errors.Invalid(f"{source} has the format {manifest.format!r}; this program reads {FORMAT}")
+    for name in {_RECORDS, "ca.crt"} | manifest.digests.keys():
+        data = members.get(name)
+        if data is None or hashlib.sha256(data).hexdigest() != manifest.digests.get(name):
+            raise errors.Invalid(f"{source} is damaged: {name} is not as it was written", hint="use another backup")
+    return manifest
+
+
+def _with_keys(members: Mapping[str, bytes], keys: Path | None) -> dict[str, bytes]:
+    """The shared files of the new folder, from the backup, or the keys alone from a folder of the same site."""
+    if keys is not None:
+        found = {name: _read(keys / name) for name in ("ca.crt", "ca.key", SECRETS_KEY)}
+    elif "ca.key" in members:
+        found = {name: members[name] for name in creation.SHARED if name in members}
+    else:
+        raise errors.Invalid(
+            "the backup holds no keys, and without them its secrets cannot be read",
+            hint="name a folder that has ca.key and secrets.key of the same site with --keys",
+        )
+    if found["ca.crt"] != members["ca.crt"]:
+        raise errors.Invalid(f"the keys in {keys} are those of another site")
+    return found
+
+
+def _entry(line: bytes) -> Entry:
+    try:
+        found = msgspec.json.decode(line, type=_Line)
+    except msgspec.DecodeError as err:
+        raise errors.Invalid(f"a record of the backup cannot be read: {err}") from err
+    return Entry(found.key, found.value, 0, 0)
+
+
+async def _each(entries: list[Entry]) -> AsyncIterator[Entry]:
+    for entry in entries:
+        yield entry
+
+
+async def _prove(store: Store, vault: Vault, revision: int) -> None:
+    """The records give a tree, the log gives the same one, and there is every revision."""
+    async with Head(store, SCHEMA, vault) as head:
+        if head.revision != revision:
+            raise errors.Invalid(f"the backup's log ends at revision {head.revision}, not at {revision}")
+        _compare(head.tree, await _replayed(store, vault))
+
+
+async def _replayed(store: Store, vault: Vault) -> Tree:
+    codec, tree, expected = records.Codec(SCHEMA, vault), Tree(SCHEMA), 1
+    async for entry in transfer.entries(store):
+        if entry.key.startswith(records.REVISIONS):
+            revision = codec.decode_revision(entry.value)
+            if revision.number != expected:
+                raise errors.Invalid(f"the backup lacks revision {expected}")
+            tree, expected = changes.apply(tree, revision.changes, vault.unseal, revision.number), expected + 1
+    return tree
+
+
+def _compare(held: Tree, replayed: Tree) -> None:
+    def content(tree: Tree) -> dict[tuple[str, str], Any]:
+        return {(mode, obj.key): obj for mode, obj in tree.objects()}
+
+    if content(held) != content(replayed):
+        raise errors.Invalid("the backup's objects are not those its log leads to", hint="use another backup")

@@ -1,0 +1,276 @@
+"""The data folder of a head: which files it has, who holds it, and its head opened in this process.
+
+In: a path. Out: the folder's settings, keys and credentials; its lock; the address of the daemon that serves it; a
+`Head` over its own store, for a shell without a daemon. Folders are made by `creation` and served by `cli/head/daemon`.
+
+A daemon on SQLite holds the lock alone. Daemons on an etcd share it, as they keep nothing but settings here; a shell
+then cannot have it, and is sent to one of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from bedplate.core import errors
+from bedplate.core.clock import Clock
+from bedplate.store.open import StoreOptions
+
+if TYPE_CHECKING:
+    from bedplate.head.service import Head
+    from bedplate.head.vault import Vault
+    from bedplate.store.interface import Store
+
+__all__ = ["Etcd", "Folder", "Opened", "Settings", "open_head", "write_private"]
+
+SETTINGS = "head.yaml"
+LOCK = "lock"
+DATABASE = "head.db"
+RETIRED = "before-etcd.db"
+SECRETS_KEY = "secrets.key"
+
+
+class Etcd(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where the etcd is that holds the tree."""
+
+    endpoints: tuple[str, ...] = ()
+    cafile: str = ""
+    certfile: str = ""
+    keyfile: str = ""
+    prefix: str = "/bedplate"
+
+
+class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`head.yaml`. `url` is the address of the last daemon; `etcd` says where the tree is if not in the folder."""
+
+    name: str
+    port: int = 0
+    url: str = ""
+    etcd: Etcd | None = None
+
+
+class Holder(NamedTuple):
+    """Who holds the lock: its process, and its address if it serves."""
+
+    pid: str
+    url: str
+
+
+class Opened(NamedTuple):
+    """A head in this process, over the folder's own store."""
+
+    folder: Folder
+    store: Store
+    vault: Vault
+    head: Head
+
+
+class Folder:
+    """A folder that `bedplate head init` made."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def find(cls, path: Path) -> Folder:
+        """Raises `NotFound` where there is no head's folder."""
+        if not (path / SETTINGS).is_file():
+            raise errors.NotFound(
+                f"{path} is no data folder of a head", hint=f"bedplate head init --data {path} makes one"
+            )
+        return cls(path)
+
+    def file(self, name: str) -> Path:
+        """`ca.crt`, `admin.crt`, `admin.key`, `admin.token`, ..."""
+        return self.path / name
+
+    @property
+    def settings(self) -> Settings:
+        """`head.yaml`, read now. Raises `Invalid`."""
+        import yaml
+
+        from bedplate.core import yamls
+
+        try:
+            return msgspec.convert(yamls.load(self.file(SETTINGS).read_text(), strict=True), Settings)
+        except (OSError, yaml.YAMLError, msgspec.ValidationError) as err:
+            raise errors.Invalid(
+                f"{self.file(SETTINGS)} cannot be read: {err}", hint="it needs at least the line  name: <head node>"
+            ) from err
+
+    def remember(self, settings: Settings) -> None:
+        """Write `head.yaml`."""
+        import yaml
+
+        text = yaml.safe_dump(msgspec.to_builtins(settings), sort_keys=False)
+        write_private(self.file(SETTINGS), text.encode(), mode=0o644)
+
+    def retire_database(self) -> None:
+        """Put the folder's own tree aside, under another name, now that an etcd holds it: it must not be used again."""
+        for suffix in ("", "-wal", "-shm"):
+            # A link refuses to replace what an earlier one has put aside.
+            with contextlib.suppress(FileNotFoundError, FileExistsError):
+                os.link(self.file(DATABASE + suffix), self.file(RETIRED + suffix))
+                self.file(DATABASE + suffix).unlink()
+
+    def admin_token(self) -> str:
+        """The administrator's bearer token; empty where the file is gone."""
+        try:
+            return self.file("admin.token").read_text().strip()
+        except OSError:
+            return ""
+
+    def vault(self) -> Vault:
+        """What seals the tree's secrets. Raises `Invalid`: a missing key must not be replaced by another one."""
+        from bedplate.head.vault import Vault
+
+        try:
+            return Vault(self.file(SECRETS_KEY).read_bytes())
+        except OSError as err:
+            raise errors.Invalid(
+                f"{self.file(SECRETS_KEY)} cannot be read: {err.strerror}",
+                hint="put the key back from a backup or from another head node: secrets cannot be read without it",
+            ) from err
+
+    def store_options(self) -> StoreOptions:
+        """Where the tree of this folder is kept."""
+        return self.options_of(self.settings.etcd)
+
+    def options_of(self, etcd: Etcd | None) -> StoreOptions:
+        """The store in an etcd, or the folder's own."""
+        if etcd is None:
+            return StoreOptions(location=f"sqlite:{self.file(DATABASE)}")
+        return StoreOptions(
+            location="etcd",
+            etcd_endpoints=etcd.endpoints,
+            etcd_cafile=etcd.cafile,
+            etcd_certfile=etcd.certfile,
+            etcd_keyfile=etcd.keyfile,
+            etcd_prefix=etcd.prefix,
+        )
+
+    # Who holds it
+
+    def daemon_url(self) -> str:
+        """The address of the daemon that serves the folder now; empty when none does."""
+        held = self.holder()
+        return held.url if held is not None else ""
+
+    def holder(self) -> Holder | None:
+        """Who holds the folder now; of several daemons, one that lives."""
+        try:
+            descriptor = os.open(self.file(LOCK), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return (_said(descriptor) or [Holder("", "")])[0]
+        finally:
+            os.close(descriptor)
+        return None
+
+    @contextlib.contextmanager
+    def lock(self, *, is_shared: bool = False) -> Iterator[None]:
+        """Hold the folder; the kernel lets go of it should the process die. Raises `Unavailable` when it is held."""
+        descriptor = os.open(self.file(LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise _held(self.path, (_said(descriptor) or [Holder("", "")])[0]) from None
+            _say(descriptor, "")
+            yield
+        finally:
+            os.close(descriptor)
+
+    def announce(self, url: str) -> None:
+        """Say where the holder serves, once it knows; to be called under the lock."""
+        descriptor = os.open(self.file(LOCK), os.O_RDWR | os.O_CLOEXEC)
+        try:
+            _say(descriptor, url)
+        finally:
+            os.close(descriptor)
+
+
+def _said(descriptor: int) -> list[Holder]:
+    """What living processes have written into the lock, the newest first: a process and its address in each line."""
+    text = os.pread(descriptor, 65536, 0).decode("utf-8", "replace")
+    found = [Holder(pid, url) for pid, _, url in (line.partition(" ") for line in text.splitlines())]
+    return [one for one in reversed(found) if _is_alive(one.pid)]
+
+
+def _say(descriptor: int, url: str) -> None:
+    """Add this process to the lock, and take out those that are gone."""
+    # The lock is what counts; what stands in it only helps others to find the daemon.
+    with contextlib.suppress(OSError):
+        fcntl.lockf(descriptor, fcntl.LOCK_EX)
+        others = [one for one in reversed(_said(descriptor)) if one.pid != str(os.getpid())]
+        lines = [f"{one.pid} {one.url}\n" for one in (*others, Holder(str(os.getpid()), url))]
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, "".join(lines).encode(), 0)
+        fcntl.lockf(descriptor, fcntl.LOCK_UN)
+
+
+def _is_alive(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except PermissionError:
+        return True
+    except (OSError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def _held(path: Path, holder: Holder) -> errors.Unavailable:
+    where = f", which serves it at {holder.url}" if holder.url else ""
+    hint = f"use --url {holder.url}" if holder.url else "wait until it has ended, or stop it"
+    return errors.Unavailable(f"{path} is in use by process {holder.pid or '(not known)'}{where}", hint=hint)
+
+
+@contextlib.asynccontextmanager
+async def open_head(data: Path, *, clock: Clock | None = None) -> AsyncIterator[Opened]:
+    """The folder's head, in this process, under its lock.
+
+    Raises `NotFound` (no such folder), `Unavailable` (a daemon or a shell holds it), `Invalid` (its tree is in an etcd:
+    only a daemon may be asked).
+    """
+    from bedplate.head.entities import SCHEMA
+    from bedplate.head.service import Head
+    from bedplate.store.open import open_store
+
+    folder = Folder.find(data)
+    settings = folder.settings
+    if settings.etcd is not None:
+        raise errors.Invalid(
+            f"the tree of {data} is kept in an etcd, which several head nodes write to",
+            hint=f"name a running head with --url{' ' + settings.url if settings.url else ''}",
+        )
+    with folder.lock():
+        vault = folder.vault()
+        async with (
+            open_store(folder.store_options(), clock=clock) as store,
+            Head(store, SCHEMA, vault, clock=clock) as head,
+        ):
+            yield Opened(folder, store, vault, head)
+
+
+def write_private(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Write a file, all of it or nothing; only its owner reads it unless `mode` says otherwise."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except OSError as err:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
+        raise errors.Invalid(f"cannot write {path}: {err.strerror}", hint="choose a path this user can write") from err

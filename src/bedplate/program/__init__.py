@@ -1,0 +1,1 @@
+"""The one way to start a program: options, process, clients, election, probes, metrics."""
