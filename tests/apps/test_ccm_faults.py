@@ -1,4 +1,4 @@
-"""A manager while its API server restarts, forgets history, breaks streams off and asks it to wait (A25)."""
+"""A manager while its API server restarts, forgets history, breaks streams off and asks it to wait."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def until_accepted(client: Client, name: str, stack: contextlib.AsyncExitS
     await until(f"{name} joined", is_joined)
 
 
-async def test_a25_a_manager_outlives_its_api_server(place: places.Place, tmp_path: Path) -> None:
+async def test_a_manager_outlives_its_api_server(place: places.Place, tmp_path: Path) -> None:
     server = servers.read_kubeconfig("place", place.kubeconfig, tmp_path)
     words = [*managers.arguments(server), "--leader-elect=false", "--cloud-config"]
     async with (
@@ -106,7 +106,7 @@ async def test_a25_a_manager_outlives_its_api_server(place: places.Place, tmp_pa
         assert manager.process.returncode is None
 
 
-async def test_a25_a_watch_that_is_told_gone_lists_anew(server: servers.Server, client: Client, tmp_path: Path) -> None:
+async def test_a_watch_that_is_told_gone_lists_anew(server: servers.Server, client: Client, tmp_path: Path) -> None:
     name = f"a25-gone-{uuid.uuid4().hex[:6]}"
     async with between(server, tmp_path) as proxied:
         proxied.cut_streams_after_s = 0.5
@@ -129,7 +129,7 @@ async def test_a25_a_watch_that_is_told_gone_lists_anew(server: servers.Server, 
             assert await manager.stop() == 0
 
 
-async def test_a25_a_watch_that_breaks_off_goes_on_where_it_was_without_a_list(
+async def test_a_watch_that_breaks_off_goes_on_where_it_was_without_a_list(
     server: servers.Server, client: Client, tmp_path: Path
 ) -> None:
     name = f"a25-cut-{uuid.uuid4().hex[:6]}"
@@ -152,7 +152,7 @@ async def test_a25_a_watch_that_breaks_off_goes_on_where_it_was_without_a_list(
 
 
 @pytest.mark.parametrize(("code", "retry_after"), [(429, "1"), (500, ""), (503, "1")])
-async def test_a25_a_storm_of_refusals_is_waited_out(
+async def test_a_storm_of_refusals_is_waited_out(
     server: servers.Server, client: Client, tmp_path: Path, code: int, retry_after: str
 ) -> None:
     name = f"a25-storm-{uuid.uuid4().hex[:6]}"

@@ -1,4 +1,4 @@
-"""One manager leads, others wait; one that is deposed, killed or asked to stop leaves nothing half done (A22)."""
+"""One manager leads, others wait; one that is deposed, killed or asked to stop leaves nothing half done."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def own(prefix: str) -> tuple[str, str]:
     return name, f"ccm-test={name}"
 
 
-async def test_a22_a_replica_takes_over_from_one_that_was_killed(
+async def test_a_replica_takes_over_from_one_that_was_killed(
     server: servers.Server, client: Client, tmp_path: Path
 ) -> None:
     name, label = own("a22-kill")
@@ -61,7 +61,7 @@ async def test_a22_a_replica_takes_over_from_one_that_was_killed(
             assert await second.stop() == 0
 
 
-async def test_a22_a_leader_that_was_frozen_wakes_up_deposed_and_writes_nothing(
+async def test_a_leader_that_was_frozen_wakes_up_deposed_and_writes_nothing(
     server: servers.Server, client: Client, tmp_path: Path
 ) -> None:
     name, label = own("a22-frozen")
@@ -84,9 +84,7 @@ async def test_a22_a_leader_that_was_frozen_wakes_up_deposed_and_writes_nothing(
             assert all("/events" in line for line in written), written
 
 
-async def test_a22_sigterm_gives_the_lease_back_and_exits_0(
-    server: servers.Server, client: Client, tmp_path: Path
-) -> None:
+async def test_sigterm_gives_the_lease_back_and_exits_0(server: servers.Server, client: Client, tmp_path: Path) -> None:
     name, label = own("a22-term")
     async with running(CLOUDLYCKE, *managers.arguments(server, name, label), folder=tmp_path) as manager:
         await manager.logged("controller.started")
@@ -100,7 +98,7 @@ async def test_a22_sigterm_gives_the_lease_back_and_exits_0(
     assert ("LeaderElection", "stopped leading", "cloud-controller-manager") in told
 
 
-async def test_a22_a_leader_whose_lease_was_taken_exits_1_and_writes_nothing_more(
+async def test_a_leader_whose_lease_was_taken_exits_1_and_writes_nothing_more(
     server: servers.Server, client: Client, tmp_path: Path
 ) -> None:
     name, label = own("a22-lost")
@@ -120,7 +118,7 @@ async def test_a22_a_leader_whose_lease_was_taken_exits_1_and_writes_nothing_mor
     assert await holder(client, name) == "somebody-else"
 
 
-async def test_a22_a_leader_that_cannot_renew_exits_1_before_another_may_lead(
+async def test_a_leader_that_cannot_renew_exits_1_before_another_may_lead(
     server: servers.Server, client: Client, tmp_path: Path
 ) -> None:
     name, label = own("a22-cut")

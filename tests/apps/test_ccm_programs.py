@@ -146,7 +146,7 @@ def test_a_program_knows_its_version_and_its_flags(provider: str) -> None:
     assert f"works for {provider}" in shown.stdout
 
 
-def test_a23_a_wrong_command_line_shows_every_problem_and_the_usage_and_fails() -> None:
+def test_a_wrong_command_line_shows_every_problem_and_the_usage_and_fails() -> None:
     words = ["--nope", "--controllers=x", "word", "--concurrent-node-syncs=0"]
     ended = subprocess.run([program(PROGRAMS["oxide"]), *words], capture_output=True, text=True, check=False)
     assert ended.returncode == 1

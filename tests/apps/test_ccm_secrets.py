@@ -1,4 +1,4 @@
-"""Tokens are planted wherever a provider reads them, and looked for wherever people or machines read (S7)."""
+"""Tokens are planted wherever a provider reads them, and looked for wherever people or machines read."""
 
 from __future__ import annotations
 

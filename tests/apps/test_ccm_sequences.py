@@ -161,7 +161,7 @@ class World:
         fault: dict[str, Any] = {}
         planted = {(rule.fault.kind, rule.fault.style) for rule in cloud.faults.rules}
         if kind == "generic-404":
-            # BMM's unnamed 404 counts as absence when a complete list agrees (§9.3): both must not lie together.
+            # BMM's unnamed 404 counts as absence when a complete list agrees: both must not lie together.
             lies = {one for one, _ in planted} & set(LYING_LISTS)
             fault["style"] = self.rng.choice(
                 ("route", "html", "plain") if lies else ("route", "unnamed", "html", "plain")

@@ -1,4 +1,4 @@
-"""The port of a running manager (A24): health for everybody, the rest for whom the API server authorises."""
+"""The port of a running manager: health for everybody, the rest for whom the API server authorises."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def words_for(server: servers.Server, *more: str) -> list[str]:
     return [*managers.arguments(server, label=f"ccm-test=none-{uuid.uuid4().hex[:6]}"), *more]
 
 
-async def test_a24_health_is_for_everybody_and_the_rest_is_not(
+async def test_health_is_for_everybody_and_the_rest_is_not(
     server: servers.Server, client: Client, tmp_path: Path
 ) -> None:
     words = words_for(server, "--authorization-webhook-cache-unauthorized-ttl=0s")
@@ -112,7 +112,7 @@ async def check_contents(manager: managers.Running, token: str) -> None:
     assert (await manager.get("/debug/flags/v", token, method="PUT", data="x"))[0] == 400
 
 
-async def test_a24_profiles_can_be_switched_off(server: servers.Server, client: Client, tmp_path: Path) -> None:
+async def test_profiles_can_be_switched_off(server: servers.Server, client: Client, tmp_path: Path) -> None:
     words = words_for(server, "--profiling=false", "--authorization-webhook-cache-unauthorized-ttl=0s")
     async with (
         running(program(PROGRAMS["cloudlycke"]), *words, folder=tmp_path) as manager,
@@ -127,7 +127,7 @@ async def test_a24_profiles_can_be_switched_off(server: servers.Server, client: 
         assert (await manager.get("/debug/pprof/goroutine", token))[0] == 404
 
 
-async def test_a24_readiness_waits_for_the_credentials_and_liveness_does_not(
+async def test_readiness_waits_for_the_credentials_and_liveness_does_not(
     server: servers.Server, tmp_path: Path
 ) -> None:
     async with BmmCloud() as cloud:

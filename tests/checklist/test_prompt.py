@@ -88,4 +88,4 @@ async def test_item_009_commands_of_one_line_keep_their_place_and_one_that_fails
     assert said == (0, "default-image (category:default)\n", "")
     said = await desk.type("device use node999; device use node001; get softwareimage")
     assert said.code == 1 and "node999" in said.err
-    assert said.out == "default-image (category:default)\n", "the others still run (decision 59)"
+    assert said.out == "default-image (category:default)\n", "the others still run"

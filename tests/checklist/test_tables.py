@@ -7,7 +7,7 @@ import json
 import pytest
 from tests.ui.transcripts.driving import Desk, read_table
 
-# The rows of each entity as the specification gives them (2.4, 4.3, 4.5, 7.1, 9, 15, decision 60).
+# The rows of each entity, in the order in which `show` prints them.
 ROWS = {
     ("category use default", "roles", "assign docker::host"): (
         "Name, Revision, Type, Add services, Spool, Tmp dir, Enable SELinux, Default Ulimits, Debug, Log Level,"

@@ -189,9 +189,9 @@ def compare(cell: Cell, env: dict[str, str], stdin: bytes) -> None:
     about = (env, stdin, theirs, ours, their_calls, cell.daemon.calls)
     check_whole(env, ours)
     if theirs.exit == 2 or env["CNI_COMMAND"] in ("GC", "STATUS"):
-        return  # It crashes where `args` has no `cni` (W17), and does nothing for these two (W28).
+        return  # It crashes where `args` has no `cni`, and does nothing for these two.
     if env["CNI_COMMAND"] == "DEL" and theirs.exit == 1 and theirs.documents[-1]["code"] == 999:
-        return  # Ours sends what it has (W18).
+        return  # Ours sends what it has.
     assert ours.exit == theirs.exit, about
     assert cell.daemon.calls[: len(their_calls)] == their_calls, about
     if theirs.exit == 0:

@@ -1,4 +1,4 @@
-"""The plans of §5.3 and §5.4 done naively: every block and every address is looked at, one after the other."""
+"""The plans of IPPools and CIDRPools done naively: every block and every address is looked at, one after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts of addresses and networks, and the arithmetic of §4."""
+"""Texts of addresses and networks, and the arithmetic of blocks."""
 
 from __future__ import annotations
 

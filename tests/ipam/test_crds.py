@@ -1,4 +1,4 @@
-"""The custom resources: every field, column and rule of §2, and that API servers see them so."""
+"""The custom resources: every field, column and rule, and that API servers apply them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes a selector matches (§5.2)."""
+"""Which nodes a selector matches."""
 
 from __future__ import annotations
 

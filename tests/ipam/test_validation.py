@@ -1,4 +1,4 @@
-"""Every rule of §3, one by one; and what the original said about random specs."""
+"""Every rule of validation, one by one; and what the original answered to random specs."""
 
 from __future__ import annotations
 

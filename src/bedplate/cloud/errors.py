@@ -1,6 +1,6 @@
 """What a cloud may answer besides data; raised by providers and the shared HTTP client, read by the controllers.
 
-The one line that matters: `InstanceNotFound` is the only error that means absence (S1). Everything else, known or not,
+The one line that matters: `InstanceNotFound` is the only error that means absence. Everything else, known or not,
 is a failure to find out, and no controller takes it for absence.
 """
 

@@ -1,4 +1,4 @@
-"""What a cloud said of its instances, kept for a short while (§8).
+"""What a cloud said of its instances, kept for a short while.
 
 In: a `Source` (the provider's three ways to ask: one instance by key, all of them, those of one name). Out: instances.
 Used by every provider that asks an API; generic over what the provider keeps of an instance. The rules:

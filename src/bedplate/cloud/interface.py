@@ -113,7 +113,7 @@ class LoadBalancers(Protocol):
     """Load balancers. All calls are idempotent; one hung call must not hold up another Service."""
 
     needs_ready_nodes: bool
-    """Whether targets' readiness matters (§5.6): then a change of it leads to `update`."""
+    """Whether targets' readiness matters: then a change of it leads to `update`."""
 
     def name(self, cluster: str, service: core.Service) -> str: ...
 

@@ -1,4 +1,4 @@
-"""Which labels a Node gets from its cloud (§3.2, §3.4), and the label that keeps a Node out of our hands (S5).
+"""Which labels a Node gets from its cloud, and the label that keeps a Node out of our hands.
 
 In: a Node's labels and what the cloud says. Out: the labels to set (never to remove) and warnings about those that
 were left out. Pure.

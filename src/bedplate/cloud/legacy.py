@@ -1,4 +1,4 @@
-"""Makes `Instances` out of `LegacyInstances` (§1): the old interface, asked by provider ID first and then by name.
+"""Makes `Instances` out of `LegacyInstances`: the old interface, asked by provider ID first and then by name.
 
 In: calls of the controllers with a Node. Out: calls of the old interface. It keeps nothing: every answer is fresh, and
 it never has a complete list.

@@ -1,4 +1,4 @@
-"""Metrics of the manager that are its own (`ccm_*`, §7.5); the Kubernetes-compatible ones stand with their code.
+"""Metrics of the manager that are its own (`ccm_*`); the Kubernetes-compatible ones stand with their code.
 
 In: observations. Out: samples in the registry that the program passes in; `core.metrics.shared` finds the one set that
 a registry has. Label values come from small fixed sets: providers, operations of their APIs, status codes.

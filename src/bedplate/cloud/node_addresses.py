@@ -1,4 +1,4 @@
-"""Which addresses a Node gets (§3.3, §3.5): what the cloud offers, put in order by what the kubelet was told.
+"""Which addresses a Node gets: what the cloud offers, put in order by what the kubelet was told.
 
 In: the cloud's addresses, the Node with its annotation and its present addresses. Out: the list to publish, or the
 reason why the present one stays. Pure; asks nobody and writes nothing.

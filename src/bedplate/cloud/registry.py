@@ -39,7 +39,7 @@ class Setting:
     services: Cache[core.Service] = field(default_factory=Cache)
     recorder: Recorder | None = None
     guard: Callable[[], None] = lambda: None
-    """Raises when this process may not write to the cloud now (S8); called before every mutating call."""
+    """Raises when this process may not write to the cloud now; called before every mutating call."""
     cluster_id: Callable[[], str] = lambda: ""
     """The UID of the namespace kube-system: marks what belongs to this cluster."""
     cluster_aliases: Callable[[], frozenset[str]] = frozenset

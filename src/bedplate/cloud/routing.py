@@ -1,6 +1,6 @@
 """Which cloud a node belongs to: all providers of this process, and the only way for controllers to reach them.
 
-In: Nodes. Out: the provider whose machine it is, or the reason why it is nobody's here (S4). A provider ID's scheme
+In: Nodes. Out: the provider whose machine it is, or the reason why it is nobody's here. A provider ID's scheme
 decides; for a node without one every provider is asked for the name, and `settle` judges their answers. A provider ID
 can never be changed once it is written, so a doubtful claim is no claim. Writes nothing.
 """

@@ -1,4 +1,4 @@
-"""Taints of the cloud controllers (§2, §4.3): what they look like, who has them, and lists with one more or less.
+"""Taints of the cloud controllers: what they look like, who has them, and lists with one more or less.
 
 In: a Node's taints. Out: other lists, and their form on the wire. Pure. A list is always written whole together with
 the resourceVersion it was read at: taints have no merge key.

@@ -1,4 +1,4 @@
-"""Addresses and networks as numbers: reading and writing their texts, and the rules of §4.
+"""Addresses and networks as numbers: reading and writing their texts, and the arithmetic of blocks.
 
 In: text. Out: `Address` and `Network` values; None where a text means nothing. Pure.
 

@@ -1,9 +1,9 @@
-"""The status of a CIDRPool (§5.4): which prefix and which gateway each node has.
+"""The status of a CIDRPool: which prefix and which gateway each node has.
 
 In: the pool with its present status, the nodes, what is held back, the mode. Out: a `Plan`. Pure; N nodes cost
 O(N log N), exclusions O(E log E), static allocations O(S), whatever the size of the network.
 
-Prefixes are compared as networks, never as texts (W22). A text that stands in the status or in a static allocation is
+Prefixes are compared as networks, never as texts. A text that stands in the status or in a static allocation is
 kept as it was written.
 """
 

@@ -1,4 +1,4 @@
-"""The status of an IPPool (§5.3): which block of addresses each node has.
+"""The status of an IPPool: which block of addresses each node has.
 
 In: the pool with its present status, the nodes, what is held back, the mode. Out: a `Plan`. Pure; N nodes cost
 O(N log N), exclusions O(E log E), whatever the size of the subnet.

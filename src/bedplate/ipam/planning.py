@@ -42,7 +42,7 @@ A = TypeVar("A")
 
 
 class Mode(StrEnum):
-    """What becomes of blocks when a spec is edited (Q3)."""
+    """What becomes of blocks when a spec is edited."""
 
     STABLE = "stable"
     """Keep every block that still fits, change gateways alone, and keep all of them while the spec is invalid."""

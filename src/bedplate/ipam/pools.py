@@ -1,4 +1,4 @@
-"""The custom resources: IPPool and CIDRPool, as far as they are read (§2).
+"""The custom resources: IPPool and CIDRPool, as far as they are read.
 
 In: JSON of an API server. Out: frozen values and the descriptors a client needs. What a pool may say is in
 `validation.py`; statuses are written by `controller/` alone.

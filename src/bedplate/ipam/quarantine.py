@@ -1,4 +1,4 @@
-"""Blocks of nodes that went away are held back for a while (W2, Q5).
+"""Blocks of nodes that went away are held back for a while.
 
 In: what a pool's annotation says, a planner, the time, how long and when to hold back. Out: a plan that gives no such
 block to another node, and the entries that the annotation shall have. Pure.

@@ -1,4 +1,4 @@
-"""Which nodes a pool is for (§5.2).
+"""Which nodes a pool is for.
 
 In: a node selector, a node's name and labels. Out: yes or no. Pure. Terms are alternatives, the requirements of a term
 must all hold. An empty term matches nothing, and so does one with a requirement that means nothing (a value that no

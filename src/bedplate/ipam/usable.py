@@ -1,4 +1,4 @@
-"""How many addresses pods can get from the blocks that nodes have (W4).
+"""How many addresses pods can get from the blocks that nodes have.
 
 In: a valid pool's spec and the blocks in its status. Out: a number for each block: its addresses without the exclusions
 of the pool, those of every block, and the gateway, which takes an address from the block it stands in. Pure; a block

@@ -1,4 +1,4 @@
-"""What a pool's spec may say (§3).
+"""What a pool's spec may say.
 
 In: a pool's name and spec. Out: problems, each with the path of its field; none when the spec is good. Pure.
 

@@ -1,4 +1,4 @@
-"""What is allowed in a pool but hardly meant (Q8).
+"""What is allowed in a pool but hardly meant.
 
 In: valid specs. Out: sentences for the webhook and for Events; a pool is never refused for one of them. Pure; the cost
 grows with the number of exclusions and pools, never with the size of a network.

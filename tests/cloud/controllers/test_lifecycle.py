@@ -1,4 +1,5 @@
-"""The cloud node lifecycle controller on both API servers: acceptance tests A8-A11, and what a last look prevents."""
+"""The cloud node lifecycle controller on both API servers: deletion, the brake on mass deletion, taints of stopped
+machines, foreign nodes, and what the last check before a deletion prevents."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def gone(cluster: NodeCluster, short: str) -> Callable[[], Awaitable[bool]]:
     return is_gone
 
 
-async def test_a08_not_ready_and_absent_twice_is_deleted_with_its_uid(cluster: NodeCluster) -> None:
+async def test_not_ready_and_absent_twice_is_deleted_with_its_uid(cluster: NodeCluster) -> None:
     await fill(cluster, 4)
     node = await cluster.join("a", taints=(), ready="False", spec={"providerID": "fake://a"})
     async with cluster.lifecycle():
@@ -65,7 +66,7 @@ async def test_a08_not_ready_and_absent_twice_is_deleted_with_its_uid(cluster: N
 
 
 @pytest.mark.parametrize("kind", sorted(FAULTS))
-async def test_a08_an_error_is_never_absence(cluster: NodeCluster, kind: str) -> None:
+async def test_an_error_is_never_absence(cluster: NodeCluster, kind: str) -> None:
     await fill(cluster, 4)
     await cluster.join("a", taints=(), ready="Unknown", spec={"providerID": "fake://a"})
     cluster.cloud.fault = lambda operation, node: FAULTS[kind]()
@@ -75,7 +76,7 @@ async def test_a08_an_error_is_never_absence(cluster: NodeCluster, kind: str) ->
     assert not cluster.writes("a")
 
 
-async def test_a08_one_absence_between_errors_deletes_nothing(cluster: NodeCluster) -> None:
+async def test_one_absence_between_errors_deletes_nothing(cluster: NodeCluster) -> None:
     await fill(cluster, 4)
     await cluster.join("a", taints=(), ready="False", spec={"providerID": "fake://a"})
     count = 0
@@ -92,7 +93,7 @@ async def test_a08_one_absence_between_errors_deletes_nothing(cluster: NodeClust
     assert not cluster.writes("a")
 
 
-async def test_a08_a_node_that_joins_again_under_its_name_is_not_the_one_judged(cluster: NodeCluster) -> None:
+async def test_a_node_that_joins_again_under_its_name_is_not_the_one_judged(cluster: NodeCluster) -> None:
     await fill(cluster, 4)
     await cluster.join("a", taints=(), ready="False", spec={"providerID": "fake://a"})
     replaced: list[core.Node] = []
@@ -116,7 +117,7 @@ async def asked_for_ready(cluster: NodeCluster) -> None:
     await asked(cluster, "witness", 3)
 
 
-async def test_a08_a_node_that_turned_ready_meanwhile_is_spared(cluster: NodeCluster) -> None:
+async def test_a_node_that_turned_ready_meanwhile_is_spared(cluster: NodeCluster) -> None:
     await fill(cluster, 4)
     await cluster.join("a", taints=(), ready="False", spec={"providerID": "fake://a"})
     turned = False
@@ -135,7 +136,7 @@ async def test_a08_a_node_that_turned_ready_meanwhile_is_spared(cluster: NodeClu
     assert cluster.registry.get_sample_value("ccm_node_deletions_total") == 0
 
 
-async def test_a08_a_failed_deletion_is_told_and_tried_again(cluster: NodeCluster) -> None:
+async def test_a_failed_deletion_is_told_and_tried_again(cluster: NodeCluster) -> None:
     await fill(cluster, 4)
     await cluster.join("a", taints=(), ready="False", spec={"providerID": "fake://a"})
     failures = 2
@@ -154,7 +155,7 @@ async def test_a08_a_failed_deletion_is_told_and_tried_again(cluster: NodeCluste
         assert "503" in event.message
 
 
-async def test_a08_young_nodes_are_given_time(cluster: NodeCluster) -> None:
+async def test_young_nodes_are_given_time(cluster: NodeCluster) -> None:
     await fill(cluster, 4)
     await cluster.join("a", ready="False")
     async with cluster.lifecycle(node_monitor_period_s=0.02, node_startup_grace_period_s=3600.0):
@@ -167,7 +168,7 @@ async def test_a08_young_nodes_are_given_time(cluster: NodeCluster) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "true", "x", "false"])
-async def test_a08_excluded_nodes_are_left_alone(cluster: NodeCluster, value: str) -> None:
+async def test_excluded_nodes_are_left_alone(cluster: NodeCluster, value: str) -> None:
     await fill(cluster, 4)
     labels = {LABEL_EXCLUDE_FROM_LIFECYCLE: value}
     await cluster.join("a", taints=(), ready="False", metadata={"labels": labels}, spec={"providerID": "fake://a"})
@@ -181,7 +182,7 @@ async def test_a08_excluded_nodes_are_left_alone(cluster: NodeCluster, value: st
     assert not cluster.cloud.asked("exists", cluster.name("a"))
 
 
-async def test_a09_many_absent_at_once_are_all_kept(cluster: NodeCluster) -> None:
+async def test_many_absent_at_once_are_all_kept(cluster: NodeCluster) -> None:
     await fill(cluster, 7)
     for number in range(3):
         await cluster.join(f"g{number}", taints=(), ready="False", spec={"providerID": f"fake://g{number}"})
@@ -202,7 +203,7 @@ async def test_a09_many_absent_at_once_are_all_kept(cluster: NodeCluster) -> Non
         assert await cluster.exists("g0")
 
 
-async def test_a09_a_small_clouds_total_loss_is_noticed_beside_a_large_one(cluster: NodeCluster) -> None:
+async def test_a_small_clouds_total_loss_is_noticed_beside_a_large_one(cluster: NodeCluster) -> None:
     await fill(cluster, 12)
     small = ScriptedProvider("small")
     for number in range(2):
@@ -214,7 +215,7 @@ async def test_a09_a_small_clouds_total_loss_is_noticed_beside_a_large_one(clust
         assert await cluster.exists("s1")
 
 
-async def test_a10_a_stopped_machine_is_tainted_until_its_node_is_ready(cluster: NodeCluster) -> None:
+async def test_a_stopped_machine_is_tainted_until_its_node_is_ready(cluster: NodeCluster) -> None:
     machine = cluster.cloud.add("a", is_off=True)
     mine = {"key": "mine", "effect": "NoSchedule"}
     await cluster.join("a", taints=(mine,), ready="False", spec={"providerID": "fake://a"})
@@ -238,7 +239,7 @@ async def test_a10_a_stopped_machine_is_tainted_until_its_node_is_ready(cluster:
     assert all(write[2]["metadata"]["resourceVersion"] for write in cluster.writes("a"))
 
 
-async def test_a10_out_of_service_is_added_when_asked_for_and_goes_with_the_other(cluster: NodeCluster) -> None:
+async def test_out_of_service_is_added_when_asked_for_and_goes_with_the_other(cluster: NodeCluster) -> None:
     cluster.cloud.add("a", is_off=True)
     await cluster.join("a", taints=(), ready="False", spec={"providerID": "fake://a"})
 
@@ -255,7 +256,7 @@ async def test_a10_out_of_service_is_added_when_asked_for_and_goes_with_the_othe
     assert len(cluster.writes("a")) == 3
 
 
-async def test_a10_a_conflicting_taint_is_decided_anew(cluster: NodeCluster) -> None:
+async def test_a_conflicting_taint_is_decided_anew(cluster: NodeCluster) -> None:
     cluster.cloud.add("a", is_off=True)
     await cluster.join("a", taints=(), ready="False", spec={"providerID": "fake://a"})
     disturbed = False
@@ -275,7 +276,7 @@ async def test_a10_a_conflicting_taint_is_decided_anew(cluster: NodeCluster) -> 
         await cluster.until(has_both)
 
 
-async def test_a11_foreign_nodes_are_not_touched(cluster: NodeCluster) -> None:
+async def test_foreign_nodes_are_not_touched(cluster: NodeCluster) -> None:
     cluster.cloud.foreign["fake://theirs"] = "another organisation"
     foreign = {"aws": "aws:///eu-1a/i-1", "org": "fake://theirs"}
     labels = {"failure-domain.beta.kubernetes.io/zone": "z"}

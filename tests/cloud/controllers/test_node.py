@@ -1,4 +1,5 @@
-"""The cloud node controller on both API servers: acceptance tests A1-A7, and clouds that disagree or hang."""
+"""The cloud node controller on both API servers: initialisation, provider IDs, node IPs, labels, dual stack,
+and clouds that disagree or hang."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ async def settle(cluster: NodeCluster, short: str, operation: str, more: int) ->
     await cluster.until(is_asked)
 
 
-async def test_a01_one_write_initialises_then_the_status_and_an_event(cluster: NodeCluster) -> None:
+async def test_one_write_initialises_then_the_status_and_an_event(cluster: NodeCluster) -> None:
     other = {"key": "mine", "value": "1", "effect": "NoExecute", "timeAdded": "2026-01-02T03:04:05Z"}
     cluster.cloud.add("i-1", cluster.name("a"), addresses=DUAL, labels={"example.com/rack": "4"})
     seen: list[core.Node] = []
@@ -73,7 +74,7 @@ async def test_a01_one_write_initialises_then_the_status_and_an_event(cluster: N
         assert cluster.registry.get_sample_value(f"node_controller_{metric}_seconds_count") == 1
 
 
-async def test_a01_a_conflict_is_decided_anew_and_told_once(cluster: NodeCluster) -> None:
+async def test_a_conflict_is_decided_anew_and_told_once(cluster: NodeCluster) -> None:
     cluster.cloud.add("i-1", cluster.name("a"))
     disturbed = False
 
@@ -94,7 +95,7 @@ async def test_a01_a_conflict_is_decided_anew_and_told_once(cluster: NodeCluster
     assert [event.count for event in await cluster.events("a", "Synced")] == [1]
 
 
-async def test_a01_addresses_that_could_not_be_written_are_owed(cluster: NodeCluster) -> None:
+async def test_addresses_that_could_not_be_written_are_owed(cluster: NodeCluster) -> None:
     cluster.cloud.add("i-1", cluster.name("a"), addresses=DUAL)
     failures = 3
 
@@ -113,7 +114,7 @@ async def test_a01_addresses_that_could_not_be_written_are_owed(cluster: NodeClu
 
 
 @pytest.mark.parametrize("kind", sorted(FAULTS))
-async def test_a02_while_the_cloud_fails_the_taint_stays(cluster: NodeCluster, kind: str) -> None:
+async def test_while_the_cloud_fails_the_taint_stays(cluster: NodeCluster, kind: str) -> None:
     cluster.cloud.add("i-1", cluster.name("a"))
     cluster.cloud.fault = lambda operation, node: FAULTS[kind]()
     async with cluster.node_controller(node_status_update_frequency_s=0.1):
@@ -126,7 +127,7 @@ async def test_a02_while_the_cloud_fails_the_taint_stays(cluster: NodeCluster, k
     assert not await cluster.events("a", "Synced")
 
 
-async def test_a02_it_recovers_by_itself(cluster: NodeCluster) -> None:
+async def test_it_recovers_by_itself(cluster: NodeCluster) -> None:
     cluster.cloud.add("i-1", cluster.name("a"))
     cluster.cloud.fault = lambda operation, node: FAULTS["503"]()
     async with cluster.node_controller():
@@ -136,7 +137,7 @@ async def test_a02_it_recovers_by_itself(cluster: NodeCluster) -> None:
         assert (await cluster.initialised("a")).spec.provider_id == "fake://i-1"
 
 
-async def test_a03_without_any_provider_id_the_taint_stays(cluster: NodeCluster) -> None:
+async def test_without_any_provider_id_the_taint_stays(cluster: NodeCluster) -> None:
     cluster.cloud.add("i-1", cluster.name("a"))
     cluster.cloud.add("i-2", cluster.name("b"))
     cluster.cloud.gives_no_id = True
@@ -149,7 +150,7 @@ async def test_a03_without_any_provider_id_the_taint_stays(cluster: NodeCluster)
     assert not cluster.writes("a")
 
 
-async def test_a04_no_metadata_means_nothing_to_do_also_when_refreshing(cluster: NodeCluster) -> None:
+async def test_no_metadata_means_nothing_to_do_also_when_refreshing(cluster: NodeCluster) -> None:
     cluster.cloud.add("i-1", cluster.name("a"))
     cluster.cloud.add("i-2", cluster.name("b"))
     cluster.cloud.gives_none = True
@@ -175,7 +176,7 @@ async def test_a04_no_metadata_means_nothing_to_do_also_when_refreshing(cluster:
         ("10.0.0.5, fd00::5", None),
     ],
 )
-async def test_a05_provided_node_ip(cluster: NodeCluster, annotation: str, expected: list[Address] | None) -> None:
+async def test_provided_node_ip(cluster: NodeCluster, annotation: str, expected: list[Address] | None) -> None:
     cluster.cloud.add("i-1", cluster.name("a"), addresses=DUAL)
     async with cluster.node_controller():
         await cluster.join("a", metadata={"annotations": {ANNOTATION_PROVIDED_NODE_IP: annotation}})
@@ -190,7 +191,7 @@ async def test_a05_provided_node_ip(cluster: NodeCluster, annotation: str, expec
     assert listed(node) == [(one.type, one.address) for one in expected]
 
 
-async def test_a06_new_labels_follow_old_ones_at_once(cluster: NodeCluster) -> None:
+async def test_new_labels_follow_old_ones_at_once(cluster: NodeCluster) -> None:
     async with cluster.node_controller(node_status_update_frequency_s=3600):
         await cluster.join("a", taints=(), spec={"providerID": "fake://unknown"})
         old = {"failure-domain.beta.kubernetes.io/zone": "z1", "beta.kubernetes.io/instance-type": "t1"}
@@ -207,7 +208,7 @@ async def test_a06_new_labels_follow_old_ones_at_once(cluster: NodeCluster) -> N
     assert len(cluster.writes("a")) == 1
 
 
-async def test_a06_the_cloud_corrects_labels_and_removes_none(cluster: NodeCluster) -> None:
+async def test_the_cloud_corrects_labels_and_removes_none(cluster: NodeCluster) -> None:
     machine = cluster.cloud.add("i-1", cluster.name("a"), labels={"rack": "4", "k8s.io/x": "no", "kept": "cloud"})
     async with cluster.node_controller(node_status_update_frequency_s=3600):
         await cluster.join("a", metadata={"labels": {"mine": "1", "kept": "mine"}})
@@ -225,7 +226,7 @@ async def test_a06_the_cloud_corrects_labels_and_removes_none(cluster: NodeClust
     assert second["mine"] == "1"
 
 
-async def test_a06_labels_are_left_alone_when_asked(cluster: NodeCluster) -> None:
+async def test_labels_are_left_alone_when_asked(cluster: NodeCluster) -> None:
     machine = cluster.cloud.add("i-1", cluster.name("a"))
     async with cluster.node_controller(node_status_update_frequency_s=0.1, reconcile_node_labels=False):
         await cluster.join("a")
@@ -235,7 +236,7 @@ async def test_a06_labels_are_left_alone_when_asked(cluster: NodeCluster) -> Non
         assert (await cluster.get("a")).metadata.labels["topology.kubernetes.io/zone"] == "zone-a"
 
 
-async def test_a07_dual_stack_in_steady_state_writes_nothing(cluster: NodeCluster) -> None:
+async def test_dual_stack_in_steady_state_writes_nothing(cluster: NodeCluster) -> None:
     machine = cluster.cloud.add("i-1", cluster.name("a"), addresses=DUAL)
     async with cluster.node_controller(node_status_update_frequency_s=0.1):
         await cluster.join("a")

@@ -66,7 +66,7 @@ def failing(site: Site, kind: str) -> list[float]:
     return moments
 
 
-async def test_a02_the_backoff_of_a_failing_cloud_grows_and_heartbeats_do_not_shorten_it() -> None:
+async def test_the_backoff_of_a_failing_cloud_grows_and_heartbeats_do_not_shorten_it() -> None:
     site = Site()
     moments = failing(site, "500")
     async with site.managed():
@@ -79,7 +79,7 @@ async def test_a02_the_backoff_of_a_failing_cloud_grows_and_heartbeats_do_not_sh
     assert all(later == pytest.approx(2 * sooner) for sooner, later in itertools.pairwise(gaps))
 
 
-async def test_a02_a_wait_that_the_cloud_asks_for_is_kept() -> None:
+async def test_a_wait_that_the_cloud_asks_for_is_kept() -> None:
     site = Site()
     moments = failing(site, "429")
     async with site.managed():

@@ -1,4 +1,5 @@
-"""The route controller: A21 on real and embedded servers; its timing, failures and limits with a clock of its own."""
+"""The route controller: routes and conditions on real and embedded servers; its timing, failures and limits with a
+clock of its own."""
 
 from __future__ import annotations
 
@@ -88,7 +89,7 @@ async def network(client: Client, label: str) -> AsyncIterator[Network]:
             await client.delete(NODES, one.name)
 
 
-async def test_a21_routes_are_added_updated_and_deleted_and_conditions_follow(client: Client, namespace: str) -> None:
+async def test_routes_are_added_updated_and_deleted_and_conditions_follow(client: Client, namespace: str) -> None:
     async with network(client, namespace) as world:
         world.routes.enables_addresses = True
         world.routes.failing["10.244.1.0/24"] = [CloudError("quota"), CloudError("quota")]
@@ -116,7 +117,7 @@ async def test_a21_routes_are_added_updated_and_deleted_and_conditions_follow(cl
         await until(lambda: world.held() == {("b", "10.244.1.0/24")})
 
 
-async def test_a21_a_failure_is_said_on_the_node_and_taken_back(client: Client, namespace: str) -> None:
+async def test_a_failure_is_said_on_the_node_and_taken_back(client: Client, namespace: str) -> None:
     async with network(client, namespace) as world:
         world.routes.failing["10.244.1.0/24"] = [CloudError("no")] * 10_000
         await world.add("b", "10.244.1.0/24")

@@ -51,7 +51,7 @@ def test_other_cluster_cidrs_are_refused_with_the_reason(text: str, word: str) -
         plans.parse_cluster_cidrs(text)
 
 
-def test_a21_a_missing_route_is_added_and_a_present_one_kept() -> None:
+def test_a_missing_route_is_added_and_a_present_one_kept() -> None:
     present = Route("r1", "a", "10.244.0.0/24")
     todo = plans.plan([node("a", "10.244.0.0/24", "fd00::/64")], [present], CLUSTER)
     assert [one.route.destination_cidr for one in todo.creations] == ["fd00::/64"]
@@ -60,12 +60,12 @@ def test_a21_a_missing_route_is_added_and_a_present_one_kept() -> None:
     assert todo.judged == {"a": True}
 
 
-def test_a21_the_same_network_in_another_spelling_is_the_same_route() -> None:
+def test_the_same_network_in_another_spelling_is_the_same_route() -> None:
     todo = plans.plan([node("a", "fd00:0:0:1::/64")], [Route("r", "a", "fd00:0000:0:1:0::/64")], CLUSTER)
     assert (todo.creations, todo.deletions) == ((), ())
 
 
-def test_a21_changed_addresses_replace_a_route_that_carries_them() -> None:
+def test_changed_addresses_replace_a_route_that_carries_them() -> None:
     old = Route("r", "a", "10.244.0.0/24", True, (internal("10.0.0.9"),))
     todo = plans.plan([node("a", "10.244.0.0/24")], [old], CLUSTER)
     assert [one.route for one in todo.deletions] == [old]
@@ -96,7 +96,7 @@ def test_a21_changed_addresses_replace_a_route_that_carries_them() -> None:
     ],
     ids=lambda value: value.name if isinstance(value, Route) else str(value),
 )
-def test_a21_only_routes_within_the_cluster_are_removed(route: Route, is_deleted: bool) -> None:
+def test_only_routes_within_the_cluster_are_removed(route: Route, is_deleted: bool) -> None:
     todo = plans.plan(
         [node("a", "10.244.0.0/24")], [Route("r", "a", "10.244.0.0/24"), route], CLUSTER, spared={"theirs"}
     )
@@ -135,7 +135,7 @@ def test_a_node_without_cidrs_is_spoken_of_only_if_it_has_routes() -> None:
     assert plans.plan([node("a")], [Route("r", "a", "10.244.0.0/24")], CLUSTER).judged == {"a": False}
 
 
-def test_a21_the_condition_is_written_only_when_status_or_reason_differ() -> None:
+def test_the_condition_is_written_only_when_status_or_reason_differ() -> None:
     def with_condition(status: str, reason: str) -> core.Node:
         return node("a", condition=meta.Condition(plans.CONDITION, status, reason))
 

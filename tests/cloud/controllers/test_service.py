@@ -1,4 +1,5 @@
-"""The service controller on real and embedded API servers: acceptance tests A12 to A20 and what goes with them."""
+"""The service controller on real and embedded API servers: creation, deletion, class, node set, retries,
+restarts."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def careful(name: str = "scripted") -> ScriptedCloud:
     return ScriptedCloud(name, (name,), load_balancers=ScriptedBalancers(needs_ready_nodes=True))
 
 
-async def test_a12_a_new_service_gets_finalizer_then_balancer_then_status(client: Client, namespace: str) -> None:
+async def test_a_new_service_gets_finalizer_then_balancer_then_status(client: Client, namespace: str) -> None:
     async with rig(client, namespace) as world:
         await world.node("n1")
         seen: list[Any] = []
@@ -45,7 +46,7 @@ async def test_a12_a_new_service_gets_finalizer_then_balancer_then_status(client
         assert world.balancers.count("ensure") == 1, "our own writes are no reason to ensure again"
 
 
-async def test_a12_without_nodes_the_balancer_is_made_and_a_warning_told(client: Client, namespace: str) -> None:
+async def test_without_nodes_the_balancer_is_made_and_a_warning_told(client: Client, namespace: str) -> None:
     async with rig(client, namespace) as world:
         await world.start()
         await world.create("web")
@@ -53,7 +54,7 @@ async def test_a12_without_nodes_the_balancer_is_made_and_a_warning_told(client:
         assert world.told.reasons("web") == ["EnsuringLoadBalancer", "UnAvailableLoadBalancer", "EnsuredLoadBalancer"]
 
 
-async def test_a13_deletion_removes_the_balancer_before_the_finalizer(
+async def test_deletion_removes_the_balancer_before_the_finalizer(
     client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with rig(client, namespace) as world:
@@ -75,7 +76,7 @@ async def test_a13_deletion_removes_the_balancer_before_the_finalizer(
         await until(lambda: world.told.reasons("web")[-2:] == ["DeletingLoadBalancer", "DeletedLoadBalancer"])
 
 
-async def test_a13_a_failed_deletion_keeps_the_finalizer(client: Client, namespace: str) -> None:
+async def test_a_failed_deletion_keeps_the_finalizer(client: Client, namespace: str) -> None:
     async with rig(client, namespace) as world:
         await world.start()
         await world.create("web")
@@ -90,7 +91,7 @@ async def test_a13_a_failed_deletion_keeps_the_finalizer(client: Client, namespa
         assert not world.balancers.held
 
 
-async def test_a13_something_half_made_is_removed_though_the_cloud_knows_no_balancer(
+async def test_something_half_made_is_removed_though_the_cloud_knows_no_balancer(
     client: Client, namespace: str
 ) -> None:
     async with rig(client, namespace) as world:
@@ -105,7 +106,7 @@ async def test_a13_something_half_made_is_removed_though_the_cloud_knows_no_bala
         assert "DeletingLoadBalancer" not in world.told.reasons("web")
 
 
-async def test_a14_a_change_of_type_removes_balancer_finalizer_and_status(client: Client, namespace: str) -> None:
+async def test_a_change_of_type_removes_balancer_finalizer_and_status(client: Client, namespace: str) -> None:
     async with rig(client, namespace) as world:
         await world.start()
         await world.create("web")
@@ -121,7 +122,7 @@ async def test_a14_a_change_of_type_removes_balancer_finalizer_and_status(client
         assert list(world.balancers.held) == [world.key("web")]
 
 
-async def test_a15_a_class_of_somebody_else_is_ignored_and_ours_is_handled(client: Client, namespace: str) -> None:
+async def test_a_class_of_somebody_else_is_ignored_and_ours_is_handled(client: Client, namespace: str) -> None:
     async with rig(client, namespace, load_balancer_class=("ours.example/lb",)) as world:
         await world.start()
         await world.create("theirs", loadBalancerClass="theirs.example/lb")
@@ -136,7 +137,7 @@ async def test_a15_a_class_of_somebody_else_is_ignored_and_ours_is_handled(clien
         assert not [key for _, key in world.balancers.calls if key == world.key("theirs")]
 
 
-async def test_a15_without_the_default_class_only_named_services_are_ours(client: Client, namespace: str) -> None:
+async def test_without_the_default_class_only_named_services_are_ours(client: Client, namespace: str) -> None:
     first, second = ScriptedCloud("scripted", load_balancers=ScriptedBalancers()), careful("second")
     options = {"load_balancer_class": ("two.example/lb=second",), "load_balancer_default_class": False}
     async with rig(client, namespace, first, second, **options) as world:
@@ -149,7 +150,7 @@ async def test_a15_without_the_default_class_only_named_services_are_ours(client
         assert not world.balancers.calls
 
 
-async def test_a16_a_change_of_the_node_set_updates_each_service_once(client: Client, namespace: str) -> None:
+async def test_a_change_of_the_node_set_updates_each_service_once(client: Client, namespace: str) -> None:
     async with rig(client, namespace) as world:
         await world.node("n1")
         await world.start()
@@ -175,7 +176,7 @@ async def test_a16_a_change_of_the_node_set_updates_each_service_once(client: Cl
         await until(lambda: world.registry.get_sample_value(passes) == 3)
 
 
-async def test_a16_a_failed_update_is_told_and_mended_by_a_whole_sync(client: Client, namespace: str) -> None:
+async def test_a_failed_update_is_told_and_mended_by_a_whole_sync(client: Client, namespace: str) -> None:
     async with rig(client, namespace) as world:
         await world.start()
         await world.create("web")
@@ -193,7 +194,7 @@ async def test_a16_a_failed_update_is_told_and_mended_by_a_whole_sync(client: Cl
         assert world.registry.get_sample_value("service_controller_nodesync_error_total") == 1
 
 
-async def test_a16_an_update_of_a_vanished_balancer_makes_it_anew(client: Client, namespace: str) -> None:
+async def test_an_update_of_a_vanished_balancer_makes_it_anew(client: Client, namespace: str) -> None:
     async with rig(client, namespace) as world:
         await world.start()
         await world.create("web")
@@ -206,7 +207,7 @@ async def test_a16_an_update_of_a_vanished_balancer_makes_it_anew(client: Client
 
 
 @pytest.mark.parametrize(("value", "is_in"), [("", False), ("true", False), ("false", True), ("x", False)])
-async def test_a17_the_exclude_label(client: Client, namespace: str, value: str, is_in: bool) -> None:
+async def test_the_exclude_label(client: Client, namespace: str, value: str, is_in: bool) -> None:
     async with rig(client, namespace) as world:
         await world.node("always")
         await world.node("maybe", labels={LABEL_EXCLUDE_FROM_LOAD_BALANCERS: value})
@@ -217,7 +218,7 @@ async def test_a17_the_exclude_label(client: Client, namespace: str, value: str,
         assert world.hosts("web") == (["always", "maybe"] if is_in else ["always"])
 
 
-async def test_a18_a_retry_error_is_tried_again_after_its_own_time(client: Client, namespace: str) -> None:
+async def test_a_retry_error_is_tried_again_after_its_own_time(client: Client, namespace: str) -> None:
     async with rig(client, namespace) as world:
         # The queue's own backoff would begin with five seconds and double.
         world.balancers.script["ensure"] = [RetryError("not yet", 0.1) for _ in range(20)]
@@ -234,7 +235,7 @@ async def test_a18_a_retry_error_is_tried_again_after_its_own_time(client: Clien
 
 
 @pytest.mark.parametrize("stop_at", ["get", "delete", "after"])
-async def test_a19_a_restart_in_the_middle_of_a_deletion_leaks_nothing(
+async def test_a_restart_in_the_middle_of_a_deletion_leaks_nothing(
     client: Client, namespace: str, stop_at: str
 ) -> None:
     async with rig(client, namespace) as world:
@@ -267,9 +268,7 @@ async def test_a19_a_restart_in_the_middle_of_a_deletion_leaks_nothing(
         assert not world.balancers.held
 
 
-async def test_a19_a_service_deleted_while_its_balancer_is_being_made_leaks_nothing(
-    client: Client, namespace: str
-) -> None:
+async def test_a_service_deleted_while_its_balancer_is_being_made_leaks_nothing(client: Client, namespace: str) -> None:
     async with rig(client, namespace) as world:
         world.balancers.script["ensured"] = [CloudError("the answer was lost")]
         await world.start()
@@ -283,7 +282,7 @@ async def test_a19_a_service_deleted_while_its_balancer_is_being_made_leaks_noth
         assert not world.balancers.held
 
 
-async def test_a20_a_service_being_deleted_without_our_finalizer_is_left_alone(client: Client, namespace: str) -> None:
+async def test_a_service_being_deleted_without_our_finalizer_is_left_alone(client: Client, namespace: str) -> None:
     async with rig(client, namespace) as world:
         await world.create("web", metadata={"finalizers": ["tests.bedplate.dev/hold"]})
         await world.delete("web")

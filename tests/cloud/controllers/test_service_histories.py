@@ -122,7 +122,7 @@ async def test_failures_are_repeated_after_five_seconds_doubling_to_five_minutes
     assert gaps[:9] == [5, 10, 20, 40, 80, 160, 300, 300, 300]
 
 
-async def test_a18_a_retry_error_sets_the_time_itself_and_no_resync_brings_it_forward() -> None:
+async def test_a_retry_error_sets_the_time_itself_and_no_resync_brings_it_forward() -> None:
     async with world() as one:
         one.balancers.script["ensure"] = [RetryError("not yet", 77.0), RetryError("not yet", 200.0)]
         moments: list[float] = []

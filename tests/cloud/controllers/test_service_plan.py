@@ -283,7 +283,7 @@ def test_a_service_that_somebody_elses_class_took_over_loses_ours() -> None:
     assert not step.clears_status, "the status may be the other's by now"
 
 
-def test_a20_deleting_without_our_finalizer_is_dropped_or_released_and_never_patched() -> None:
+def test_deleting_without_our_finalizer_is_dropped_or_released_and_never_patched() -> None:
     one = service(deleting=True)
     assert isinstance(only(one), plans.Forget)
     assert isinstance(only(one, remembered(service())), plans.Release)

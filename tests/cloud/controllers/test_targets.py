@@ -61,7 +61,7 @@ def ready_of(one: TargetBook) -> dict[str, bool]:
     [("", False), ("true", False), ("x", False), ("yes", False), ("1", False), ("T", False), ("fALSE", False)]
     + [(text, True) for text in ("0", "f", "F", "FALSE", "false", "False")],
 )
-def test_a17_exclude_label_is_read_as_go_reads_a_bool(value: str, is_target: bool) -> None:
+def test_exclude_label_is_read_as_go_reads_a_bool(value: str, is_target: bool) -> None:
     one = node(labels={names.LABEL_EXCLUDE_FROM_LOAD_BALANCERS: value})
     assert verdict(one, "scripted", OURS.place).is_target is is_target
 

@@ -1,4 +1,4 @@
-"""Every flag of the manager: its default (A23), its place in the help, and that the help says what has no effect."""
+"""Every flag of the manager: its default, its place in the help, and that the help says what has no effect."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 ALL = {"Generic": GENERIC, **OTHERS}
 
 
-def test_a23_every_flag_has_its_default_and_there_is_no_other() -> None:
+def test_every_flag_has_its_default_and_there_is_no_other() -> None:
     read = options.read([])
     assert read.problems == ()
     found = {
@@ -144,7 +144,7 @@ def test_a23_every_flag_has_its_default_and_there_is_no_other() -> None:
     assert found == ALL
 
 
-def test_a23_help_shows_every_flag_in_its_group() -> None:
+def test_help_shows_every_flag_in_its_group() -> None:
     text = usage.full("bedplate ccm run")
     sections = re.split(r"(?m)^(\S.* flags):$", text)[1:]
     shown = {
@@ -172,7 +172,7 @@ def test_a_program_named_after_a_cloud_works_for_it_unless_told_otherwise() -> N
 @pytest.mark.parametrize(
     "words",
     [
-        # The manifests of the originals, word for word (§13, and the Oxide document's podman command).
+        # The manifests of the originals, word for word (and the podman command of Oxide's documentation).
         "--cloud-provider=nvidia-bmm --cloud-config=/etc/nvidia-bmm/cloud-config "
         "--use-service-account-credentials=true --leader-elect=true "
         "--leader-elect-resource-name=nvidia-bmm-cloud-controller-manager --v=2",

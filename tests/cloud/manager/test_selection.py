@@ -29,7 +29,7 @@ def test_a_controllers_name_decides_over_the_star(words: list[str], names: set[s
     assert selection.enabled_controllers(words) == (frozenset(names), [])
 
 
-def test_a23_an_unknown_controller_is_named() -> None:
+def test_an_unknown_controller_is_named() -> None:
     _, problems = selection.enabled_controllers(["*", "-nodeipam", "lb"])
     assert [problem.split(" is ")[0] for problem in problems] == ["--controllers: 'nodeipam'", "--controllers: 'lb'"]
 

@@ -64,7 +64,7 @@ def test_the_defaults_are_usable() -> None:
         ("--load-balancer-class=bad class", "--load-balancer-class"),
     ],
 )
-def test_a23_a_bad_value_names_its_flag(word: str, part: str) -> None:
+def test_a_bad_value_names_its_flag(word: str, part: str) -> None:
     found = problems_of(word)
     assert any(part in problem for problem in found), found
 

@@ -39,7 +39,7 @@ def comparable(text: str, *, has_pods: bool) -> dict[str, Any]:
             entry["metadata"].pop("create_time")
             if not has_pods:
                 entry["metadata"] = {"pool_config_snapshot": entry["metadata"]["pool_config_snapshot"]}
-    # A DEL of nothing leaves no record (W19).
+    # A DEL of nothing leaves no record.
     document["pools"] = {
         key: pool for key, pool in document["pools"].items() if pool["entries"] or pool["last_reserved_ip"]
     }

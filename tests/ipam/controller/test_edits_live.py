@@ -1,4 +1,4 @@
-"""What edits of a spec do (§5.5), in both modes, on an API server."""
+"""What edits of a spec do, in both modes, on an API server."""
 
 from __future__ import annotations
 

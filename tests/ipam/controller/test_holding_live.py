@@ -1,4 +1,4 @@
-"""Blocks of nodes that went away while pods of theirs are still recorded (W2), and what the role must allow for it."""
+"""Blocks of nodes that went away while pods of theirs are still recorded, and what the role must allow for it."""
 
 from __future__ import annotations
 

@@ -243,7 +243,7 @@ async def test_what_was_given_survives_a_kill_and_the_rotation_goes_on(world: Wo
     await asyncio.to_thread(play)
 
 
-# The API server is away (W34), or slow (W15)
+# The API server is away, or slow
 
 
 @contextlib.contextmanager
@@ -293,7 +293,7 @@ async def test_an_add_before_the_first_list_waits_for_it(world: World, tmp_path:
     await asyncio.to_thread(play)
 
 
-# Addresses of other nodes (Q6)
+# Addresses of other nodes
 
 
 @pytest.mark.parametrize(("mode", "code"), [("warn", "OK"), ("refuse", "INVALID_ARGUMENT"), ("off", "OK")])

@@ -12,7 +12,7 @@ from bedplate.ipam.node.poolconfig import merge
 
 
 def walk(start: int, end: int, busy: set[int], pointer: int | None) -> int | None:
-    """§8.4 word for word: from after the pointer up, round at the end, until the circle is full."""
+    """The order of allocation, literally: from after the pointer up, round at the end, until the circle is full."""
     begin = pointer + 1 if pointer is not None and start <= pointer <= end else start
     for step in range(end - start + 1):
         number = start + (begin - start + step) % (end - start + 1)

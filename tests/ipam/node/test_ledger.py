@@ -382,7 +382,7 @@ async def test_a_store_of_the_original_is_taken_over(path: Path, opened: Open, t
     before = record.get("before_reopening")
     configs = configs_of(record, {before["name"]: before["allocations"]} if before else None)
     if "next_alternative" in record:
-        # The pointer of an emptied pool is kept (W32).
+        # The pointer of an emptied pool is kept.
         for call, answer in zip(record["next"], record["next_alternative"], strict=True):
             call["stdout"]["ips"][0]["address"] = answer
     for call in record["next"]:
@@ -406,12 +406,12 @@ async def test_the_calls_of_the_original_give_its_store(path: Path, opened: Open
 
     ours, theirs = (tmp_path / "store").read_bytes(), path.with_suffix(".store").read_bytes()
     if path.stem == "02-del-only":
-        assert ours == b""  # W19: no record for a DEL of nothing.
+        assert ours == b""  # No record for a DEL of nothing.
     else:
         assert plain(ours) == plain(theirs)
 
 
-# The rules of §8 once more, as simply as possible.
+# The rules of the ledger once more, as simply as possible.
 
 
 class Model:

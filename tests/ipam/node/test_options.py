@@ -1,4 +1,4 @@
-"""Flags (§11): the original's with its defaults, ours beside them, every problem at once."""
+"""Flags: the original's with its defaults, ours beside them, every problem at once."""
 
 from __future__ import annotations
 

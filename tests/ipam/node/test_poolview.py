@@ -1,4 +1,4 @@
-"""What a node knows of pools (§6): documents byte for byte, only the own entry, nothing made anew without need."""
+"""What a node knows of pools: documents byte for byte, only the own entry, nothing made anew without need."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_an_ippool_is_written_as_the_original_writes_it() -> None:
         '{"startIP":"192.168.0.25","endIP":"192.168.0.30"},{"startIP":"192.168.0.45","endIP":"192.168.0.48"}],'
         '"routes":[{"dst":"5.5.0.0/16"}],"defaultGateway":true}'
     )
-    # Overlapping ones are one for choosing (W20).
+    # Overlapping ones are one for choosing.
     base = parse_address("192.168.0.0")
     assert base is not None
     assert [(first - base.value, last - base.value) for first, last in config.exclusions] == [(25, 35), (45, 48)]

@@ -1,4 +1,4 @@
-"""The calls of plugins (§7): checks in their order, codes, pairs, routes; and any message ends with a status."""
+"""The calls of plugins: checks in their order, codes, pairs, routes; and any message ends with a status."""
 
 from __future__ import annotations
 
@@ -331,7 +331,7 @@ async def test_a_caller_that_has_gone_gets_nothing(node: Node) -> None:
     assert not node.held()
 
 
-# Before the pools are known (W15, W34)
+# Before the pools are known
 
 
 async def test_add_waits_for_the_first_list_of_pools(node: Node) -> None:
@@ -383,7 +383,7 @@ async def test_nothing_is_given_while_a_damaged_store_is_being_repaired(node: No
     assert (await call)[0].ip == "192.168.0.2/16"
 
 
-# GC and STATUS (W28)
+# GC and STATUS
 
 
 async def collect(node: Node, request: own_pb.CollectRequest) -> own_pb.CollectResponse:

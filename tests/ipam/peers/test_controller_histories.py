@@ -1,9 +1,9 @@
 """Equal statuses from equal inputs: the original's controller and ours, over random histories of nodes and pools.
 
 Every step is awaited on all sides before the next, so that no controller sees two steps at once. What the original
-settles on is what our plan says in upstream mode; ours in stable mode agrees wherever W3 does not apply. With
-`BEDPLATE_RECORD` naming a file, what the original did is written there, in the form of the recorded histories.
-"""
+settles on is what our plan says in upstream mode; ours in stable mode agrees except where an edit would move a node's
+block. With `BEDPLATE_RECORD` naming a file, what the original did is written there, in the form of the recorded
+histories."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class History:
         self.rng = random.Random(seed)
         self.seed = seed
         self.is_calm = is_calm
-        """No edit after which ours differs on purpose (W3)."""
+        """No edit after which ours differs on purpose."""
         self.nodes: dict[str, dict[str, str]] = {one["name"]: one["labels"] for one in self.some_nodes(5)}
         self.specs: dict[tuple[str, str], dict[str, Any]] = {}
         for number in range(6):

@@ -1,6 +1,6 @@
 """The same calls to our daemon and to the original's, beside each other: the same answers, the same codes.
 
-Afterwards the two programs' stores are compared. Calls whose answers are meant to differ (§17) are not made here: no
+Afterwards the two programs' stores are compared. Calls whose answers are meant to differ are not made here: no
 overlapping exclusions, no DEL without a pod, and `--static-ip-check=off`.
 """
 
@@ -119,7 +119,7 @@ def any_call(rng: random.Random) -> tuple[str, pb.IPAMParameters]:
         index=rng.choice([-1, 0, 1, 3, 5, 7, 200, 2**31 - 1]) if rng.random() < 0.12 else None,
     )
     if method == "Deallocate":
-        # What a DEL carries beside its interface does not matter to ours (W18).
+        # What a DEL carries beside its interface does not matter to ours.
         made.ClearField("requested_ips")
     return method, made
 

@@ -1,4 +1,4 @@
-"""One store, two makes of daemon in turn: upgrade, downgrade, upgrade, with addresses in use all the time (§18 d)."""
+"""One store, two makes of daemon in turn: upgrade, downgrade, upgrade, with addresses in use all the time."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ async def test_the_original_does_not_start_while_ours_holds_the_store(world: Wor
 
     def play() -> None:
         node.start("ours")
-        # Also after ours replaced the file several times, which is when the original loses its own lock (W7).
+        # Also after ours replaced the file several times, which is when the original loses its own lock.
         node.work(3)
         other = node.makes["theirs"].words()
         ended = subprocess.run(other, capture_output=True, text=True, timeout=120, check=False)

@@ -1,4 +1,4 @@
-"""Every rule of §3 once: a spec that breaks it, and the field that the answer must name.
+"""Every rule of validation once: a spec that breaks it, and the field that the answer must name.
 
 The specs pass the custom resources' own schema, so that it is the webhook that refuses them.
 """

@@ -1,4 +1,4 @@
-"""The cloud node lifecycle controller (§4): taints nodes whose machine is off, deletes those whose machine is gone.
+"""The cloud node lifecycle controller: taints nodes whose machine is off, deletes those whose machine is gone.
 
 In: the cache of Nodes (only those below `--node-selector`), and the clouds. Out: taints, deletions, events, metrics.
 Each cloud has its own timer and its own pass, so that the slow answers of one hold up no other's nodes; nodes without a
@@ -321,7 +321,7 @@ async def _ask_one(instances: Instances, question: Question, time: clock.Clock) 
     except InstanceNotFound:
         return answered(False)
     except Exception as err:
-        # Known or not: a failure to find out, never absence (S1).
+        # Known or not: a failure to find out, never absence.
         return answered(None, str(err) or type(err).__name__)
     if exists is not True:
         # Nothing but a plain no is absence.

@@ -1,4 +1,4 @@
-"""What the cloud node lifecycle controller does (§4, S1-S5): the only place where the deletion of a Node is decided.
+"""What the cloud node lifecycle controller does: the only place where the deletion of a Node is decided.
 
 In: the nodes of one cloud, what the cloud answered about those that are not ready, the memory of earlier passes, and
 how many nodes of other clouds seem absent. Out: a `Verdict` for every node, with a sentence that says why, and the
@@ -296,7 +296,7 @@ def _first_absence(past: Past, answer: Answer, rules: Rules) -> Past:
 
 
 def allowed(managed: int, percent: int) -> int:
-    """How many nodes may be absent at once (S3): that share of the managed ones, but always one."""
+    """How many nodes may be absent at once: that share of the managed ones, but always one."""
     return max(1, managed * percent // 100)
 
 

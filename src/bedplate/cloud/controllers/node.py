@@ -1,4 +1,4 @@
-"""The cloud node controller (§3): gives joining nodes their provider ID, labels and addresses, and keeps them right.
+"""The cloud node controller: gives joining nodes their provider ID, labels and addresses, and keeps them right.
 
 In: the cache of Nodes (only those below `--node-selector`), and the clouds. Out: one patch of a Node and one of its
 status, events. Each cloud has its own queue and its own refresh, so that the slow answers of one never occupy the

@@ -1,4 +1,4 @@
-"""What the cloud node controller does with one node (§3): initialise it, correct it, or leave it, and why.
+"""What the cloud node controller does with one node: initialise it, correct it, or leave it, and why.
 
 In: a Node, and what its cloud said about it. Out: a `Verdict` that carries the patches to send and a sentence for
 people, whether or not there is anything to send. Pure: `node.py` asks and writes, `bedplate ccm explain` only shows.
@@ -115,7 +115,7 @@ def _provider_id_problem(node: core.Node, metadata: InstanceMetadata, clouds: Cl
 
 
 def reconcile_beta_labels(node: core.Node) -> Verdict:
-    """New topology labels follow the old ones (§3.4)."""
+    """New topology labels follow the old ones."""
     wanted = labels.from_beta(node.metadata.labels)
     if not wanted:
         return Verdict(Kind.LEAVE, "its old and new topology labels agree")

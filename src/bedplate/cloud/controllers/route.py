@@ -1,4 +1,4 @@
-"""The route controller: every node's pods are reachable through the cloud's own network (§6).
+"""The route controller: every node's pods are reachable through the cloud's own network.
 
 In: the cache of Nodes. Out: routes of each provider that has them, and the condition `NetworkUnavailable` of nodes. A
 node that comes, goes, moves or gets pod CIDRs leads to a run, at most one per `--route-reconciliation-period`; a full
@@ -45,7 +45,7 @@ _ALL = "routes"
 
 @dataclass(frozen=True, slots=True)
 class RouteOptions:
-    """The flags of §7.1 that this controller obeys."""
+    """The manager's flags that this controller reads."""
 
     configure_cloud_routes: bool = True
     cluster_cidr: str = ""

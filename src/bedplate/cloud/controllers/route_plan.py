@@ -1,4 +1,4 @@
-"""Which routes to pods a cloud's network must have, lose or get, and what to say of it on the nodes (§6). Pure.
+"""Which routes to pods a cloud's network must have, lose or get, and what to say of it on the nodes. Pure.
 
 In: nodes with their pod CIDRs, the routes a cloud has, the cluster's CIDRs. Out: a `RoutePlan` whose every entry has a
 sentence. A route whose destination lies outside the cluster's CIDRs is never touched. Nodes that are not this cloud's

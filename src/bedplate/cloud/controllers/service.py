@@ -1,4 +1,4 @@
-"""The service controller: Services of type LoadBalancer get a load balancer and lose it again (§5).
+"""The service controller: Services of type LoadBalancer get a load balancer and lose it again.
 
 In: caches of Services, Nodes and EndpointSlices. Out: keys on one queue, worked off by `ServiceSync`. What brings a
 Service onto it:
@@ -51,7 +51,7 @@ _ALL_NODES = "nodes"
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """The flags of §7.1 that this controller obeys."""
+    """The manager's flags that this controller reads."""
 
     cluster_name: str = "kubernetes"
     concurrent_service_syncs: int = 4

@@ -1,4 +1,4 @@
-"""Metrics of the service controller (§5.7), under the names that dashboards of Kubernetes know."""
+"""Metrics of the service controller, under the names that dashboards of Kubernetes know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is to be done about one Service's load balancer, and why (§5.1–5.3). Pure.
+"""What is to be done about one Service's load balancer, and why. Pure.
 
 In: the Service as the cache has it, what this process remembers of it, and what its load balancer should know of its
 targets now. Out: steps, each with a sentence for people; a Service that needs nothing gets a sentence too.

@@ -1,4 +1,4 @@
-"""Carries out the plan for one Service: cloud calls, patches of `services/status`, events (§5.3, §5.4).
+"""Carries out the plan for one Service: cloud calls, patches of `services/status`, events.
 
 In: a key. Out: a load balancer that is as the Service wants it, or gone. `ServiceSync` keeps what the process knows of
 each Service (`memories`); losing it costs one more `ensure` per Service and nothing else, because the finalizer is on

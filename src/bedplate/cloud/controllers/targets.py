@@ -3,9 +3,9 @@
 In: changes of nodes, in the order of the cache; EndpointSlices of a Service. Out: per provider one book of
 targets, and whether a change is one that load balancers must hear of. Nothing here asks anybody anything.
 
-The stable set (§5.1) is what a node is in or out of for good reasons: deletion, the exclude label, the autoscaler's
+The stable set is what a node is in or out of for good reasons: deletion, the exclude label, the autoscaler's
 taint, another cloud's provider ID or none. Readiness is not among them. It is a property of a target, and losing it
-counts only after the fail-over delay, so that a flap shorter than that moves nothing (§5.6).
+counts only after the fail-over delay, so that a flap shorter than that moves nothing.
 
 A heartbeat of one node costs one look at that node, whatever the number of nodes and Services: the book keeps one
 entry per node and a version that grows only when an entry's identity changes.

@@ -1,7 +1,7 @@
 """The shared cloud HTTP client: one endpoint, one token source, one set of limits.
 
 In: a `Call`. Out: an `Answer`, or an error of `http.errors`. Between the two: the limits of `limits`, the breaker, the
-guard of S8 before everything that changes something, retries where they are safe, one renewal of the token after a
+write guard before everything that changes something, retries where they are safe, one renewal of the token after a
 401, metrics, and the removal of secrets from every text. It knows no operation of any cloud and judges no 404.
 
 The timeout covers one operation with all its attempts; time spent waiting for our own rate limit is not counted,

@@ -1,4 +1,4 @@
-"""Blocks that are held back (W2): what the plan needs to know of pods, and the annotation it is remembered in.
+"""Blocks that are held back: what the plan needs to know of pods, and the annotation it is remembered in.
 
 In: a pool, a planner. Out: a plan that keeps blocks of nodes that went away from others for a while, and what the
 pool's annotation shall say. `quarantine.py` decides; here pods are asked for, and what the role does not allow is

@@ -31,7 +31,7 @@ class Kind(Generic[P]):
     """Of the controller, in logs and metrics."""
     ref: ResourceRef[P]
     component: str
-    """The source of its Events (§5.6)."""
+    """The source of its Events."""
     exhausted: str
     """The reason of the Event for a node without a block."""
     plan: Callable[[P, Iterable[PlanNode], Held, Mode], Plan[Any]]

@@ -1,4 +1,4 @@
-"""Metrics of the controller (W24).
+"""Metrics of the controller.
 
 In: what each pass found. Out: samples in the registry that the program passes in, one set a pool; a pool that is gone
 leaves none behind.

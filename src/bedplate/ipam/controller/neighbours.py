@@ -1,4 +1,4 @@
-"""What is odd about a pool, by itself and beside the others (W5, Q8).
+"""What is odd about a pool, by itself and beside the others.
 
 In: the pools that are known, and one that is looked at or is about to be stored. Out: sentences, for Events and for
 the webhook's warnings. What the sentences say is decided by `warnings.py`.

@@ -1,4 +1,4 @@
-"""Every flag of `ipam-controller` as one typed value (§14), and what is wrong with them.
+"""Every flag of `ipam-controller` as one typed value, and what is wrong with them.
 
 In: the words of a command line. Out: `Options` and every problem found, grammar and values together. Pure. The first
 group holds the original's flags; the others are ours, and their defaults ask for nothing.

@@ -1,6 +1,6 @@
 """What people are told about a pool: Events and log lines, each once for as long as it is so.
 
-In: what is the case after each pass. Out: Events with the original's components and reasons (§5.6). A pass that finds
+In: what is the case after each pass. Out: Events with the original's components and reasons. A pass that finds
 what the last one found says nothing; what ended may be told again when it comes back.
 """
 

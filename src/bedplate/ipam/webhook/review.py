@@ -1,7 +1,7 @@
 """Admission: may this pool be stored?
 
 In: the body of an AdmissionReview (v1) and, for its warnings, the other pools there are. Out: the body of the answer.
-Pure. Creations and updates are judged by the new object alone (§3), everything else is let pass; nothing is ever
+Pure. Creations and updates are judged by the new object alone, everything else is let pass; nothing is ever
 changed. What cannot be read is refused with 400, as an answer of the webhook and not of HTTP, so that the API server
 shows why.
 """

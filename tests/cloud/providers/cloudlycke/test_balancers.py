@@ -35,7 +35,7 @@ def _ip(status: core.LoadBalancerStatus | None) -> str:
     return ingress.ip
 
 
-async def test_c04_an_address_is_given_kept_and_freed() -> None:
+async def test_an_address_is_given_kept_and_freed() -> None:
     web = service("web")
     cache = services(web)
     cloud = balancers(cache)
@@ -48,7 +48,7 @@ async def test_c04_an_address_is_given_kept_and_freed() -> None:
     await cloud.delete(CLUSTER, web)
 
 
-async def test_c04_a_full_pool_is_an_error_until_an_address_is_freed() -> None:
+async def test_a_full_pool_is_an_error_until_an_address_is_freed() -> None:
     eight = [service(f"web-{number}") for number in range(8)]
     cache = services(*eight)
     cloud = balancers(cache)
@@ -62,7 +62,7 @@ async def test_c04_a_full_pool_is_an_error_until_an_address_is_freed() -> None:
     assert _ip(await cloud.ensure(CLUSTER, ninth, [])) == freed
 
 
-async def test_c04_a_restarted_manager_reads_the_addresses_back_from_the_statuses() -> None:
+async def test_a_restarted_manager_reads_the_addresses_back_from_the_statuses() -> None:
     first = [service(f"web-{number}") for number in range(7)]
     cloud = balancers(services(*first))
     addresses = {each.name: _ip(await cloud.ensure(CLUSTER, each, [])) for each in first}
@@ -75,7 +75,7 @@ async def test_c04_a_restarted_manager_reads_the_addresses_back_from_the_statuse
     assert _ip(await reborn.get(CLUSTER, again[2])) == addresses["web-2"]
 
 
-async def test_c04_addresses_do_not_depend_on_who_asks_first_while_there_is_room() -> None:
+async def test_addresses_do_not_depend_on_who_asks_first_while_there_is_room() -> None:
     one, two = service("one"), service("two")
     forward, backward = balancers(services(one, two)), balancers(services(one, two))
     ahead = {each.name: _ip(await forward.ensure(CLUSTER, each, [])) for each in (one, two)}
@@ -161,7 +161,7 @@ async def test_a_dry_run_says_the_address_and_keeps_nothing() -> None:
     await cloud.delete(CLUSTER, web)
 
 
-async def test_c03_nothing_is_given_or_freed_during_an_outage(tmp_path: Path) -> None:
+async def test_nothing_is_given_or_freed_during_an_outage(tmp_path: Path) -> None:
     path = write(tmp_path / "cloud.yaml", "instances: []")
     web = service("web")
     cloud = balancers(services(web), path)

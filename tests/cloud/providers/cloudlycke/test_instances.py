@@ -72,7 +72,7 @@ async def test_the_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     assert await instances.exists(one) and await instances.exists(node("two"))
 
 
-async def test_c03_no_kind_of_outage_is_absence(tmp_path: Path) -> None:
+async def test_no_kind_of_outage_is_absence(tmp_path: Path) -> None:
     path = write(tmp_path / "cloud.yaml", "instances: [{id: a, name: one}]")
     made = provider(path)
     instances = made.instances
@@ -120,7 +120,7 @@ def test_a_broken_file_at_the_start_is_refused(tmp_path: Path) -> None:
         provider(write(tmp_path / "cloud.yaml", "colour: red"))
 
 
-async def test_c02_the_old_interface_answers_by_name_and_by_id(tmp_path: Path) -> None:
+async def test_the_old_interface_answers_by_name_and_by_id(tmp_path: Path) -> None:
     made = provider(write(tmp_path / "cloud.yaml", "interface: v1"))
     old = made.legacy
     assert made.instances is None and old is not None

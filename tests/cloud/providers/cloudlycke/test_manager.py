@@ -97,12 +97,12 @@ async def _check_initialised(cloud: Cloud, provider_id: str, *calls: str) -> Non
 
 
 @pytest.mark.parametrize("has_id", [True, False], ids=["by ID", "by name"])
-async def test_c01_a_node_gets_exactly_the_six_labels(cloud: Cloud, has_id: bool) -> None:
+async def test_a_node_gets_exactly_the_six_labels(cloud: Cloud, has_id: bool) -> None:
     await _check_initialised(cloud, f"cloudlycke://{cloud.name}" if has_id else "")
 
 
 @pytest.mark.parametrize("has_id", [True, False], ids=["by ID", "by name"])
-async def test_c02_the_old_interface_leads_to_the_same_node(cloud: Cloud, has_id: bool) -> None:
+async def test_the_old_interface_leads_to_the_same_node(cloud: Cloud, has_id: bool) -> None:
     cloud.set(interface="v1")
     if has_id:
         calls = ("node_addresses_by_provider_id", "instance_type_by_provider_id", "get_zone_by_provider_id")
@@ -125,7 +125,7 @@ async def _is_marked_shutdown(cloud: Cloud) -> bool:
 
 
 @pytest.mark.parametrize("interface", ["v1", "v2"])
-async def test_c03_an_outage_deletes_nothing_and_a_terminated_machine_is_deleted(cloud: Cloud, interface: str) -> None:
+async def test_an_outage_deletes_nothing_and_a_terminated_machine_is_deleted(cloud: Cloud, interface: str) -> None:
     cloud.set(interface=interface)
     quick = ("--node-monitor-period=200ms", "--node-startup-grace-period=0s")
     async with cloud.manager(*quick) as manager, joined(cloud.client, cloud.name, labels=cloud.labels):
@@ -189,7 +189,7 @@ async def _until_address(cloud: Cloud, name: str, manager: Running) -> str:
     return await _address(cloud, name)
 
 
-async def test_c04_addresses_are_given_kept_over_a_restart_and_freed(cloud: Cloud, namespace: str) -> None:
+async def test_addresses_are_given_kept_over_a_restart_and_freed(cloud: Cloud, namespace: str) -> None:
     digest = uuid.UUID(int=int(cloud.name.removeprefix("lycke-"), 16)).int
     pool = [f"10.{digest % 251}.{digest // 251 % 251}.{last}" for last in (6, 7)]
     cloud.set(loadBalancer={"pool": f"{pool[0]}/31"})

@@ -62,19 +62,19 @@ async def answering(answers: list[Answer] | Script) -> AsyncIterator[Instances]:
         "n",
     ],
 )
-async def test_b08_a_success_that_is_not_the_asked_instance_is_a_protocol_error(content: Any) -> None:
+async def test_a_success_that_is_not_the_asked_instance_is_a_protocol_error(content: Any) -> None:
     async with answering([Answer(200, content)]) as instances:
         for ask in (instances.exists, instances.is_shutdown, instances.metadata):
             with pytest.raises(http_errors.Protocol):
                 await ask(node("n", f"nvidia-bmm://org/{TENANT}/{SITE}/{ID}"))
 
 
-async def test_b08_the_asked_instance_in_other_letters_is_the_same() -> None:
+async def test_the_asked_instance_in_other_letters_is_the_same() -> None:
     async with answering([Answer(200, instance(ID.upper()))]) as instances:
         assert await instances.exists(node("n", f"nvidia-bmm://org/{TENANT}/{SITE}/{ID}"))
 
 
-async def test_b05_a_filter_that_is_loose_is_made_exact_here() -> None:
+async def test_a_filter_that_is_loose_is_made_exact_here() -> None:
     def answer(asked: Asked) -> Answer:
         if "name" in asked.query:
             return Answer(200, [instance(OTHER, "node-10"), instance(ID, "node-1"), instance(OTHER, "NODE-1")])
@@ -89,7 +89,7 @@ async def test_b05_a_filter_that_is_loose_is_made_exact_here() -> None:
         assert found is not None and found.provider_id.endswith(ID)
 
 
-async def test_b04_a_proxy_that_repeats_one_page_for_ever_is_noticed() -> None:
+async def test_a_proxy_that_repeats_one_page_for_ever_is_noticed() -> None:
     pagination = '{"pageNumber": 1, "pageSize": 100, "total": 250}'
     page = [instance(f"00000000-0000-4000-8000-{number:012d}") for number in range(100)]
     async with answering([Answer(200, page, {"X-Pagination": pagination})]) as instances:

@@ -34,7 +34,7 @@ def written(folder: Path, text: str) -> Path:
     return file
 
 
-def test_b01_the_documents_own_file_is_enough(tmp_path: Path) -> None:
+def test_the_documents_own_file_is_enough(tmp_path: Path) -> None:
     file = written(tmp_path, SEED)
     config = load(file, {})
     assert (config.endpoint, config.org) == ("https://api.carbide.nvidia.com", "your-org-name")
@@ -44,7 +44,7 @@ def test_b01_the_documents_own_file_is_enough(tmp_path: Path) -> None:
     assert oddities(config) == []
 
 
-def test_b01_every_variable_overrides_its_key_of_the_file(tmp_path: Path) -> None:
+def test_every_variable_overrides_its_key_of_the_file(tmp_path: Path) -> None:
     file = written(tmp_path, SEED)
     config = load(file, ENVIRON)
     assert (config.endpoint, config.org) == ("https://other.example.com", "env-org")
@@ -59,17 +59,17 @@ def test_b01_every_variable_overrides_its_key_of_the_file(tmp_path: Path) -> Non
         assert differing == 1, f"{name} changes exactly its own key"
 
 
-def test_b01_an_empty_variable_overrides_nothing(tmp_path: Path) -> None:
+def test_an_empty_variable_overrides_nothing(tmp_path: Path) -> None:
     assert load(written(tmp_path, SEED), dict.fromkeys(ENVIRON, "")) == load(written(tmp_path, SEED), {})
 
 
 @pytest.mark.parametrize("text", [None, "", "# nothing\n", "{}"])
-def test_b01_no_file_or_an_empty_one_is_fine_when_the_environment_has_all(tmp_path: Path, text: str | None) -> None:
+def test_no_file_or_an_empty_one_is_fine_when_the_environment_has_all(tmp_path: Path, text: str | None) -> None:
     config = load(None if text is None else written(tmp_path, text), ENVIRON)
     assert config.org == "env-org"
 
 
-def test_b01_every_missing_key_is_named_with_its_variable() -> None:
+def test_every_missing_key_is_named_with_its_variable() -> None:
     with pytest.raises(Invalid) as caught:
         load(None, {})
     text = str(caught.value)

@@ -31,10 +31,10 @@ def provider_id(world: World, instance: str) -> str:
     return f"nvidia-bmm://{world.cloud.org}/{world.cloud.tenant_id}/{world.cloud.site_id}/{instance}"
 
 
-# B4: pagination
+# Pagination
 
 
-async def test_b04_250_instances_are_read_in_three_pages(tmp_path: Path) -> None:
+async def test_250_instances_are_read_in_three_pages(tmp_path: Path) -> None:
     async with simulated(tmp_path, machines=250) as world:
         instances = instances_of(world.provider())
         machines = world.cloud.all()
@@ -46,7 +46,7 @@ async def test_b04_250_instances_are_read_in_three_pages(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("has_ids", [True, False])
-async def test_b04_a_refresh_of_all_nodes_stays_within_its_calls(tmp_path: Path, has_ids: bool) -> None:
+async def test_a_refresh_of_all_nodes_stays_within_its_calls(tmp_path: Path, has_ids: bool) -> None:
     async with simulated(tmp_path, machines=1000, sites=1) as world:
         time = ManualClock()
         instances = instances_of(world.provider(time=time))
@@ -65,10 +65,10 @@ async def test_b04_a_refresh_of_all_nodes_stays_within_its_calls(tmp_path: Path,
             await time.advance(300)
 
 
-# B5: lookup by name
+# Lookup by name
 
 
-async def test_b05_one_instance_of_the_nodes_name_gives_the_node_its_provider_id(tmp_path: Path) -> None:
+async def test_one_instance_of_the_nodes_name_gives_the_node_its_provider_id(tmp_path: Path) -> None:
     async with simulated(tmp_path, machines=3) as world:
         machine = world.cloud.all()[1]
         found = await instances_of(world.provider()).metadata(node(machine.name))
@@ -76,7 +76,7 @@ async def test_b05_one_instance_of_the_nodes_name_gives_the_node_its_provider_id
         assert found.addresses == (Address("InternalIP", machine.addresses[0]), Address("Hostname", machine.name))
 
 
-async def test_b05_no_instance_of_the_nodes_name_is_not_ours_and_never_absence(tmp_path: Path) -> None:
+async def test_no_instance_of_the_nodes_name_is_not_ours_and_never_absence(tmp_path: Path) -> None:
     async with simulated(tmp_path, machines=3) as world:
         instances = instances_of(world.provider())
         with pytest.raises(InstanceNotFound, match="node has no provider ID"):
@@ -87,7 +87,7 @@ async def test_b05_no_instance_of_the_nodes_name_is_not_ours_and_never_absence(t
             assert not isinstance(caught.value, InstanceNotFound)
 
 
-async def test_b05_several_instances_of_one_name_are_ambiguous(tmp_path: Path) -> None:
+async def test_several_instances_of_one_name_are_ambiguous(tmp_path: Path) -> None:
     async with simulated(tmp_path, machines=8) as world:
         name = world.cloud.all()[0].name
         other = world.cloud.add(name)
@@ -100,7 +100,7 @@ async def test_b05_several_instances_of_one_name_are_ambiguous(tmp_path: Path) -
         assert world.cloud.journal.count("get-all-instance") >= 3, "the second time it is found in the list of all"
 
 
-async def test_b05_an_instance_of_another_tenant_or_site_is_no_hit(tmp_path: Path) -> None:
+async def test_an_instance_of_another_tenant_or_site_is_no_hit(tmp_path: Path) -> None:
     async with simulated(tmp_path, machines=1, sites=2) as world:
         other_site = list(world.cloud.sites)[1].key
         world.cloud.add("elsewhere", site_id=other_site)
@@ -112,7 +112,7 @@ async def test_b05_an_instance_of_another_tenant_or_site_is_no_hit(tmp_path: Pat
             await instances.metadata(node("elsewhere"))
 
 
-async def test_b05_a_node_that_no_name_gives_is_found_by_its_address(tmp_path: Path) -> None:
+async def test_a_node_that_no_name_gives_is_found_by_its_address(tmp_path: Path) -> None:
     async with simulated(tmp_path, machines=3) as world:
         machine = world.cloud.add("some-other-name", addresses=["10.9.8.7", "fd00::7"])
         instances = instances_of(world.provider())
@@ -127,7 +127,7 @@ async def test_b05_a_node_that_no_name_gives_is_found_by_its_address(tmp_path: P
             await instances.metadata(node("worker-1", annotation="10.9.8.7"))
 
 
-async def test_b05_how_names_are_matched_can_be_chosen(tmp_path: Path) -> None:
+async def test_how_names_are_matched_can_be_chosen(tmp_path: Path) -> None:
     async with simulated(tmp_path, machines=3) as world:
         machine = world.cloud.all()[0]
         by_ip = instances_of(world.provider(NVIDIA_BMM_NODE_NAME_MATCH="ip"))
@@ -143,7 +143,7 @@ async def test_b05_how_names_are_matched_can_be_chosen(tmp_path: Path) -> None:
         assert world.cloud.journal.count() == 0
 
 
-async def test_b05_a_namesake_that_is_gone_does_not_make_the_node_absent(tmp_path: Path) -> None:
+async def test_a_namesake_that_is_gone_does_not_make_the_node_absent(tmp_path: Path) -> None:
     async with simulated(tmp_path, machines=3) as world:
         machine = world.cloud.all()[0]
         instances = instances_of(world.provider())
@@ -154,7 +154,7 @@ async def test_b05_a_namesake_that_is_gone_does_not_make_the_node_absent(tmp_pat
         assert not isinstance(caught.value, InstanceNotFound)
 
 
-async def test_b05_was_absent_speaks_of_complete_lists_and_searches(tmp_path: Path) -> None:
+async def test_was_absent_speaks_of_complete_lists_and_searches(tmp_path: Path) -> None:
     async with simulated(tmp_path, machines=10) as world:
         instances = instances_of(world.provider())
         assert not instances.was_absent("stranger", 600)
@@ -164,10 +164,10 @@ async def test_b05_was_absent_speaks_of_complete_lists_and_searches(tmp_path: Pa
         assert not instances.was_absent(world.cloud.all()[9].name, 600)
 
 
-# B6: several sites
+# Several sites
 
 
-async def test_b06_zone_and_region_are_those_of_the_instances_own_site(tmp_path: Path) -> None:
+async def test_zone_and_region_are_those_of_the_instances_own_site(tmp_path: Path) -> None:
     async with simulated(tmp_path, machines=1, sites=2) as world:
         here, there = (row.key for row in world.cloud.sites)
         far = world.cloud.add("far", site_id=there)
@@ -183,7 +183,7 @@ async def test_b06_zone_and_region_are_those_of_the_instances_own_site(tmp_path:
         assert found is not None and found.zone == f"nvidia-bmm-zone-{there}"
 
 
-async def test_b06_mappings_overrides_and_locations(tmp_path: Path) -> None:
+async def test_mappings_overrides_and_locations(tmp_path: Path) -> None:
     async with simulated(tmp_path, machines=6, sites=2) as world:
         there = list(world.cloud.sites)[1].key
         far = world.cloud.add("far", site_id=there)
@@ -197,7 +197,7 @@ async def test_b06_mappings_overrides_and_locations(tmp_path: Path) -> None:
         assert world.cloud.journal.count("get-site") == 2, "a site is asked for once"
 
 
-async def test_b06_nodes_on_other_sites_are_read_with_the_same_list(tmp_path: Path) -> None:
+async def test_nodes_on_other_sites_are_read_with_the_same_list(tmp_path: Path) -> None:
     async with simulated(tmp_path, machines=150, sites=2) as world:
         there = list(world.cloud.sites)[1].key
         for number in range(150):
@@ -211,10 +211,10 @@ async def test_b06_nodes_on_other_sites_are_read_with_the_same_list(tmp_path: Pa
         assert world.cloud.journal.count() <= 300 / 100 + 10
 
 
-# B7: tokens
+# Tokens
 
 
-async def test_b07_a_token_in_the_configuration_file_is_read_again_after_a_401(tmp_path: Path) -> None:
+async def test_a_token_in_the_configuration_file_is_read_again_after_a_401(tmp_path: Path) -> None:
     async with simulated(tmp_path, machines=1) as world:
         file = tmp_path / "cloud-config"
 
@@ -229,7 +229,7 @@ async def test_b07_a_token_in_the_configuration_file_is_read_again_after_a_401(t
         )
 
 
-async def test_b07_a_token_file_is_read_again_after_a_401(tmp_path: Path) -> None:
+async def test_a_token_file_is_read_again_after_a_401(tmp_path: Path) -> None:
     async with simulated(tmp_path, machines=1) as world:
         file = tmp_path / "token"
         file.write_text(world.cloud.token + "\n")
@@ -267,7 +267,7 @@ async def is_refused(instances: Instances, ours: Any) -> bool:
     return False
 
 
-async def test_b07_tokens_come_from_an_identity_provider_and_are_renewed(tmp_path: Path) -> None:
+async def test_tokens_come_from_an_identity_provider_and_are_renewed(tmp_path: Path) -> None:
     async with simulated(tmp_path, machines=1) as world:
         environ = world.environ(
             NVIDIA_BMM_TOKEN="",
@@ -292,10 +292,10 @@ async def test_b07_tokens_come_from_an_identity_provider_and_are_renewed(tmp_pat
         assert world.cloud.journal.by_status[401] == 1
 
 
-# B8: every row of §9.3
+# What counts as absence: every row of the table in `verdict`
 
 
-async def test_b08_an_answer_with_the_asked_id_exists_in_any_status(tmp_path: Path) -> None:
+async def test_an_answer_with_the_asked_id_exists_in_any_status(tmp_path: Path) -> None:
     async with simulated(tmp_path, machines=1) as world:
         machine = world.cloud.all()[0]
         instances = instances_of(world.provider())
@@ -307,7 +307,7 @@ async def test_b08_an_answer_with_the_asked_id_exists_in_any_status(tmp_path: Pa
         assert await instances.exists(node(machine.name, provider_id(world, machine.id.upper())), fresh=True)
 
 
-async def test_b08_exists_and_is_shutdown_of_one_pass_share_one_call(tmp_path: Path) -> None:
+async def test_exists_and_is_shutdown_of_one_pass_share_one_call(tmp_path: Path) -> None:
     async with simulated(tmp_path, machines=1) as world:
         machine = world.cloud.all()[0]
         instances = instances_of(world.provider())
@@ -316,7 +316,7 @@ async def test_b08_exists_and_is_shutdown_of_one_pass_share_one_call(tmp_path: P
         assert world.cloud.journal.count() == 1
 
 
-async def test_b08_a_404_that_names_the_instance_is_absence(tmp_path: Path) -> None:
+async def test_a_404_that_names_the_instance_is_absence(tmp_path: Path) -> None:
     async with simulated(tmp_path, machines=1) as world:
         instances = instances_of(world.provider())
         gone = node("gone", provider_id(world, UNKNOWN))
@@ -329,7 +329,7 @@ async def test_b08_a_404_that_names_the_instance_is_absence(tmp_path: Path) -> N
         assert world.cloud.journal.count("get-all-instance") == 0
 
 
-async def test_b08_a_404_that_names_nothing_needs_a_complete_list_without_the_instance(tmp_path: Path) -> None:
+async def test_a_404_that_names_nothing_needs_a_complete_list_without_the_instance(tmp_path: Path) -> None:
     async with simulated(tmp_path, machines=150) as world:
         instances = instances_of(world.provider())
         world.cloud.faults.add("generic-404", operation="get-instance", fault={"style": "unnamed"})
@@ -345,7 +345,7 @@ async def test_b08_a_404_that_names_nothing_needs_a_complete_list_without_the_in
 @pytest.mark.parametrize(
     "kind", ["401", "403", "429", "500", "503", "reset", "truncated-json", "wrong-json", "wrong-content-type"]
 )
-async def test_b08_a_404_that_names_nothing_is_no_absence_when_the_list_fails(tmp_path: Path, kind: str) -> None:
+async def test_a_404_that_names_nothing_is_no_absence_when_the_list_fails(tmp_path: Path, kind: str) -> None:
     async with simulated(tmp_path, machines=150) as world:
         instances = instances_of(world.provider())
         world.cloud.faults.add("generic-404", operation="get-instance", fault={"style": "unnamed"})
@@ -378,7 +378,7 @@ async def test_b08_a_404_that_names_nothing_is_no_absence_when_the_list_fails(tm
         ("wrong-content-type", {}, http_errors.Protocol),
     ],
 )
-async def test_b08_every_other_answer_is_an_error_for_gone_and_living_alike(
+async def test_every_other_answer_is_an_error_for_gone_and_living_alike(
     tmp_path: Path, kind: str, options: dict[str, str], expected: type[CloudError]
 ) -> None:
     async with simulated(tmp_path, machines=1) as world:
@@ -394,7 +394,7 @@ async def test_b08_every_other_answer_is_an_error_for_gone_and_living_alike(
 
 
 @pytest.mark.parametrize("kind", ["timeout", "slow-body"])
-async def test_b08_an_answer_that_does_not_come_in_time_is_an_error(tmp_path: Path, kind: str) -> None:
+async def test_an_answer_that_does_not_come_in_time_is_an_error(tmp_path: Path, kind: str) -> None:
     async with simulated(tmp_path, machines=1) as world:
         world.cloud.faults.add(kind)
         instances = instances_of(world.provider(timeout_s=0.6))
@@ -402,7 +402,7 @@ async def test_b08_an_answer_that_does_not_come_in_time_is_an_error(tmp_path: Pa
             await instances.exists(node("gone", provider_id(world, UNKNOWN)), fresh=True)
 
 
-async def test_b08_an_endpoint_where_nobody_listens_is_an_error(tmp_path: Path) -> None:
+async def test_an_endpoint_where_nobody_listens_is_an_error(tmp_path: Path) -> None:
     async with simulated(tmp_path, machines=1) as world:
         instances = instances_of(world.provider(NVIDIA_BMM_ENDPOINT="http://127.0.0.1:1"))
         with pytest.raises(http_errors.Transport):
@@ -417,7 +417,7 @@ async def test_b08_an_endpoint_where_nobody_listens_is_an_error(tmp_path: Path) 
         ({"NVIDIA_BMM_TOKEN": "made-up"}, http_errors.Unauthorized),
     ],
 )
-async def test_b08_a_wrong_configuration_is_an_error_and_never_absence(
+async def test_a_wrong_configuration_is_an_error_and_never_absence(
     tmp_path: Path, changes: dict[str, str], expected: type[CloudError]
 ) -> None:
     async with simulated(tmp_path, machines=1, is_clean=False) as world:
@@ -428,7 +428,7 @@ async def test_b08_a_wrong_configuration_is_an_error_and_never_absence(
             assert isinstance(caught.value, CloudError) and "apiName" in caught.value.hint
 
 
-async def test_b08_an_instance_of_another_tenant_and_an_org_without_one_are_errors(tmp_path: Path) -> None:
+async def test_an_instance_of_another_tenant_and_an_org_without_one_are_errors(tmp_path: Path) -> None:
     async with simulated(tmp_path, machines=1) as world:
         stranger = world.cloud.add("stranger", tenant_id=UNKNOWN)
         instances = instances_of(world.provider())
@@ -439,7 +439,7 @@ async def test_b08_an_instance_of_another_tenant_and_an_org_without_one_are_erro
             await instances.exists(node("gone", provider_id(world, UNKNOWN)), fresh=True)
 
 
-async def test_b08_an_id_of_another_organisation_is_foreign_and_asked_of_nobody(tmp_path: Path) -> None:
+async def test_an_id_of_another_organisation_is_foreign_and_asked_of_nobody(tmp_path: Path) -> None:
     async with simulated(tmp_path, machines=1) as world:
         provider = world.provider()
         theirs = f"nvidia-bmm://other-org/t/s/{UNKNOWN}"
@@ -452,7 +452,7 @@ async def test_b08_an_id_of_another_organisation_is_foreign_and_asked_of_nobody(
         assert world.cloud.journal.count() == 0
 
 
-# S1 with lists that lie, and outages that last
+# An error is never absence: wrong lists, and outages that last
 
 
 async def test_machines_that_a_list_drops_or_has_not_yet_are_there_all_the_same(tmp_path: Path) -> None:

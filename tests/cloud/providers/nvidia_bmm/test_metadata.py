@@ -62,11 +62,11 @@ def ips_of(*interfaces: dict[str, Any]) -> list[str]:
         (None, False),
     ],
 )
-def test_b03_which_status_counts_as_switched_off(status: str | None, is_off: bool) -> None:
+def test_which_status_counts_as_switched_off(status: str | None, is_off: bool) -> None:
     assert metadata.is_shutdown(instance(status=status)) is is_off
 
 
-def test_b03_a_missing_status_is_not_switched_off() -> None:
+def test_a_missing_status_is_not_switched_off() -> None:
     assert not metadata.is_shutdown(instance())
 
 

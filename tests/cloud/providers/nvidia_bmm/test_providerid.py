@@ -22,7 +22,7 @@ ID = "497f6eca-6276-4993-bfeb-53cbbbba6f08"
         (f"nvidia-bmm://my org/a name/site:1/{ID}", ProviderID("my org", "a name", "site:1", ID)),
     ],
 )
-def test_b02_every_known_form_is_read(text: str, expected: ProviderID) -> None:
+def test_every_known_form_is_read(text: str, expected: ProviderID) -> None:
     assert parse(text) == expected
 
 
@@ -49,7 +49,7 @@ def test_b02_every_known_form_is_read(text: str, expected: ProviderID) -> None:
         ID,
     ],
 )
-def test_b02_anything_else_is_refused_by_name(text: str) -> None:
+def test_anything_else_is_refused_by_name(text: str) -> None:
     with pytest.raises(Invalid) as caught:
         parse(text)
     assert repr(text) in str(caught.value)
@@ -59,13 +59,13 @@ _segment = st.text(st.characters(exclude_characters="/", exclude_categories=["Cs
 
 
 @given(org=_segment, tenant=_segment, site=_segment, instance=st.uuids())
-def test_b02_what_is_written_is_read_back(org: str, tenant: str, site: str, instance: object) -> None:
+def test_what_is_written_is_read_back(org: str, tenant: str, site: str, instance: object) -> None:
     written = ProviderID(org, tenant, site, str(instance))
     assert parse(str(written)) == written and str(written).startswith("nvidia-bmm://")
 
 
 @given(st.text(max_size=100))
-def test_b02_no_text_breaks_the_reader(text: str) -> None:
+def test_no_text_breaks_the_reader(text: str) -> None:
     for candidate in (text, f"nvidia-bmm://{text}"):
         try:
             parse(candidate)

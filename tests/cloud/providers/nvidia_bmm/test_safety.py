@@ -1,9 +1,8 @@
-"""No sequence of answers makes a machine absent, but the specific ones (S1, §9.3).
+"""No sequence of answers makes a machine absent, but the specific ones.
 
 Random answers, most of them broken in some way, are put under the whole provider (cache, judgement, pagination,
-retries, breaker). Whenever it says "absent", an oracle that knows only the table of §9.3 must find the proof in what
-was answered.
-"""
+retries, breaker). Whenever it says "absent", an oracle that knows only the table in `verdict` must find the proof in
+what was answered."""
 
 from __future__ import annotations
 
@@ -232,13 +231,13 @@ _asks = st.lists(
 
 @hypothesis.settings(max_examples=800, deadline=None)
 @given(st.lists(answers(), min_size=1, max_size=10), _asks)
-def test_b08_no_sequence_of_answers_but_the_specific_ones_makes_a_machine_absent(
+def test_no_sequence_of_answers_but_the_specific_ones_makes_a_machine_absent(
     script: list[Exchange | Broken], asks: list[tuple[str, bool]]
 ) -> None:
     asyncio.run(play(script, asks))
 
 
-def test_b08_the_specific_sequences_do_make_it_absent() -> None:
+def test_the_specific_sequences_do_make_it_absent() -> None:
     json_kind = {"content-type": "application/json"}
     specific = Exchange(404, json_kind, json.dumps(error(SPECIFIC)).encode())
     unnamed = Exchange(404, json_kind, json.dumps(error(UNNAMED)).encode())

@@ -39,7 +39,7 @@ def body(message: Any, source: Any = "carbide") -> dict[str, Any]:
         (None, Verdict.NO_ANSWER),
     ],
 )
-def test_b08_what_the_body_of_a_404_says(content: Any, verdict: Verdict) -> None:
+def test_what_the_body_of_a_404_says(content: Any, verdict: Verdict) -> None:
     assert of_not_found(content) is verdict
 
 
@@ -51,12 +51,12 @@ _json = st.recursive(
 
 
 @given(_json)
-def test_b08_nothing_that_is_not_of_the_apis_own_form_speaks_of_an_instance(content: Any) -> None:
+def test_nothing_that_is_not_of_the_apis_own_form_speaks_of_an_instance(content: Any) -> None:
     is_own = isinstance(content, dict) and content.get("source") == "carbide"
     assert is_own or of_not_found(content) is Verdict.NO_ANSWER
 
 
 @given(_json, st.sampled_from(["carbide", "Carbide", ""]))
-def test_b08_only_a_text_that_names_the_instance_is_enough_by_itself(message: Any, source: str) -> None:
+def test_only_a_text_that_names_the_instance_is_enough_by_itself(message: Any, source: str) -> None:
     if of_not_found(body(message, source)) is Verdict.ABSENT:
         assert source == "carbide" and "instance" in message.lower() and "find" in message.lower()

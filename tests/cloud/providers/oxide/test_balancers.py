@@ -1,4 +1,5 @@
-"""Load balancers against the simulated Oxide API, through the validating proxy: O4 to O7, O10, O12 to O16."""
+"""Load balancers against the simulated Oxide API, through the validating proxy:
+allocation, fail-over, placement, status, limits, failures."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ LEGACY = ownership.LEGACY_DESCRIPTION
         ({}, "198.18."),
     ],
 )
-async def test_o03_every_annotation_gives_an_address_of_its_kind(annotations: dict[str, str], network: str) -> None:
+async def test_every_annotation_gives_an_address_of_its_kind(annotations: dict[str, str], network: str) -> None:
     async with world(has_v6_pool=True) as w:
         w.cloud.add_pool("other", "203.0.113.0/24")
         w.cloud.add_pool("six", "2001:db8:2::/64")
@@ -43,7 +44,7 @@ async def test_o03_every_annotation_gives_an_address_of_its_kind(annotations: di
         assert len(w.ips()) == 1
 
 
-async def test_o03_a_pool_may_be_named_by_its_id() -> None:
+async def test_a_pool_may_be_named_by_its_id() -> None:
     async with world() as w:
         pool = w.cloud.add_pool("other", "203.0.113.0/24")
         service = w.service("web", annotations={wants.POOL: pool})
@@ -51,7 +52,7 @@ async def test_o03_a_pool_may_be_named_by_its_id() -> None:
         assert addresses(status)[0].startswith("203.0.113.")
 
 
-async def test_o04_an_address_is_made_once_and_reused() -> None:
+async def test_an_address_is_made_once_and_reused() -> None:
     async with world(instances=0) as w:
         one = w.provider()
         targets = [w.node("n1"), w.node("n2")]
@@ -68,7 +69,7 @@ async def test_o04_an_address_is_made_once_and_reused() -> None:
 
 
 @pytest.mark.parametrize("transition_s", [0.0, 2.0])
-async def test_o04_a_changed_annotation_replaces_the_address_without_a_gap(transition_s: float) -> None:
+async def test_a_changed_annotation_replaces_the_address_without_a_gap(transition_s: float) -> None:
     async with world(conditions=Conditions(transition_s=transition_s)) as w:
         pool = w.cloud.add_pool("other", "203.0.113.0/24")
         one, targets = w.provider(), [w.node("n1")]
@@ -95,14 +96,14 @@ async def test_o04_a_changed_annotation_replaces_the_address_without_a_gap(trans
         ({}, {"load_balancer_ip": "198.18.7.7"}),
     ],
 )
-async def test_o04_an_explicit_address_is_given(annotations: dict[str, str], spec: dict[str, Any]) -> None:
+async def test_an_explicit_address_is_given(annotations: dict[str, str], spec: dict[str, Any]) -> None:
     async with world() as w:
         service = w.service("web", annotations=annotations, **spec)
         status = await w.provider().load_balancers.ensure(CLUSTER, service, [w.node("n1")])
         assert addresses(status)[0] == "198.18.7.7"
 
 
-async def test_o04_a_silo_with_default_pools_of_both_families_gets_the_family_of_the_service() -> None:
+async def test_a_silo_with_default_pools_of_both_families_gets_the_family_of_the_service() -> None:
     async with world(has_v6_pool=True) as w:
         target = w.node("n1", addresses=["172.30.0.50", "fd00::50"])
         one = w.provider()
@@ -112,7 +113,7 @@ async def test_o04_a_silo_with_default_pools_of_both_families_gets_the_family_of
         assert ":" in addresses(await one.load_balancers.ensure(CLUSTER, six, [target]))[0]
 
 
-async def test_o05_the_address_leaves_a_node_that_is_not_ready() -> None:
+async def test_the_address_leaves_a_node_that_is_not_ready() -> None:
     async with world(conditions=Conditions(transition_s=1.5)) as w:
         one = w.provider()
         targets = {name: w.node(name) for name in ("n1", "n2")}
@@ -126,7 +127,7 @@ async def test_o05_the_address_leaves_a_node_that_is_not_ready() -> None:
         assert addresses(moved) == [addresses(status)[0], *w.cloud.get(other).addresses]
 
 
-async def test_o05_an_excluded_or_deleted_holder_is_left_at_once() -> None:
+async def test_an_excluded_or_deleted_holder_is_left_at_once() -> None:
     async with world() as w:
         one = w.provider()
         targets = {name: w.node(name) for name in ("n1", "n2", "n3")}
@@ -138,7 +139,7 @@ async def test_o05_an_excluded_or_deleted_holder_is_left_at_once() -> None:
         assert w.holder(service) in targets
 
 
-async def test_o05_a_change_that_cannot_be_made_does_not_stop_the_fail_over() -> None:
+async def test_a_change_that_cannot_be_made_does_not_stop_the_fail_over() -> None:
     async with world() as w:
         one = w.provider()
         targets = {name: w.node(name) for name in ("n1", "n2")}
@@ -154,7 +155,7 @@ async def test_o05_a_change_that_cannot_be_made_does_not_stop_the_fail_over() ->
         assert [made["ip"] for made in w.ips_of(wrong)] == [before["ip"]]
 
 
-async def test_o05_when_no_node_is_ready_the_address_stays() -> None:
+async def test_when_no_node_is_ready_the_address_stays() -> None:
     async with world() as w:
         one = w.provider()
         targets = [w.node("n1"), w.node("n2")]
@@ -166,7 +167,7 @@ async def test_o05_when_no_node_is_ready_the_address_stays() -> None:
         assert w.calls("floating_ip_detach") == 0
 
 
-async def test_o05_local_traffic_follows_the_endpoints() -> None:
+async def test_local_traffic_follows_the_endpoints() -> None:
     async with world() as w:
         one = w.provider()
         nodes = [w.node("n1"), w.node("n2"), w.node("n3")]
@@ -177,7 +178,7 @@ async def test_o05_local_traffic_follows_the_endpoints() -> None:
             assert w.holder(service) == wanted
 
 
-async def test_o06_a_new_node_does_not_attract_the_address() -> None:
+async def test_a_new_node_does_not_attract_the_address() -> None:
     async with world() as w:
         targets = [w.node("n5")]
         service = w.service("web")
@@ -190,7 +191,7 @@ async def test_o06_a_new_node_does_not_attract_the_address() -> None:
         assert w.calls("floating_ip_detach") == 0
 
 
-async def test_o06_only_the_node_that_carries_a_service_matters_to_it() -> None:
+async def test_only_the_node_that_carries_a_service_matters_to_it() -> None:
     async with world() as w:
         one, service = w.provider(), w.service("web")
         assert one.load_balancers.carriers(service) == frozenset(), "nothing is known before it was placed"
@@ -200,7 +201,7 @@ async def test_o06_only_the_node_that_carries_a_service_matters_to_it() -> None:
         assert one.load_balancers.carriers(service) == frozenset()
 
 
-async def test_o07_services_with_one_port_get_different_nodes_and_the_last_one_hears_of_it() -> None:
+async def test_services_with_one_port_get_different_nodes_and_the_last_one_hears_of_it() -> None:
     async with world() as w:
         one = w.provider()
         targets = [w.node("n1"), w.node("n2")]
@@ -217,7 +218,7 @@ async def test_o07_services_with_one_port_get_different_nodes_and_the_last_one_h
         assert w.holder(udp) in ("n1", "n2")
 
 
-async def test_o07_services_placed_at_the_same_time_do_not_clash() -> None:
+async def test_services_placed_at_the_same_time_do_not_clash() -> None:
     async with world(conditions=Conditions(transition_s=0.5)) as w:
         one = w.provider()
         targets = [w.node(f"n{number}") for number in range(8)]
@@ -226,7 +227,7 @@ async def test_o07_services_placed_at_the_same_time_do_not_clash() -> None:
         assert len({w.holder(service) for service in services}) == 8
 
 
-async def test_o07_services_spread_over_the_nodes_even_without_clashes() -> None:
+async def test_services_spread_over_the_nodes_even_without_clashes() -> None:
     async with world() as w:
         one = w.provider()
         targets = [w.node(f"n{number}") for number in range(4)]
@@ -236,7 +237,7 @@ async def test_o07_services_spread_over_the_nodes_even_without_clashes() -> None
         assert sorted(w.holder(service) for service in services) == sorted([f"n{number}" for number in range(4)] * 2)
 
 
-async def test_o07_what_the_original_put_on_one_node_is_taken_apart() -> None:
+async def test_what_the_original_put_on_one_node_is_taken_apart() -> None:
     async with world() as w:
         targets = [w.node("n1"), w.node("n2")]
         services = [w.service("a"), w.service("b")]
@@ -249,7 +250,7 @@ async def test_o07_what_the_original_put_on_one_node_is_taken_apart() -> None:
         assert len(w.ips()) == 2
 
 
-async def test_o07_the_older_of_two_that_cannot_part_stays() -> None:
+async def test_the_older_of_two_that_cannot_part_stays() -> None:
     async with world() as w:
         targets = [w.node("n1")]
         older, younger = w.service("older"), w.service("younger")
@@ -262,7 +263,7 @@ async def test_o07_the_older_of_two_that_cannot_part_stays() -> None:
         assert w.recorder.reasons() == ["PortConflict"]
 
 
-async def test_o10_the_status_has_the_floating_address_in_proxy_mode_first() -> None:
+async def test_the_status_has_the_floating_address_in_proxy_mode_first() -> None:
     async with world() as w:
         target = w.node("n1", addresses=["172.30.1.1", "fd00::1"])
         service = w.service("web")
@@ -282,7 +283,7 @@ async def test_o10_the_status_has_the_floating_address_in_proxy_mode_first() -> 
         assert addresses(await one.load_balancers.get(CLUSTER, service)) == [floating]
 
 
-async def test_o12_no_instance_gets_more_than_32_addresses() -> None:
+async def test_no_instance_gets_more_than_32_addresses() -> None:
     async with world() as w:
         targets = [w.node("full", ephemeral=True), w.node("free", ephemeral=False)]
         one = w.provider()
@@ -298,7 +299,7 @@ async def test_o12_no_instance_gets_more_than_32_addresses() -> None:
         assert w.calls("floating_ip_attach") == 1
 
 
-async def test_o12_a_full_instance_can_still_change_its_address() -> None:
+async def test_a_full_instance_can_still_change_its_address() -> None:
     async with world() as w:
         w.cloud.add_pool("other", "203.0.113.0/24")
         targets = [w.node("n1", ephemeral=False)]
@@ -312,7 +313,7 @@ async def test_o12_a_full_instance_can_still_change_its_address() -> None:
         assert addresses(status)[0].startswith("203.0.113.") and len(w.ips_of(changed)) == 1
 
 
-async def test_o12_an_instance_that_refuses_is_not_tried_first_again() -> None:
+async def test_an_instance_that_refuses_is_not_tried_first_again() -> None:
     async with world() as w:
         targets = [w.node("n1"), w.node("n2")]
         w.cloud.set_state("n1", "failed")
@@ -332,7 +333,7 @@ async def test_o12_an_instance_that_refuses_is_not_tried_first_again() -> None:
 
 
 @pytest.mark.parametrize("provider_id", ["", "aws:///zone/i-1", "oxide://no-uuid"])
-async def test_o13_a_node_that_is_none_of_ours_blocks_nobody(provider_id: str) -> None:
+async def test_a_node_that_is_none_of_ours_blocks_nobody(provider_id: str) -> None:
     async with world() as w:
         stranger = core.Node(metadata=w.node("a0").node.metadata, spec=core.NodeSpec(provider_id=provider_id))
         service = w.service("web")
@@ -343,7 +344,7 @@ async def test_o13_a_node_that_is_none_of_ours_blocks_nobody(provider_id: str) -
             await one.load_balancers.update(CLUSTER, service, [Target(stranger)])
 
 
-async def test_o14_a_hung_call_delays_no_other_service() -> None:
+async def test_a_hung_call_delays_no_other_service() -> None:
     async with world() as w:
         one = w.provider(timeout_s=600.0)
         targets = [w.node(f"n{number}") for number in range(4)]
@@ -363,7 +364,7 @@ async def test_o14_a_hung_call_delays_no_other_service() -> None:
             await hung
 
 
-async def test_o15_what_is_published_is_given_back_to_the_letter() -> None:
+async def test_what_is_published_is_given_back_to_the_letter() -> None:
     async with world() as w:
         targets = [w.node("n1")]
         service = w.service("web")
@@ -388,7 +389,7 @@ async def test_o15_what_is_published_is_given_back_to_the_letter() -> None:
         {wants.ADDRESS: "198.18.9.9", wants.POOL: "tiny"},
     ],
 )
-async def test_o16_a_change_that_fails_keeps_the_old_address(annotations: dict[str, str]) -> None:
+async def test_a_change_that_fails_keeps_the_old_address(annotations: dict[str, str]) -> None:
     async with world() as w:
         w.cloud.add_pool("tiny", "203.0.113.0/31")
         w.cloud.create_floating_ip("theirs", ip="198.18.9.9")

@@ -12,7 +12,7 @@ from bedplate.kube import Client
 from bedplate.sim.clouds import Conditions
 
 
-async def test_o04_a_service_gets_changes_and_loses_its_address(client: Client, namespace: str) -> None:
+async def test_a_service_gets_changes_and_loses_its_address(client: Client, namespace: str) -> None:
     async with cluster(client, namespace, conditions=Conditions(transition_s=0.3)) as c:
         c.cloud.add_pool("other", "203.0.113.0/24")
         await c.node("n1")
@@ -32,7 +32,7 @@ async def test_o04_a_service_gets_changes_and_loses_its_address(client: Client, 
         assert c.ips("web") == []
 
 
-async def test_o05_the_address_leaves_a_node_that_is_not_ready(client: Client, namespace: str) -> None:
+async def test_the_address_leaves_a_node_that_is_not_ready(client: Client, namespace: str) -> None:
     async with cluster(client, namespace) as c:
         for name in ("n1", "n2"):
             await c.node(name)
@@ -51,7 +51,7 @@ async def test_o05_the_address_leaves_a_node_that_is_not_ready(client: Client, n
         await c.served("web", by=dead)
 
 
-async def test_o05_local_traffic_follows_the_endpoints(client: Client, namespace: str) -> None:
+async def test_local_traffic_follows_the_endpoints(client: Client, namespace: str) -> None:
     async with cluster(client, namespace) as c:
         for name in ("n1", "n2", "n3"):
             await c.node(name)
@@ -73,7 +73,7 @@ async def test_o05_local_traffic_follows_the_endpoints(client: Client, namespace
             await c.served("web", by=name)
 
 
-async def test_o06_a_new_node_does_not_attract_the_address(client: Client, namespace: str) -> None:
+async def test_a_new_node_does_not_attract_the_address(client: Client, namespace: str) -> None:
     async with cluster(client, namespace) as c:
         await c.node("n5")
         await c.start()
@@ -88,7 +88,7 @@ async def test_o06_a_new_node_does_not_attract_the_address(client: Client, names
         assert c.holder("web") == "n5" and c.cloud.journal.count("floating_ip_detach") == 0
 
 
-async def test_o07_a_service_whose_ports_clash_everywhere_hears_of_it_and_waits(client: Client, namespace: str) -> None:
+async def test_a_service_whose_ports_clash_everywhere_hears_of_it_and_waits(client: Client, namespace: str) -> None:
     async with cluster(client, namespace) as c:
         await c.node("n1")
         await c.start()
@@ -105,7 +105,7 @@ async def test_o07_a_service_whose_ports_clash_everywhere_hears_of_it_and_waits(
         await c.served("second", by="n2")
 
 
-async def test_o08_a_strangers_address_of_the_same_name_is_told_and_left_alone(client: Client, namespace: str) -> None:
+async def test_a_strangers_address_of_the_same_name_is_told_and_left_alone(client: Client, namespace: str) -> None:
     async with cluster(client, namespace) as c:
         await c.node("n1")
         c.cloud.create_floating_ip(f"prod-{namespace}-web", description="mine")
@@ -122,7 +122,7 @@ async def test_o08_a_strangers_address_of_the_same_name_is_told_and_left_alone(c
         assert c.cloud.floating_ip(f"prod-{namespace}-web") == before
 
 
-async def test_o09_a_manager_killed_during_a_deletion_leaves_nothing(client: Client, namespace: str) -> None:
+async def test_a_manager_killed_during_a_deletion_leaves_nothing(client: Client, namespace: str) -> None:
     async with cluster(client, namespace, conditions=Conditions(latency_s=0.05)) as c:
         await c.node("n1")
         await c.start()
@@ -140,7 +140,7 @@ async def test_o09_a_manager_killed_during_a_deletion_leaves_nothing(client: Cli
         assert c.ips("web") == []
 
 
-async def test_o10_o15_the_status_is_published_once(client: Client, namespace: str) -> None:
+async def test_the_status_is_published_once(client: Client, namespace: str) -> None:
     async with cluster(client, namespace) as c:
         await c.node("n1", addresses=["172.30.1.1", "fd00::1"])
         await c.start()
@@ -162,9 +162,7 @@ async def test_o10_o15_the_status_is_published_once(client: Client, namespace: s
         assert (await c.service("web")).metadata.resource_version == before
 
 
-async def test_o13_a_node_without_a_provider_id_or_with_a_foreign_one_blocks_nobody(
-    client: Client, namespace: str
-) -> None:
+async def test_a_node_without_a_provider_id_or_with_a_foreign_one_blocks_nobody(client: Client, namespace: str) -> None:
     async with cluster(client, namespace) as c:
         await c.node("a0", provider_id="")
         await c.node("a1", provider_id="aws:///zone/i-1")
@@ -174,7 +172,7 @@ async def test_o13_a_node_without_a_provider_id_or_with_a_foreign_one_blocks_nob
         await c.served("web", by="n9")
 
 
-async def test_o14_a_hung_call_delays_no_other_service(client: Client, namespace: str) -> None:
+async def test_a_hung_call_delays_no_other_service(client: Client, namespace: str) -> None:
     async with cluster(client, namespace) as c:
         c.timeout_s = 600.0
         for number in range(4):
@@ -194,7 +192,7 @@ async def test_o14_a_hung_call_delays_no_other_service(client: Client, namespace
         assert await c.ingress("hung") == []
 
 
-async def test_o16_a_failed_annotation_change_keeps_the_old_address(client: Client, namespace: str) -> None:
+async def test_a_failed_annotation_change_keeps_the_old_address(client: Client, namespace: str) -> None:
     async with cluster(client, namespace) as c:
         await c.node("n1")
         await c.start()

@@ -1,4 +1,5 @@
-"""Instances against the simulated Oxide API, through the validating proxy: O1, O2, O11, and the call budget of §14."""
+"""Instances against the simulated Oxide API, through the validating proxy:
+addresses, instance type, absence, and the budget of calls."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ async def metadata(one: provider.Oxide, given: core.Node) -> InstanceMetadata:
     ],
     ids=["v4", "v6", "dual", "several, the primary one first"],
 )
-async def test_o01_addresses_are_host_name_private_then_external(interfaces: Any, wanted: list[str]) -> None:
+async def test_addresses_are_host_name_private_then_external(interfaces: Any, wanted: list[str]) -> None:
     async with world() as w:
         w.cloud.add("n1", hostname="worker-1", interfaces=interfaces, ephemeral=["198.18.0.9"], snat=True)
         found = await metadata(w.provider(), node("n1"))
@@ -56,7 +57,7 @@ async def test_o01_addresses_are_host_name_private_then_external(interfaces: Any
         assert found.provider_id == w.cloud.get("n1").provider_id
 
 
-async def test_o01_floating_ips_are_shown_unless_they_serve_a_service() -> None:
+async def test_floating_ips_are_shown_unless_they_serve_a_service() -> None:
     async with world() as w:
         target = w.node("n1", ephemeral=False)
         w.cloud.create_floating_ip("admin-door", ip="198.18.5.5", attach_to="n1")
@@ -71,13 +72,13 @@ async def test_o01_floating_ips_are_shown_unless_they_serve_a_service() -> None:
 
 
 @pytest.mark.parametrize(("ncpus", "gib", "wanted"), [(4, 16, "4-16"), (2, 1, "2-1"), (64, 1024, "64-1024")])
-async def test_o02_the_type_is_cpus_and_whole_gibibytes(ncpus: int, gib: int, wanted: str) -> None:
+async def test_the_type_is_cpus_and_whole_gibibytes(ncpus: int, gib: int, wanted: str) -> None:
     async with world() as w:
         w.cloud.add("n1", ncpus=ncpus, memory_gib=gib)
         assert (await metadata(w.provider(), node("n1"))).instance_type == wanted
 
 
-async def test_o02_memory_is_rounded_down() -> None:
+async def test_memory_is_rounded_down() -> None:
     async with world() as w:
         w.cloud.add("n1")
         w.cloud.update("n1", memory=(4 << 30) - (1 << 20))
@@ -136,7 +137,7 @@ async def test_an_instance_that_is_gone_is_absent(by: str) -> None:
     ],
     ids=lambda fault: "-".join(fault.values()),
 )
-async def test_o11_whatever_is_not_object_not_found_is_an_error(by: str, fault: Mapping[str, str]) -> None:
+async def test_whatever_is_not_object_not_found_is_an_error(by: str, fault: Mapping[str, str]) -> None:
     async with world(instances=1) as w:
         machine = w.cloud.all()[0]
         given = node(machine.name, machine.provider_id if by == "id" else "")
@@ -150,7 +151,7 @@ async def test_o11_whatever_is_not_object_not_found_is_an_error(by: str, fault: 
             await one.instances.metadata(given)
 
 
-async def test_o11_what_a_token_may_not_see_is_no_absence() -> None:
+async def test_what_a_token_may_not_see_is_no_absence() -> None:
     async with world(instances=1) as w:
         machine = w.cloud.all()[0]
         blind = w.provider({"OXIDE_TOKEN": w.cloud.new_token(roles=[])})
@@ -161,7 +162,7 @@ async def test_o11_what_a_token_may_not_see_is_no_absence() -> None:
         assert await sees.instances.exists(node(machine.name), fresh=True)
 
 
-async def test_o11_absence_needs_credentials_that_the_cloud_has_accepted() -> None:
+async def test_absence_needs_credentials_that_the_cloud_has_accepted() -> None:
     async with world(instances=1) as w:
         gone = node("gone", "oxide://00000000-0000-4000-8000-000000000000")
         w.cloud.faults.add("500", operation="current_user_view")

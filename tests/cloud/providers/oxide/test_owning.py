@@ -1,4 +1,4 @@
-"""Whose a floating IP is: O8, O9, and what is kept, borrowed, inherited and given back (S6)."""
+"""Ownership of floating IPs: names that collide, deletion, and what is kept, borrowed, inherited and given back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bedplate.sim.clouds import Conditions
 LEGACY = ownership.LEGACY_DESCRIPTION
 
 
-async def test_o08_services_whose_names_collide_both_get_an_address() -> None:
+async def test_services_whose_names_collide_both_get_an_address() -> None:
     async with world() as w:
         one = w.provider()
         targets = [w.node("n1"), w.node("n2")]
@@ -29,7 +29,7 @@ async def test_o08_services_whose_names_collide_both_get_an_address() -> None:
         assert [made["ip"] for made in w.ips()] == [addresses(one_status)[0]]
 
 
-async def test_o08_an_address_of_another_cluster_is_never_touched() -> None:
+async def test_an_address_of_another_cluster_is_never_touched() -> None:
     async with world() as w:
         service = w.service("web")
         theirs = record(service, cluster="another-cluster", uid="other-uid")
@@ -44,7 +44,7 @@ async def test_o08_an_address_of_another_cluster_is_never_touched() -> None:
 
 
 @pytest.mark.parametrize("description", ["", "my own", LEGACY])
-async def test_o08_an_address_of_a_stranger_is_never_touched(description: str) -> None:
+async def test_an_address_of_a_stranger_is_never_touched(description: str) -> None:
     async with world() as w:
         w.cloud.add("not-a-node")
         w.cloud.create_floating_ip("prod-shop-web", description=description, attach_to="not-a-node")
@@ -60,7 +60,7 @@ async def test_o08_an_address_of_a_stranger_is_never_touched(description: str) -
 
 
 @pytest.mark.parametrize("attached_to", ["", "n1"])
-async def test_o08_an_address_of_the_original_is_adopted(attached_to: str) -> None:
+async def test_an_address_of_the_original_is_adopted(attached_to: str) -> None:
     async with world() as w:
         targets = [w.node("n1"), w.node("n2")]
         kept = w.cloud.create_floating_ip("prod-shop-web", description=LEGACY, attach_to=attached_to)
@@ -72,7 +72,7 @@ async def test_o08_an_address_of_the_original_is_adopted(attached_to: str) -> No
             assert w.holder(service) == attached_to and w.calls("floating_ip_detach") == 0
 
 
-async def test_o08_long_names_do_not_meet() -> None:
+async def test_long_names_do_not_meet() -> None:
     async with world() as w:
         one = w.provider()
         targets = [w.node("n1"), w.node("n2")]
@@ -83,7 +83,7 @@ async def test_o08_long_names_do_not_meet() -> None:
         assert w.recorder.reasons() == [] and len(w.ips()) == 2
 
 
-async def test_o08_the_next_service_of_a_name_inherits_what_the_last_one_left() -> None:
+async def test_the_next_service_of_a_name_inherits_what_the_last_one_left() -> None:
     async with world() as w:
         targets = [w.node("n1")]
         first = w.service("web")
@@ -96,7 +96,7 @@ async def test_o08_the_next_service_of_a_name_inherits_what_the_last_one_left() 
         assert len(w.ips_of(second)) == 1
 
 
-async def test_o09_deleting_twice_is_deleting_once() -> None:
+async def test_deleting_twice_is_deleting_once() -> None:
     async with world(conditions=Conditions(transition_s=1.0)) as w:
         one = w.provider()
         service = w.service("web")
@@ -109,7 +109,7 @@ async def test_o09_deleting_twice_is_deleting_once() -> None:
 
 
 @pytest.mark.parametrize("lag_s", [500.0, 5000.0], ids=["one of two", "everything"])
-async def test_o09_deleting_finds_replacements_and_what_an_old_list_hides(lag_s: float) -> None:
+async def test_deleting_finds_replacements_and_what_an_old_list_hides(lag_s: float) -> None:
     async with world() as w:
         w.cloud.add_pool("other", "203.0.113.0/24")
         one, targets = w.provider(), [w.node("n1")]
@@ -126,7 +126,7 @@ async def test_o09_deleting_finds_replacements_and_what_an_old_list_hides(lag_s:
         assert w.ips() == []
 
 
-async def test_o09_a_create_without_an_answer_is_waited_for() -> None:
+async def test_a_create_without_an_answer_is_waited_for() -> None:
     async with world() as w:
         one = w.provider(timeout_s=0.3)
         service = w.service("web")
@@ -143,7 +143,7 @@ async def test_o09_a_create_without_an_answer_is_waited_for() -> None:
         assert w.ips() == []
 
 
-async def test_o09_a_legacy_address_goes_with_its_service_only_when_it_is_certainly_its() -> None:
+async def test_a_legacy_address_goes_with_its_service_only_when_it_is_certainly_its() -> None:
     async with world() as w:
         service = w.service("web")
         w.cloud.create_floating_ip("prod-shop-web", description=LEGACY, ip="198.18.3.3")
@@ -311,7 +311,7 @@ async def test_what_a_predecessor_borrowed_is_inherited_or_given_back(annotation
         *((kind, {}) for kind in ("401", "403", "429", "500", "reset", "truncated-json", "wrong-json")),
     ],
 )
-async def test_o09_no_fault_is_taken_for_absence(operation: str, fault: str, options: dict[str, str]) -> None:
+async def test_no_fault_is_taken_for_absence(operation: str, fault: str, options: dict[str, str]) -> None:
     async with world() as w:
         service = w.service("web")
         await w.provider().load_balancers.ensure(CLUSTER, service, [w.node("n1")])
@@ -344,7 +344,7 @@ async def test_an_earlier_id_of_the_cluster_is_still_its_own() -> None:
         assert w.ips() == []
 
 
-async def test_o08_an_unused_address_of_the_original_is_not_taken_just_to_be_deleted() -> None:
+async def test_an_unused_address_of_the_original_is_not_taken_just_to_be_deleted() -> None:
     async with world() as w:
         w.cloud.create_floating_ip("prod-shop-web", description=LEGACY, ip="198.18.3.3")
         before = [dict(found) for found in w.ips()]
@@ -354,7 +354,7 @@ async def test_o08_an_unused_address_of_the_original_is_not_taken_just_to_be_del
         assert [dict(found) for found in w.ips()] == before
 
 
-async def test_o07_ports_of_what_the_original_attached_count_before_it_is_adopted() -> None:
+async def test_ports_of_what_the_original_attached_count_before_it_is_adopted() -> None:
     async with world() as w:
         targets = [w.node("n1"), w.node("n2")]
         w.service("old")

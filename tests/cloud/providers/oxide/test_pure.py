@@ -1,4 +1,4 @@
-"""The decisions without a cloud: names, records, provider IDs, annotations (O3), placement, plans, status."""
+"""The decisions without a cloud: names, records, provider IDs, annotations, placement, plans, status."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_a_record_that_does_not_fit_or_names_nobody_is_refused() -> None:
         ({wants.NAME: "mine"}, []),
     ],
 )
-def test_o03_annotations_make_the_allocator(annotations: dict[str, str], allocators: list[Any]) -> None:
+def test_annotations_make_the_allocator(annotations: dict[str, str], allocators: list[Any]) -> None:
     ask = wants.read(service(annotations))
     pool = models.Pool("pool-1", "big", "v4") if ask.pool else None
     [slot] = wants.slots(ask, service(annotations), "prod", owner(), pool, {})
@@ -188,17 +188,17 @@ def test_o03_annotations_make_the_allocator(annotations: dict[str, str], allocat
         ({wants.NAME: "a,b,c"}, f"{wants.NAME} takes one name"),
     ],
 )
-def test_o03_contradictions_name_the_annotations(annotations: dict[str, str], said: str) -> None:
+def test_contradictions_name_the_annotations(annotations: dict[str, str], said: str) -> None:
     with pytest.raises(errors.Invalid, match=re.escape(said)):
         wants.read(service(annotations))
 
 
-def test_o03_the_annotation_wins_over_load_balancer_ip() -> None:
+def test_the_annotation_wins_over_load_balancer_ip() -> None:
     assert wants.read(service(load_balancer_ip="198.18.1.1")).ip == "198.18.1.1"
     assert wants.read(service({wants.POOL: "p"}, load_balancer_ip="198.18.1.1")).ip == ""
 
 
-def test_o03_a_version_contradicts_require_dual_stack() -> None:
+def test_a_version_contradicts_require_dual_stack() -> None:
     given_ = service({wants.VERSION: "v4"}, ip_family_policy="RequireDualStack", ip_families=("IPv4", "IPv6"))
     with pytest.raises(errors.Invalid, match=wants.VERSION):
         wants.slots(wants.read(given_), given_, "prod", owner(), None, {})

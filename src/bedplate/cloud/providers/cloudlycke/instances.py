@@ -2,7 +2,7 @@
 
 In: nodes, names, provider IDs; answers come from `inventory`. Out: `interface` values. Every call is logged at
 verbosity 5 with its name and argument, as the original does: that is what its walk-through shows. Whether a node
-belongs to this cloud at all is decided before (S4, `routing`).
+belongs to this cloud at all is decided before (`routing`).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The provider `nvidia-bmm`: machines of NVIDIA Bare Metal Manager as nodes (§9)."""
+"""The provider `nvidia-bmm`: machines of NVIDIA Bare Metal Manager as nodes."""

@@ -1,4 +1,4 @@
-"""The operations of the BMM REST API that the provider calls (§9.2).
+"""The operations of the BMM REST API that the provider calls.
 
 In: IDs and names. Out: models. Errors are those of the HTTP client; an answer of the right JSON type that is not what
 was asked for (another ID, missing fields) is a `Protocol` error. Whether a 404 means absence is judged in `source`.

@@ -1,4 +1,4 @@
-"""The configuration of `nvidia-bmm` (§9.1): a YAML file, overridden by the environment.
+"""The configuration of `nvidia-bmm`: a YAML file, overridden by the environment.
 
 In: the file given to `--cloud-config` (or none) and the environment. Out: a `Config`, with warnings about what is odd
 but not wrong; every problem is reported at once, each with the key and the variable that mend it. The five keys of the

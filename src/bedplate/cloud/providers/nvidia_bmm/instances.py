@@ -2,7 +2,7 @@
 
 In: Nodes. Out: whether a machine exists, is switched off, and what it means for the Node. A Node is found by its
 provider ID; without one by its name at the configured site, then by its IP addresses. A Node that cannot be found so is
-unknown, but never absent: only an answer about one instance ID is proof (§9.3, `source`).
+unknown, but never absent: only an answer about one instance ID is proof (`source`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an instance means for its Node: addresses, type, zone, region, labels, whether it is switched off (§9.5).
+"""What an instance means for its Node: addresses, type, zone, region, labels, whether it is switched off.
 
 In: models of the API and the configuration. Out: values for the Node. Pure.
 """

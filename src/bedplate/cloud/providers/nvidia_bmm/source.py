@@ -1,8 +1,7 @@
 """Where the instance cache gets BMM's instances from, and the only place that declares one of them absent.
 
-In: the API. Out: instances, or `InstanceNotFound` by the rows of §9.3: a 404 that names the instance, or one that names
-nothing while a complete list of the same pass lacks it too. Every other error passes through as it is.
-"""
+In: the API. Out: instances, or `InstanceNotFound` by the table in `verdict`: a 404 that names the instance, or one that
+names nothing while a complete list of the same pass lacks it too. Every other error passes through as it is."""
 
 from __future__ import annotations
 

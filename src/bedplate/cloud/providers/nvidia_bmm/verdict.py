@@ -1,4 +1,4 @@
-"""What a 404 of the BMM API says about an instance (§9.3). Pure; the table below is the only door to absence.
+"""What a 404 of the BMM API says about an instance. Pure; the table below is the only door to absence.
 
 In: the decoded error body. Out: a `Verdict`. BMM answers 404 for an instance that is gone, but also for an unknown
 path, and proxies answer so for reasons of their own; only a body of BMM's own form that speaks of the instance counts.

@@ -1,4 +1,4 @@
-"""Load balancers of Oxide: one floating IP (one per family) attached to one node of the cluster (§10.5, §10.6).
+"""Load balancers of Oxide: one floating IP (one per family) attached to one node of the cluster.
 
 In: Services and targets from the service controller. Out: floating IPs in the project, the status to publish, events.
 What to do is decided in `wants`, `seats` (with `placement`) and `plan`; `carrying` does it. Calls for one Service run

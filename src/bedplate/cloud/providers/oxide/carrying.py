@@ -6,7 +6,7 @@ effect, and a refusal is followed by a fresh look and another decision, a few ti
 (`RetryError`) and holds up nobody.
 
 A floating IP known from a list only is read again before it is changed or deleted: lists may be old, and ownership has
-to be certain (S6).
+to be certain.
 """
 
 from __future__ import annotations

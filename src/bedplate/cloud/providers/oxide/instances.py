@@ -1,4 +1,4 @@
-"""Instances of Oxide as nodes see them (§10.4).
+"""Instances of Oxide as nodes see them.
 
 In: Nodes. Out: existence, shutdown, metadata. A node is found by its provider ID, else by its name in the project.
 Absence is what the API says of this very instance, and only while the same credentials are known to work: the token

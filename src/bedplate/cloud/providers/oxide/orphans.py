@@ -1,4 +1,4 @@
-"""Floating IPs of this cluster whose Service is gone: counted, told, and deleted only when configured so (§10.7).
+"""Floating IPs of this cluster whose Service is gone: counted, told, and deleted only when configured so.
 
 In: the project's floating IPs and the cluster's Services. Out: a metric, a log line for each new one, and, with
 `loadBalancer.deleteOrphans`, their deletion. Two scans in a row must agree before one is deleted, and it is read again

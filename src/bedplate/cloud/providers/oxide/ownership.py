@@ -1,4 +1,4 @@
-"""The record in a floating IP's description that says whose it is: the only proof of ownership there is (S6).
+"""The record in a floating IP's description that says whose it is: the only proof of ownership there is.
 
 Oxide has no tags, so the record stands at the end of the description, behind the words people see:
 `Managed by oxide-cloud-controller-manager. [bedplate cluster=UID service=UID name=NAMESPACE/NAME role=managed]`.

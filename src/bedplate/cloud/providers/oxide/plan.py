@@ -9,7 +9,7 @@ process that dies between two steps is followed by one that goes on from there. 
 3. only then detach and delete what is no longer wanted;
 4. last, give the replacement the name of what it replaced.
 
-Whatever carries no record of this Service is neither changed nor deleted (S6).
+Whatever carries no record of this Service is neither changed nor deleted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The provider `oxide`: everything wired together (§10).
+"""The provider `oxide`: everything wired together.
 
 In: a `Setting`. Out: a `Provider` with instances and load balancers. Nothing is asked of the cloud before `start`.
 """
