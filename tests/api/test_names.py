@@ -47,16 +47,3 @@ def test_what_is_no_label_value_is_said_to_be_none(value: str) -> None:
 
 def test_an_empty_label_value_is_valid() -> None:
     assert names.label_value_problems("") == []
-
-
-def test_all_problems_of_a_set_of_labels_are_reported_together() -> None:
-    assert len(names.labels_problems({"a b": "x", "ok": "not ok", "fine": "fine"})) == 2
-
-
-def test_annotation_keys_may_be_upper_case_in_their_prefix_and_values_may_hold_anything() -> None:
-    assert names.annotation_problems({"Example.COM/Thing": "any text\nat all"}) == []
-
-
-def test_annotations_of_more_than_256_kib_are_too_large() -> None:
-    assert names.annotation_problems({"a": "x" * (256 * 1024 - 1)}) == []
-    assert names.annotation_problems({"a": "x" * (256 * 1024)})

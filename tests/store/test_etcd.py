@@ -18,7 +18,7 @@ from tests.store.watching import DEADLINE_S, take, take_until
 from bedplate.core import errors
 from bedplate.store.etcd import EtcdOptions, EtcdStore
 from bedplate.store.etcd.verdict import Verdict, judge
-from bedplate.store.interface import Compacted, Event, OutcomeUnknown, Put, StoreFull, Syncing
+from bedplate.store.interface import Compacted, Event, OutcomeUnknown, Put, StoreFull
 
 
 def options(cluster: etcd_cluster.Cluster, prefix: str = "", timeout_s: float = 30.0) -> EtcdOptions:
@@ -104,7 +104,6 @@ async def test_sync_returns_after_readers_have_dealt_with_all_before_it(etcd: et
                     assert await store.sync() >= revision
                 assert memory["/a"] == str(n).encode()
             reading.cancel()
-        assert isinstance(store, Syncing)
 
 
 async def test_stores_of_two_prefixes_share_revisions_but_not_keys(etcd: etcd_cluster.Cluster) -> None:

@@ -1,11 +1,11 @@
 """authentication.k8s.io and authorization.k8s.io: the answers of reviews and token requests.
 
-Requests are plain mappings (see `token_review` and `subject_access_review`); only answers are models.
+Requests are plain mappings (see `token_review`); only answers are models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -22,7 +22,6 @@ __all__ = [
     "TokenReview",
     "TokenReviewStatus",
     "UserInfo",
-    "subject_access_review",
     "token_review",
 ]
 
@@ -91,19 +90,3 @@ def token_review(token: str, audiences: Sequence[str] = ()) -> dict[str, Any]:
     if audiences:
         spec["audiences"] = list(audiences)
     return {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
-
-
-def subject_access_review(
-    user: UserInfo, *, resource: Mapping[str, str] | None = None, path: str = "", verb: str = ""
-) -> dict[str, Any]:
-    """The body that asks whether a user may act: on `resource` (resourceAttributes), else on `path` with `verb`."""
-    spec: dict[str, Any] = {"user": user.username, "groups": list(user.groups)}
-    if user.uid:
-        spec["uid"] = user.uid
-    if user.extra:
-        spec["extra"] = {key: list(values) for key, values in user.extra.items()}
-    if resource is not None:
-        spec["resourceAttributes"] = dict(resource)
-    else:
-        spec["nonResourceAttributes"] = {"path": path, "verb": verb}
-    return {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}

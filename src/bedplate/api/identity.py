@@ -8,29 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
-from bedplate.api import meta
-
 __all__ = [
-    "annotations_of",
     "key_of",
-    "labels_of",
-    "metadata_of",
     "name_of",
     "namespace_of",
     "resource_version_of",
     "split_key",
     "uid_of",
 ]
-
-
-def metadata_of(obj: Any) -> meta.ObjectMeta:
-    """The metadata as a model, whatever the object is."""
-    if isinstance(obj, Mapping):
-        return msgspec.convert(obj.get("metadata") or {}, meta.ObjectMeta)
-    metadata: meta.ObjectMeta = obj.metadata
-    return metadata
 
 
 def _field(obj: Any, attribute: str, key: str) -> Any:
@@ -53,14 +38,6 @@ def uid_of(obj: Any) -> str:
 
 def resource_version_of(obj: Any) -> str:
     return _field(obj, "resource_version", "resourceVersion") or ""
-
-
-def labels_of(obj: Any) -> Mapping[str, str]:
-    return _field(obj, "labels", "labels") or {}
-
-
-def annotations_of(obj: Any) -> Mapping[str, str]:
-    return _field(obj, "annotations", "annotations") or {}
 
 
 def key_of(obj: Any) -> str:

@@ -15,8 +15,6 @@ import msgspec
 
 __all__ = [
     "Condition",
-    "LabelSelector",
-    "LabelSelectorRequirement",
     "ListEnvelope",
     "ListMeta",
     "Model",
@@ -158,21 +156,6 @@ class ObjectReference(Model, frozen=True):
     uid: str = ""
     resource_version: str = ""
     field_path: str = ""
-
-
-class LabelSelectorRequirement(Model, frozen=True):
-    """One expression of a label selector."""
-
-    key: str = ""
-    operator: str = ""
-    values: tuple[str, ...] = ()
-
-
-class LabelSelector(Model, frozen=True):
-    """A structured label selector; all of it must hold."""
-
-    match_labels: dict[str, str] = msgspec.field(default_factory=dict)
-    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
 
 
 class StatusCause(Model, frozen=True):

@@ -27,7 +27,6 @@ __all__ = [
     "ANONYMOUS",
     "LOOPBACK",
     "AdmissionChain",
-    "AllowMasters",
     "Attributes",
     "Authenticator",
     "Authorizer",
@@ -100,15 +99,6 @@ class Authorizer(Protocol):
     def generation(self) -> int:
         """Grows whenever an earlier answer may have become wrong, so that the pipeline can cache answers."""
         ...
-
-
-class AllowMasters:
-    """Members of system:masters may do everything, others may only look at discovery and health."""
-
-    generation = 0
-
-    def authorize(self, user: User, attributes: Attributes) -> Decision:
-        return Decision(MASTERS in user.groups or (not attributes.resource and attributes.verb == "get"))
 
 
 @dataclass(slots=True)

@@ -107,9 +107,6 @@ class Kinds:
     def get(self, group: str, version: str, resource: str) -> Resource | None:
         return self._by_key.get((group, version, resource))
 
-    def by_kind(self, group: str, version: str, kind: str) -> Resource | None:
-        return self._by_kind.get((group, version, kind))
-
     def by_api_version(self, api_version: str, kind: str) -> Resource | None:
         """Lookup by an object's own `apiVersion` and `kind`."""
         group, _, version = api_version.rpartition("/")

@@ -11,7 +11,6 @@ from bedplate.core import errors
 __all__ = [
     "AmbiguousInstance",
     "CloudError",
-    "DiskNotFound",
     "ImplementedElsewhere",
     "InstanceNotFound",
     "NotImplementedByCloud",
@@ -27,10 +26,6 @@ class CloudError(errors.Retryable):
 
 class InstanceNotFound(errors.NotFound):
     """The cloud has said, positively and of this very instance, that it does not exist."""
-
-
-class DiskNotFound(errors.NotFound):
-    """The cloud has said that this disk does not exist."""
 
 
 class AmbiguousInstance(errors.Terminal):

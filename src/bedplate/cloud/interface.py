@@ -26,7 +26,6 @@ __all__ = [
     "Routes",
     "Target",
     "Zone",
-    "legacy_load_balancer_name",
 ]
 
 
@@ -188,8 +187,3 @@ class Provider(Protocol):
 
     async def check_ready(self) -> None:
         """Raise, with the reason, while the credentials have not been verified: what `/readyz` says."""
-
-
-def legacy_load_balancer_name(service: core.Service) -> str:
-    """`a` and the Service's UID without dashes, cut to 32 characters."""
-    return ("a" + service.metadata.uid.replace("-", ""))[:32]

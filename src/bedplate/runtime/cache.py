@@ -64,10 +64,6 @@ class Cache(Generic[T]):
         """All objects for which the index function gave `value`."""
         return [self._objects[key] for key in sorted(self._indexes[name].get(value, ()))]
 
-    def index_values(self, name: str) -> list[str]:
-        """Every value that index has."""
-        return list(self._indexes[name])
-
     def on_change(self, handler: Handler) -> None:
         """Call `handler` for every change from now on; for objects already here at once, as if they were new."""
         self._handlers.append(handler)

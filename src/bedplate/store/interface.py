@@ -9,7 +9,7 @@ watcher sees is durable. History stays readable (`revision=` on reads, `after=` 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 from bedplate.core import errors
 
@@ -27,7 +27,6 @@ __all__ = [
     "Put",
     "Store",
     "StoreFull",
-    "Syncing",
     "Watch",
 ]
 
@@ -180,18 +179,4 @@ class Store(Protocol):
 
     async def oldest(self) -> int:
         """The oldest revision that can still be read."""
-        ...
-
-
-@runtime_checkable
-class Syncing(Protocol):
-    """A store that others write to as well, so that its watches may be behind it. `SqliteStore` is none: it is the only
-    writer, and its watches are given a commit's events before the commit returns."""
-
-    async def sync(self) -> int:
-        """Wait until the readers of all open watches have dealt with everything up to now; the revision of now.
-
-        A reader that keeps what it watches in memory can then answer from there as of that revision or later. Watches
-        that nobody reads make it wait for ever: call it with a timeout.
-        """
         ...

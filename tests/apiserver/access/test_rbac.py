@@ -128,8 +128,3 @@ def test_an_aggregated_role_is_the_sum_of_those_its_selectors_find() -> None:
     one["metadata"]["labels"] = two["metadata"]["labels"] = {"to": "sum"}
     assert rbac.aggregate(sum_, [sum_, one, two, role("c", rule("*", "*"))]) == [*two["rules"], *one["rules"]]
     assert rbac.aggregate(one, [sum_, one]) is None
-
-
-def test_a_denial_says_who_cannot_do_what_where() -> None:
-    text = rbac.describe(ANN, PODS)
-    assert text == 'User "ann" cannot get resource "pods" in API group "" in the namespace "ns"'

@@ -8,7 +8,7 @@ import pytest
 from tests.apiserver import recorded
 
 from bedplate.apiserver.crds import custom
-from bedplate.apiserver.schema import causes, formats, gotext
+from bedplate.apiserver.schema import formats, gotext
 
 GROUPS = {group["name"]: group for group in recorded.questions("schema")}
 ANSWERS = recorded.answers("schema")
@@ -164,12 +164,6 @@ def test_replicas_must_fit_a_scale() -> None:
         ".spec.replicas: Invalid value: -1: should be a non-negative integer",
         ".status.replicas: Invalid value: 2147483648: should be less than or equal to 2147483647",
     ]
-
-
-def test_summary_lists_each_fault_once() -> None:
-    one, two = causes.required("a"), causes.invalid("b", "x<y", "no")
-    assert causes.summary([one]) == "a: Required value"
-    assert causes.summary([one, two, one]) == '[a: Required value, b: Invalid value: "x<y": no]'
 
 
 @pytest.mark.parametrize(

@@ -303,10 +303,6 @@ def test_another_uid_releases_the_old_one_first() -> None:
     assert [type(step) for step in unmade] == [plans.Ensure]
 
 
-def test_health_checks_are_kube_proxys_for_local_traffic_alone() -> None:
-    local = service(external_traffic_policy="Local", health_check_node_port=31000)
-    assert plans.health_check(local) == ("/healthz", 31000)
-    assert plans.health_check(service(external_traffic_policy="Local")) is None
-    assert plans.health_check(service(health_check_node_port=31000)) is None
-    assert plans.is_local(local)
+def test_only_a_load_balancer_can_ask_for_local_traffic() -> None:
+    assert plans.is_local(service(external_traffic_policy="Local"))
     assert not plans.is_local(service(type="NodePort", external_traffic_policy="Local"))

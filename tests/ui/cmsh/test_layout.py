@@ -65,7 +65,6 @@ def test_times_are_shown_as_the_machine_counts_them(monkeypatch: pytest.MonkeyPa
     time.tzset()
     try:
         assert layout.local_time("2021-11-29T02:52:44Z") == "2021/11/29 11:52:44"
-        assert layout.ctime("2024-10-31T06:58:56Z") == "Thu Oct 31 15:58:56 2024"
         assert layout.local_time("never") == "never"
     finally:
         monkeypatch.undo()

@@ -15,18 +15,9 @@ from typing import Any, NamedTuple
 from bedplate.apiserver import selectors
 from bedplate.apiserver.hooks import MASTERS, Attributes, Decision, User
 
-__all__ = ["Policy", "Rule", "aggregate", "covers", "describe", "rules_of"]
+__all__ = ["Policy", "Rule", "aggregate", "covers", "rules_of"]
 
 GROUP = "rbac.authorization.k8s.io"
-
-
-def describe(user: User, wish: Attributes) -> str:
-    """The sentence of a denial."""
-    if wish.path:
-        return f'User "{user.name}" cannot {wish.verb} path "{wish.path}"'
-    what = f"{wish.resource}/{wish.subresource}" if wish.subresource else wish.resource
-    where = f' in the namespace "{wish.namespace}"' if wish.namespace else " at the cluster scope"
-    return f'User "{user.name}" cannot {wish.verb} resource "{what}" in API group "{wish.group}"{where}'
 
 
 class Rule(NamedTuple):

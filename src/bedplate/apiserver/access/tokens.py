@@ -140,12 +140,6 @@ class Signer:
         except (ValueError, KeyError, TypeError, AttributeError, InvalidSignature) as err:
             raise errors.Denied("the token is malformed or its signature is wrong") from err
 
-    def public_jwks(self) -> dict[str, Any]:
-        """The key set served at /openid/v1/jwks."""
-        numbers = self._key.public_key().public_numbers()
-        point = {"x": _encode(numbers.x.to_bytes(32, "big")), "y": _encode(numbers.y.to_bytes(32, "big"))}
-        return {"keys": [{"use": "sig", "kty": "EC", "kid": self.key_id, "crv": "P-256", "alg": "ES256", **point}]}
-
 
 def _claims(body: dict[str, Any]) -> Claims:
     private = body["kubernetes.io"]

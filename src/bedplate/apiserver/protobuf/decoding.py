@@ -24,9 +24,8 @@ from bedplate.apiserver.protobuf import special
 from bedplate.apiserver.protobuf.special import Malformed, read_varint, skip
 from bedplate.core import errors
 
-__all__ = ["CONTENT_TYPE", "MAGIC", "Decoded", "Decoder"]
+__all__ = ["MAGIC", "Decoded", "Decoder"]
 
-CONTENT_TYPE = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\x00"
 
 _VARINT, _FIXED64, _BYTES = 0, 1, 2

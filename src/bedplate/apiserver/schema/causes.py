@@ -6,7 +6,7 @@ text in `status.message`. Deciding what is wrong is up to the callers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +18,10 @@ __all__ = [
     "Cause",
     "duplicate",
     "forbidden",
-    "internal",
     "invalid",
     "key_path",
     "not_supported",
     "required",
-    "summary",
     "too_long",
     "too_many",
     "type_invalid",
@@ -81,9 +79,6 @@ class Cause:
     def __str__(self) -> str:
         return f"{self.field}: {self.message}"
 
-    def as_json(self) -> dict[str, str]:
-        return {"reason": self.reason, "message": self.message, "field": self.field}
-
 
 def invalid(field: str, value: Any, detail: str) -> Cause:
     return Cause("FieldValueInvalid", field, value, detail)
@@ -99,10 +94,6 @@ def required(field: str, detail: str = "") -> Cause:
 
 def forbidden(field: str, detail: str) -> Cause:
     return Cause("FieldValueForbidden", field, OMITTED, detail)
-
-
-def internal(field: str, detail: str) -> Cause:
-    return Cause("InternalError", field, OMITTED, detail)
 
 
 def duplicate(field: str, value: Any) -> Cause:
@@ -127,9 +118,3 @@ def too_many(field: str, actual: int, limit: int) -> Cause:
 def key_path(parent: str, key: str) -> str:
     """The path of a map's member: `spec.labels[app]`."""
     return f"{parent}[{key}]"
-
-
-def summary(found: Iterable[Cause]) -> str:
-    """All faults in one text, each once, as `status.message` has them after `… is invalid: `."""
-    texts = list(dict.fromkeys(str(cause) for cause in found))
-    return texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"

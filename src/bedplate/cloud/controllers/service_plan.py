@@ -35,7 +35,6 @@ __all__ = [
     "Sweep",
     "Update",
     "add_finalizer_patch",
-    "health_check",
     "is_local",
     "needs_cleanup",
     "parse_classes",
@@ -127,12 +126,6 @@ def needs_cleanup(service: core.Service) -> bool:
 def is_local(service: core.Service) -> bool:
     """Whether traffic must stay on the node it arrives at: only nodes with endpoints can serve (NeedsHealthCheck)."""
     return service.spec.type == LOAD_BALANCER and service.spec.external_traffic_policy == "Local"
-
-
-def health_check(service: core.Service) -> tuple[str, int] | None:
-    """Path and port at which kube-proxy says whether a node has endpoints; None where it does not."""
-    port = service.spec.health_check_node_port
-    return ("/healthz", port) if is_local(service) and port else None
 
 
 # What changed

@@ -37,7 +37,6 @@ from bedplate.runtime.cache import Change
 
 __all__ = ["LEAN_CIDRPOOLS", "LEAN_IPPOOLS", "LeanPool", "PoolView", "own_entry"]
 
-S = TypeVar("S")
 A = TypeVar("A", IPAllocation, CIDRAllocation)
 log = logging.get_logger("ipam.node.pools")
 _EMPTY = msgspec.Raw(b"{}")

@@ -16,7 +16,7 @@ from bedplate.ui.cmsh.language import Usage
 if TYPE_CHECKING:
     from bedplate.ui.cmsh.command import Command
 
-__all__ = ["Table", "ctime", "help_page", "local_time", "render"]
+__all__ = ["Table", "help_page", "local_time", "render"]
 
 _DESCRIPTION = 24
 _WIDEST = 60
@@ -74,14 +74,6 @@ def local_time(stamp: str) -> str:
         return datetime.fromisoformat(stamp).astimezone().strftime("%Y/%m/%d %H:%M:%S")
     except ValueError:
         return stamp
-
-
-def ctime(stamp: str) -> str:
-    """A time as notices begin: local, `Thu Oct 31 15:58:56 2024`."""
-    moment = datetime.fromisoformat(stamp).astimezone()
-    days, months = "Mon Tue Wed Thu Fri Sat Sun", "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"
-    day, month = days.split()[moment.weekday()], months.split()[moment.month - 1]
-    return f"{day} {month} {moment.day:2d} {moment:%H:%M:%S} {moment.year}"
 
 
 def help_page(command: Command) -> str:

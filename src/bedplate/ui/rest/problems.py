@@ -14,7 +14,6 @@ from aiohttp import web
 
 from bedplate.client.wire import Problem
 from bedplate.core import errors
-from bedplate.core.logging import get_logger
 from bedplate.head.election import NotActive
 from bedplate.head.service import Stale
 from bedplate.store.interface import StoreFull
@@ -22,7 +21,6 @@ from bedplate.store.interface import StoreFull
 __all__ = ["ACTIVE", "TYPES", "Malformed", "Precondition", "answer", "from_error"]
 
 ACTIVE = "Bedplate-Active"
-_LOG = get_logger("head.rest")
 _MIME = "application/problem+json"
 _MOST_PROBLEMS = 100
 

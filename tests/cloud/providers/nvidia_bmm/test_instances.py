@@ -594,4 +594,5 @@ async def test_labels_are_those_asked_for(tmp_path: Path) -> None:
             "product-name",
         }
         assert found.labels["gpu.example.com/nvlink-domain"] == UNKNOWN
-        assert names.labels_problems(found.labels) == []
+        for key, value in found.labels.items():
+            assert names.label_key_problems(key) + names.label_value_problems(value) == []

@@ -84,10 +84,6 @@ def _asked_for(text: str, taken: Mapping[Address, str], own: str, pool: Network)
     return address
 
 
-def _age(service: core.Service) -> tuple[datetime, str]:
-    return service.metadata.creation_timestamp or _LONG_AGO, service.metadata.uid
-
-
 def _within(text: str, pool: Network) -> Address | None:
     try:
         address = Address(text)

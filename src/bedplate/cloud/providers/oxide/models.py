@@ -15,7 +15,6 @@ __all__ = [
     "ExternalIp",
     "FloatingIp",
     "Instance",
-    "IpAddress",
     "IpStack",
     "NetworkInterface",
     "Page",
@@ -28,7 +27,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Answered(msgspec.Struct, frozen=True, gc=False):

@@ -22,10 +22,9 @@ from bedplate.sim.clouds.index import Index, Row
 from bedplate.sim.clouds.server import Conditions, SimulatedCloud
 from bedplate.sim.clouds.tokens import Grant, Problem
 
-__all__ = ["PROVIDER_ADMIN", "TENANT_ADMIN", "BmmCloud", "BmmMachine"]
+__all__ = ["TENANT_ADMIN", "BmmCloud", "BmmMachine"]
 
 TENANT_ADMIN = "FORGE_TENANT_ADMIN"
-PROVIDER_ADMIN = "FORGE_PROVIDER_ADMIN"
 ROUTE_NOT_FOUND = "The requested path could not be found"
 UNNAMED_NOT_FOUND = "Could not find resource with specified ID"
 _PLACES = (
