@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import yaml
+from tests import tiers
 
 from bedplate.lab import binaries
 
@@ -86,6 +87,7 @@ def cache_folder() -> pathlib.Path:
 
 def binary(name: str, version: str = KUBERNETES) -> pathlib.Path:
     """The path of a built program, or `Missing`."""
+    tiers.guard(name)
     family = {"etcd": "etcd", "etcdctl": "etcd", "helm": "helm"}.get(name, "kubernetes")
     path = cache_folder() / family / version / "bin" / name
     if not path.exists():

@@ -66,8 +66,10 @@ VARIABLES = {
     "BEDPLATE_PLANT_FAULT": "Breaks one behaviour of the embedded API server on purpose, so that the conformance suite "
     "can show that it notices. For tests only.",
     "BEDPLATE_RECORD": "`1`: tests that ask a real API server keep its answers for the tests that run without one.",
-    "BEDPLATE_REPORTS": "Folder for what `make test` reports (skips, counts). Default: `build/reports`.",
-    "BEDPLATE_SKIP_REPORT": "File in which one pytest run notes what it skipped; set by `make test`.",
+    "BEDPLATE_REPORTS": "Folder for what `make test` and `make verify` report (skips, failures, durations). "
+    "Default: `build/reports`.",
+    "BEDPLATE_TEST_REPORT": "File in which one pytest run notes what it skipped and what failed; set by `make test`.",
+    "BEDPLATE_TEST_SEED": "Seed of the random numbers of tests, as a failed test printed it.",
     "BEDPLATE_TOKEN_FILE": "File with the bearer token that `cmsh` sends; `--token-file` wins.",
     "BEDPLATE_URL": "Addresses of heads for `cmsh`, with blanks or commas between them; `--url` wins.",
     "BEDPLATE_TEST_PATIENCE": "Seconds a conformance case waits for what must come; shorter to see failures sooner.",

@@ -1,21 +1,25 @@
-"""Runs the tests in two passes and says at the end what was skipped, and why.
+"""Runs one tier of the tests and ends with what matters: times, counts, second tries, skips.
 
-    python tools/test.py [--soak] [pytest arguments]
+    python tools/test.py test|verify|soak [pytest arguments]
 
-First everything that may run side by side, two at a time; then what needs the machine for itself (the lab). With
-pytest arguments, one pass with just those. `--soak` runs the tests with full counts instead. Exit code: that of the
-first pass that failed.
+- `test` runs what needs nothing but Python. Nothing is tried again, and nothing may be skipped: a test that cannot run
+  everywhere belongs to `verify`.
+- `verify` runs what talks to other programs or needs root, side by side, and then the labs, which need the machine for
+  themselves. A race in another program must not cost a whole run: a test that is marked as talking to one is tried a
+  second time, see `second_tries`. What failed first is kept in `second-tries.txt` and named in the last lines.
+- `soak` runs the tests with full counts.
 
-Of a whole run, a handful of failures gets a second try, one test after another on the machine that is quiet then. A
-fault of the code fails again; what passes is listed by name in the last lines, because it means that a test depends on
-something it should not.
+With pytest arguments there is one pass with just those, of the same tier, and nothing is tried again. `-m` and `-n`
+among them have the last word. Reports go to `build/reports` (or `BEDPLATE_REPORTS`): what was skipped and what failed
+in `<pass>.json`, durations in `<pass>.xml`. Exit code: that of the first pass that failed.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
-import shutil
+import re
 import subprocess
 import sys
 import time
@@ -24,78 +28,141 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PASSES = {
-    "side by side": ["-n", "2", "--dist", "loadgroup", "-m", "not lab and not soak"],
-    "one by one": ["-m", "lab and not soak"],
-}
+TEST = "not real and not external and not root and not lab and not soak"
+SIDE_BY_SIDE = "(real or external or root) and not lab and not soak"
+LABS = "lab and not soak"
+VERIFY = "(real or external or root or lab) and not soak"
+MOST_WORKERS = 8
+SECOND_TRIES = 2
 NOTHING_COLLECTED = 5
 SOME_FAILED = 1
-# More than this many failures are no accident.
-SECOND_TRIES = 5
 
 
-def choose(arguments: list[str]) -> tuple[dict[str, list[str]], list[str]]:
-    """The passes to make, each with its options, and the arguments they share."""
-    rest = [argument for argument in arguments if argument != "--soak"]
-    if "--soak" in arguments:
-        return {"soak": ["-m", "soak"]}, rest
-    return ({"chosen": ["-m", "not soak"]}, rest) if rest else (PASSES, [])
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """A test that failed: whether it talks to a program of somebody else, its random seed, and pytest's account."""
+
+    test: str
+    program: bool
+    seed: str
+    text: str
 
 
-def main(arguments: list[str]) -> int:
-    passes, shared = choose(arguments)
-    reports = Path(os.environ.get("BEDPLATE_REPORTS") or "build/reports")
-    reports = ROOT / reports
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What `tests/outcomes.py` wrote about one pass; nothing when pytest did not get that far."""
+
+    ran: int = 0
+    skips: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    failures: Sequence[Failure] = ()
+
+
+def passes_of(tier: str, arguments: Sequence[str], workers: int) -> dict[str, list[str]]:
+    """The passes of a tier by name, each with pytest's arguments."""
+    parallel = ["--dist", "loadgroup", "-n"]
+    if tier == "soak":
+        return {"soak": ["-m", "soak", *arguments]}
+    if arguments:
+        return {tier: ["-m", TEST if tier == "test" else VERIFY, *arguments]}
+    if tier == "test":
+        return {"test": [*parallel, str(workers), "-m", TEST]}
+    return {
+        "verify-side-by-side": [*parallel, "2", "-m", SIDE_BY_SIDE],
+        "verify-one-by-one": ["-m", LABS],
+    }
+
+
+def second_tries(tier: str, failures: Sequence[Failure], spent: int) -> list[Failure]:
+    """The failures to try again: all of this pass, or none.
+
+    Only `verify` tries again, only tests that talk to a program of somebody else, and at most two in a run. One failure
+    more, or one test of our own among them, and the run is red whatever a second try says.
+    """
+    is_allowed = tier == "verify" and len(failures) <= SECOND_TRIES - spent and all(each.program for each in failures)
+    return list(failures) if is_allowed else []
+
+
+def read_report(path: Path) -> Report:
+    if not path.exists():
+        return Report()
+    document = json.loads(path.read_text())
+    failures = [Failure(**{**each, "test": without_group(each["test"])}) for each in document["failures"]]
+    return Report(document["ran"], document["skips"], failures)
+
+
+def without_group(test: str) -> str:
+    """The id of a test as pytest takes it: xdist puts the name of its group behind it."""
+    return re.sub(r"@[^\]]*$", "", test)
+
+
+def main(arguments: Sequence[str]) -> int:
+    tier, *shared = arguments or ("",)
+    if tier not in ("test", "verify", "soak"):
+        print("usage: tools/test.py test|verify|soak [pytest arguments]", file=sys.stderr)
+        return 2
+    reports = ROOT / (os.environ.get("BEDPLATE_REPORTS") or "build/reports")
     reports.mkdir(parents=True, exist_ok=True)
-    for old in reports.glob("skips-*.json"):
-        old.unlink()
-    worst, times, accidents = 0, {}, []
-    for name, options in passes.items():
+    for old in [*reports.glob(f"{tier}*.json"), *reports.glob(f"{tier}*.xml"), reports / "second-tries.txt"]:
+        old.unlink(missing_ok=True)
+    worst, summary, retried = 0, [], list[tuple[Failure, bool]]()
+    skips: Counter[str] = Counter()
+    for name, options in passes_of(tier, shared, max(2, min(MOST_WORKERS, os.cpu_count() or 2))).items():
         started = time.monotonic()
-        cache = reports / f"cache-{name.replace(' ', '-')}"
-        shutil.rmtree(cache, ignore_errors=True)
-        environ = os.environ | {"BEDPLATE_SKIP_REPORT": str(reports / f"skips-{name.replace(' ', '-')}.json")}
-        # The options come first, so that whoever gives `-m` or `-n` has the last word.
-        kept = [] if shared else ["-o", f"cache_dir={cache}"]
-        code = run(name, [*kept, *options, *shared], environ)
-        failed = failures(cache)
-        if code == SOME_FAILED and 0 < len(failed) <= SECOND_TRIES:
-            code = run(f"{name}, second try", failed, os.environ)
-            accidents += failed if code == 0 else []
-        times[name] = time.monotonic() - started
+        code, report = run(name, options, reports)
+        failures = second_tries(tier, report.failures, len(retried)) if code == SOME_FAILED and not shared else []
+        if failures:
+            code, again = run(f"{name}-second-try", [failure.test for failure in failures], reports)
+            still = {failure.test for failure in again.failures}
+            completed = code in (0, SOME_FAILED)
+            retried += [(failure, completed and failure.test not in still) for failure in failures]
+        summary.append(f"{name}: {report.ran} tests in {(time.monotonic() - started) / 60:.1f} min")
+        skips.update(report.skips)
         # No test at all is an error only when tests were asked for by name.
         worst = worst or (0 if code == NOTHING_COLLECTED and not shared else code)
-    print("\n" + "; ".join(f"{name}: {seconds / 60:.1f} min" for name, seconds in times.items()))
-    for test in accidents:
-        print(f"passed on the second try only: {test}")
-    show_skips(reports)
+    if retried:
+        (reports / "second-tries.txt").write_text("\n".join(describe(failure) for failure, _ in retried))
+    print("\n" + "\n".join([*summary, *retry_lines(retried, reports), *skip_lines(skips)]))
+    if tier == "test" and skips and not shared:
+        print("a test that can be skipped belongs to `make verify`: mark it `external`, `real` or `root`")
+        worst = worst or 1
     return worst
 
 
-def run(name: str, arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    print(f"=== {name}: pytest {' '.join(arguments)}", flush=True)
-    return subprocess.run([sys.executable, "-m", "pytest", *arguments], cwd=ROOT, env=environ, check=False).returncode
+def run(name: str, options: Sequence[str], reports: Path) -> tuple[int, Report]:
+    """Run pytest once; its exit code and report."""
+    target = reports / f"{name}.json"
+    command = [sys.executable, "-m", "pytest", f"--junit-xml={reports / name}.xml", *options]
+    print(f"=== {name}: pytest {' '.join(options)}", flush=True)
+    environ = os.environ | {"BEDPLATE_TEST_REPORT": str(target)}
+    code = subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode
+    return code, read_report(target)
 
 
-def failures(cache: Path) -> list[str]:
-    """The tests that failed in the pass that kept its results in this folder; none when the pass broke off."""
-    try:
-        return list(json.loads((cache / "v/cache/lastfailed").read_text()))
-    except FileNotFoundError:
+def describe(failure: Failure) -> str:
+    seed = failure.seed or "none"
+    return f"{failure.test}\nseed: {seed}\nfirst failure:\n{failure.text}\n"
+
+
+def retry_lines(retried: Sequence[tuple[Failure, bool]], reports: Path) -> list[str]:
+    """Every second try by name, with its seed and the cause of the first failure."""
+    if not retried:
         return []
+    lines = []
+    for failure, passed in retried:
+        seed = f", seed {failure.seed}" if failure.seed else ""
+        lines_of_text = failure.text.strip().splitlines() or ["no text"]
+        causes = [line.removeprefix("E").strip() for line in lines_of_text if line.startswith("E ")]
+        cause = (causes or lines_of_text[-1:])[0]
+        lines.append(f"second try {'passed' if passed else 'failed'}: {failure.test}{seed}: {cause}")
+    return [*lines, f"first failures: {reports / 'second-tries.txt'}"]
 
 
-def show_skips(reports: Path) -> None:
-    """The last lines: each reason with the number of tests it kept from running."""
-    reasons: Counter[str] = Counter()
-    for path in sorted(reports.glob("skips-*.json")):
-        reasons.update(json.loads(path.read_text()))
-    if not reasons:
-        print("skipped: nothing")
-        return
-    print(f"skipped: {sum(reasons.values())} tests")
-    for reason, count in sorted(reasons.items()):
-        print(f"  {count:4d}  {reason}")
+def skip_lines(skips: Mapping[str, int]) -> list[str]:
+    """Each reason with the number of tests it kept from running."""
+    if not skips:
+        return ["skipped: nothing"]
+    reasons = [f"  {count:4d}  {reason}" for reason, count in sorted(skips.items())]
+    return [f"skipped: {sum(skips.values())} tests", *reasons]
 
 
 if __name__ == "__main__":

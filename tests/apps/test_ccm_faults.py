@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from tests import servers
+from tests import programs, servers
 from tests.apps import managers
 from tests.apps.managers import PROGRAMS, initialised, joined, program, running, until
 from tests.apps.test_ccm_leading import inventory
@@ -61,14 +61,11 @@ async def between(server: servers.Server, folder: Path) -> AsyncIterator[Between
             await runner.cleanup()
 
 
-@pytest.fixture(params=[pytest.param("real", marks=pytest.mark.real), "embedded"])
+@pytest.fixture(params=["real", "embedded"])
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[places.Place]:
     if request.param == "real":
-        try:
-            servers.binary("kube-apiserver")
-            servers.binary("etcd", servers.ETCD)
-        except servers.Missing as err:
-            pytest.skip(f"real: {err}")
+        programs.built("kube-apiserver")
+        programs.built("etcd", servers.ETCD)
     opener = places.real if request.param == "real" else places.embedded
     async with opener(tmp_path / "server") as found:
         yield found

@@ -25,8 +25,6 @@ DEFAULT = "[basecm10->category[default]]%"
 STARRED = "[basecm10->category*[default*]]%"
 TIMEOUT_S = 120.0
 
-needs_terminal = pytest.mark.skipif(bool(tmux.why_missing()), reason=tmux.why_missing() or "there is a terminal")
-
 
 class Head:
     """A daemon that comes back at the address it had."""
@@ -183,7 +181,7 @@ def test_a_secret_is_in_no_output_and_in_no_log(served: Head, home: pathlib.Path
         assert left.is_dir() or secret not in left.read_text(errors="replace"), left
 
 
-@needs_terminal
+@pytest.mark.external
 def test_notices_of_others_commits_and_of_devices_appear_above_the_prompt(served: Head, home: pathlib.Path) -> None:
     with shell(home, "--data", served.data) as screen:
         screen.enter("category use default; set notes mine")
@@ -210,7 +208,7 @@ def test_notices_of_others_commits_and_of_devices_appear_above_the_prompt(served
         assert "committed revision 3" not in screen.text()
 
 
-@needs_terminal
+@pytest.mark.external
 @pytest.mark.parametrize("moves", [False, True], ids=["where it was", "elsewhere"])
 def test_a_shell_connects_again_with_what_is_staged(moves: bool, served: Head, home: pathlib.Path) -> None:
     with shell(home, "--data", served.data) as screen:
@@ -229,7 +227,7 @@ def test_a_shell_connects_again_with_what_is_staged(moves: bool, served: Head, h
     assert script(home, "--data", served.data, "-c", "category use default; get notes").stdout == "kept\n"
 
 
-@needs_terminal
+@pytest.mark.external
 def test_a_commit_during_an_outage_waits_for_the_head(served: Head, home: pathlib.Path) -> None:
     with shell(home, "--data", served.data) as screen:
         screen.enter("category use default; set notes patient")
@@ -246,7 +244,7 @@ def test_a_commit_during_an_outage_waits_for_the_head(served: Head, home: pathli
     assert seen.count('"Revision"') == 2
 
 
-@needs_terminal
+@pytest.mark.external
 def test_ctrl_c_gives_up_a_commit_and_keeps_it_staged(served: Head, home: pathlib.Path) -> None:
     with shell(home, "--data", served.data) as screen:
         screen.enter("category use default; set notes later")

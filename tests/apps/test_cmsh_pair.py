@@ -13,7 +13,7 @@ from tests.apps.test_head_pair import SHARE, Pair, commit_through_a_kill, etcd, 
 
 __all__ = ["etcd", "folders", "pair"]
 
-pytestmark = pytest.mark.skipif(bool(tmux.why_missing()), reason=tmux.why_missing() or "there is a terminal")
+pytestmark = pytest.mark.external
 
 
 def test_a_session_goes_on_with_the_other_head_and_keeps_what_is_staged_while_others_commit(

@@ -20,7 +20,7 @@ from tests.apps.tmux import Screen
 
 from bedplate.head.folder import creation
 
-pytestmark = pytest.mark.skipif(bool(tmux.why_missing()), reason=tmux.why_missing() or "there is a terminal")
+pytestmark = pytest.mark.external
 
 TOP = "[basecm10]%"
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from tests import programs
 from tests.apps import headprograms as heads
 from tests.store import etcd_cluster
 
@@ -30,11 +31,7 @@ SHARE, SOAK = 200, 2000
 
 @pytest.fixture
 def etcd(tmp_path: Path) -> Iterator[etcd_cluster.Cluster]:
-    try:
-        cluster = etcd_cluster.Cluster(tmp_path / "etcd", members=3, arguments=("--unsafe-no-fsync",))
-    except etcd_cluster.Missing as missing:
-        pytest.skip(str(missing))
-    with cluster:
+    with programs.etcd(tmp_path / "etcd", members=3, arguments=("--unsafe-no-fsync",)) as cluster:
         yield cluster
 
 
@@ -336,12 +333,8 @@ def guarded_etcd(tmp_path: Path) -> Iterator[tuple[str, ...]]:
     server = authority.issue("server", "etcd", hosts=["127.0.0.1"])
     client = authority.issue("client", "head")
     tls = etcd_cluster.Tls(folder / "ca.crt", server.certificate, server.key, client.certificate, client.key)
-    try:
-        cluster = etcd_cluster.Cluster(tmp_path / "etcd", tls=tls, arguments=("--unsafe-no-fsync",))
-    except etcd_cluster.Missing as missing:
-        pytest.skip(str(missing))
     files = ("--etcd-cafile", tls.ca, "--etcd-certfile", tls.client_cert, "--etcd-keyfile", tls.client_key)
-    with cluster:
+    with programs.etcd(tmp_path / "etcd", tls=tls, arguments=("--unsafe-no-fsync",)) as cluster:
         yield ("--store", "etcd", "--etcd-endpoints", cluster.endpoints[0], *map(str, files), "--etcd-prefix", "/a/b")
 
 

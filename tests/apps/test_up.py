@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import servers
+from tests import programs, servers
 
 DEADLINE_S = 120
 
@@ -51,10 +51,7 @@ class Up:
 
 @pytest.fixture
 def kubectl() -> str:
-    try:
-        return str(servers.binary("kubectl"))
-    except servers.Missing as err:
-        pytest.skip(str(err))
+    return str(programs.built("kubectl"))
 
 
 @pytest.fixture

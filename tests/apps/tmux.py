@@ -11,11 +11,12 @@ import contextlib
 import os
 import pathlib
 import shlex
-import shutil
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+
+from tests import programs
 
 DEADLINE_S = 120.0
 NOT_INHERITED = ("TMUX", "NO_COLOR", "COLUMNS", "LINES")
@@ -97,14 +98,10 @@ class Screen:
             self._tmux("kill-server")
 
 
-def why_missing() -> str:
-    """The reason why there is no terminal here; empty when there is one."""
-    return "" if shutil.which("tmux") else "tmux is not installed"
-
-
 @contextlib.contextmanager
 def terminal(command: list[str], environment: Mapping[str, str]) -> Iterator[Screen]:
     """A terminal in which the command runs; it ends with the block, whatever happens in it."""
+    programs.on_path("tmux")
     # Not in the test's own folder, whose path may be longer than the name of a socket can be.
     with tempfile.TemporaryDirectory(prefix="tmux-") as folder:
         screen = Screen(pathlib.Path(folder))

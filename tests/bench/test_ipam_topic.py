@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 
 import pytest
-from tests.endurance import cninodes
+from tests import programs, servers
 
-from bedplate.lab import binaries
 from bench import ipamload, ipamnodes
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -28,12 +26,10 @@ def has_original() -> bool:
 
 
 @pytest.mark.real
-def test_topic_gives_its_figures_and_leaves_nothing(tmp_path: pathlib.Path) -> None:
-    if binaries.cached("kube-apiserver") is None or binaries.cached("etcd") is None:
-        pytest.skip("needs a real kube-apiserver and etcd (make setup builds them)")
-    if shutil.which("cc") is None:
-        pytest.skip("needs a C compiler: the load driver is a C program")
-    cninodes.plugin()
+def test_topic_gives_its_figures_and_leaves_nothing(tmp_path: pathlib.Path, nv_ipam: pathlib.Path) -> None:
+    for name, version in (("kube-apiserver", servers.KUBERNETES), ("etcd", servers.ETCD)):
+        programs.built(name, version)
+    programs.on_path("cc")
     output, work = tmp_path / "figures.json", tmp_path / "work"
     work.mkdir()
     command = [sys.executable, "-m", "bench", "ipam", "--quick", "--folder", str(work), "--output", str(output)]
@@ -50,9 +46,9 @@ def test_topic_gives_its_figures_and_leaves_nothing(tmp_path: pathlib.Path) -> N
         assert any("BEDPLATE_PEERS" in note for note in found["notes"])
 
 
+@pytest.mark.external
 async def test_driver_tells_of_every_call_what_it_printed_and_how_it_ended(tmp_path: pathlib.Path) -> None:
-    if shutil.which("cc") is None:
-        pytest.skip("needs a C compiler: the load driver is a C program")
+    programs.on_path("cc")
     plugin = tmp_path / "plugin"
     plugin.write_text(
         '#!/bin/sh\necho "$CNI_COMMAND $CNI_CONTAINERID $CNI_IFNAME $CNI_ARGS"\ncat\n[ $CNI_COMMAND = ADD ] || exit 3\n'

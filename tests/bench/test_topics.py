@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import pathlib
-import shutil
 import subprocess
 import sys
 import time
 from typing import Any
 
 import pytest
-
-from bedplate.lab import binaries
+from tests import programs, servers
 
 ROOT = pathlib.Path(__file__).parents[2]
 NEEDS_GO = ("apiserver", "informer")
@@ -38,6 +36,11 @@ def measured(topic: str, folder: pathlib.Path) -> dict[str, Any]:
     return found
 
 
+def need_servers() -> None:
+    for name, version in (("kube-apiserver", servers.KUBERNETES), ("etcd", servers.ETCD)):
+        programs.built(name, version)
+
+
 def processes_with(text: str) -> list[str]:
     found = []
     for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
@@ -53,10 +56,9 @@ def processes_with(text: str) -> list[str]:
 @pytest.mark.real
 @pytest.mark.parametrize("topic", ROWS)
 def test_topic_gives_its_figures_and_leaves_nothing(topic: str, tmp_path: pathlib.Path) -> None:
-    if binaries.cached("kube-apiserver") is None or binaries.cached("etcd") is None:
-        pytest.skip("needs a real kube-apiserver and etcd (make setup builds them)")
-    if topic in NEEDS_GO and shutil.which("go") is None:
-        pytest.skip("needs Go: the peers are Go programs")
+    need_servers()
+    if topic in NEEDS_GO:
+        programs.on_path("go")
     found = measured(topic, tmp_path)
     rows = {row["name"]: row for row in found[topic]["rows"]}
     assert rows.keys() >= ROWS[topic]
@@ -68,8 +70,7 @@ def test_topic_gives_its_figures_and_leaves_nothing(topic: str, tmp_path: pathli
 
 @pytest.mark.real
 def test_ended_run_leaves_nothing(tmp_path: pathlib.Path) -> None:
-    if binaries.cached("kube-apiserver") is None or binaries.cached("etcd") is None:
-        pytest.skip("needs a real kube-apiserver and etcd (make setup builds them)")
+    need_servers()
     command = [sys.executable, "-m", "bench", "ready", "--folder", str(tmp_path)]
     child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert child.stderr is not None

@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import os
 import pathlib
-import shutil
 import subprocess
 import uuid
 
 import pytest
-from tests import servers
+from tests import programs, servers
+
+pytestmark = pytest.mark.external
 
 SOURCE = pathlib.Path(__file__).parent / "walk"
 STEPS = ("typed", "informer", "election", "dynamic", "apply", "events", "discovery", "smaller")
@@ -34,9 +35,7 @@ def walk() -> pathlib.Path:
 
 
 def build(program: pathlib.Path) -> None:
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("Go is not installed: the client-go program cannot be built")
+    go = str(programs.on_path("go"))
     program.parent.mkdir(parents=True, exist_ok=True)
     fresh = program.with_name(f"walk-{os.getpid()}")
     done = subprocess.run(
@@ -52,18 +51,10 @@ def build(program: pathlib.Path) -> None:
     fresh.replace(program)
 
 
-@pytest.fixture(params=(pytest.param("real", marks=pytest.mark.real), "embedded"))
-def server(request: pytest.FixtureRequest) -> servers.Server:
-    try:
-        return servers.shared.get(request.param)
-    except servers.Missing as err:
-        pytest.skip(f"{request.param}: {err}")
-
-
 @pytest.mark.parametrize("step", STEPS)
 def test_walks(step: str, walk: pathlib.Path, server: servers.Server) -> None:
     namespace = f"walk-{uuid.uuid4().hex[:8]}"
-    kubectl = servers.binary("kubectl")
+    kubectl = programs.built("kubectl")
     environment = {**os.environ, "KUBECONFIG": str(server.kubeconfig)}
     subprocess.run([str(kubectl), "create", "ns", namespace], env=environment, check=True, capture_output=True)
     done = subprocess.run(

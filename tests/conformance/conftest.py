@@ -15,7 +15,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests import servers
+from tests import programs, servers
 from tests.conformance import http, objects
 
 SERVERS = ("real", "embedded")
@@ -27,20 +27,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "server" in metafunc.fixturenames:
         chosen = os.environ.get("CONFORMANCE_SERVER")
         names = [chosen] if chosen else SERVERS
-        marked = [pytest.param(name, marks=pytest.mark.real) if name == "real" else name for name in names]
-        metafunc.parametrize("server", marked, indirect=True, scope="session")
-
-
-def get_or_skip(name: str) -> servers.Server:
-    try:
-        return servers.shared.get(name)
-    except servers.Missing as err:
-        pytest.skip(f"{name}: {err}")
+        metafunc.parametrize("server", names, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest) -> servers.Server:
-    return get_or_skip(request.param)
+    return programs.server(request.param)
 
 
 @pytest.fixture
@@ -54,7 +46,7 @@ async def api(server: servers.Server) -> AsyncIterator[http.Api]:
 async def forgetful(server: servers.Server) -> AsyncIterator[http.Api]:
     """A server whose old revisions can be made to expire: the embedded one runs with a history of one second."""
     name = "real" if server.name == "real" else "embedded-forgetful"
-    async with connect(get_or_skip(name)) as client:
+    async with connect(programs.server(name)) as client:
         yield client
 
 

@@ -24,6 +24,7 @@ def tool() -> ModuleType:
     return module
 
 
+@pytest.mark.external
 @pytest.mark.parametrize("name", sorted(documents.FILES))
 def test_facts_are_in_step_with_the_document(name: str, tool: ModuleType) -> None:
     folder = documents.folder()

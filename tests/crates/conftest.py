@@ -58,7 +58,6 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    plugin = calls.our_plugin()
+def bench(tmp_path: Path, nv_ipam: Path) -> Iterator[Bench]:
     with fake_daemon(f"unix:{tmp_path}/daemon.sock") as daemon:
-        yield Bench(tmp_path, daemon, plugin)
+        yield Bench(tmp_path, daemon, nv_ipam)

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.ipam.cni import calls
 
 ROOT = Path(__file__).parents[2]
 CARGO = """#!/bin/sh
@@ -113,20 +112,18 @@ def test_a_program_that_runs_is_replaced_not_written_over(checkout: Callable[[st
     assert plugin.stat().st_ino == before
 
 
-def test_the_wheel_holds_the_plugin_and_the_library(tmp_path: Path) -> None:
-    calls.our_plugin()
+def test_the_wheel_holds_the_plugin_and_the_library(tmp_path: Path, nv_ipam: Path) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=600)
     (wheel,) = tmp_path.glob("*.whl")
     assert wheel.stem.split("-")[2:4] == ["py3", "none"] and "linux" in wheel.stem
     with zipfile.ZipFile(wheel) as archive:
         (plugin,) = [each for each in archive.infolist() if each.filename.endswith(".data/scripts/nv-ipam")]
-        assert archive.read(plugin) == calls.OURS.read_bytes()
+        assert archive.read(plugin) == nv_ipam.read_bytes()
         assert "bedplate/ipam/node/libstoresum.so" in archive.namelist()
 
 
-def test_the_image_holds_the_originals_three_programs(tmp_path: Path) -> None:
-    calls.our_plugin()
+def test_the_image_holds_the_originals_three_programs(tmp_path: Path, nv_ipam: Path) -> None:
     command = [sys.executable, str(ROOT / "tools/rootfs.py"), "--output", str(tmp_path)]
     subprocess.run(command, check=True, capture_output=True, timeout=1200)
     with tarfile.open(tmp_path / "app.tar") as layer:
@@ -135,7 +132,7 @@ def test_the_image_holds_the_originals_three_programs(tmp_path: Path) -> None:
             assert link.issym() and link.linkname == f"usr/bin/{name}"
             assert stat.S_IMODE(program.mode) == 0o755
         content = layer.extractfile("usr/bin/nv-ipam")
-        assert content is not None and content.read() == calls.OURS.read_bytes()
+        assert content is not None and content.read() == nv_ipam.read_bytes()
         assert "usr/lib/bedplate/bedplate/ipam/node/libstoresum.so" in layer.getnames()
 
 

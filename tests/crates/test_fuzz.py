@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests import programs
 from tests.crates.fakedaemon import FakeDaemon, fake_daemon
 from tests.ipam.cni import calls
 from tests.ipam.cni.calls import Answer
-from tests.ipam.node.daemons import peer
 
 TIMEOUT_S = 120.0
 CHROOT = shutil.which("chroot", path="/usr/sbin:/usr/bin:/sbin:/bin") or ""
@@ -163,7 +163,7 @@ MORE = settings(FUZZ, max_examples=30_000)
 
 
 def fuzz(cell: Cell, env: dict[str, str], stdin: bytes) -> None:
-    check_whole(env, cell.run(calls.our_plugin(), env, stdin))
+    check_whole(env, cell.run(programs.nv_ipam(), env, stdin))
 
 
 @pytest.mark.root
@@ -183,9 +183,9 @@ def test_anything_is_answered_for_long(cell: Cell, env: dict[str, str], stdin: b
 
 def compare(cell: Cell, env: dict[str, str], stdin: bytes) -> None:
     """Both plugins, one input."""
-    theirs = cell.run(peer("nv-ipam"), env, stdin)
+    theirs = cell.run(programs.original("nv-ipam"), env, stdin)
     their_calls = list(cell.daemon.calls)
-    ours = cell.run(calls.our_plugin(), env, stdin)
+    ours = cell.run(programs.nv_ipam(), env, stdin)
     about = (env, stdin, theirs, ours, their_calls, cell.daemon.calls)
     check_whole(env, ours)
     if theirs.exit == 2 or env["CNI_COMMAND"] in ("GC", "STATUS"):
@@ -214,7 +214,7 @@ USUAL = {
 @example(env=USUAL, stdin=json.dumps(BROKEN_ARGS).encode())
 @example(env=USUAL, stdin=json.dumps(BASE).encode())
 def test_the_original_answers_alike(cell: Cell, env: dict[str, str], stdin: bytes) -> None:
-    peer("nv-ipam")
+    programs.original("nv-ipam")
     compare(cell, env, stdin)
 
 
@@ -223,5 +223,5 @@ def test_the_original_answers_alike(cell: Cell, env: dict[str, str], stdin: byte
 @MORE
 @given(env=environments, stdin=configs())
 def test_the_original_answers_alike_for_long(cell: Cell, env: dict[str, str], stdin: bytes) -> None:
-    peer("nv-ipam")
+    programs.original("nv-ipam")
     compare(cell, env, stdin)

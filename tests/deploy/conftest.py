@@ -8,15 +8,13 @@ import subprocess
 import sys
 import tarfile
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from tests import servers
-
-from bedplate.kube import Client, config
+from tests import programs, servers
 
 ROOT = Path(__file__).parents[2]
 CHARTS = ("cloudlycke", "nvidia-bmm", "oxide")
@@ -77,37 +75,15 @@ class Program:
         )
 
 
-def binary(name: str, version: str = servers.KUBERNETES) -> Path:
-    try:
-        return servers.binary(name, version)
-    except servers.Missing as err:
-        pytest.skip(str(err))
-
-
 @pytest.fixture
 def helm(tmp_path: Path) -> Program:
     """helm without a cluster."""
-    return Program(binary("helm", "v3.22.0"), tmp_path)
-
-
-@pytest.fixture(params=[pytest.param("real", marks=pytest.mark.real), "embedded"])
-def server(request: pytest.FixtureRequest) -> servers.Server:
-    """A real and an embedded API server, shared with other tests."""
-    try:
-        return servers.shared.get(request.param)
-    except servers.Missing as err:
-        pytest.skip(f"{request.param}: {err}")
+    return Program(programs.built("helm", programs.HELM), tmp_path)
 
 
 @pytest.fixture
 def kubectl(server: servers.Server, tmp_path: Path) -> Program:
-    return Program(binary("kubectl"), tmp_path, server)
-
-
-@pytest.fixture
-async def client(server: servers.Server) -> AsyncIterator[Client]:
-    async with Client(config.load(server.kubeconfig, environ={}).with_rate(-1, 1)) as opened:
-        yield opened
+    return Program(programs.built("kubectl"), tmp_path, server)
 
 
 @pytest.fixture

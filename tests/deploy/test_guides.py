@@ -10,12 +10,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests import servers
-from tests.deploy.conftest import CHARTS, ROOT, Program, binary, chart_folder
+from tests import programs, servers
+from tests.deploy.conftest import CHARTS, ROOT, Program, chart_folder
 from tests.deploy.test_registry import registry, without_containers
 from tests.pages import console_lines
 
@@ -46,17 +45,6 @@ ADDED = {
 }
 
 
-@pytest.fixture(scope="module", params=[pytest.param("real", marks=pytest.mark.real), "embedded"])
-def own_server(request: pytest.FixtureRequest) -> Iterator[servers.Server]:
-    """A server of this module's own: the guides use names that a cluster has once."""
-    start = {"real": servers.real, "embedded": servers.embedded}[request.param]
-    try:
-        with start() as running:
-            yield running
-    except servers.Missing as err:
-        pytest.skip(f"{request.param}: {err}")
-
-
 def adapted(line: str, address: str) -> str:
     line = line.replace("registry.example/", f"{address}/").replace("oci://ghcr.io/oxidecomputer/", f"oci://{address}/")
     extra = [words for pattern, words in ADDED.items() if re.match(pattern, line)]
@@ -67,12 +55,16 @@ def adapted(line: str, address: str) -> str:
 def test_every_command_of_a_guide_works(
     own_server: servers.Server, registry: str, without_containers: dict[str, str], page: str, tmp_path: Path
 ) -> None:
-    helm = Program(binary("helm", "v3.22.0"), tmp_path)
+    helm = Program(programs.built("helm", programs.HELM), tmp_path)
     for chart in CHARTS:
         helm("package", chart_folder(chart), "--destination", tmp_path)
     for packaged in tmp_path.glob("*.tgz"):
         helm("push", packaged, f"oci://{registry}/helm-charts", "--plain-http")
-    folders = (Path(sys.executable).parent, binary("kubectl").parent, binary("helm", "v3.22.0").parent)
+    folders = (
+        Path(sys.executable).parent,
+        programs.built("kubectl").parent,
+        programs.built("helm", programs.HELM).parent,
+    )
     environ = {
         **os.environ,
         **helm.environ,

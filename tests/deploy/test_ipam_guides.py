@@ -18,8 +18,8 @@ from pathlib import Path
 import click
 import pytest
 import yaml
-from tests import servers
-from tests.deploy.conftest import ROOT, binary
+from tests import programs, servers
+from tests.deploy.conftest import ROOT
 from tests.pages import console_lines
 
 from bedplate.apps.bedplate import root
@@ -40,20 +40,9 @@ ELSEWHERE = {r"kubectl logs ": "tests/lab/test_ipam_network.py"}
 OF_OTHERS = {"--ignore-daemonsets", "--delete-emptydir-data", "--selector"}
 
 
-@pytest.fixture(scope="module", params=[pytest.param("real", marks=pytest.mark.real), "embedded"])
-def own_server(request: pytest.FixtureRequest) -> Iterator[servers.Server]:
-    """A server of this module's own: the guides use names that a cluster has once."""
-    start = {"real": servers.real, "embedded": servers.embedded}[request.param]
-    try:
-        with start() as running:
-            yield running
-    except servers.Missing as err:
-        pytest.skip(f"{request.param}: {err}")
-
-
 def run(server: servers.Server, line: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    programs = f"{Path(sys.executable).parent}:{binary('kubectl').parent}"
-    environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "KUBECONFIG": str(server.kubeconfig)}
+    folders = f"{Path(sys.executable).parent}:{programs.built('kubectl').parent}"
+    environ = {**os.environ, "PATH": f"{folders}:{os.environ['PATH']}", "KUBECONFIG": str(server.kubeconfig)}
     return subprocess.run(
         ["bash", "-c", f"set -o pipefail; {line}"],
         cwd=ROOT,

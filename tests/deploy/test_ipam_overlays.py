@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.deploy.conftest import ROOT, Program, binary, documents, of_kind
+from tests import programs
+from tests.deploy.conftest import ROOT, Program, documents, of_kind
 from tests.lab.ipam_lab import definition
 
 OVERLAYS = ROOT / "deploy" / "overlays"
@@ -100,7 +101,7 @@ def known(overlay: str) -> set[Fact]:
 
 @pytest.fixture
 def kustomize(tmp_path: Path) -> Program:
-    return Program(binary("kubectl"), tmp_path)
+    return Program(programs.built("kubectl"), tmp_path)
 
 
 def rendered(kustomize: Program, overlay: str) -> list[dict[str, Any]]:

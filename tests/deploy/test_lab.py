@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tests import servers
-from tests.deploy.conftest import ROOT, Program, binary, chart_folder, run_tool
+from tests import programs, servers
+from tests.deploy.conftest import ROOT, Program, chart_folder, run_tool
 
 from bedplate.sim.clouds import BmmCloud, OxideCloud
 
@@ -57,7 +57,7 @@ class Lab:
         assert done.returncode == 0, done.stderr + done.stdout
 
     def program(self, name: str, version: str = servers.KUBERNETES) -> Program:
-        program = Program(binary(name, version), self._folder)
+        program = Program(programs.built(name, version), self._folder)
         program.environ["KUBECONFIG"] = str(self.kubeconfig)
         return program
 

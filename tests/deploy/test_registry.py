@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tests import servers
-from tests.deploy.conftest import CHARTS, Program, binary, chart_folder, documents, of_kind, run_tool, unique
+from tests import programs, servers, tiers
+from tests.deploy.conftest import CHARTS, Program, chart_folder, documents, of_kind, run_tool, unique
 
 from bedplate.lab import binaries
 
@@ -25,6 +25,7 @@ MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 @pytest.fixture(scope="module")
 def registry() -> Iterator[str]:
     """The address of a registry of the distribution project, empty at first."""
+    tiers.guard("registry")
     program = binaries.cached("registry")
     if program is None:
         pytest.skip("registry is not in the cache folder (make setup builds it)")
@@ -65,7 +66,7 @@ def fetch(url: str) -> bytes:
 def test_a_chart_is_installed_from_the_registry_and_removed_again(
     server: servers.Server, kubectl: Program, namespace: str, registry: str, tmp_path: Path, chart: str
 ) -> None:
-    helm = Program(binary("helm", "v3.22.0"), tmp_path, server)
+    helm = Program(programs.built("helm", programs.HELM), tmp_path, server)
     helm("package", chart_folder(chart), "--destination", tmp_path)
     (packaged,) = tmp_path.glob("*.tgz")
     helm("push", packaged, f"oci://{registry}/helm-charts", "--plain-http")

@@ -13,6 +13,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from tests import programs
 from tests.deploy.conftest import ROOT, read_json
 
 from bedplate.lab import images
@@ -119,8 +120,7 @@ class Container:
 
 @pytest.fixture
 def container(unpacked: Path, tmp_path: Path) -> Container:
-    if shutil.which("runc", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") is None:
-        pytest.skip("runc is not installed (make setup installs it)")
+    programs.on_path("runc")
     return Container(unpacked, tmp_path)
 
 

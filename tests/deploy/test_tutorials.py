@@ -9,19 +9,20 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests import pages
-from tests.deploy.conftest import ROOT, binary
+from tests import pages, programs
+from tests.deploy.conftest import ROOT
 
 DEADLINE_S = 1200
 PORTS = ("8900", "8901", "6443")
 
 
 def run_page(name: str, folder: Path) -> str:
-    programs = f"{Path(sys.executable).parent}:{binary('kubectl').parent}"
-    environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(folder)}
+    folders = f"{Path(sys.executable).parent}:{programs.built('kubectl').parent}"
+    environ = {**os.environ, "PATH": f"{folders}:{os.environ['PATH']}", "HOME": str(folder)}
     return pages.run(ROOT / "docs" / "tutorials" / name, folder, environ, PORTS, DEADLINE_S)
 
 
+@pytest.mark.external
 def test_the_tutorial_of_nvidia_bmm(tmp_path: Path) -> None:
     printed = run_page("nvidia-bmm.md", tmp_path)
     assert "nvidia-bmm://acme/" in printed
@@ -30,6 +31,7 @@ def test_the_tutorial_of_nvidia_bmm(tmp_path: Path) -> None:
     assert 'deployment "web" successfully rolled out' in printed
 
 
+@pytest.mark.external
 def test_the_tutorial_of_oxide(tmp_path: Path) -> None:
     printed = run_page("oxide.md", tmp_path)
     assert "oxide://" in printed
@@ -37,9 +39,8 @@ def test_the_tutorial_of_oxide(tmp_path: Path) -> None:
     assert "DeletedLoadBalancer" in printed
 
 
-def test_the_tutorial_of_address_management(tmp_path: Path) -> None:
-    if not Path(sys.executable).with_name("nv-ipam").exists():
-        pytest.skip("nv-ipam is not built (make setup)")
+@pytest.mark.external
+def test_the_tutorial_of_address_management(tmp_path: Path, nv_ipam: Path) -> None:
     printed = run_page("ipam.md", tmp_path)
     assert "host-001 => Start IP: 192.168.0.1 End IP: 192.168.0.24" in printed
     # The first address, and after it was given back the next one.

@@ -15,14 +15,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests import servers
+from tests import programs, servers
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 120
 # command of a page -> the test that runs it, or why it needs none
 TESTED = {
     "make up": "tests/apps/test_up.py",
-    "make test": "tests/repository/test_skips.py",
+    "make test": "tests/repository/test_tiers.py",
+    "make verify": "tests/repository/test_tiers.py",
 }
 # How the commands begin that the tutorial has for the second terminal.
 SECOND_TERMINAL = ("kubectl ", ".venv/bin/bedplate ")
@@ -46,10 +47,7 @@ def test_every_command_of_the_page_is_tested(page: str) -> None:
 @pytest.fixture
 def environ(tmp_path: Path) -> Iterator[dict[str, str]]:
     """What the second terminal of the tutorial has: the pasted KUBECONFIG, and a kubectl."""
-    try:
-        kubectl = servers.binary("kubectl")
-    except servers.Missing as err:
-        pytest.skip(str(err))
+    kubectl = programs.built("kubectl")
     # As in a checkout.
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv/bin").symlink_to(servers.bedplate_program().parent)
@@ -76,6 +74,7 @@ def environ(tmp_path: Path) -> Iterator[dict[str, str]]:
         up.wait(DEADLINE_S)
 
 
+@pytest.mark.external
 def test_the_first_tutorial_works_as_written(environ: dict[str, str], tmp_path: Path) -> None:
     lines = [line for line in console_lines("docs/tutorials/first-steps.md") if line.startswith(SECOND_TERMINAL)]
     assert len(lines) > 8

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
-from tests import pages
+from tests import pages, programs
+
+pytestmark = pytest.mark.external
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 600
@@ -17,8 +18,7 @@ PORT = "8081"
 
 
 def run_page(page: str, folder: Path) -> str:
-    if shutil.which("curl") is None:
-        pytest.skip("needs curl")
+    programs.on_path("curl")
     environ = {name: value for name, value in os.environ.items() if not name.startswith("BEDPLATE_")}
     environ |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(folder)}
     return pages.run(ROOT / "docs" / page, folder, environ, [PORT], DEADLINE_S)

@@ -10,17 +10,15 @@ import time
 from pathlib import Path
 
 import pytest
-from tests import servers
+from tests import programs, servers
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 120
 
 
+@pytest.mark.external
 def test_the_controller_of_the_tutorial_labels_nodes(tmp_path: Path) -> None:
-    try:
-        kubectl = str(servers.binary("kubectl"))
-    except servers.Missing as err:
-        pytest.skip(str(err))
+    kubectl = str(programs.built("kubectl"))
     text = (ROOT / "docs/tutorials/first-controller.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     program = tmp_path / "gpus.py"

@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import ipaddress
 import json
-import os
 import pathlib
 import secrets
 import signal
@@ -25,34 +24,16 @@ import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import yaml
-from tests import servers
+from tests import programs, servers
 
-__all__ = ["Answer", "NodeDaemon", "Site", "checksum", "entries_of", "original", "plugin", "prefilled", "site"]
+__all__ = ["Answer", "NodeDaemon", "Site", "checksum", "entries_of", "prefilled", "site"]
 
 ROOT = pathlib.Path(__file__).parents[2]
 DEADLINE_S = 120.0
 SUBNET, FIRST, LAST, GATEWAY = "10.99.0.0/16", "10.99.0.1", "10.99.16.0", "10.99.0.1"
 GROUP = "/apis/nv-ipam.nvidia.com/v1alpha1"
 TRY_AGAIN = 11
-
-
-def plugin() -> pathlib.Path:
-    """Our CNI plugin."""
-    found = pathlib.Path(sys.executable).with_name("nv-ipam")
-    if not found.exists():
-        pytest.skip("the plugin nv-ipam is not built (make setup builds it)")
-    return found
-
-
-def original(name: str) -> pathlib.Path:
-    """A program of the original, or a skipped test."""
-    folder = os.environ.get("BEDPLATE_PEERS", "")
-    found = pathlib.Path(folder, name)
-    if not folder or not found.is_file():
-        pytest.skip(f"the original's {name} is not here (BEDPLATE_PEERS names the folder that holds it)")
-    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +148,7 @@ class NodeDaemon:
         self.network.write_text(
             json.dumps({"cniVersion": "1.0.0", "name": "endurance", "type": "macvlan", "ipam": ipam})
         )
-        self.plugin = plugin()
+        self.plugin = programs.nv_ipam()
         self.process: subprocess.Popen[bytes] | None = None
 
     def launch(self, *more: str, program: pathlib.Path | None = None) -> None:

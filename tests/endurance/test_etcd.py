@@ -16,11 +16,13 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests import servers
+from tests import programs, servers
 from tests.endurance import running
 from tests.endurance.test_kill import assert_unique, service
 from tests.store import etcd_cluster
 from tests.store.test_etcd_cluster import make_certificates
+
+pytestmark = pytest.mark.external
 
 SERVICES = "/api/v1/namespaces/default/services"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
@@ -29,11 +31,7 @@ TOPICS = ("apply", "crud", "leases", "pagination", "services", "watch_expired", 
 
 @contextlib.contextmanager
 def etcd(folder: pathlib.Path, tls: etcd_cluster.Tls | None = None) -> Iterator[etcd_cluster.Cluster]:
-    try:
-        cluster = etcd_cluster.Cluster(folder, members=1, tls=tls)
-    except etcd_cluster.Missing as err:
-        pytest.skip(str(err))
-    with cluster:
+    with programs.etcd(folder, members=1, tls=tls) as cluster:
         yield cluster
 
 
@@ -65,10 +63,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 def test_the_api_behaves_on_etcd_as_elsewhere(tmp_path: pathlib.Path) -> None:
     """A share of the conformance suite with the server on etcd; all of it with CONFORMANCE_SERVER=embedded-etcd."""
-    try:
-        servers.binary("etcd", servers.ETCD)
-    except servers.Missing as err:
-        pytest.skip(str(err))
+    programs.built("etcd", servers.ETCD)
     here = pathlib.Path(__file__).parents[1] / "conformance"
     files = [str(here / f"test_{topic}.py") for topic in TOPICS]
     done = subprocess.run(

@@ -16,6 +16,8 @@ import pytest
 from tests import servers
 from tests.endurance import cninodes
 
+pytestmark = pytest.mark.external
+
 # Below and above 256 KB: the store file alone, and the journal.
 SIZES = pytest.mark.parametrize("count", [40, 800], ids=["file", "journal"])
 DEADLINE_S = 120.0

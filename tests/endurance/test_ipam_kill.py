@@ -13,9 +13,11 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests import servers
+from tests import programs, servers
 from tests.endurance import cninodes
 from tests.endurance.cniload import Caller, Truth, loaded
+
+pytestmark = pytest.mark.external
 
 CALLERS = 16
 HELD_EACH = 10
@@ -133,7 +135,7 @@ def test_a_thousand_kills_lose_double_and_leak_no_address(
 
 def test_the_original_goes_on_after_a_kill_and_so_do_we(site: cninodes.Site, tmp_path: pathlib.Path) -> None:
     """Below 256 KB nothing but the store file is needed."""
-    program = cninodes.original("ipam-node")
+    program = programs.original("ipam-node")
     daemon = cninodes.NodeDaemon(tmp_path, site)
     truth = Truth()
     with daemon.ended():

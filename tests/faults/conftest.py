@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests import servers
+from tests import programs, servers
 from tests.faults import places
 
 from bedplate.api.resources import NAMESPACES
@@ -15,14 +15,11 @@ from bedplate.core import errors
 from bedplate.kube import Client, config
 
 
-@pytest.fixture(params=[pytest.param("real", marks=pytest.mark.real), "embedded"])
+@pytest.fixture(params=["real", "embedded"])
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[places.Place]:
     if request.param == "real":
-        try:
-            servers.binary("kube-apiserver")
-            servers.binary("etcd", servers.ETCD)
-        except servers.Missing as err:
-            pytest.skip(f"real: {err}")
+        programs.built("kube-apiserver")
+        programs.built("etcd", servers.ETCD)
     opener = places.real if request.param == "real" else places.embedded
     async with opener(tmp_path / "server") as found:
         yield found
@@ -31,12 +28,6 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 @pytest.fixture
 async def settings(place: places.Place) -> config.ClientConfig:
     return config.load(place.kubeconfig, environ={}).with_rate(-1, 1)
-
-
-@pytest.fixture
-async def client(settings: config.ClientConfig) -> AsyncIterator[Client]:
-    async with Client(settings) as opened:
-        yield opened
 
 
 @pytest.fixture

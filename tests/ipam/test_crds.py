@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from tests import servers
+from tests import programs, servers
 from tests.ipam.controller.worlds import KINDS, World, world_on
 
 from bedplate.ipam import pools
@@ -152,12 +152,8 @@ def test_the_models_know_every_field(kind: str, model: type[msgspec.Struct]) -> 
     assert set(schema(kind)["properties"]["spec"]["properties"]) == set(model.__struct_encode_fields__)
 
 
-@pytest.fixture(params=[pytest.param("real", marks=pytest.mark.real), "embedded"])
-async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    try:
-        server = servers.shared.get(request.param)
-    except servers.Missing as err:
-        pytest.skip(f"{request.param}: {err}")
+@pytest.fixture
+async def world(server: servers.Server) -> AsyncIterator[World]:
     async with world_on(server) as made:
         yield made
 
@@ -187,6 +183,7 @@ def body(world: World, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": world.namespace}, "spec": spec}
 
 
+@pytest.mark.external
 async def test_an_api_server_takes_good_pools_and_shows_their_columns(world: World) -> None:
     for kind, spec in GOOD.items():
         await world.client.create(KINDS[kind], body(world, "columns", spec))
@@ -201,10 +198,7 @@ async def test_an_api_server_takes_good_pools_and_shows_their_columns(world: Wor
 
 
 def columns(world: World, plural: str) -> list[list[str]]:
-    try:
-        program = servers.binary("kubectl")
-    except servers.Missing as err:
-        pytest.skip(str(err))
+    program = programs.built("kubectl")
     words = [str(program), f"--kubeconfig={world.server.kubeconfig}", "-n", world.namespace, "get", plural]
     shown = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
     return [re.split(r" {2,}", line.strip()) for line in shown.strip().splitlines()]

@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
-import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 from tests import servers
 from tests.kube.certs import Authority, Pair
 
-from bedplate.api.resources import NAMESPACES
-from bedplate.kube import Client, config
+from bedplate.kube import config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +54,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
         yield Places(stack, tmp_path_factory.mktemp("kube"))
 
 
-@pytest.fixture(params=[pytest.param("real", marks=pytest.mark.real), "embedded"])
+@pytest.fixture(params=["real", "embedded"])
 def place(request: pytest.FixtureRequest, places: Places) -> Place:
     return places.get(request.param)
 
@@ -70,20 +68,3 @@ def real(places: Places) -> Place:
 def settings(place: Place) -> config.ClientConfig:
     """The administrator's configuration of the server under test, without a rate limit."""
     return config.load(place.server.kubeconfig, environ={}).with_rate(-1, 1)
-
-
-@pytest.fixture
-async def client(settings: config.ClientConfig) -> AsyncIterator[Client]:
-    async with Client(settings) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def namespace(client: Client) -> AsyncIterator[str]:
-    """A namespace of the test's own."""
-    name = f"test-{uuid.uuid4().hex[:10]}"
-    await client.create(NAMESPACES, {"metadata": {"name": name}})
-    try:
-        yield name
-    finally:
-        await client.delete(NAMESPACES, name)

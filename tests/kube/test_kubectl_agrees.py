@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests import servers
+from tests import programs
 
 from bedplate.core import errors
 from bedplate.kube import config
@@ -21,10 +21,7 @@ SEEDS = range(20)
 
 @pytest.fixture(scope="module")
 def kubectl() -> Path:
-    try:
-        return servers.binary("kubectl")
-    except servers.Missing as err:
-        pytest.skip(str(err))
+    return programs.built("kubectl")
 
 
 def random_file(rng: random.Random) -> dict[str, Any]:

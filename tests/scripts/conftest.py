@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Callable
 
 import pytest
-from tests import servers
+from tests import programs
 from tests.scripts import shell
 
 KUBECTLS = ("v1.34.4", "v1.35.4")
@@ -15,19 +15,12 @@ KUBECTLS = ("v1.34.4", "v1.35.4")
 @pytest.fixture(params=KUBECTLS)
 def kubectl(request: pytest.FixtureRequest) -> pathlib.Path:
     """One of the kubectl versions promised to work."""
-    return _binary("kubectl", request.param)
+    return programs.built("kubectl", request.param)
 
 
 @pytest.fixture
 def helm() -> pathlib.Path:
-    return _binary("helm", "v3.22.0")
-
-
-def _binary(name: str, version: str) -> pathlib.Path:
-    try:
-        return servers.binary(name, version)
-    except servers.Missing as err:
-        pytest.skip(str(err))
+    return programs.built("helm", programs.HELM)
 
 
 @pytest.fixture
@@ -38,10 +31,7 @@ def on_both(tmp_path: pathlib.Path) -> Callable[[pathlib.Path, shell.Script], sh
         transcripts = {}
         namespace = shell.unique("script")
         for name in ("real", "embedded"):
-            try:
-                server = servers.shared.get(name)
-            except servers.Missing as err:
-                pytest.skip(f"{name}: {err}")
+            server = programs.server(name)
             home = tmp_path / name
             home.mkdir()
             one = shell.Shell(program, server, home, namespace)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Protocol
 
 import pytest
+from tests import programs
 from tests.store import etcd_cluster
 
 from bedplate.store.etcd import EtcdOptions, EtcdStore
@@ -70,11 +71,7 @@ async def compact(store: Store, revision: int) -> None:
 @pytest.fixture(scope="session")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[etcd_cluster.Cluster]:
     """One etcd for the session; every test has a prefix of its own in it."""
-    try:
-        cluster = etcd_cluster.Cluster(tmp_path_factory.mktemp("etcd"), arguments=("--unsafe-no-fsync",))
-    except etcd_cluster.Missing as missing:
-        pytest.skip(str(missing))
-    with cluster:
+    with programs.etcd(tmp_path_factory.mktemp("etcd"), arguments=("--unsafe-no-fsync",)) as cluster:
         yield cluster
 
 

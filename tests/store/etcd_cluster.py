@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from tests import servers
+from tests import servers, tiers
 
 from bedplate.lab import binaries
 
@@ -40,6 +40,7 @@ class Tls:
 
 
 def program() -> pathlib.Path:
+    tiers.guard("etcd")
     places = [binaries.cache_folder() / "etcd" / VERSION / "bin" / "etcd"]
     if assets := os.environ.get("KUBEBUILDER_ASSETS"):
         places.append(pathlib.Path(assets) / "etcd")

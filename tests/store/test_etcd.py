@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import grpc  # type: ignore[import-untyped]
 import pytest
+from tests import programs
 from tests.store import etcd_cluster
 from tests.store.proxy import Relay
 from tests.store.watching import DEADLINE_S, take, take_until
@@ -225,11 +226,7 @@ async def test_signs_in_with_a_password(tmp_path: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def cluster_or_skip(folder: pathlib.Path, *arguments: str) -> Iterator[etcd_cluster.Cluster]:
-    try:
-        cluster = etcd_cluster.Cluster(folder, arguments=("--unsafe-no-fsync", *arguments))
-    except etcd_cluster.Missing as missing:
-        pytest.skip(str(missing))
-    with cluster:
+    with programs.etcd(folder, arguments=("--unsafe-no-fsync", *arguments)) as cluster:
         yield cluster
 
 

@@ -14,6 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from tests import programs
 from tests.store import etcd_cluster
 from tests.store.watching import take, take_until
 
@@ -33,11 +34,7 @@ def three(tmp_path: pathlib.Path) -> Iterator[etcd_cluster.Cluster]:
 
 
 def started(folder: pathlib.Path, members: int, tls: etcd_cluster.Tls | None = None) -> Iterator[etcd_cluster.Cluster]:
-    try:
-        cluster = etcd_cluster.Cluster(folder, members=members, tls=tls)
-    except etcd_cluster.Missing as missing:
-        pytest.skip(str(missing))
-    with cluster:
+    with programs.etcd(folder, members=members, tls=tls) as cluster:
         yield cluster
 
 

@@ -14,7 +14,6 @@ from tests.apiserver.test_kinds import widget_definition
 
 from bedplate.apiserver import facts, kinds
 from bedplate.apiserver.documents import openapi
-from bedplate.lab import binaries
 
 REF = "#/components/schemas/"
 
@@ -147,7 +146,6 @@ def without_texts(value: Any) -> Any:
 
 
 @pytest.mark.real
-@pytest.mark.skipif(binaries.cached("kube-apiserver") is None, reason="kube-apiserver is not in the cache")
 def test_schemas_equal_those_of_the_real_server(documents: openapi.OpenAPI) -> None:
     several = {facts.META + "DeleteOptions", facts.META + "WatchEvent"}  # name every group there is
     with RealServer() as server:

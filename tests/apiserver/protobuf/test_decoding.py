@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import hypothesis
 import pytest
 from hypothesis import strategies as st
+from tests import programs
 
 from bedplate.apiserver import facts
 from bedplate.apiserver.protobuf import decoding
@@ -29,9 +29,7 @@ def decoder() -> decoding.Decoder:
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Kind, JSON and protobuf of generated objects, from the Go program beside the client-go tests."""
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("needs Go: the bytes come from a real Go encoder")
+    go = str(programs.on_path("go"))
     program = tmp_path_factory.mktemp("go") / "protobytes"
     built = subprocess.run(
         [go, "build", "-o", str(program), "."],
@@ -49,6 +47,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
+@pytest.mark.external
 def test_every_kind_decodes_to_what_go_writes_as_json(decoder: decoding.Decoder, pairs: list[dict[str, Any]]) -> None:
     table = facts.load()
     seen = set()
@@ -64,6 +63,7 @@ def test_every_kind_decodes_to_what_go_writes_as_json(decoder: decoding.Decoder,
     assert len(seen) > 60
 
 
+@pytest.mark.external
 def test_damaged_bytes_never_crash(decoder: decoding.Decoder, pairs: list[dict[str, Any]]) -> None:
     whole = [base64.b64decode(pair["proto"]) for pair in pairs if "Kind=Pod" in pair["kind"]]
 

@@ -32,12 +32,12 @@ def program(name: str) -> Path:
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
+def places(tmp_path: Path, nv_ipam: Path) -> Places:
     """The folders of a node, with a plugin and its configuration."""
     made = Places(tmp_path / "conf", tmp_path / "bin", tmp_path / "state" / "store")
     for folder in (made.conf_dir, made.bin_dir, made.store.parent):
         folder.mkdir()
-    shutil.copy(program("nv-ipam"), made.plugin)
+    shutil.copy(nv_ipam, made.plugin)
     write_conf(made)
     return made
 

@@ -183,15 +183,10 @@ class Group:
         await self.client.patch(NODES, member.name, {"status": status}, subresource="status")
 
 
-async def run_sequences(count: int) -> None:
+async def run_sequences(count: int, seed: int) -> None:
     if "scripted" not in registry.names():
         registry.register("scripted", create)
-    try:
-        server = servers.shared.get("embedded")
-    except servers.Missing as err:
-        pytest.skip(f"embedded: {err}")
-    seed = random.randrange(2**32)
-    print("seed", seed)
+    server = servers.shared.get("embedded")
     async with Client(config.load(server.kubeconfig, environ={}).with_rate(-1, 1)) as client:
         groups = [Group(client, server, random.Random(seed + number)) for number in range(MANAGERS)]
         async with asyncio.timeout(PATIENCE_S + count * 5), asyncio.TaskGroup() as tasks:
@@ -201,10 +196,10 @@ async def run_sequences(count: int) -> None:
     assert sum(group.blocked for group in groups) > 0
 
 
-async def test_no_sequence_has_the_manager_delete_what_must_stay() -> None:
-    await run_sequences(SEQUENCES)
+async def test_no_sequence_has_the_manager_delete_what_must_stay(seed: int) -> None:
+    await run_sequences(SEQUENCES, seed)
 
 
 @pytest.mark.soak
-async def test_no_sequence_has_the_manager_delete_what_must_stay_in_full() -> None:
-    await run_sequences(SEQUENCES_FULL)
+async def test_no_sequence_has_the_manager_delete_what_must_stay_in_full(seed: int) -> None:
+    await run_sequences(SEQUENCES_FULL, seed)

@@ -12,9 +12,8 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from tests import servers
+from tests import programs, servers
 from tests.head.render import rooms
-from tests.store import etcd_cluster
 
 from bedplate.head.desired import desired
 from bedplate.head.render import etcd
@@ -122,10 +121,7 @@ def test_a_node_without_an_address_is_warned_about(session: Session) -> None:
 @contextlib.contextmanager
 def running(tree: Tree, node: str, folder: pathlib.Path) -> Iterator[subprocess.Popen[bytes]]:
     """etcd with the settings of a node in its environment, as its service has them."""
-    try:
-        program = etcd_cluster.program()
-    except etcd_cluster.Missing as missing:
-        pytest.skip(str(missing))
+    program = programs.built("etcd", servers.ETCD)
     environment = {**os.environ, **conf(tree, node), **conf(tree, node, etcd.MEMBERS)}
     with (folder / f"{node}.log").open("wb") as log:
         process = subprocess.Popen([program], env=environment, stdout=log, stderr=log)
@@ -161,6 +157,7 @@ def place(session: Session, role: tuple[str, ...], scheme: str, spool: pathlib.P
     return client
 
 
+@pytest.mark.external
 def test_a_real_etcd_starts_with_the_rendered_settings(session: Session, tmp_path: pathlib.Path) -> None:
     session.set(("configurationoverlay", "kube-default-etcd"), "nodes", "node001")
     client = place(session, ROLE, "http", tmp_path / "data")
@@ -173,6 +170,7 @@ def test_a_real_etcd_starts_with_the_rendered_settings(session: Session, tmp_pat
     assert '"level":"debug"' in log
 
 
+@pytest.mark.external
 def test_two_real_members_meet_with_the_rendered_certificates(session: Session, tmp_path: pathlib.Path) -> None:
     authority = credentials.Authority.open(tmp_path / "pki")
     member = authority.issue("member", "etcd", hosts=["127.0.0.1"])

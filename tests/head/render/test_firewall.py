@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 
 import pytest
+from tests import programs
 from tests.head.render import rooms
 
 from bedplate.api.desired import merged
@@ -115,16 +115,17 @@ def every_kind(session: Session) -> Tree:
 
 def loaded(text: str) -> str:
     """What nft lists after it has loaded a file, in a network namespace of its own."""
-    program = shutil.which("nft", path=PATH)
+    program = programs.on_path("nft")
     alone = ["unshare", "-n" if os.geteuid() == 0 else "-rn"]
-    if program is None or subprocess.run([*alone, "true"], capture_output=True, timeout=120).returncode:
-        pytest.skip("no nft here, or no network namespace may be made (make setup names the packages)")
+    if subprocess.run([*alone, "true"], capture_output=True, timeout=120).returncode:
+        pytest.skip("no network namespace may be made here")
     script = f"{program} -f - && {program} list ruleset"
     done = subprocess.run([*alone, "sh", "-c", script], input=text, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
+@pytest.mark.external
 def test_a_real_nft_loads_the_table_twice_and_shows_the_rules(session: Session) -> None:
     text = nft(every_kind(session))
     shown = loaded(text + text)
@@ -133,15 +134,19 @@ def test_a_real_nft_loads_the_table_twice_and_shows_the_rules(session: Session) 
     assert "dnat ip to 10.141.0.1:30443" in shown
 
 
+@pytest.mark.external
 def test_tables_of_others_survive(session: Session) -> None:
     shown = loaded("table ip kube-proxy {\n chain c {\n }\n}\n" + nft(every_kind(session)))
     assert "table ip kube-proxy" in shown
 
 
+@pytest.mark.root
+@pytest.mark.external
 def test_item_127_packets_find_ports_open_and_closed_as_rendered(session: Session) -> None:
-    missing = [name for name in ("nft", "ip", "nsenter", "unshare") if shutil.which(name, path=PATH) is None]
-    if os.geteuid() != 0 or missing:
-        pytest.skip("packets need root, nft, ip, nsenter and unshare")
+    for name in ("nft", "ip", "nsenter", "unshare"):
+        programs.on_path(name)
+    if os.geteuid() != 0:
+        pytest.skip("packets need root")
     session.set(rooms.FIREWALL, "backend", "nftables")
     opened(session, "ACCEPT", "net", "22", "tcp", "fw", address="192.0.2.2/32")
     opened(session, "ACCEPT", "net", "23", "tcp", "fw", address="198.51.100.0/24")

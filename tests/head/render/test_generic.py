@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pathlib
-import shutil
 import subprocess
 import tomllib
 
 import pytest
+from tests import programs
 from tests.head.render import rooms
 
 from bedplate.api.steps import Step, carry_out, notice, steps
@@ -158,10 +158,9 @@ def test_drop_ins_that_containerd_would_not_read_as_meant_are_warned_about(sessi
     assert "no TOML" in warning
 
 
+@pytest.mark.external
 def test_a_real_containerd_reads_main_file_and_drop_ins(session: Session, tmp_path: pathlib.Path) -> None:
-    program = shutil.which("containerd")
-    if program is None:
-        pytest.skip("no containerd on this machine")
+    program = programs.on_path("containerd")
     (tmp_path / "conf.d").mkdir()
     for file in desired(session.tree, NODE).files:
         if "/containerd/" in file.path:

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 import yaml
-from tests import servers
+from tests import programs, servers
 from tests.head.render import rooms
 
 from bedplate.core import errors
@@ -58,15 +58,13 @@ def test_item_120_a_cleared_option_is_taken_out_of_manifest_and_patches(session:
     assert rooms.verbs(actions, "node001", "file", f"{kubelet.PATCHES}/kube-apiserver0+json.json") == ["remove"]
 
 
+@pytest.mark.external
 def test_item_120_kubeadm_writes_the_flags_itself_as_the_agent_is_told_to(
     session: Session, tmp_path: pathlib.Path
 ) -> None:
     session.add_indexed(OPTIONS, ["kube-apiserver.yaml", "", "oidc-username-prefix", "it's: -"])
     session.add_indexed(OPTIONS, ["kube-apiserver.yaml", "", "profiling"])
-    try:
-        kubeadm = servers.binary("kubeadm")
-    except servers.Missing as missing:
-        pytest.skip(str(missing))
+    kubeadm = programs.built("kubeadm")
     state = desired(session.tree, "node001")
     patches = tmp_path / "patches"
     patches.mkdir()

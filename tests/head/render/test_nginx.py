@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import shutil
 import signal
 import socket
 import subprocess
@@ -14,7 +13,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests import servers
+from tests import programs, servers
 from tests.head.render import rooms
 from tests.head.render.test_proxy import MODULE, rebased
 
@@ -51,9 +50,9 @@ class Backend:
 
 @contextlib.contextmanager
 def nginx(folder: pathlib.Path, session: Session) -> Iterator[subprocess.Popen[bytes]]:
-    program = shutil.which("nginx", path="/usr/sbin:/usr/bin:/sbin:/bin")
-    if program is None or not MODULE.exists():
-        pytest.skip("no nginx with its stream module on this machine (make setup names the packages)")
+    program = programs.on_path("nginx")
+    if not MODULE.exists():
+        pytest.skip("nginx has no stream module (make setup)")
     for name in ("etc/nginx/modules-enabled", "run", "var/log/nginx"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / "etc/nginx/modules-enabled/50-stream.conf").write_text(f"load_module {MODULE};\n")

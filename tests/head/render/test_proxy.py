@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pathlib
-import shutil
 import subprocess
 
 import msgspec
 import pytest
+from tests import programs
 from tests.head.render import rooms
 
 from bedplate.api.desired import File
@@ -160,9 +160,9 @@ def test_ipv6_servers_are_bracketed(session: Session) -> None:
 
 def nginx_test(text: str, folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
     """Let nginx read a configuration whose paths begin with the folder."""
-    program = shutil.which("nginx", path="/usr/sbin:/usr/bin:/sbin:/bin")
-    if program is None or not MODULE.exists():
-        pytest.skip("no nginx with its stream module on this machine (make setup names the packages)")
+    program = programs.on_path("nginx")
+    if not MODULE.exists():
+        pytest.skip("nginx has no stream module (make setup)")
     for name in ("etc/nginx/modules-enabled", "run", "var/log/nginx"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / "etc/nginx/modules-enabled/50-stream.conf").write_text(f"load_module {MODULE};\n")

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest
 from tests.ipam.controller.worlds import KINDS, World
 from tests.ipam.node.daemons import NodeDaemon, until
 
@@ -29,13 +28,6 @@ OURS = Path(sys.executable).with_name("nv-ipam")
 # The pools of the vectors whose status makes no sense: no daemon knows them.
 UNKNOWABLE = {("IPPool", "badtext"), ("CIDRPool", "cbad")}
 TIMEOUT_S = 120.0
-
-
-def our_plugin() -> Path:
-    """The plugin that set-up built; the test is skipped where it could not."""
-    if not OURS.is_file():
-        pytest.skip("nv-ipam was not built (no cargo when make ran)")
-    return OURS
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import servers
+from tests import programs, servers
 from tests.ipam.cni import calls
 from tests.ipam.cni.calls import Answer
 from tests.ipam.controller.worlds import World, world_on
 from tests.ipam.node.daemons import NodeDaemon, daemon
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.external]
 MAIN_PLUGINS = Path("/usr/lib/cni")
 # All that Debian's main plugins know.
 VERSIONS = ["0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0"]
@@ -137,7 +137,7 @@ async def world() -> AsyncIterator[World]:
 
 @pytest.fixture
 async def node(world: World, tmp_path: Path) -> AsyncIterator[Node]:
-    calls.our_plugin()
+    programs.nv_ipam()
     if os.geteuid() != 0:
         pytest.skip("needs root (network namespaces)")
     if not (MAIN_PLUGINS / "bridge").exists():

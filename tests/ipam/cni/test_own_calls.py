@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import servers
+from tests import programs, servers
 from tests.ipam.cni import calls
 from tests.ipam.cni.calls import Answer
 from tests.ipam.controller.worlds import World
 from tests.ipam.node.daemons import NodeDaemon, daemon
+
+pytestmark = pytest.mark.external
 
 ARGS = "IgnoreUnknown=1;K8S_POD_NAME=p;K8S_POD_NAMESPACE=default;K8S_POD_UID=u"
 
@@ -29,7 +31,7 @@ async def ask(running: NodeDaemon, command: str, pool: str, container: str = "c1
     }
     ipam = {"type": "nv-ipam", "confDir": str(running.conf_dir), "poolName": pool, **more.pop("ipam", {})}
     network = {"cniVersion": "1.1.0", "name": "net", "type": "bridge", "ipam": ipam, **more}
-    return await asyncio.to_thread(calls.invoke, calls.our_plugin(), env, json.dumps(network).encode())
+    return await asyncio.to_thread(calls.invoke, programs.nv_ipam(), env, json.dumps(network).encode())
 
 
 async def test_status_tells_whether_a_pod_could_be_served(world: World, tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import servers
+from tests import programs, servers
 from tests.ipam.cni import calls, stores
 from tests.ipam.controller.worlds import World, world_on
 from tests.ipam.node.daemons import daemon
+
+pytestmark = pytest.mark.external
 
 
 @pytest.fixture
@@ -23,7 +25,7 @@ async def world() -> AsyncIterator[World]:
 
 @pytest.mark.parametrize("file", stores.FILES, ids=lambda file: file.stem)
 async def test_the_recorded_calls_make_the_recorded_store(world: World, netns: str, tmp_path: Path, file: Path) -> None:
-    made, wanted = await stores.played(world, netns, tmp_path, file, calls.our_plugin(), None)
+    made, wanted = await stores.played(world, netns, tmp_path, file, programs.nv_ipam(), None)
     assert made == wanted
 
 
@@ -31,7 +33,7 @@ async def test_the_recorded_calls_make_the_recorded_store(world: World, netns: s
 async def test_the_recorded_store_gives_the_recorded_answers(
     world: World, netns: str, tmp_path: Path, file: Path
 ) -> None:
-    plugin, recorded = calls.our_plugin(), json.loads(file.read_text())
+    plugin, recorded = programs.nv_ipam(), json.loads(file.read_text())
     store = file.with_name(recorded["store"])
     shutil.copy(store, tmp_path / "store")
     if "before_reopening" in recorded:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest
 from tests import servers
 
 from bedplate.ipam.node.pb import bedplate_ipam_pb2 as own_pb
@@ -28,15 +27,6 @@ from bedplate.ipam.node.pb import nvidia_ipam_pb2 as pb
 DEADLINE_S = 120.0
 SERVICE = "/nvidia.ipam.node.v1.IPAMService/"
 OWN_SERVICE = "/bedplate.ipam.node.v1.NodeService/"
-
-
-def peer(name: str) -> Path:
-    """A program of the original; the test is skipped, saying so, where it is not to be had."""
-    folder = os.environ.get("BEDPLATE_PEERS", "")
-    found = Path(folder) / name
-    if not folder or not found.is_file():
-        pytest.skip(f"the original's {name} is not here (BEDPLATE_PEERS names the folder that holds it)")
-    return found
 
 
 def until(what: str, is_so: Callable[[], Any], describe: Callable[[], Any] = str) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.ipam.node.daemons import peer
+from tests import programs
 
 from bedplate import __version__
 from bedplate.core import flags
@@ -55,7 +55,9 @@ def test_the_originals_flags_have_the_originals_defaults() -> None:
 
 
 def test_every_flag_of_the_originals_help_is_known() -> None:
-    text = subprocess.run([str(peer("ipam-node")), "--help"], capture_output=True, text=True, timeout=60, check=True)
+    text = subprocess.run(
+        [str(programs.original("ipam-node")), "--help"], capture_output=True, text=True, timeout=60, check=True
+    )
     theirs = set(re.findall(r"^ +(?:-\w, )?--([a-z-]+)", text.stdout, re.MULTILINE))
     assert len(theirs) > 20
     assert theirs <= {one.name for one, _ in Options().items()}

@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+from tests import programs
 from tests.ipam.controller.worlds import World
-from tests.ipam.node.daemons import Caller, NodeDaemon, daemon, peer
+from tests.ipam.node.daemons import Caller, NodeDaemon, daemon
 from tests.ipam.node.documents import REFUSED, TAKEN
 from tests.ipam.node.storekit import owner, pool
 
@@ -25,7 +26,9 @@ ODD = Owner("odd_1.b-c", "net_0", "uid-<é>&", 'p"\\ \u2028😀\x01\x7f', "n\ts"
 
 
 def original_on(world: World, folder: Path) -> object:
-    return daemon(folder, world.server.kubeconfig, world.node("a"), world.namespace, program=peer("ipam-node"))
+    return daemon(
+        folder, world.server.kubeconfig, world.node("a"), world.namespace, program=programs.original("ipam-node")
+    )
 
 
 def checked(caller: Caller, one: Reservation) -> bool:
@@ -101,7 +104,9 @@ async def test_the_original_does_not_start_beside_us_also_after_we_wrote(world: 
 @pytest.mark.parametrize("content", [*TAKEN, *REFUSED], ids=range(len(TAKEN) + len(REFUSED)))
 def test_we_are_as_strict_as_the_original(world: World, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "store").write_bytes(content)
-    made = NodeDaemon(tmp_path, world.server.kubeconfig, world.node("a"), world.namespace, program=peer("ipam-node"))
+    made = NodeDaemon(
+        tmp_path, world.server.kubeconfig, world.node("a"), world.namespace, program=programs.original("ipam-node")
+    )
     try:
         made.start()
     except AssertionError:

@@ -9,27 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-import os
 import subprocess
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-from tests import servers
+from tests import programs, servers
 from tests.ipam.controller.worlds import KINDS, World
 
 from bedplate.api.resources import NAMESPACES
-
-
-def original() -> str:
-    """The original's controller, or a skip that says what is missing."""
-    folder = os.environ.get("BEDPLATE_PEERS", "")
-    path = Path(folder) / "ipam-controller"
-    if not folder or not path.exists():
-        pytest.skip("BEDPLATE_PEERS names no folder with ipam-controller, the original")
-    return str(path)
 
 
 @contextlib.asynccontextmanager
@@ -50,7 +39,7 @@ async def side(world: World, name: str) -> AsyncIterator[World]:
 async def running_original(world: World, folder: Path, *flags: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """The original's controller for this world's pools; it must not end before the test does."""
     command = [
-        original(),
+        str(programs.original("ipam-controller")),
         f"--kubeconfig={world.server.kubeconfig}",
         f"--ippools-namespace={world.namespace}",
         "--metrics-bind-address=0",

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import grpc
 import pytest
-from tests import servers
+from tests import programs
 from tests.ipam.controller.worlds import World, world_on
-from tests.ipam.node.daemons import daemon, peer, until
+from tests.ipam.node.daemons import daemon, until
 from tests.ipam.peers.controllers import running_original
 
 pytestmark = pytest.mark.real
@@ -22,18 +22,14 @@ ROUTED = {"cidr": "fd90::/48", "perNodeNetworkPrefix": 64, "gatewayIndex": 1}
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    try:
-        server = servers.shared.get("real")
-    except servers.Missing as err:
-        pytest.skip(f"real: {err}")
-    async with world_on(server) as made:
+    async with world_on(programs.server("real")) as made:
         yield made
 
 
 @pytest.mark.parametrize("status_is_ours", [True, False], ids=["ours-to-original", "original-to-ours"])
 async def test_the_others_daemon_serves_the_status(world: World, tmp_path: Path, status_is_ours: bool) -> None:
-    program = peer("ipam-node") if status_is_ours else None
-    peer("ipam-controller")
+    program = programs.original("ipam-node") if status_is_ours else None
+    programs.original("ipam-controller")
     async with contextlib.AsyncExitStack() as stack:
         if status_is_ours:
             await stack.enter_async_context(world.controller())

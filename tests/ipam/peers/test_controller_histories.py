@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests import servers
+from tests import programs
 from tests.ipam import generators
 from tests.ipam.controller.worlds import World, world_on
-from tests.ipam.peers.controllers import original, running_original, side
+from tests.ipam.peers.controllers import running_original, side
 
 from bedplate.api.names import label_value_problems
 from bedplate.ipam.controller import kinds
@@ -210,7 +210,7 @@ SOAK = pytest.mark.soak
 
 @pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=SOAK) for seed in range(3, 9))])
 async def test_calm_histories_are_equal_in_all_three(world: World, tmp_path: Path, seed: int) -> None:
-    original()
+    programs.original("ipam-controller")
     history = History(seed, is_calm=True)
     async with (
         side(world, "original") as theirs,
@@ -232,7 +232,7 @@ async def test_calm_histories_are_equal_in_all_three(world: World, tmp_path: Pat
 
 @pytest.mark.parametrize("seed", [11, 12, *(pytest.param(seed, marks=SOAK) for seed in range(13, 31))])
 async def test_wild_histories_are_equal_in_upstream_mode(world: World, tmp_path: Path, seed: int) -> None:
-    original()
+    programs.original("ipam-controller")
     history = History(seed, is_calm=False)
     async with (
         side(world, "original") as theirs,
@@ -257,9 +257,5 @@ def record(history: History) -> None:
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    try:
-        server = servers.shared.get("real")
-    except servers.Missing as err:
-        pytest.skip(f"real: {err}")
-    async with world_on(server) as made:
+    async with world_on(programs.server("real")) as made:
         yield made

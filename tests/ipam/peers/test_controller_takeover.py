@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests import servers
+from tests import programs
 from tests.ipam.controller.worlds import World, until, world_on
-from tests.ipam.peers.controllers import original, running_original, stop, versions
+from tests.ipam.peers.controllers import running_original, stop, versions
 
 from bedplate.api.resources import LEASES
 from bedplate.ipam.controller.assembly import LEASE, Assembly
@@ -28,12 +28,8 @@ CIDRPOOL = {
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    original()
-    try:
-        server = servers.shared.get("real")
-    except servers.Missing as err:
-        pytest.skip(f"real: {err}")
-    async with world_on(server) as made:
+    programs.original("ipam-controller")
+    async with world_on(programs.server("real")) as made:
         yield made
 
 

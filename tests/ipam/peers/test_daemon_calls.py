@@ -15,9 +15,9 @@ from typing import Any
 
 import grpc
 import pytest
-from tests import servers
+from tests import programs
 from tests.ipam.controller.worlds import World, world_on
-from tests.ipam.node.daemons import SERVICE, Caller, NodeDaemon, daemon, parameters, peer, until
+from tests.ipam.node.daemons import SERVICE, Caller, NodeDaemon, daemon, parameters, until
 
 from bedplate.ipam.node.pb import nvidia_ipam_pb2 as pb
 
@@ -89,11 +89,7 @@ ADDRESSES = [
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    try:
-        server = servers.shared.get("real")
-    except servers.Missing as err:
-        pytest.skip(f"real: {err}")
-    async with world_on(server) as made:
+    async with world_on(programs.server("real")) as made:
         yield made
 
 
@@ -165,7 +161,7 @@ def play(ours: NodeDaemon, theirs: NodeDaemon, seed: int, count: int) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(10, 40))])
 async def test_equal_calls_have_equal_answers(world: World, tmp_path: Path, seed: int) -> None:
-    original = peer("ipam-node")
+    original = programs.original("ipam-node")
     await make_pools(world)
     (tmp_path / "ours").mkdir()
     (tmp_path / "theirs").mkdir()

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests import servers
+from tests import programs, servers
 from tests.ipam.controller.worlds import World, world_on
-from tests.ipam.node.daemons import Caller, NodeDaemon, code_of, peer, until
+from tests.ipam.node.daemons import Caller, NodeDaemon, code_of, until
 
 pytestmark = pytest.mark.real
 
@@ -22,11 +22,7 @@ WHOLE_BELOW = 256 << 10
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    try:
-        server = servers.shared.get("real")
-    except servers.Missing as err:
-        pytest.skip(f"real: {err}")
-    async with world_on(server) as made:
+    async with world_on(programs.server("real")) as made:
         await made.pool("IPPool", "p", SPEC)
         await made.damage("IPPool", "p", [BLOCK])
         yield made
@@ -39,7 +35,7 @@ class Node:
         where = (world.server.kubeconfig, world.node("a"), world.namespace)
         self.makes = {
             "ours": NodeDaemon(folder, *where),
-            "theirs": NodeDaemon(folder, *where, program=peer("ipam-node")),
+            "theirs": NodeDaemon(folder, *where, program=programs.original("ipam-node")),
         }
         self.held: dict[str, str] = {}
         self.number = 1

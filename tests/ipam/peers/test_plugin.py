@@ -6,21 +6,17 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from tests import servers
+from tests import programs
 from tests.ipam.cni import calls, stores
 from tests.ipam.controller.worlds import World, world_on
-from tests.ipam.node.daemons import daemon, peer
+from tests.ipam.node.daemons import daemon
 
 pytestmark = pytest.mark.real
 
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    try:
-        server = servers.shared.get("real")
-    except servers.Missing as err:
-        pytest.skip(f"real: {err}")
-    async with world_on(server) as made:
+    async with world_on(programs.server("real")) as made:
         yield made
 
 
@@ -31,23 +27,23 @@ def netns(tmp_path: Path) -> Iterator[str]:
 
 
 async def test_our_plugin_with_the_originals_daemon(world: World, netns: str, tmp_path: Path) -> None:
-    await play(world, netns, tmp_path, calls.our_plugin(), peer("ipam-node"))
+    await play(world, netns, tmp_path, programs.nv_ipam(), programs.original("ipam-node"))
 
 
 async def test_the_originals_plugin_with_our_daemon(world: World, netns: str, tmp_path: Path) -> None:
-    await play(world, netns, tmp_path, peer("nv-ipam"), None)
+    await play(world, netns, tmp_path, programs.original("nv-ipam"), None)
 
 
 async def test_the_originals_plugin_with_its_own_daemon(world: World, netns: str, tmp_path: Path) -> None:
     """The recording is still what the originals do: otherwise the other tests mean nothing."""
-    await play(world, netns, tmp_path, peer("nv-ipam"), peer("ipam-node"))
+    await play(world, netns, tmp_path, programs.original("nv-ipam"), programs.original("ipam-node"))
 
 
 @pytest.mark.parametrize("file", stores.FILES, ids=lambda file: file.stem)
 async def test_our_plugin_leaves_the_recorded_store_with_the_originals_daemon(
     world: World, netns: str, tmp_path: Path, file: Path
 ) -> None:
-    made, wanted = await stores.played(world, netns, tmp_path, file, calls.our_plugin(), peer("ipam-node"))
+    made, wanted = await stores.played(world, netns, tmp_path, file, programs.nv_ipam(), programs.original("ipam-node"))
     assert made == wanted
 
 
@@ -57,7 +53,7 @@ async def play(world: World, netns: str, folder: Path, plugin: Path, program: Pa
     more = [] if program else ["--cleaner=off"]
     with daemon(folder, world.server.kubeconfig, node, world.namespace, *more, program=program) as running:
         scene = calls.Scene(
-            world, running, plugin, netns, is_our_plugin=plugin == calls.OURS, is_our_daemon=program is None
+            world, running, plugin, netns, is_our_plugin=plugin == programs.nv_ipam(), is_our_daemon=program is None
         )
         await scene.make(recorded["pools"])
         await scene.known(recorded["pools"])

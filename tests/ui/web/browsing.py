@@ -7,12 +7,12 @@ reason why there is no browser; the caller skips.
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from tests import programs
 
 DEADLINE_MS = 120_000.0
 DESKTOP, PHONE = (1280, 900), (390, 844)
@@ -21,16 +21,10 @@ _WATCH = """document.addEventListener("securitypolicyviolation",
   (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`));"""
 
 
-class Missing(Exception):
-    """There is no browser here; the text is the reason."""
-
-
 @contextlib.contextmanager
 def browser() -> Iterator[Browser]:
     """A Chromium that can reach this machine alone."""
-    program = shutil.which("chromium")
-    if program is None:
-        raise Missing("chromium is not installed")
+    program = programs.on_path("chromium")
     arguments = [
         "--no-sandbox",
         "--disable-dev-shm-usage",

@@ -14,18 +14,15 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
+from playwright.sync_api import Browser, expect
 from tests.apps import headprograms
 from tests.apps.headprograms import Served
-
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-from playwright.sync_api import Browser, expect
 from tests.ui.web import browsing
 from tests.ui.web.browsing import DEADLINE_MS, DESKTOP, PHONE, Window
 from tests.ui.web.reading import Page
 
 # One browser and one daemon for all of them, also where tests run side by side.
-pytestmark = pytest.mark.xdist_group("page")
+pytestmark = [pytest.mark.external, pytest.mark.xdist_group("page")]
 expect.set_options(timeout=DEADLINE_MS)
 SECRET = "hunter2-never-shown"
 # A category of its own for each test that changes one, so that none depends on another.
@@ -43,11 +40,8 @@ SETUP += "; commit -m 'three categories'"
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    try:
-        with browsing.browser() as made:
-            yield made
-    except browsing.Missing as missing:
-        pytest.skip(str(missing))
+    with browsing.browser() as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from tests import servers
+from tests import programs, servers
 from tests.cloud.providers.oxide.cluster import until
 
 from bedplate.api.resources import NODES, SERVICES
@@ -81,14 +81,11 @@ def of_services(cloud: OxideCloud) -> list[tuple[str, bool]]:
     return sorted(found)
 
 
-@pytest.fixture(params=[pytest.param("real", marks=pytest.mark.real), "embedded"])
+@pytest.fixture(params=["real", "embedded"])
 def server(request: pytest.FixtureRequest) -> Iterator[servers.Server]:
     """A server of the test's own: the manager under test serves every Service it finds."""
-    try:
-        with {"real": servers.real, "embedded": servers.embedded}[request.param]() as started:
-            yield started
-    except servers.Missing as err:
-        pytest.skip(f"{request.param}: {err}")
+    with programs.own_server(request.param) as started:
+        yield started
 
 
 async def test_a_manager_killed_again_and_again_leaks_nothing(server: servers.Server, tmp_path: pathlib.Path) -> None:
