@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from bedplate.client import HeadClient
 from bedplate.core import errors
+from bedplate.head.access import Identity
 from bedplate.head.folder import creation, datafolder
 from bedplate.head.objects import Obj, Value
 from bedplate.head.session import Edit
@@ -92,7 +93,7 @@ async def fill(data: pathlib.Path, count: int) -> None:
     await creation.make(data, name="bench", nodes=0)
     async with datafolder.open_head(data) as opened:
         edits = [Edit(mode, obj.key, None, obj) for mode, obj in objects(count)]
-        await opened.head.commit(edits, "bench", "all nodes")
+        await opened.head.commit_as(Identity.local("bench"), edits, "all nodes")
 
 
 @dataclass(frozen=True, slots=True)

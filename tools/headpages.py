@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from bedplate.cli.up import demotree
+from bedplate.head.access import Identity
 from bedplate.head.entities import SCHEMA
 from bedplate.head.entities.base import Role
 from bedplate.head.folder import creation, datafolder
@@ -302,8 +303,10 @@ async def _session() -> list[tuple[str, str]]:
         async with datafolder.open_head(data) as opened:
             session = opened.head.session()
             demotree.stage(session)
-            await opened.head.commit_session(session, "admin")
-            seat = Shell(LocalBackend(opened.head, name="basecm10", user="admin"), said.append, said.append)
+            await opened.head.commit_as(Identity.local("admin"), session.edits())
+            seat = Shell(
+                LocalBackend(opened.head, name="basecm10", identity=Identity.local("admin")), said.append, said.append
+            )
             for line in (*TYPED, *MORE):
                 prompt = seat.prompt()
                 said.clear()

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 from tests import programs
 from tests.apps import headprograms as heads
+from tests.head.committing import commit
 from tests.store import etcd_cluster
 
 from bedplate.client import HeadClient, wire
@@ -344,7 +345,7 @@ async def test_an_etcd_is_filled_with_the_folders_history_once_and_belongs_to_it
     words = guarded_etcd
     folder = await creation.make(tmp_path / "site", name="basecm10", nodes=1)
     async with open_head(folder.path) as opened:
-        await opened.head.commit([Edit("category", "early", None, Obj("Category", "early"))], "admin", "before etcd")
+        await commit(opened.head, [Edit("category", "early", None, Obj("Category", "early"))], "admin", "before etcd")
     with heads.served(folder.path, *words) as running:
         async with running.client() as client:
             assert [one.message for one in await client.revisions(2)] == ["before etcd", "first tree of basecm10"]

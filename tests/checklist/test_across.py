@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.head import sites
+from tests.head.committing import commit_session
 from tests.ui.transcripts.driving import Desk, opened
 
 import bedplate
@@ -191,7 +192,7 @@ async def sizes(tmp_path: Path) -> AsyncIterator[list[Desk]]:
         for head, count in ((few, 100), (many, 1000)):
             session = head.session()
             stage(session, export(sites.large(count)))
-            await head.commit_session(session, "setup")
+            await commit_session(head, session, "setup")
         yield [Desk(few), Desk(many)]
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from tests.head.committing import commit
 
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
@@ -177,13 +178,13 @@ async def test_commits_of_a_head_that_believes_itself_active_lose_nothing(store:
     """The fence is the number of the revision, not the election: two writers at once are slower, never wrong."""
     async with Head(store, SCHEMA, vault) as one, Head(store, SCHEMA, vault) as deposed:
 
-        async def commit(head: Head, name: str) -> int:
-            made = await head.commit([Edit("softwareimage", name, None, Obj("SoftwareImage", name))], name)
+        async def add(head: Head, name: str) -> int:
+            made = await commit(head, [Edit("softwareimage", name, None, Obj("SoftwareImage", name))], name)
             assert made is not None
             return made.number
 
         pairs = [(head, f"{side}{number}") for number in range(15) for side, head in (("a", one), ("b", deposed))]
-        numbers = await asyncio.gather(*(commit(head, name) for head, name in pairs))
+        numbers = await asyncio.gather(*(add(head, name) for head, name in pairs))
         assert sorted(numbers) == list(range(1, 31)), "each acknowledged once, no number twice, no hole"
         await one.catch_up()
         assert sorted(one.tree.mode("softwareimage")) == sorted(name for _, name in pairs)

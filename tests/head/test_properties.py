@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.head.committing import undo
 from tests.head.conftest import KEY
 from tests.head.treemodel import Model, Play, SessionHand, flat, script, settle
 from tests.store import etcd_cluster
@@ -44,7 +45,7 @@ async def undo_all(head: Head, model: Model) -> None:
     """Undo the last n commits, newest first: the tree is that of n commits ago, for every n."""
     last = head.revision
     for number in range(last, model.first, -1):
-        await head.undo(number, "undoer")
+        await undo(head, number, "undoer")
         assert flat(head.tree) == model.state(number - 1)
 
 

@@ -7,10 +7,12 @@ import pathlib
 from collections.abc import Sequence
 
 import pytest
+from tests.head.committing import commit_session, undo
 
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 from bedplate.head import records
+from bedplate.head.access import Identity
 from bedplate.head.entities import SCHEMA
 from bedplate.head.objects import Secret
 from bedplate.head.service import Head, Stale
@@ -26,7 +28,7 @@ async def first(head: Head) -> Session:
     session.add(("category",), "default")
     session.add(("softwareimage",), "default-image")
     session.set(CATEGORY, "softwareimage", "default-image")
-    revision = await head.commit_session(session, "alice", "first tree")
+    revision = await commit_session(head, session, "alice", "first tree")
     assert revision is not None
     assert revision.number == 1
     return session
@@ -53,12 +55,12 @@ async def test_item_036_a_stale_commit_is_refused_with_the_other_author_named(he
     mine, theirs = head.session(), head.session()
     mine.set(CATEGORY, "notes", "mine")
     theirs.set(CATEGORY, "notes", "theirs")
-    await head.commit_session(theirs, "bob")
+    await commit_session(head, theirs, "bob")
     with pytest.raises(Stale, match=r"category\[default\] was changed by bob in revision 2"):
-        await head.commit_session(mine, "alice")
+        await commit_session(head, mine, "alice")
     assert mine.is_changed(CATEGORY)
     assert head.tree.get(CATEGORY).values["notes"] == "theirs"
-    forced = await head.commit_session(mine, "alice", force=True)
+    forced = await commit_session(head, mine, "alice", force=True)
     assert forced is not None
     assert forced.changes[0].old == "theirs"
     assert head.tree.get(CATEGORY).values["notes"] == "mine"
@@ -69,9 +71,9 @@ async def test_a_removal_by_another_is_named_too(head: Head) -> None:
     mine, theirs = head.session(), head.session()
     mine.set(CATEGORY, "notes", "mine")
     theirs.remove(CATEGORY)
-    await head.commit_session(theirs, "bob")
+    await commit_session(head, theirs, "bob")
     with pytest.raises(Stale, match="was removed by bob in revision 2"):
-        await head.commit_session(mine, "alice")
+        await commit_session(head, mine, "alice")
 
 
 async def test_commits_to_different_objects_never_meet(head: Head) -> None:
@@ -79,14 +81,14 @@ async def test_commits_to_different_objects_never_meet(head: Head) -> None:
     mine, theirs = head.session(), head.session()
     mine.set(CATEGORY, "notes", "mine")
     theirs.set(("softwareimage", "default-image"), "notes", "theirs")
-    await head.commit_session(theirs, "bob")
-    await head.commit_session(mine, "alice")
+    await commit_session(head, theirs, "bob")
+    await commit_session(head, mine, "alice")
     assert head.revision == 3
 
 
 async def test_a_commit_that_changes_nothing_makes_no_revision(head: Head) -> None:
     session = await first(head)
-    assert await head.commit_session(session, "alice") is None
+    assert await commit_session(head, session, "alice") is None
     assert head.revision == 1
 
 
@@ -94,21 +96,21 @@ async def test_references_must_exist_and_what_is_used_cannot_go(head: Head) -> N
     session = await first(head)
     session.remove(("softwareimage", "default-image"))
     with pytest.raises(errors.Invalid, match=r"is used by category\[default\] \(software_image\)"):
-        await head.commit_session(session, "alice")
+        await commit_session(head, session, "alice")
     session.drop()
     session.set(CATEGORY, "softwareimage", "nothing")
     with pytest.raises(errors.Invalid, match="names softwareimage 'nothing', which does not exist"):
-        await head.commit_session(session, "alice")
+        await commit_session(head, session, "alice")
     session.drop()
     session.remove(("softwareimage", "default-image"))
     session.remove(CATEGORY)
-    assert await head.commit_session(session, "alice") is not None
+    assert await commit_session(head, session, "alice") is not None
 
 
 async def test_a_dry_run_says_what_a_commit_would_change_and_writes_nothing(head: Head) -> None:
     session = await first(head)
     session.set(CATEGORY, "notes", "x")
-    (change,) = await head.check(session.edits())
+    (change,) = await head.check_as(Identity.local("alice"), session.edits())
     assert (change.path, change.old, change.new) == ((*CATEGORY, "notes"), None, "x")
     assert head.revision == 1
 
@@ -119,25 +121,25 @@ async def test_unique_values_and_overlapping_networks_are_refused(head: Head) ->
         path = session.add(("device",), name, "physicalnode")
         session.set(path, "mac", "00:11:22:33:44:5A" if name == "node001" else "00:11:22:33:44:5a")
     with pytest.raises(errors.Invalid, match=r"taken by device\[node00"):
-        await head.commit_session(session, "alice")
+        await commit_session(head, session, "alice")
     session.drop()
     for name, base in [("pods", "172.29.0.0"), ("services", "10.150.0.0")]:
         session.set(session.add(("network",), name), "baseaddress", base)
     cluster = session.add(("kubernetes",), "default")
     session.set(cluster, "podnetwork", "pods")
     session.set(cluster, "servicenetwork", "services")
-    await head.commit_session(session, "alice")
+    await commit_session(head, session, "alice")
     session.set(("network", "services"), "baseaddress", "172.29.0.0")
     with pytest.raises(errors.Invalid, match=r"kubernetes\[default\]: Service Network: .* overlaps"):
-        await head.commit_session(session, "alice")
+        await commit_session(head, session, "alice")
 
 
 async def test_item_222_the_audit_says_who_changed_which_parameter_when(head: Head) -> None:
     session = await first(head)
     session.set(CATEGORY, "notes", "one")
-    await head.commit_session(session, "alice", "why")
+    await commit_session(head, session, "alice", "why")
     session.set(CATEGORY, "notes", "two")
-    await head.commit_session(session, "bob")
+    await commit_session(head, session, "bob")
     found = await head.audit((*CATEGORY, "notes"))
     assert [(entry.revision, entry.author, entry.old, entry.new) for entry in found][:2] == [
         (3, "bob", "one", "two"),
@@ -151,22 +153,22 @@ async def test_item_222_the_audit_says_who_changed_which_parameter_when(head: He
 async def test_an_undo_is_a_revision_and_names_what_stands_in_its_way(head: Head) -> None:
     session = await first(head)
     session.set(CATEGORY, "notes", "one")
-    await head.commit_session(session, "alice")
+    await commit_session(head, session, "alice")
     session.set(CATEGORY, "notes", "two")
-    await head.commit_session(session, "bob")
+    await commit_session(head, session, "bob")
     with pytest.raises(errors.Conflict, match=r"revision 3 of bob changed category.default.notes after revision 2"):
-        await head.undo(2, "carol")
-    undone = await head.undo(3, "carol")
+        await undo(head, 2, "carol")
+    undone = await undo(head, 3, "carol")
     assert undone is not None
     assert (undone.number, undone.undoes, undone.author) == (4, 3, "carol")
     assert head.tree.get(CATEGORY).values["notes"] == "one"
-    await head.undo(2, "carol")
+    await undo(head, 2, "carol")
     assert "notes" not in head.tree.get(CATEGORY).values
     with pytest.raises(errors.Conflict, match="was undone by revision 5"):
-        await head.undo(2, "carol")
+        await undo(head, 2, "carol")
     with pytest.raises(errors.NotFound, match="no revision 99"):
-        await head.undo(99, "carol")
-    forced = await head.undo(3, "carol", force=True)
+        await undo(head, 99, "carol")
+    forced = await undo(head, 3, "carol", force=True)
     assert forced is not None
     assert forced.undoes == 0
     assert head.tree.get(CATEGORY).values["notes"] == "one"
@@ -177,7 +179,7 @@ async def test_the_tree_at_any_revision_can_be_read(head: Head) -> None:
     trees = [head.tree]
     for text in ["one", "two", "three"]:
         session.set(CATEGORY, "notes", text)
-        await head.commit_session(session, "alice")
+        await commit_session(head, session, "alice")
         trees.append(head.tree)
     for number, tree in enumerate(trees, 1):
         assert await head.tree_at(number) == tree
@@ -192,16 +194,16 @@ async def test_secrets_are_sealed_in_the_store_and_masked_in_the_history(
     session = head.session()
     cluster = session.add(("kubernetes",), "default")
     session.set(cluster, "kubecakey", "hush-one")
-    await head.commit_session(session, "alice")
+    await commit_session(head, session, "alice")
     session.set(cluster, "kubecakey", "hush-two")
-    await head.commit_session(session, "alice")
+    await commit_session(head, session, "alice")
     for entry in (await store.list("/")).entries:
         assert b"hush" not in entry.value
     seen = repr([await head.log(), await head.audit(), await head.read(2)])
     assert "hush" not in seen
     assert "sealed" not in seen
     assert "*****" in seen
-    await head.undo(2, "alice")
+    await undo(head, 2, "alice")
     async with Head(store, SCHEMA, vault) as other:
         assert other.tree.get(cluster).values["kube_ca_key"] == Secret("hush-one")
 
@@ -214,7 +216,7 @@ async def test_two_heads_on_one_store_take_turns_and_lose_nothing(head: Head, st
             for number in range(10):
                 session = on.session()
                 session.add(("category",), f"{who}-{number}")
-                await on.commit_session(session, who)
+                await commit_session(on, session, who)
 
         async with asyncio.TaskGroup() as group:
             group.create_task(work(head, "a"))
@@ -228,9 +230,9 @@ async def test_two_heads_on_one_store_take_turns_and_lose_nothing(head: Head, st
         stale.set(CATEGORY, "notes", "x")
         session = head.session()
         session.set(CATEGORY, "notes", "y")
-        await head.commit_session(session, "alice")
+        await commit_session(head, session, "alice")
         with pytest.raises(Stale, match="alice in revision 22"):
-            await other.commit_session(stale, "bob")
+            await commit_session(other, stale, "bob")
 
 
 async def test_a_head_that_follows_sees_the_others_commits_as_notices(head: Head, store: Store, vault: Vault) -> None:
@@ -286,7 +288,7 @@ async def test_a_lost_answer_neither_loses_nor_repeats_a_commit(store: Store, va
         doubtful.doubt = True
         session = head.session()
         session.set(CATEGORY, "notes", "x")
-        revision = await head.commit_session(session, "alice")
+        revision = await commit_session(head, session, "alice")
         assert revision is not None
         assert revision.number == 2
         assert len((await store.list(records.REVISIONS)).entries) == 2

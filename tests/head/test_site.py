@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.head.committing import commit
 
 from bedplate.core import errors
 from bedplate.head import site
@@ -12,7 +13,7 @@ from bedplate.head.service import Head
 
 
 async def test_the_first_tree_is_one_valid_revision(head: Head) -> None:
-    made = await head.commit(site.first_tree(), "admin")
+    made = await commit(head, site.first_tree(), "admin")
     assert made is not None and made.number == 1
     devices = head.tree.mode("device")
     assert sorted(devices) == ["basecm10", *(f"node00{number}" for number in range(1, 7))]
@@ -25,13 +26,13 @@ async def test_the_first_tree_is_one_valid_revision(head: Head) -> None:
 
 
 async def test_its_nodes_inherit_the_image_of_the_category(head: Head) -> None:
-    await head.commit(site.first_tree(nodes=1), "admin")
+    await commit(head, site.first_tree(nodes=1), "admin")
     image, source = inherited(head.tree, head.tree.get(("device", "node001")), PhysicalNode.software_image)
     assert image == "default-image" and source is not None and "default" in str(source)
 
 
 async def test_names_stay_sortable_and_addresses_unique_with_a_thousand_nodes(head: Head) -> None:
-    await head.commit(site.first_tree("head01", 1000), "admin")
+    await commit(head, site.first_tree("head01", 1000), "admin")
     names = sorted(key for key, obj in head.tree.mode("device").items() if obj.type == "PhysicalNode")
     assert names[0] == "node0001" and names[-1] == "node1000"
     assert len({obj.values["ip"] for obj in head.tree.mode("device").values()}) == 1001

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Sequence
 
 import pytest
+from tests.head.committing import commit_session, undo
 
 from bedplate.core import errors
 from bedplate.head import records
@@ -19,7 +20,7 @@ async def many(head: Head, count: int = 300) -> None:
     session = head.session()
     for number in range(count):
         session.add(("category",), f"c{number:03d}")
-    await head.commit_session(session, "alice")
+    await commit_session(head, session, "alice")
 
 
 async def mark(store: Store) -> int:
@@ -38,9 +39,9 @@ async def test_a_commit_of_many_objects_is_one_revision_and_is_recorded_whole(
     session = head.session()
     for number in range(300):
         session.remove(("category", f"c{number:03d}"))
-    await head.commit_session(session, "alice")
+    await commit_session(head, session, "alice")
     assert (await store.list(records.OBJECTS)).entries == []
-    assert (await head.undo(2, "alice")) is not None
+    assert (await undo(head, 2, "alice")) is not None
     assert len(head.tree.mode("category")) == 300
 
 
@@ -76,7 +77,7 @@ async def test_what_a_head_left_half_recorded_the_next_one_completes(store: Stor
             else:
                 session.add(("category",), name)
         with pytest.raises(errors.Unavailable):
-            await head.commit_session(session, "alice")
+            await commit_session(head, session, "alice")
         expected = session.tree
     async with Head(store, SCHEMA, vault) as head:
         assert head.revision == 2
@@ -85,7 +86,7 @@ async def test_what_a_head_left_half_recorded_the_next_one_completes(store: Stor
         again = head.session()
         again.set(("category", "c007"), "notes", "y")
         again.add(("category",), "c000")
-        await head.commit_session(again, "bob")
+        await commit_session(head, again, "bob")
         assert await mark(store) == head.revision == 3
         async with Head(store, SCHEMA, vault) as other:
             assert other.tree == head.tree
@@ -102,12 +103,12 @@ async def test_records_newer_than_the_mark_do_not_stop_the_log_from_being_read(s
         for number in range(100):
             session.add(("category",), f"d{number:03d}")
         with pytest.raises(errors.Unavailable):
-            await head.commit_session(session, "alice")
+            await commit_session(head, session, "alice")
     async with Head(Stops(store, 2), SCHEMA, vault) as head:  # type: ignore[arg-type]
         session = head.session()
         session.remove(("category", "c000"))
         with pytest.raises(errors.Unavailable):
-            await head.commit_session(session, "bob")
+            await commit_session(head, session, "bob")
     assert await store.get(records.object_key("category", "c000")) is None
     assert await mark(store) == 1
     async with Head(store, SCHEMA, vault) as head:
@@ -123,10 +124,10 @@ async def test_a_slow_head_does_not_write_old_objects_over_newer_ones(store: Sto
         await other.catch_up()
         session = other.session()
         session.set(("category", "c000"), "notes", "newer")
-        await other.commit_session(session, "bob")
+        await commit_session(other, session, "bob")
         slow.left = 1
         with contextlib.suppress(errors.Unavailable):
-            await head._snapshot.settle(head.tree, head.revision)
+            await head._ledger._snapshot.settle(head.tree, head.revision)
         async with Head(store, SCHEMA, vault) as third:
             assert third.tree == other.tree
             assert third.tree.get(("category", "c000")).values == {"notes": "newer"}

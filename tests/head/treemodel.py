@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import pytest
 from hypothesis import strategies as st
+from tests.head.committing import commit_session, undo
 
 from bedplate.core import errors
 from bedplate.head.objects import Obj
@@ -195,7 +196,7 @@ async def settle(head: Head) -> None:
         session.add(("kubernetes",), name)
     for name in ("left", "fix1", "fix2"):
         session.add(("configurationoverlay",), name)
-    await head.commit_session(session, "setup")
+    await commit_session(head, session, "setup")
 
 
 class Play:
@@ -431,7 +432,7 @@ class SessionHand:
         self.session(who).drop()
 
     async def commit(self, who: int) -> None:
-        await self._head.commit_session(self.session(who), f"person{who}")
+        await commit_session(self._head, self.session(who), f"person{who}")
 
     async def undo(self, number: int) -> None:
-        await self._head.undo(number, "undoer")
+        await undo(self._head, number, "undoer")

@@ -10,6 +10,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from tests.head.committing import commit_session
 
 from bedplate.core import errors
 from bedplate.head.changes import MASK
@@ -59,7 +60,7 @@ class BackendSuite:
         mine.set(DEFAULT, "notes", "mine")
         theirs = head.session()
         theirs.set(DEFAULT, "notes", "theirs")
-        made = await head.commit_session(theirs, "bob")
+        made = await commit_session(head, theirs, "bob")
         assert made is not None
         with pytest.raises(errors.Conflict) as refused:
             await backend.commit(mine.edits())
@@ -74,7 +75,7 @@ class BackendSuite:
         theirs = head.session()
         for text in ("one", "two", "three"):
             theirs.set(DEFAULT, "notes", text)
-            await head.commit_session(theirs, "bob")
+            await commit_session(head, theirs, "bob")
         await backend.catch_up()
         assert backend.revision == head.revision
         assert backend.tree.get(DEFAULT).values["notes"] == "three"
@@ -168,7 +169,7 @@ class BackendSuite:
         mine = await set_notes(backend, "mine")
         session = head.session()
         session.set(DEFAULT, "notes", "theirs")
-        theirs = await head.commit_session(session, "bob")
+        theirs = await commit_session(head, session, "bob")
         assert theirs is not None
         await asyncio.wait_for(reading, DEADLINE_S)
         assert seen == [(mine.number, True), (theirs.number, True)]

@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.head.committing import commit
 from tests.ui.backend_suite import BackendSuite
 
 from bedplate.core.clock import ManualClock
+from bedplate.head.access import Identity
 from bedplate.head.entities import SCHEMA
 from bedplate.head.service import Head
 from bedplate.head.site import first_tree
@@ -26,13 +28,13 @@ async def head(tmp_path: Path) -> AsyncIterator[Head]:
         SqliteStore(tmp_path / "head.db", history_s=None) as store,
         Head(store, SCHEMA, vault, clock=ManualClock()) as opened,
     ):
-        await opened.commit(first_tree("basecm10", 3), "setup", "the site")
+        await commit(opened, first_tree("basecm10", 3), "setup", "the site")
         yield opened
 
 
 @pytest.fixture
 def backend(head: Head) -> Backend:
-    return LocalBackend(head, name="basecm10", user="admin")
+    return LocalBackend(head, name="basecm10", identity=Identity.local("admin"))
 
 
 class TestLocalBackend(BackendSuite):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from tests.head.committing import commit, commit_session
 from tests.ui.backend_suite import DEADLINE_S, DEFAULT, BackendSuite, set_notes
 from tests.ui.wire_tapping import Wire
 
@@ -43,7 +44,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 @pytest.fixture
 async def head(store: Store) -> AsyncIterator[Head]:
     async with Head(store, SCHEMA, Vault(base64.urlsafe_b64encode(bytes(range(32))))) as opened:
-        await opened.commit(first_tree("basecm10", 3), "setup", "the site")
+        await commit(opened, first_tree("basecm10", 3), "setup", "the site")
         yield opened
 
 
@@ -151,7 +152,7 @@ class Followed:
 async def _theirs(head: Head, text: str) -> Revision:
     session = head.session()
     session.set(("device", "node001"), "notes", text)
-    made = await head.commit_session(session, "bob")
+    made = await commit_session(head, session, "bob")
     assert made is not None
     return made
 
@@ -261,9 +262,9 @@ async def test_a_commit_that_cannot_be_caught_up_with_is_settled_when_it_is_aske
 async def test_a_history_that_is_another_one_is_read_anew(backend: RemoteBackend, head: Head) -> None:
     session = head.session()
     session.add(("category",), "new")
-    await head.commit_session(session, "bob")
+    await commit_session(head, session, "bob")
     session.set(("category", "new"), "notes", "x")
-    await head.commit_session(session, "bob")
+    await commit_session(head, session, "bob")
     # As if the tree here had come from elsewhere: revision 3 changes what it does not have.
     backend._revision = 2
     made = await set_notes(backend, "mine")
@@ -335,7 +336,7 @@ async def test_a_head_that_came_back_out_of_a_backup_is_believed(
         SqliteStore(tmp_path / "older.db", history_s=None) as store,
         Head(store, SCHEMA, Vault(base64.urlsafe_b64encode(bytes(range(32))))) as older,
     ):
-        await older.commit(first_tree("basecm10", 3), "setup", "the site")
+        await commit(older, first_tree("basecm10", 3), "setup", "the site")
         await set_notes(backend, "one")
         await set_notes(backend, "two")
         async with Followed(backend) as followed:

@@ -11,22 +11,22 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from bedplate.core import errors
-from bedplate.head.changes import MASK
 from bedplate.head.entities.site import User
-from bedplate.head.objects import Obj, Secret
-from bedplate.head.session import Edit
+from bedplate.head.objects import Secret
 from bedplate.head.tokens import NODE, Tokens
 from bedplate.head.tree import Tree
 
-__all__ = ["NODES", "USERS", "Access", "Identity", "demand", "demand_edits", "may", "subject_of"]
+__all__ = ["LOCAL", "NODES", "USERS", "Access", "Identity", "demand", "may", "subject_of", "user_in"]
 
 USERS: Final = "bedplate:users"
 NODES: Final = "bedplate:nodes"
 """The organisation in the client certificates of users and of nodes."""
+LOCAL: Final = "data folder"
+"""Through what somebody is asking who opened the head's data folder in this process."""
 
 
 class Identity(NamedTuple):
@@ -35,6 +35,12 @@ class Identity(NamedTuple):
     name: str
     role: str
     via: str = ""
+
+    @classmethod
+    def local(cls, name: str) -> Identity:
+        """Whoever can open the data folder: its files hold every key there is, so the role is admin. The name is what
+        history says; what the user of that name may do does not matter."""
+        return cls(name, "admin", LOCAL)
 
 
 def may(identity: Identity, verb: str, resource: str) -> bool:
@@ -65,25 +71,12 @@ def _named(resource: str) -> str:
     return {"tree": "objects", "mode": f"{name} objects", "node": f"what belongs to {name}"}.get(kind, resource)
 
 
-def demand_edits(identity: Identity, tree: Tree, edits: Iterable[Edit]) -> None:
-    """Raise `Denied` unless the identity may commit the edits onto the tree: each mode, and each secret they touch."""
-    for edit in edits:
-        demand(identity, "edit", f"mode/{edit.mode}")
-        held, wanted = dict(_secrets(tree.find(edit.mode, edit.key))), dict(_secrets(edit.new))
-        # Stars stand for the secret that is there.
-        if held != {way: held.get(way, text) if text == MASK else text for way, text in wanted.items()}:
-            demand(identity, "edit", "secrets")
-
-
-def _secrets(obj: Obj | None, way: str = "") -> Iterator[tuple[str, str]]:
-    if obj is None:
-        return
-    for name, value in obj.values.items():
-        if isinstance(value, Secret):
-            yield f"{way}{name}", value.reveal()
-    for submode, held in obj.children.items():
-        for key, child in held.items():
-            yield from _secrets(child, f"{way}{submode}[{key}].")
+def user_in(tree: Tree, name: str) -> Identity | None:
+    """The user as a tree has it; None for one that does not exist or is not enabled."""
+    user = tree.find("user", name)
+    if user is None or not User.enabled.value(user):
+        return None
+    return Identity(name, str(User.role.value(user)))
 
 
 class Access:
@@ -119,10 +112,7 @@ class Access:
 
     def by_name(self, name: str) -> Identity | None:
         """The user as the present tree has it; None for one that is not there or not let in."""
-        user = self._tree().find("user", name)
-        if user is None or not User.enabled.value(user):
-            return None
-        return Identity(name, str(User.role.value(user)))
+        return user_in(self._tree(), name)
 
     def by_node(self, name: str) -> Identity | None:
         """A device of the present tree."""
@@ -133,10 +123,6 @@ class Access:
         mode = "device" if kind == NODE else "user"
         if self._tree().find(mode, subject) is None:
             raise errors.NotFound(f"there is no {mode} {subject!r}", hint=f"cmsh: {mode}; list shows those there are")
-
-    def allow(self, identity: Identity, edits: Iterable[Edit]) -> None:
-        """Raise `Denied` unless the identity may commit the edits onto the present tree."""
-        demand_edits(identity, self._tree(), edits)
 
     def _by_own_token(self, text: str) -> Identity | None:
         digest, owner = _digest(text), ""

@@ -6,7 +6,7 @@ session. Secrets are left out unless asked for; an import leaves a secret that t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -15,10 +15,10 @@ from bedplate.core import errors, yamls
 from bedplate.head.objects import Obj, Secret
 from bedplate.head.schema import codec
 from bedplate.head.schema.registry import Schema
-from bedplate.head.session import Session
+from bedplate.head.session import Edit, Session
 from bedplate.head.tree import Tree
 
-__all__ = ["export", "read", "stage"]
+__all__ = ["export", "read", "replacing", "stage"]
 
 _FORMAT = "bedplate/head/v1"
 
@@ -70,12 +70,26 @@ def read(schema: Schema, text: str) -> list[tuple[str, Obj]]:
 
 def stage(session: Session, text: str, *, prune: bool = False) -> None:
     """Stage a document: its objects replace those of the same name; `prune` removes what it does not name."""
-    objects = read(session.schema, text)
+    _put(session, read(session.schema, text), prune)
+
+
+def replacing(objects: Sequence[tuple[str, Obj]], *, prune: bool = False) -> Callable[[Tree], Awaitable[list[Edit]]]:
+    """The edits that write the objects of a document over whatever tree they are committed on."""
+
+    async def edits(tree: Tree) -> list[Edit]:
+        session = Session(tree)
+        _put(session, objects, prune)
+        return session.edits()
+
+    return edits
+
+
+def _put(session: Session, objects: Sequence[tuple[str, Obj]], prune: bool) -> None:
     named = {(mode, obj.key) for mode, obj in objects}
     gone = [(mode, obj.key) for mode, obj in session.tree.objects() if (mode, obj.key) not in named] if prune else []
     for mode, obj in objects:
-        held = session.tree.find(mode, obj.key)
-        session.put((mode, obj.key), obj if held is None else _with_secrets(obj, held))
+        present = session.tree.find(mode, obj.key)
+        session.put((mode, obj.key), obj if present is None else _with_secrets(obj, present))
     for path in gone:
         session.put(path, None)
 

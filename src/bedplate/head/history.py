@@ -103,31 +103,35 @@ class History:
                 break
         return found[:limit]
 
-    async def undo(self, number: int, last: int, *, force: bool = False) -> list[changes.Change]:
-        """What takes a revision back. Raises `Conflict` naming a later revision that touched the same thing.
+    async def reverse(self, number: int) -> list[changes.Change]:
+        """What takes a revision back, secrets sealed. Raises `NotFound`."""
+        return changes.reverse((await self.read(number)).changes)
+
+    async def obstacle(self, number: int, last: int) -> errors.Conflict | None:
+        """The later revision that touched the same thing as revision `number`, as an error that names it.
 
         A later revision that was itself undone, and its undo, do not stand in the way.
         """
-        wanted = await self.read(number)
+        revision = await self.read(number)
         cancelled: set[int] = set()
         async for later in self.newest(last, number + 1):
-            if later.number in cancelled or force:
+            if later.number in cancelled:
                 continue
             if later.undoes > number:
                 cancelled.add(later.undoes)
                 continue
             if later.undoes == number:
-                raise errors.Conflict(
+                return errors.Conflict(
                     f"revision {number} was undone by revision {later.number} of {later.author}",
                     hint=f"undo {later.number} takes that back",
                 )
-            touched = _common(wanted, later)
+            touched = _common(revision, later)
             if touched is not None:
-                raise errors.Conflict(
+                return errors.Conflict(
                     f"revision {later.number} of {later.author} changed {'.'.join(touched)} after revision {number}",
                     hint=f"undo {later.number} first, or force the undo",
                 )
-        return changes.reverse(wanted.changes)
+        return None
 
 
 def _common(one: Revision, other: Revision) -> Path | None:

@@ -1,42 +1,39 @@
-"""The head: the only writer of the tree.
+"""The head: the only way to a revision, and to the tree.
 
-In: edits of sessions, with an author. Out: revisions, durable before they are acknowledged; the present tree; a stream
-of revisions for notices. One commit is one transaction of the store; the number of its revision must be free in it,
-which is what makes two heads on one store safe: the one that is behind is told so, catches up, and looks again at what
-it was asked.
+In: edits, with the identity that commits them. Out: revisions, the present tree, history, a stream of revisions for
+notices. Every front end commits through `commit_as` or `undo_as`. Both decide inside the serialised commit, on the tree
+that is replaced: whether this head is the active one, who may edit what (`policy`), whether somebody else was first
+(`Stale`), and whether the tree stays valid. `check_as` decides the same and writes nothing.
 """
 
 from __future__ import annotations
 
-import asyncio
 import uuid
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
 from bedplate.core import errors
-from bedplate.core.clock import Clock, SystemClock, rfc3339
-from bedplate.core.logging import get_logger
-from bedplate.head import changes, records, validate
-from bedplate.head.history import Entry, History
-from bedplate.head.objects import Secret
+from bedplate.core.clock import Clock
+from bedplate.head import changes, policy
+from bedplate.head.access import Identity
+from bedplate.head.edits import apply_edits, fill_masks
+from bedplate.head.election import Alone, Standing
+from bedplate.head.history import Entry
+from bedplate.head.ledger import Ledger, Outcome
+from bedplate.head.objects import Obj, Secret
 from bedplate.head.records import Revision
 from bedplate.head.schema.registry import Path, Schema
 from bedplate.head.session import Edit, Session
-from bedplate.head.snapshot import Snapshot, missing
 from bedplate.head.tree import Tree
 from bedplate.head.vault import Vault
-from bedplate.store.interface import Compacted, CompareFailed, OutcomeUnknown, Put, Store
+from bedplate.store.interface import Store
 
-__all__ = ["Head", "Stale"]
+__all__ = ["Edits", "Head", "Preview", "Stale"]
 
-_LOG = get_logger("head")
-_KEPT = 256
-_ATTEMPTS = 20
-_ASKED_AGAIN = 2000
+Edits = Sequence[Edit] | Callable[[Tree], Awaitable[Sequence[Edit]]]
+"""What to commit; a function is asked for it inside the commit, with the tree that is replaced."""
 
 
 class Stale(errors.Conflict):
@@ -52,8 +49,20 @@ class Stale(errors.Conflict):
         self.revision = revision
 
 
+class Preview(NamedTuple):
+    """What edits would make of the tree of a revision."""
+
+    before: Tree
+    revision: int
+    after: Tree
+    changes: list[changes.Change]
+
+
 class Head:
-    """Open with `async with`; the store is opened and closed by its owner."""
+    """Open with `async with`; the store is opened and closed by its owner.
+
+    `standing` says which of several heads is the active one; a daemon with an election sets it before it serves.
+    """
 
     def __init__(
         self,
@@ -63,23 +72,13 @@ class Head:
         *,
         clock: Clock | None = None,
         nonce: Callable[[], str] = lambda: uuid.uuid4().hex,
+        standing: Standing | None = None,
     ) -> None:
-        self._store = store
-        self._vault = vault
-        self._clock = clock or SystemClock()
-        self._nonce = nonce
-        self._records = records.Codec(schema, vault)
-        self._history = History(store, self._records, vault)
-        self._snapshot = Snapshot(store, self._records)
-        self._tree = Tree(schema)
-        self._revision = 0
-        self._recent: deque[Revision] = deque(maxlen=_KEPT)
-        self._nonces: dict[str, int] | None = None
-        self._writing = asyncio.Lock()
-        self._moved = asyncio.Condition()
+        self._ledger = Ledger(store, schema, vault, clock=clock, nonce=nonce)
+        self.standing: Standing = standing or Alone("", "")
 
     async def __aenter__(self) -> Head:
-        await self._load()
+        await self._ledger.open()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -88,90 +87,84 @@ class Head:
     @property
     def tree(self) -> Tree:
         """The present tree."""
-        return self._tree
+        return self._ledger.tree
 
     @property
     def revision(self) -> int:
         """The number of the last revision; 0 before the first."""
-        return self._revision
+        return self._ledger.revision
 
     def session(self) -> Session:
         """A session over the present tree."""
-        return Session(self._tree)
+        return Session(self.tree)
 
     # Writing
 
-    async def commit(
+    async def commit_as(
         self,
-        edits: Sequence[Edit],
-        author: str,
+        identity: Identity,
+        edits: Edits,
         message: str = "",
         *,
         force: bool = False,
         undoes: int = 0,
         nonce: str = "",
     ) -> Revision | None:
-        """Write the edits as one revision; None when they change nothing. Raises `Stale`, `Invalid`.
+        """Write the edits as one revision, secrets masked; None when they change nothing.
 
-        `undoes` is for a commit that is exactly the reverse of that revision. A `nonce` that has made a revision, here
-        or on another head node, is answered with it: whoever lost an answer asks again with the same one.
+        Raises `NotActive`, `Denied`, `Stale` (unless forced) and `Invalid`. A masked secret keeps the one that is set;
+        with `undoes`, the one that undoing this revision restores. The revision is marked as an undo only if the edits
+        are exactly that. A `nonce` that this identity has used is answered with the revision it made, by any head node.
         """
-        async with self._writing:
-            landed = await self._landed(nonce, author) if nonce else None
-            if landed is not None:
-                return landed
-            nonce = nonce or self._nonce()
-            for _ in range(_ATTEMPTS):
-                if not force:
-                    await self._refuse_stale(edits)
-                tree, made = self._judge(edits)
-                if not made:
-                    return None
-                now = rfc3339(self._clock.now())
-                seen = self._seen(edits)
-                revision = Revision(self._revision + 1, now, author, nonce, made, message, undoes, seen)
-                if await self._write(revision, tree):
-                    await self._take(tree, revision)
-                    _LOG.info("head.committed", revision=revision.number, author=author, changes=len(made))
-                    if self._snapshot.is_behind:
-                        await self._snapshot.settle(tree, revision.number)
-                    return revision
-                landed = next((one for one in self._recent if one.nonce == nonce), None)
-                if landed is not None:
-                    return landed
-        raise errors.Unavailable("other head nodes keep committing; this commit found no turn", retry_after_s=1.0)
 
-    async def commit_session(
-        self, session: Session, author: str, message: str = "", *, scope: Path = (), force: bool = False
+        async def decide(tree: Tree) -> Outcome:
+            self.standing.refuse_writes()
+            return await self._decide(identity, tree, edits, force=force, undoes=undoes)
+
+        return await self._append(identity, message, decide, nonce)
+
+    async def undo_as(
+        self, identity: Identity, number: int, message: str = "", *, force: bool = False, nonce: str = ""
     ) -> Revision | None:
-        """Commit what a session has staged below a scope; the session then stands on the new tree."""
-        edits = session.edits(scope)
-        revision = await self.commit(edits, author, message, force=force)
-        session.follow(self._tree, edits)
-        return revision
+        """Undo a revision, as a new revision. Raises `Conflict` naming a later one in the way, and as `commit_as`."""
 
-    async def check(self, edits: Sequence[Edit], *, force: bool = False) -> list[changes.Change]:
-        """What a commit of the edits would change, secrets masked, without doing it. Raises what it would raise."""
+        async def decide(tree: Tree) -> Outcome:
+            self.standing.refuse_writes()
+            reverse = Session(tree)
+            await self.stage_undo(reverse, number, force=force)
+            outcome = await self._judge(identity, tree, reverse.edits())
+            return outcome._replace(undoes=0 if force else number)
+
+        return await self._append(identity, message or f"undo of revision {number}", decide, nonce)
+
+    async def check_as(
+        self, identity: Identity, edits: Edits, *, force: bool = False, undoes: int = 0
+    ) -> list[changes.Change]:
+        """What `commit_as` would change, secrets masked; nothing is written. Raises what it would raise, except that a
+        passive head answers as well."""
+        outcome = await self._decide(identity, self.tree, edits, force=force, undoes=undoes)
+        return changes.masked(self.tree.schema, outcome.changes)
+
+    async def preview(self, edits: Sequence[Edit], *, force: bool = False) -> Preview:
+        """What the edits would make of the present tree, whoever commits them. Raises `Stale`, `Invalid`."""
+        before, revision = self.tree, self.revision
         if not force:
-            await self._refuse_stale(edits)
-        return changes.masked(self._tree.schema, self._judge(edits)[1])
+            await self._refuse_stale(before, edits)
+        after, made = apply_edits(before, fill_masks(edits, before), revision + 1, self._ledger.vault.seal)
+        return Preview(before, revision, after, changes.masked(before.schema, made))
 
-    async def undo(
-        self, number: int, author: str, message: str = "", *, force: bool = False, nonce: str = ""
-    ) -> Revision | None:
-        """Take a revision back, as a new revision. Raises `Conflict` naming what stands in the way."""
-        landed = await self.made_by(nonce, author) if nonce else None
-        if landed is not None:
-            return landed
-        session = self.session()
-        await self.stage_undo(session, number, force=force)
-        text = message or f"undo of revision {number}"
-        return await self.commit(session.edits(), author, text, undoes=0 if force else number, nonce=nonce)
-
-    async def made_by(self, nonce: str, author: str) -> Revision | None:
-        """The revision that a commit with this nonce made; secrets are sealed. Raises `Conflict` for another's."""
-        async with self._writing:
-            return await self._landed(nonce, author)
+    def refusal(self, identity: Identity, edits: Sequence[Edit]) -> str:
+        """Why the identity may not commit the edits onto the present tree; empty when it may."""
+        after = self.tree
+        for edit in edits:
+            after = after.with_object(edit.mode, edit.key, edit.new)
+        try:
+            caller = policy.confirm(identity, self.tree)
+            policy.demand_edits(caller, self.tree, edits)
+            policy.keep_access(caller, self.tree, after)
+        except (errors.Denied, errors.Invalid) as err:
+            return str(err)
+        return ""
 
     async def stage_undo(self, session: Session, number: int, *, force: bool = False) -> None:
         """Stage the reverse of a revision in a session."""
@@ -179,161 +172,106 @@ class Head:
 
     async def undo_changes(self, number: int, *, force: bool = False) -> list[changes.Change]:
         """What takes a revision back, secrets sealed. Raises `Conflict` naming what stands in the way."""
-        return await self._history.undo(number, self._revision, force=force)
+        history = self._ledger.history
+        reverse = await history.reverse(number)
+        obstacle = None if force else await history.obstacle(number, self.revision)
+        if obstacle is not None:
+            raise obstacle
+        return reverse
 
     def unseal(self, sealed: Any) -> Secret:
         """The secret of a sealed one, for whoever stages changes."""
-        return self._vault.unseal(sealed)
+        return self._ledger.vault.unseal(sealed)
 
     # Reading
 
     async def tree_at(self, number: int) -> Tree:
         """The tree as it was after a revision; 0 is the empty one."""
-        return await self._history.tree_at(self._tree, self._revision, number)
+        return await self._ledger.history.tree_at(self.tree, self.revision, number)
 
     async def read(self, number: int) -> Revision:
-        """A revision as people may see it: secrets are stars. Raises `NotFound`."""
-        return self._public(await self._sealed(number))
+        """A revision with its secrets masked. Raises `NotFound`."""
+        return self._public(await self._ledger.sealed(number))
 
     async def log(self, limit: int = 20, path: Path = (), *, before: int = 0) -> list[Revision]:
         """The newest revisions that touched something at or below a path, newest first; those before one, if named."""
-        found: list[Revision] = []
-        async for revision in self._history.newest(min(self._revision, before - 1) if before else self._revision):
+        last = min(self.revision, before - 1) if before else self.revision
+        revisions: list[Revision] = []
+        async for revision in self._ledger.history.newest(last):
             if any(changes.meet(change.path, path) for change in revision.changes):
-                found.append(self._public(revision))
-            if len(found) >= limit:
+                revisions.append(self._public(revision))
+            if len(revisions) >= limit:
                 break
-        return found
+        return revisions
 
     async def audit(self, path: Path = (), limit: int = 100) -> list[Entry]:
         """Who changed which parameter when, newest first."""
-        return await self._history.audit(self._tree, self._revision, path, limit)
+        return await self._ledger.history.audit(self.tree, self.revision, path, limit)
 
     async def revisions(self, after: int) -> AsyncIterator[Revision]:
-        """Every revision after a number, as it comes, for as long as somebody reads. Secrets are stars."""
+        """Every revision after a number, as it comes, for as long as somebody reads. Secrets are masked."""
         while True:
-            async with self._moved:
-                while self._revision <= after:
-                    await self._moved.wait()
+            await self._ledger.wait_beyond(after)
             after += 1
             yield await self.read(after)
 
     async def follow(self) -> None:
         """Keep up with what other head nodes commit; runs until cancelled."""
-        while True:
-            watch = self._store.watch(records.REVISIONS, after=await self._store.revision())
-            try:
-                await self.catch_up()
-                async for batch in watch:
-                    if batch:
-                        await self.catch_up()
-            except Compacted:
-                continue
-            finally:
-                await watch.aclose()
+        await self._ledger.follow()
 
     async def catch_up(self) -> None:
-        """Take what others have committed since."""
-        async with self._writing:
-            await self._catch_up()
+        """Apply what other head nodes have committed."""
+        await self._ledger.catch_up()
 
     # Inside
 
-    async def _load(self) -> None:
-        objects, self._revision = await self._snapshot.load()
-        self._tree = Tree(self._tree.schema, objects)
-        async for revision in self._history.after(self._revision):
-            await self._replay(revision, missing(self._tree, revision))
+    async def _append(
+        self, identity: Identity, message: str, decide: Callable[[Tree], Awaitable[Outcome]], nonce: str
+    ) -> Revision | None:
+        # Nonces of different identities never meet.
+        own = f"{identity.name}/{nonce}" if nonce else ""
+        revision = await self._ledger.append(identity.name, message, decide, nonce=own)
+        return None if revision is None else self._public(revision)
 
-    def _seen(self, edits: Sequence[Edit]) -> dict[str, int]:
-        held = ((edit, self._tree.find(edit.mode, edit.key)) for edit in edits)
-        return {f"{edit.mode}/{edit.key}": obj.revision for edit, obj in held if obj is not None}
+    async def _decide(self, identity: Identity, tree: Tree, edits: Edits, *, force: bool, undoes: int) -> Outcome:
+        edits = await edits(tree) if callable(edits) else edits
+        if not undoes:
+            return await self._judge(identity, tree, fill_masks(edits, tree), force=force)
+        history, reverse = self._ledger.history, Session(tree)
+        reverse.stage(await history.reverse(undoes), self.unseal)
+        edits = fill_masks(edits, reverse.tree, tree)
+        outcome = await self._judge(identity, tree, edits, force=force)
+        is_exact = _results(edits) == _results(reverse.edits())
+        if is_exact and await history.obstacle(undoes, self.revision) is None:
+            return outcome._replace(undoes=undoes)
+        return outcome
 
-    async def _refuse_stale(self, edits: Sequence[Edit]) -> None:
+    async def _judge(self, identity: Identity, tree: Tree, edits: Sequence[Edit], *, force: bool = False) -> Outcome:
+        """Every rule that a commit must keep, on the tree that it replaces."""
+        caller = policy.confirm(identity, tree)
+        policy.demand_edits(caller, tree, edits)
+        if not force:
+            await self._refuse_stale(tree, edits)
+        after, made = apply_edits(tree, edits, self.revision + 1, self._ledger.vault.seal)
+        policy.keep_access(caller, tree, after)
+        return Outcome(after, made)
+
+    async def _refuse_stale(self, tree: Tree, edits: Sequence[Edit]) -> None:
         for edit in edits:
-            current = self._tree.find(edit.mode, edit.key)
+            present = tree.find(edit.mode, edit.key)
             seen = edit.base.revision if edit.base is not None else None
-            if (current.revision if current is not None else None) == seen:
+            if (present.revision if present is not None else None) == seen:
                 continue
-            if current is not None:
-                by = await self._sealed(current.revision)
-                raise Stale(edit.mode, edit.key, by.author, by.number, removed=False)
-            last = await self._history.last_touch(edit.mode, edit.key, self._revision)
-            author, number = (last.author, last.number) if last is not None else ("somebody", self._revision)
+            if present is not None:
+                last = await self._ledger.sealed(present.revision)
+                raise Stale(edit.mode, edit.key, last.author, last.number, removed=False)
+            removal = await self._ledger.history.last_touch(edit.mode, edit.key, self.revision)
+            author, number = (removal.author, removal.number) if removal is not None else ("somebody", self.revision)
             raise Stale(edit.mode, edit.key, author, number, removed=True)
 
-    def _judge(self, edits: Sequence[Edit]) -> tuple[Tree, list[changes.Change]]:
-        """The tree the edits make and what they change in the present one. Raises `Invalid`."""
-        tree, made, number = self._tree, [], self._revision + 1
-        touched = []
-        for edit in edits:
-            current = self._tree.find(edit.mode, edit.key)
-            found = changes.diff(tree.schema, edit.mode, edit.key, current, edit.new, self._vault.seal)
-            if found:
-                made.extend(found)
-                touched.append((edit.mode, edit.key))
-                new = None if edit.new is None else replace(edit.new, revision=number)
-                tree = tree.with_object(edit.mode, edit.key, new)
-        validate.check(tree, touched)
-        return tree, made
-
-    async def _landed(self, nonce: str, author: str) -> Revision | None:
-        """The revision that a nonce made, as far back as callers may ask again. Raises `Conflict` for another's."""
-        if self._nonces is None:
-            first = max(1, self._revision - _ASKED_AGAIN + 1)
-            known = [(one.nonce, one.number) async for one in self._history.newest(self._revision, first)]
-            self._nonces = dict(reversed(known))
-        number = self._nonces.get(nonce)
-        found = await self._sealed(number) if number is not None else None
-        if found is not None and found.author != author:
-            raise errors.Conflict("this commit's nonce belongs to somebody else's commit", hint="make another one")
-        return found
-
-    async def _write(self, revision: Revision, tree: Tree) -> bool:
-        """Whether the revision is in the store now; if not, another one took its number and has been caught up with."""
-        objects = self._snapshot.ops(tree, revision)
-        record = Put(records.revision_key(revision.number), msgspec.json.encode(revision), expect=0)
-        try:
-            at = await self._store.commit([record, *objects])
-        except (CompareFailed, OutcomeUnknown):
-            entry = await self._store.get(record.key)
-            if entry is None or self._records.decode_revision(entry.value).nonce != revision.nonce:
-                await self._catch_up()
-                return False
-            at = entry.revision
-        self._snapshot.wrote(revision, objects, at)
-        return True
-
-    async def _catch_up(self) -> None:
-        before = self._revision
-        async for revision in self._history.after(self._revision):
-            await self._replay(revision, revision.changes)
-        if self._revision != before:
-            await self._snapshot.look(self._revision)
-
-    async def _replay(self, revision: Revision, lacking: Sequence[changes.Change]) -> None:
-        if revision.number != self._revision + 1:
-            raise errors.Unavailable(
-                f"revision {self._revision + 1} is missing in the store", hint="restore the newest backup"
-            )
-        tree = changes.apply(self._tree, lacking, self._vault.unseal, revision.number)
-        self._snapshot.note(revision)
-        await self._take(tree, revision)
-
-    async def _take(self, tree: Tree, revision: Revision) -> None:
-        self._tree, self._revision = tree, revision.number
-        self._recent.append(revision)
-        if self._nonces is not None:
-            self._nonces[revision.nonce] = revision.number
-            if len(self._nonces) > _ASKED_AGAIN:
-                del self._nonces[next(iter(self._nonces))]
-        async with self._moved:
-            self._moved.notify_all()
-
-    async def _sealed(self, number: int) -> Revision:
-        if self._recent and self._recent[0].number <= number <= self._recent[-1].number:
-            return self._recent[number - self._recent[0].number]
-        return await self._history.read(number)
-
     def _public(self, revision: Revision) -> Revision:
-        return msgspec.structs.replace(revision, changes=changes.masked(self._tree.schema, revision.changes))
+        return msgspec.structs.replace(revision, changes=changes.masked(self.tree.schema, revision.changes))
+
+
+def _results(edits: Sequence[Edit]) -> dict[tuple[str, str], Obj | None]:
+    return {(edit.mode, edit.key): edit.new for edit in edits}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
+from bedplate.head.access import Identity
 from bedplate.head.changes import Change
 from bedplate.head.history import Entry
 from bedplate.head.objects import Secret
@@ -25,10 +26,10 @@ __all__ = ["LocalBackend"]
 class LocalBackend:
     """See the module; the head is opened and closed by its owner."""
 
-    def __init__(self, head: Head, *, name: str, user: str) -> None:
+    def __init__(self, head: Head, *, name: str, identity: Identity) -> None:
         self._head = head
         self._name = name
-        self._user = user
+        self._identity = identity
 
     @property
     def name(self) -> str:
@@ -36,7 +37,7 @@ class LocalBackend:
 
     @property
     def user(self) -> str:
-        return self._user
+        return self._identity.name
 
     @property
     def tree(self) -> Tree:
@@ -49,10 +50,10 @@ class LocalBackend:
     async def commit(
         self, edits: Sequence[Edit], message: str = "", *, force: bool = False, undoes: int = 0
     ) -> Revision | None:
-        return await self._head.commit(edits, self._user, message, force=force, undoes=undoes)
+        return await self._head.commit_as(self._identity, edits, message, force=force, undoes=undoes)
 
     async def check(self, edits: Sequence[Edit], *, force: bool = False, undoes: int = 0) -> list[Change]:
-        return await self._head.check(edits, force=force)
+        return await self._head.check_as(self._identity, edits, force=force, undoes=undoes)
 
     async def catch_up(self) -> None:
         await self._head.catch_up()

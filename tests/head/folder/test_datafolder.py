@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from cryptography import x509
 from tests.apps import headprograms as heads
+from tests.head.committing import commit, undo
 
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
@@ -35,7 +36,7 @@ async def made(data: Path, nodes: int = 2) -> Folder:
 async def add_images(folder: Folder, *names: str) -> None:
     async with open_head(folder.path) as opened:
         for name in names:
-            await opened.head.commit([Edit("softwareimage", name, None, Obj("SoftwareImage", name))], "admin")
+            await commit(opened.head, [Edit("softwareimage", name, None, Obj("SoftwareImage", name))], "admin")
 
 
 def test_init_makes_everything_says_what_is_next_and_touches_nothing_twice(tmp_path: Path) -> None:
@@ -231,8 +232,8 @@ async def test_a_backup_without_keys_says_nothing_and_is_restored_with_the_sites
     folder = await made(tmp_path / "site")
     secret = Obj("KubeCluster", "default", {"kube_ca_key": Secret("very secret text")})
     async with open_head(folder.path) as opened:
-        await opened.head.commit([Edit("etcd", "kube-default", None, Obj("EtcdCluster", "kube-default"))], "admin")
-        await opened.head.commit([Edit("kubernetes", "default", None, secret)], "admin", "with a secret")
+        await commit(opened.head, [Edit("etcd", "kube-default", None, Obj("EtcdCluster", "kube-default"))], "admin")
+        await commit(opened.head, [Edit("kubernetes", "default", None, secret)], "admin", "with a secret")
         before = {(mode, obj.key): (obj, obj.revision) for mode, obj in opened.head.tree.objects()}
     file = tmp_path / "backup.tar.gz"
     content = await backups.backup(folder, file, with_keys=False)
@@ -251,7 +252,7 @@ async def test_a_backup_without_keys_says_nothing_and_is_restored_with_the_sites
     async with open_head(tmp_path / "new") as opened:
         assert {(mode, obj.key): (obj, obj.revision) for mode, obj in opened.head.tree.objects()} == before
         assert [one.message for one in await opened.head.log(3)] == ["with a secret", "", "first tree of basecm10"]
-        await opened.head.undo(3, "admin")
+        await undo(opened.head, 3, "admin")
         assert opened.head.revision == 4
 
 
@@ -269,9 +270,9 @@ async def test_a_backup_with_keys_stands_alone(tmp_path: Path) -> None:
 async def test_a_backup_is_taken_while_the_head_is_open_and_holds_what_was_committed(tmp_path: Path) -> None:
     folder = await made(tmp_path / "site")
     async with open_head(folder.path) as opened:
-        await opened.head.commit([Edit("softwareimage", "x", None, Obj("SoftwareImage", "x"))], "admin")
+        await commit(opened.head, [Edit("softwareimage", "x", None, Obj("SoftwareImage", "x"))], "admin")
         content = await backups.backup(folder, tmp_path / "live.tar.gz", with_keys=True)
-        await opened.head.commit([Edit("softwareimage", "y", None, Obj("SoftwareImage", "y"))], "admin")
+        await commit(opened.head, [Edit("softwareimage", "y", None, Obj("SoftwareImage", "y"))], "admin")
     assert content.revision == 2
     assert not [one for one in folder.path.iterdir() if one.name.startswith(".backup")]
     await backups.restore(tmp_path / "live.tar.gz", tmp_path / "new")

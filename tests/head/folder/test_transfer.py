@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.head.committing import commit
 
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
@@ -26,7 +27,7 @@ async def folder_with(data: Path, commits: int) -> Folder:
     async with open_head(data) as opened:
         for number in range(commits):
             name = f"c{number}"
-            await opened.head.commit([Edit("category", name, None, Obj("Category", name))], "admin")
+            await commit(opened.head, [Edit("category", name, None, Obj("Category", name))], "admin")
     return folder
 
 
@@ -46,7 +47,7 @@ async def test_the_store_gets_every_revision_and_token_and_the_same_tree(tmp_pat
         async with Head(store, SCHEMA, folder.vault()) as head:
             assert head.revision == 131
             tree = {(mode, obj.key): (obj, obj.revision) for mode, obj in head.tree.objects()}
-            await head.commit([Edit("category", "more", None, Obj("Category", "more"))], "admin")
+            await commit(head, [Edit("category", "more", None, Obj("Category", "more"))], "admin")
         async with Head(store, SCHEMA, folder.vault()) as again:
             assert again.revision == 132
     async with open_head(folder.path) as opened:

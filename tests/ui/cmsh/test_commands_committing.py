@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from tests.ui.transcripts.driving import Desk
 
 from bedplate.core.clock import ManualClock
+from bedplate.head.access import Identity
 from bedplate.head.service import Head
 from bedplate.ui.cmsh.shell import Shell
 from bedplate.ui.local import LocalBackend
@@ -173,7 +174,7 @@ async def test_item_222_the_audit_tells_who_changed_which_parameter_when(desk: D
 
 async def test_somebody_at_a_terminal_is_asked_twice_before_changes_are_lost(site_head: Head) -> None:
     said: list[str] = []
-    backend = LocalBackend(site_head, name="basecm10", user="alice")
+    backend = LocalBackend(site_head, name="basecm10", identity=Identity.local("alice"))
     shell = Shell(backend, said.append, said.append, interactive=True)
     await shell.run_line("category set default notes x")
     await shell.run_line("quit")
@@ -200,7 +201,7 @@ class Reporting(LocalBackend):
     """A backend whose nodes report one after the other, each time somebody looks."""
 
     def __init__(self, head: Head, clock: ManualClock, **reports: int) -> None:
-        super().__init__(head, name="basecm10", user="alice")
+        super().__init__(head, name="basecm10", identity=Identity.local("alice"))
         self.reports = reports
         self.clock = clock
         self.asked = 0

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.ui.transcripts.driving import Desk
 
+from bedplate.head.access import Identity
 from bedplate.head.service import Head
 from bedplate.ui.cmsh.shell import Host, Shell
 from bedplate.ui.local import LocalBackend
@@ -66,7 +67,7 @@ async def test_a_secret_is_asked_for_without_being_shown(site_head: Head) -> Non
         questions.append(question)
         return "hush"
 
-    backend = LocalBackend(site_head, name="basecm10", user="alice")
+    backend = LocalBackend(site_head, name="basecm10", identity=Identity.local("alice"))
     shell = Shell(backend, out.append, out.append, host=Host(secret=secret))
     assert await shell.run_line("kubernetes; set kubecakey; get kubecakey; show; diff; commit; history; audit") == 0
     assert questions == ["Kube CA Key: "]
@@ -107,7 +108,7 @@ async def test_a_file_that_is_not_there_is_named(desk: Desk, tmp_path: Path) -> 
 
 async def test_an_editor_that_fails_changes_nothing(site_head: Head) -> None:
     out: list[str] = []
-    shell = Shell(LocalBackend(site_head, name="basecm10", user="alice"), out.append, out.append)
+    shell = Shell(LocalBackend(site_head, name="basecm10", identity=Identity.local("alice")), out.append, out.append)
     assert await shell.run_line("kubernetes; appgroups use system; applications use calico; set config") == 1
     assert "editor" in out[-1]
     assert not shell.left()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.ui.transcripts.driving import Desk
 
+from bedplate.head.access import Identity
 from bedplate.head.service import Head
 from bedplate.ui.cmsh.shell import Host, Shell
 from bedplate.ui.local import LocalBackend
@@ -83,7 +84,12 @@ async def test_output_of_a_filtered_command_goes_to_the_filter_and_errors_do_not
         asked.append((command, text))
         return 1 if command == "false" else 0, "filtered\n"
 
-    shell = Shell(LocalBackend(site_head, name="basecm10", user="a"), out.append, err.append, host=Host(run=run))
+    shell = Shell(
+        LocalBackend(site_head, name="basecm10", identity=Identity.local("a")),
+        out.append,
+        err.append,
+        host=Host(run=run),
+    )
     assert await shell.run_line("category get default softwareimage | tr a b") == 0
     assert asked == [("tr a b", "default-image\n")]
     assert out == ["filtered\n"]
@@ -111,7 +117,7 @@ async def test_hints_are_for_those_who_sit_there(site_head: Head) -> None:
     lines = "category add spare; services list; set softwareimage nowhere; kubernetes; get version"
     for interactive in (True, False):
         err: list[str] = []
-        backend = LocalBackend(site_head, name="basecm10", user="a")
+        backend = LocalBackend(site_head, name="basecm10", identity=Identity.local("a"))
         shell = Shell(backend, lambda text: None, err.append, interactive=interactive)
         assert await shell.run_line(lines) == 0
         said = "".join(err)

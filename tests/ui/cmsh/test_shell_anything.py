@@ -11,7 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.head import sites
+from tests.head.committing import commit_session
 
+from bedplate.head.access import Identity
 from bedplate.head.entities import SCHEMA
 from bedplate.head.service import Head
 from bedplate.head.vault import Vault
@@ -44,9 +46,11 @@ async def live(lines: list[str]) -> None:
             session = head.session()
             for mode, obj in sites.manual().objects():
                 session.put((mode, obj.key), obj)
-            await head.commit_session(session, "setup")
+            await commit_session(head, session, "setup")
             said: list[str] = []
-            shell = Shell(LocalBackend(head, name="basecm10", user="alice"), said.append, said.append)
+            shell = Shell(
+                LocalBackend(head, name="basecm10", identity=Identity.local("alice")), said.append, said.append
+            )
             for line in lines:
                 before, count = head.revision, len(said)
                 code = await shell.run_line(line)

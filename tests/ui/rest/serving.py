@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 from tests.head import sites
+from tests.head.committing import commit
 
 from bedplate.client import HeadClient
 from bedplate.core.clock import Clock
@@ -74,13 +75,15 @@ async def served(
     """Serve until the block is left."""
     async with (
         SqliteStore(folder / "head.db", history_s=None) as store,
-        Head(store, SCHEMA, Vault(KEY), clock=clock) as head,
+        Head(store, SCHEMA, Vault(KEY), clock=clock, standing=Alone("basecm10", "")) as head,
         Notices(store, clock=clock) as notices,
         Health(store, clock=clock) as health,
     ):
         if head.revision == 0:
             found = objects() if tree is None else tree
-            await head.commit([Edit(mode, obj.key, None, obj) for mode, obj in found], "setup", "the first tree")
+            await commit(head, [Edit(mode, obj.key, None, obj) for mode, obj in found], "setup", "the first tree")
+        if standing is not None:
+            head.standing = standing
         tokens = Tokens(store, clock=clock)
         await tokens.open()
         texts = {name: (await tokens.create(USER, name, "test"))[1] for name in head.tree.mode("user")}
@@ -93,7 +96,6 @@ async def served(
             notices,
             health,
             name="basecm10",
-            standing=standing or Alone("basecm10", ""),
             renderers=RENDERERS,
             limits=limits or rest.Limits(),
             **({} if clock is None else {"clock": clock}),

@@ -14,6 +14,7 @@ import sysconfig
 import aiohttp
 import msgspec
 import pytest
+from tests.head.committing import commit
 from tests.ui.rest.serving import Served, served
 
 from bedplate.head.entities import SCHEMA
@@ -114,7 +115,9 @@ async def test_the_event_stream_follows_the_document(server: Served, tmp_path: p
             await server.notices.add("node001", f"notice {number}")
             await server.health.record("node001", [Result("a", "PASS", float(number))])
             base = server.head.tree.get(("category", "default"))
-            await server.head.commit([Edit("category", "default", base, base.with_value("notes", str(number)))], "anna")
+            await commit(
+                server.head, [Edit("category", "default", base, base.with_value("notes", str(number)))], "anna"
+            )
             await asyncio.sleep(0.1)
 
     happening = asyncio.create_task(happen())

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
+from tests.head.committing import commit
 from tests.ui.rest.serving import Served, served
 
 from bedplate.client import Event, HeadClient, wire
@@ -189,8 +190,11 @@ async def test_a_stream_outlives_a_store_that_fails_for_a_while(
             await asyncio.sleep(0.01)
     monkeypatch.setattr(server.head, "read", failing)
     for number in range(2):
-        await server.head.commit(
-            [Edit("category", f"c{number}", None, Obj("Category", f"c{number}"))], "anna", f"commit {number}"
+        await commit(
+            server.head,
+            [Edit("category", f"c{number}", None, Obj("Category", f"c{number}"))],
+            "anna",
+            f"commit {number}",
         )
     assert [one.revision.message for one in await reading if one.revision is not None] == ["commit 0", "commit 1"]
     assert not failures

@@ -15,7 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.head.committing import commit_session
+
 from bedplate.core.clock import ManualClock
+from bedplate.head.access import Identity
 from bedplate.head.entities import SCHEMA
 from bedplate.head.service import Head
 from bedplate.head.tree import Tree
@@ -98,7 +101,7 @@ class Desk:
         self.shell = self._new()
 
     def _new(self) -> Shell:
-        backend = self.backend or LocalBackend(self.head, name=HEAD, user=self.user)
+        backend = self.backend or LocalBackend(self.head, name=HEAD, identity=Identity.local(self.user))
         host = Host(edit=self._edit, run=self._run)
         return Shell(backend, self._out.append, self._err.append, host=host, interactive=self.interactive)
 
@@ -171,7 +174,7 @@ async def head_with(site: str, folder: Path) -> AsyncIterator[Head]:
         session = head.session()
         for mode, obj in tree.objects():
             session.put((mode, obj.key), obj)
-        await head.commit_session(session, "setup", "the site")
+        await commit_session(head, session, "setup", "the site")
         yield head
 
 

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from tests.head import sites
+from tests.head.committing import commit
 from tests.ui.web.reading import Reader
 
 from bedplate.core.clock import ManualClock
@@ -57,7 +58,7 @@ async def place(tmp_path: pathlib.Path) -> AsyncIterator[Place]:
         users = [("user", Obj("User", name, {"role": name})) for name in ("admin", "operator")]
         users.append(("user", Obj("User", "auditor")))
         edits = [Edit(mode, obj.key, None, obj) for mode, obj in [*sites.manual().objects(), *users]]
-        await head.commit(edits, "setup", "first tree")
+        await commit(head, edits, "setup", "first tree")
         tokens = Tokens(store, clock=clock)
         signed = {name: (await tokens.create(USER, name, name))[1] for name in ("admin", "operator", "auditor")}
         site = Site(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.head.committing import commit_session
 from tests.ui.web.conftest import Place
 from tests.ui.web.reading import Reader
 
@@ -85,7 +86,7 @@ async def test_what_was_not_touched_in_a_form_stays_to_the_letter(place: Place) 
     session.add((*role, "configurations"), "motd")
     session.set((*role, "configurations", "motd"), "filename", "/etc/motd")
     session.set((*role, "configurations", "motd"), "content", "\n\nfirst\n  second\n")
-    await place.head.commit_session(session, "setup")
+    await commit_session(place.head, session, "setup")
     reader = await place.reader()
     for address in (
         "device/node001",
@@ -219,7 +220,7 @@ async def test_a_stale_commit_names_the_other_and_what_to_do(place: Place) -> No
     await stage(reader, KUBELET, f__max_pods="250")
     session = place.head.session()
     session.set(("configurationoverlay", "kube-default-worker"), "priority", "505")
-    await place.head.commit_session(session, "alice", "meanwhile")
+    await commit_session(place.head, session, "alice", "meanwhile")
     page = await reader.get("/changes")
     assert "was changed by alice in revision 2 since you began" in page.text
     assert "Priority 500 (default) → 505" in page.text
@@ -238,7 +239,7 @@ async def test_a_stale_edit_can_be_dropped_for_the_others_version(place: Place) 
     await stage(reader, "device/node001", f__notes="mine")
     session = place.head.session()
     session.set(("device", "node001"), "notes", "theirs")
-    await place.head.commit_session(session, "alice")
+    await commit_session(place.head, session, "alice")
     await reader.get("/changes")
     await reader.submit("/changes/drop")
     assert "theirs" in (await reader.get("/show/device/node001")).text
@@ -249,7 +250,7 @@ async def test_a_form_that_grew_old_is_shown_again_with_what_was_typed(place: Pl
     await reader.get("/edit/device/node001")
     session = place.head.session()
     session.set(("device", "node001"), "notes", "theirs")
-    await place.head.commit_session(session, "alice")
+    await commit_session(place.head, session, "alice")
     page = await reader.submit("/edit/device/node001", f__ip="10.141.0.77")
     assert page.status == 409
     assert page.form("/edit/device/node001").fields["f.ip"] == "10.141.0.77"
@@ -260,7 +261,7 @@ async def test_an_undo_that_conflicts_names_the_later_revision_and_can_be_forced
     for text in ("one", "two"):
         session = place.head.session()
         session.set(("device", "node001"), "notes", text)
-        await place.head.commit_session(session, "alice", text)
+        await commit_session(place.head, session, "alice", text)
     reader = await place.reader()
     page = await reader.get("/history/2/undo")
     assert "revision 3 of alice changed device.node001.notes after revision 2" in page.text

@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.head.committing import commit_session
 from tests.ui.web.conftest import Place
 from tests.ui.web.reading import Reader
 
@@ -43,7 +44,7 @@ async def opened(reader: Reader, query: str = "", headers: dict[str, str] | None
 async def commit(place: Place, notes: str, message: str) -> None:
     session = place.head.session()
     session.set(("device", "node001"), "notes", notes)
-    await place.head.commit_session(session, "alice", message)
+    await commit_session(place.head, session, "alice", message)
 
 
 async def test_what_happens_comes_with_names_and_without_values(place: Place) -> None:

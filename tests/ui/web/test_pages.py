@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from tests.head.committing import commit, commit_session
 from tests.ui.web.conftest import Place
 from tests.ui.web.reading import Page, Reader
 
@@ -87,7 +88,7 @@ async def test_lists_are_filtered_sorted_and_cut_into_pages_by_the_server(place:
     page = await reader.get("/show/device?q=gpu&sort=0&order=down")
     assert [row["Hostname (key)"] for row in page.rows("State")] == ["node006", "node005"]
     many = [Edit("device", f"n{i}", None, Obj("PhysicalNode", f"n{i}", {"category": "default"})) for i in range(450)]
-    await place.head.commit(many, "setup")
+    await commit(place.head, many, "setup")
     first = await reader.get("/show/device?q=n&page=1")
     assert len(first.rows("State")) == 200
     assert any("page=2" in way for way in first.links())
@@ -143,7 +144,7 @@ async def test_one_check_is_shown_with_its_history_on_every_machine(place: Place
 async def test_the_past_is_shown_at_any_revision_and_cannot_be_edited(place: Place) -> None:
     session = place.head.session()
     session.set(("device", "node001"), "notes", "new words")
-    await place.head.commit_session(session, "setup")
+    await commit_session(place.head, session, "setup")
     reader = await place.reader()
     past = await reader.get("/show/device/node001?at=1")
     assert "new words" not in past.text
@@ -286,7 +287,7 @@ async def test_names_from_the_tree_are_escaped(place: Place) -> None:
     session = place.head.session()
     session.set(("device", "node001"), "notes", "<script>alert(1)</script>")
     session.set_extra(("device", "node001"), "x", '"><img src=x>')
-    await place.head.commit_session(session, "setup", "<b>bold</b>")
+    await commit_session(place.head, session, "setup", "<b>bold</b>")
     reader: Reader = await place.reader()
     for address in ("/", "/show/device/node001", "/edit/device/node001", "/history/2", "/search?q=<script>", "/events"):
         page = await reader.get(address)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from http.cookies import SimpleCookie
 
 import pytest
+from tests.head.committing import commit_session
 from tests.ui.web.conftest import Place
 
 from bedplate.core import errors
@@ -147,7 +148,7 @@ async def test_an_operator_cannot_undo_what_was_done_to_users(place: Place) -> N
     session = place.head.session()
     session.set(("user", "operator"), "role", "operator")
     session.set(("user", "auditor"), "enabled", "no")
-    await place.head.commit_session(session, "admin", "shut out")
+    await commit_session(place.head, session, "admin", "shut out")
     reader = await place.reader("operator")
     page = await reader.get("/history/2/undo")
     assert "may not edit user objects" in page.text
@@ -171,7 +172,7 @@ async def test_a_login_ends_with_its_token_its_user_or_silence(place: Place) -> 
     reader = await place.reader("operator")
     session = place.head.session()
     session.set(("user", "operator"), "enabled", "no")
-    await place.head.commit_session(session, "setup")
+    await commit_session(place.head, session, "setup")
     assert "Sign in" in (await reader.get("/")).text
 
     reader = await place.reader("auditor")
@@ -197,7 +198,7 @@ async def test_a_role_that_changed_counts_at_once(place: Place) -> None:
     reader = await place.reader("operator")
     session = place.head.session()
     session.set(("user", "operator"), "role", "auditor")
-    await place.head.commit_session(session, "setup")
+    await commit_session(place.head, session, "setup")
     assert (await reader.get("/edit/device/node001")).status == 403
 
 
@@ -211,7 +212,7 @@ async def test_a_head_that_is_not_the_active_one_says_where_to_write(
     def passive() -> None:
         raise errors.Unavailable("this head node follows", hint="commit at https://other:8081")
 
-    monkeypatch.setattr(type(place.site), "refuse_writes", property(lambda site: passive), raising=False)
+    monkeypatch.setattr(place.head.standing, "refuse_writes", passive)
     await reader.get("/changes")
     page = await reader.submit("/changes/commit", message="")
     assert "commit at https://other:8081" in page.text

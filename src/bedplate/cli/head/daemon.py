@@ -117,7 +117,7 @@ class Daemon:
         listening = _listen(self.options.bind, self.options.port)
         self._name_addresses(listening.getsockname()[1])
         standing, election = self._stand(parts.store)
-        self.standing = standing
+        self.standing = parts.head.standing = standing
         app = self._application(parts, Access(lambda: parts.head.tree, tokens), standing)
         runner = rest.runner(app, shutdown_s=_SHUTDOWN_S, kept_alive_s=_KEPT_ALIVE_S)
         async with asyncio.TaskGroup() as tasks:
@@ -170,7 +170,6 @@ class Daemon:
             parts.notices,
             parts.health,
             name=name,
-            standing=standing,
             renderers=RENDERERS,
             registry=registry,
             clock=self._clock,
@@ -184,7 +183,6 @@ class Daemon:
             parts.health,
             renderers=RENDERERS,
             name=name,
-            refuse_writes=standing.refuse_writes,
             clock=self._clock,
         )
         page.mount(app, site)

@@ -25,6 +25,7 @@ from bedplate.client import HeadClient, wire
 from bedplate.core import errors
 from bedplate.core.clock import Clock, parse_rfc3339
 from bedplate.core.logging import get_logger
+from bedplate.head.access import Identity
 from bedplate.head.folder import creation, datafolder
 from bedplate.sim.agents import Devices, Pace
 
@@ -119,7 +120,7 @@ async def folder_of(data: Path, *, clock: Clock | None = None) -> datafolder.Fol
     async with datafolder.open_head(data, clock=clock) as opened:
         session = opened.head.session()
         demotree.stage(session)
-        await opened.head.commit_session(session, "bedplate up", "a cluster to look at")
+        await opened.head.commit_as(Identity.local("bedplate up"), session.edits(), "a cluster to look at")
         return opened.folder
 
 

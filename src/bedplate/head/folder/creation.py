@@ -21,7 +21,7 @@ from bedplate.head.access import USERS
 from bedplate.head.entities import SCHEMA
 from bedplate.head.folder import pki
 from bedplate.head.folder.datafolder import DATABASE, SECRETS_KEY, SETTINGS, Folder, Settings, write_private
-from bedplate.head.service import Head
+from bedplate.head.founding import create_site
 from bedplate.head.tokens import USER, Tokens
 from bedplate.head.vault import Vault
 from bedplate.store.interface import Store
@@ -66,8 +66,9 @@ async def make(data: Path, *, name: str, nodes: int, hosts: Sequence[str] = (), 
         key = base64.urlsafe_b64encode(os.urandom(_KEY_BYTES))
         write_private(made / SECRETS_KEY, key)
         async with SqliteStore(made / DATABASE, clock=clock) as store:
-            async with Head(store, SCHEMA, Vault(key), clock=clock) as head:
-                await head.commit(edits, site.ADMIN, f"first tree of {name}")
+            await create_site(
+                store, SCHEMA, Vault(key), edits, author=site.ADMIN, message=f"first tree of {name}", clock=clock
+            )
             await write_admin(made, store, clock)
         return settle(made, data, Settings(name))
 

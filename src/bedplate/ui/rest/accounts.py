@@ -47,7 +47,7 @@ class Accounts:
 
     async def whoami(self, ask: Ask) -> web.StreamResponse:
         """The caller as the head knows it."""
-        identity, standing = ask.identity, self._service.standing
+        identity, standing = ask.identity, self._service.head.standing
         answer = wire.Whoami(
             user=identity.name,
             role=identity.role,
@@ -72,7 +72,7 @@ class Accounts:
     async def create(self, ask: Ask) -> web.StreamResponse:
         """A new token for a user or a node of the tree."""
         said = await ask.body(_TOKEN)
-        self._service.standing.refuse_writes()
+        self._service.head.standing.refuse_writes()
         mode = "device" if said.kind == NODE else "user"
         if self._service.head.tree.find(mode, said.subject) is None:
             raise errors.NotFound(f"there is no {mode} {said.subject!r}", hint="a token belongs to somebody")
@@ -87,7 +87,7 @@ class Accounts:
 
     async def revoke(self, ask: Ask) -> web.StreamResponse:
         """Take a token away."""
-        self._service.standing.refuse_writes()
+        self._service.head.standing.refuse_writes()
         if ask.identity.via == f"token {ask.text('id')}":
             raise errors.Invalid("this is the token you are asking with", hint="revoke it with another credential")
         await self._service.access.tokens.revoke(ask.text("id"), by=ask.identity.name)

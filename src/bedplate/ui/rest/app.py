@@ -35,7 +35,6 @@ from bedplate.ui.rest.objects import Objects, json
 from bedplate.ui.rest.operations import Ask, Handler, Operation
 from bedplate.ui.rest.service import Service
 from bedplate.ui.rest.stream import Feed
-from bedplate.ui.rest.writing import Writer
 
 __all__ = ["make"]
 
@@ -72,9 +71,8 @@ def make(service: Service) -> web.Application:
 
 
 def _handlers(service: Service, feed: Feed) -> Mapping[str, Handler]:
-    writer = Writer(service)
-    objects = Objects(service, writer, Encoder(service.head.tree.schema))
-    commits, nodes = Commits(service, writer), Nodes(service, feed)
+    objects = Objects(service, Encoder(service.head.tree.schema))
+    commits, nodes = Commits(service), Nodes(service, feed)
     events, accounts = Events(service, feed), Accounts(service)
     shown = msgspec.json.encode(document(service.head.tree.schema))
 

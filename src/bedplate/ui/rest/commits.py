@@ -18,17 +18,17 @@ from bedplate.core import errors
 from bedplate.head import exchange
 from bedplate.head.access import demand
 from bedplate.head.changes import Change
+from bedplate.head.objects import Obj
 from bedplate.head.plan import Action, plan, touched_between
 from bedplate.head.records import Revision
 from bedplate.head.schema.registry import Path
-from bedplate.head.session import Edit
-from bedplate.head.tree import Tree
+from bedplate.head.tree import Address, Tree
 from bedplate.ui.rest import encoding
 from bedplate.ui.rest.objects import json, nonce_of
 from bedplate.ui.rest.operations import YAML, Ask
 from bedplate.ui.rest.problems import Malformed
 from bedplate.ui.rest.service import Service
-from bedplate.ui.rest.writing import Writer
+from bedplate.ui.rest.writing import edits_in
 
 __all__ = ["Commits"]
 
@@ -40,49 +40,38 @@ _UNDO = msgspec.json.Decoder(wire.UndoRequest)
 class Commits:
     """The handlers of `/commits`, `/plan`, `/revisions`, `/audit`, `/export` and `/import`."""
 
-    def __init__(self, service: Service, writer: Writer) -> None:
+    def __init__(self, service: Service) -> None:
         self._service = service
         self._head = service.head
-        self._writer = writer
 
     async def commit(self, ask: Ask) -> web.StreamResponse:
         """Edits as one revision, or what they would change."""
-        said = await ask.body(_COMMIT)
-        nonce = said.nonce or nonce_of(ask)
-        if not said.dry_run:
-            landed = await self._writer.landed(ask.identity, nonce)
-            if landed is not None:
-                return _made(landed)
-        edits = await self._writer.edits(said.edits, said.undoes)
-        if said.dry_run:
-            return _would(await self._head.check(edits, force=said.force))
+        sent = await ask.body(_COMMIT)
+        edits, force, undoes = edits_in(self._head.tree, sent.edits), sent.force, sent.undoes
+        if sent.dry_run:
+            return _would(await self._head.check_as(ask.identity, edits, force=force, undoes=undoes))
+        nonce = sent.nonce or nonce_of(ask)
         return _made(
-            await self._writer.commit(
-                ask.identity, edits, said.message, force=said.force, undoes=said.undoes, nonce=nonce
-            )
+            await self._head.commit_as(ask.identity, edits, sent.message, force=force, undoes=undoes, nonce=nonce)
         )
 
     async def plan(self, ask: Ask) -> web.StreamResponse:
         """What edits would change on which node."""
-        said = await ask.body(_PLAN)
-        edits = await self._writer.edits(said.edits)
-        await self._head.check(edits, force=said.force)
-        before, revision = self._head.tree, self._head.revision
-        after = before
-        for edit in edits:
-            after = after.with_object(edit.mode, edit.key, edit.new)
-        return self._planned(before, after, edits, revision)
+        sent = await ask.body(_PLAN)
+        edits = edits_in(self._head.tree, sent.edits)
+        preview = await self._head.preview(edits, force=sent.force)
+        touched = [(edit.mode, edit.key) for edit in edits]
+        return self._planned(preview.before, preview.after, touched, preview.revision)
 
     async def plan_between(self, ask: Ask) -> web.StreamResponse:
         """What changed on which node between two revisions."""
         start, end = ask.number("from", 0), ask.number("to", self._head.revision)
         before, after = await self._head.tree_at(start), await self._head.tree_at(end)
-        found = plan(before, after, touched_between(before, after), self._service.renderers)
-        return json(msgspec.json.encode(wire.PlanResult(actions=[_action(one) for one in found], revision=start)))
+        return self._planned(before, after, touched_between(before, after), start)
 
-    def _planned(self, before: Tree, after: Tree, edits: Sequence[Edit], revision: int) -> web.Response:
-        found = plan(before, after, [(edit.mode, edit.key) for edit in edits], self._service.renderers)
-        return json(msgspec.json.encode(wire.PlanResult(actions=[_action(one) for one in found], revision=revision)))
+    def _planned(self, before: Tree, after: Tree, touched: Sequence[Address], revision: int) -> web.Response:
+        actions = plan(before, after, touched, self._service.renderers)
+        return json(msgspec.json.encode(wire.PlanResult(actions=[_action(one) for one in actions], revision=revision)))
 
     # History
 
@@ -102,16 +91,13 @@ class Commits:
 
     async def undo(self, ask: Ask) -> web.StreamResponse:
         """A revision that takes another one back, or what it would change."""
-        said, number = await ask.body(_UNDO), ask.number("number", 0)
-        if said.dry_run:
+        sent, number = await ask.body(_UNDO), ask.number("number", 0)
+        if sent.dry_run:
             session = self._head.session()
-            await self._head.stage_undo(session, number, force=said.force)
+            await self._head.stage_undo(session, number, force=sent.force)
             return _would(session.staged())
-        nonce = said.nonce or nonce_of(ask)
-        landed = await self._writer.landed(ask.identity, nonce)
-        if landed is not None:
-            return _made(landed)
-        return _made(await self._writer.undo(ask.identity, number, said.message, force=said.force, nonce=nonce))
+        nonce = sent.nonce or nonce_of(ask)
+        return _made(await self._head.undo_as(ask.identity, number, sent.message, force=sent.force, nonce=nonce))
 
     async def audit(self, ask: Ask) -> web.StreamResponse:
         """Who changed which parameter when."""
@@ -140,24 +126,23 @@ class Commits:
     async def import_(self, ask: Ask) -> web.StreamResponse:
         """A YAML document as one commit, or what it would change."""
         ask.expect_type(YAML, "application/x-yaml", "text/yaml", "text/x-yaml")
-        data = await ask.request.read()
-        nonce, dry_run = nonce_of(ask), ask.flag("dryRun")
-        landed = await self._writer.landed(ask.identity, nonce) if not dry_run else None
-        if landed is not None:
-            return _made(landed)
-        session = self._head.session()
+        objects = await self._document(await ask.request.read())
+        edits = exchange.replacing(objects, prune=ask.flag("prune"))
+        if ask.flag("dryRun"):
+            return _would(await self._head.check_as(ask.identity, edits))
+        message = ask.text("message") or "import"
+        return _made(await self._head.commit_as(ask.identity, edits, message, nonce=nonce_of(ask)))
+
+    async def _document(self, data: bytes) -> list[tuple[str, Obj]]:
+        """The objects of a document. A large one takes a while: it is read beside the daemon's other work."""
         try:
-            await asyncio.to_thread(exchange.stage, session, data.decode(), prune=ask.flag("prune"))
+            return await asyncio.to_thread(exchange.read, self._head.tree.schema, data.decode())
         except UnicodeDecodeError:
             raise Malformed("the document is not UTF-8") from None
-        except errors.Invalid as wrong:
-            if wrong.problems:
+        except errors.Invalid as err:
+            if err.problems:
                 raise
-            raise Malformed(wrong.message, hint=wrong.hint) from None
-        edits = session.edits()
-        if dry_run:
-            return _would(await self._head.check(edits))
-        return _made(await self._writer.commit(ask.identity, edits, ask.text("message") or "import", nonce=nonce))
+            raise Malformed(err.message, hint=err.hint) from None
 
 
 def path_of(ask: Ask) -> Path:

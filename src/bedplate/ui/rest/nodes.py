@@ -96,7 +96,7 @@ class Nodes:
     async def report(self, ask: Ask) -> web.StreamResponse:
         """Keep what a node did and measured, and tell of it."""
         name, said = ask.text("name"), await ask.body(_REPORT)
-        self._service.standing.refuse_writes()
+        self._service.head.standing.refuse_writes()
         self._head.tree.get(("device", name))
         results = [healths.Result(one.check, one.status, one.value, one.info) for one in said.results]
         measured = await self._service.health.record(name, results, applied=said.applied, digest=said.digest)

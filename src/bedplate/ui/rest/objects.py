@@ -14,15 +14,15 @@ from aiohttp import web
 from bedplate.client import wire
 from bedplate.core import errors
 from bedplate.head.objects import Obj
+from bedplate.head.service import Edits
 from bedplate.head.session import Edit
 from bedplate.head.tree import Tree
 from bedplate.ui.rest import conditions
 from bedplate.ui.rest.encoding import Encoder
-from bedplate.ui.rest.masks import unmasked
 from bedplate.ui.rest.operations import JSON, Ask
 from bedplate.ui.rest.problems import Malformed, Precondition
 from bedplate.ui.rest.service import Service
-from bedplate.ui.rest.writing import Writer, decoded
+from bedplate.ui.rest.writing import decoded
 
 __all__ = ["Objects"]
 
@@ -35,10 +35,9 @@ _ALWAYS = ("mode", "key", "revision", "type")
 class Objects:
     """The handlers of `/tree` and `/objects`."""
 
-    def __init__(self, service: Service, writer: Writer, encoder: Encoder) -> None:
+    def __init__(self, service: Service, encoder: Encoder) -> None:
         self._service = service
         self._head = service.head
-        self._writer = writer
         self._encoder = encoder
         self._whole: tuple[int, bytes] = (-1, b"")
 
@@ -89,58 +88,63 @@ class Objects:
 
     async def create(self, ask: Ask) -> web.StreamResponse:
         """A new object, named in its body."""
-        mode, said = self._mode(ask), await ask.body(_NEW)
-        key = said.key
-        if not await self._writer.landed(ask.identity, nonce_of(ask)):
-            if self._head.tree.find(mode, key) is not None:
-                raise errors.AlreadyExists(f"{mode}[{key}] exists", hint="PUT replaces it")
-            await self._write(ask, mode, key, None, said)
-        return self._written(mode, key, 201)
+        mode, sent = self._mode(ask), await ask.body(_NEW)
+
+        async def edits(tree: Tree) -> list[Edit]:
+            if tree.find(mode, sent.key) is not None:
+                raise errors.AlreadyExists(f"{mode}[{sent.key}] already exists", hint="PUT replaces it")
+            return [Edit(mode, sent.key, None, decoded(tree, mode, sent.key, sent))]
+
+        await self._commit(ask, edits)
+        return self._written(mode, sent.key, 201)
 
     async def put(self, ask: Ask) -> web.StreamResponse:
         """The object as it should be, new or not. Without `If-Match` and `revision` whatever is there is replaced."""
-        mode, key, said = self._mode(ask), ask.text("key"), await ask.body(_PUT)
-        if await self._writer.landed(ask.identity, nonce_of(ask)):
-            return self._written(mode, key, 200)
-        held = self._head.tree.find(mode, key)
-        was_named = await self._is_named(ask, mode, key, held)
-        base = held
-        if isinstance(said.revision, int) and not was_named and held is not None:
-            base = Obj(held.type, key, revision=said.revision)
-        await self._write(ask, mode, key, base, said)
-        return self._written(mode, key, 200 if held is not None else 201)
+        mode, key, sent = self._mode(ask), ask.text("key"), await ask.body(_PUT)
+        is_new = False
+
+        async def edits(tree: Tree) -> list[Edit]:
+            nonlocal is_new
+            base = present = tree.find(mode, key)
+            is_new = present is None
+            is_named = await self._is_named(ask, mode, key, present)
+            if isinstance(sent.revision, int) and not is_named and present is not None:
+                base = Obj(present.type, key, revision=sent.revision)
+            return [Edit(mode, key, base, decoded(tree, mode, key, sent))]
+
+        await self._commit(ask, edits)
+        return self._written(mode, key, 201 if is_new else 200)
 
     async def delete(self, ask: Ask) -> web.StreamResponse:
         """Remove an object that nothing refers to."""
         mode, key = self._mode(ask), ask.text("key")
-        if not await self._writer.landed(ask.identity, nonce_of(ask)):
-            held = self._head.tree.find(mode, key)
-            await self._is_named(ask, mode, key, held)
-            self._head.tree.get((mode, key))
-            edit = Edit(mode, key, held, None)
-            await self._writer.commit(ask.identity, [edit], ask.text("message"), nonce=nonce_of(ask))
+
+        async def edits(tree: Tree) -> list[Edit]:
+            present = tree.find(mode, key)
+            await self._is_named(ask, mode, key, present)
+            return [Edit(mode, key, tree.get((mode, key)), None)]
+
+        await self._commit(ask, edits)
         return web.Response(status=204)
 
-    async def _write(self, ask: Ask, mode: str, key: str, base: Obj | None, said: wire.ObjectWrite) -> None:
-        tree = self._head.tree
-        new = unmasked(decoded(tree, mode, key, said), tree.find(mode, key), f"{mode}[{key}]")
-        await self._writer.commit(ask.identity, [Edit(mode, key, base, new)], ask.text("message"), nonce=nonce_of(ask))
+    async def _commit(self, ask: Ask, edits: Edits) -> None:
+        await self._head.commit_as(ask.identity, edits, ask.text("message"), nonce=nonce_of(ask))
 
     def _written(self, mode: str, key: str, status: int) -> web.StreamResponse:
         obj = self._head.tree.get((mode, key))
         return json(self._encoder.encoded(mode, obj), status=status, etag=str(obj.revision))
 
-    async def _is_named(self, ask: Ask, mode: str, key: str, held: Obj | None) -> bool:
-        """Whether the caller said by a header which object is meant. Raises `Precondition` naming who was first."""
-        tag, what = None if held is None else str(held.revision), f"{mode}[{key}]"
+    async def _is_named(self, ask: Ask, mode: str, key: str, present: Obj | None) -> bool:
+        """Whether a header says which object is meant. Raises `Precondition` naming who wrote the present one."""
+        tag, what = None if present is None else str(present.revision), f"{mode}[{key}]"
         try:
             conditions.require_absent(ask.request, tag, what)
             return conditions.require_match(ask.request, tag, what)
-        except Precondition as wrong:
-            if held is None or held.revision == 0:
+        except Precondition as err:
+            if present is None or present.revision == 0:
                 raise
-            by = await self._head.read(held.revision)
-            raise Precondition(f"{wrong.message}: {by.author} wrote it", hint=wrong.hint) from None
+            last = await self._head.read(present.revision)
+            raise Precondition(f"{err.message}: {last.author} wrote it", hint=err.hint) from None
 
     # Inside
 

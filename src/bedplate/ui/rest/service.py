@@ -13,7 +13,6 @@ from prometheus_client import CollectorRegistry
 
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.head.access import Access
-from bedplate.head.election import Alone, Standing
 from bedplate.head.explain import Renderer
 from bedplate.head.health import Health
 from bedplate.head.notices import Notices
@@ -39,14 +38,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """`standing` says which head node is the active one: it alone writes."""
+    """The head with what is kept beside its tree, and how it is served."""
 
     head: Head
     access: Access
     notices: Notices
     health: Health
     name: str = "head"
-    standing: Standing = field(default_factory=lambda: Alone("head", ""))
     renderers: Sequence[Renderer] = ()
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     clock: Clock = field(default_factory=SystemClock)

@@ -210,7 +210,7 @@ class Feed:
         for change in revision.changes:
             if change.path[0] == "device" and len(change.path) == 2 and change.new is None:
                 name = change.path[1]
-                if self._service.standing.is_active and self._head.tree.find("device", name) is None:
+                if self._service.head.standing.is_active and self._head.tree.find("device", name) is None:
                     await self._health.forget(name)
 
     def _publish(self, events: Iterable[Encoded]) -> None:

@@ -69,7 +69,7 @@ async def _changes(visit: Visit, message: str = "", error: str = "", hint: str =
         planned=planned,
         clashes=await _clashes(visit, edits),
         problems=validate.problems(after, touched),
-        denied=_denied(visit, edits),
+        denied=visit.site.head.refusal(visit.person, edits),
         message=message,
         error=error,
         hint=hint,
@@ -112,14 +112,6 @@ async def _plan(visit: Visit, before: Tree, after: Tree, touched: list[Address])
     return Planned(groups[:_MOST_GROUPS], more, len({action.node for action in actions}), len(actions))
 
 
-def _denied(visit: Visit, edits: list[Edit]) -> str:
-    try:
-        visit.site.access.allow(visit.person, edits)
-    except errors.Denied as err:
-        return str(err)
-    return ""
-
-
 async def _clashes(visit: Visit, edits: list[Edit]) -> list[Clash]:
     found = []
     tree = visit.site.head.tree
@@ -140,20 +132,19 @@ async def _clashes(visit: Visit, edits: list[Edit]) -> list[Clash]:
 async def commit(visit: Visit) -> web.StreamResponse:
     """Make a revision of everything that is staged."""
     message = visit.typed.get("message", "").strip()
-    edits = visit.session.edits()
+    head, edits = visit.site.head, visit.session.edits()
     is_forced = visit.typed.get("force") == "yes"
     try:
-        visit.site.refuse_writes()
-        visit.site.access.allow(visit.person, edits)
-        made = await visit.site.head.commit_session(visit.session, visit.person.name, message, force=is_forced)
+        revision = await head.commit_as(visit.person, edits, message, force=is_forced)
     except (errors.Conflict, errors.Invalid, errors.Denied, errors.Unavailable) as err:
         hint = "" if isinstance(err, errors.Conflict | errors.Invalid) else err.hint
         return await _changes(visit, message, err.message, hint, 409)
-    if made is None:
+    visit.session.follow(head.tree, edits)
+    if revision is None:
         visit.login.say("There was nothing to commit.")
         return visit.go("/changes")
-    visit.login.say(f"Revision {made.number} is committed.", "good")
-    return visit.go(links.revision(made.number))
+    visit.login.say(f"Revision {revision.number} is committed.", "good")
+    return visit.go(links.revision(revision.number))
 
 
 async def drop(visit: Visit) -> web.StreamResponse:
@@ -265,7 +256,7 @@ async def _undo(visit: Visit, error: str = "", hint: str = "", status: int = 200
         sections=diffs.sections(head.tree.schema, session.staged()),
         planned=planned,
         problems=validate.problems(session.tree, touched),
-        denied=_denied(visit, edits),
+        denied=visit.site.head.refusal(visit.person, edits),
         tree=session.tree,
     )
 
@@ -274,17 +265,13 @@ async def undo(visit: Visit) -> web.StreamResponse:
     """Take a revision back, as a new revision."""
     number, head = visit.number(), visit.site.head
     is_forced = visit.typed.get("force") == "yes"
-    session = Session(head.tree)
+    message = visit.typed.get("message", "").strip()
     try:
-        visit.site.refuse_writes()
-        await head.stage_undo(session, number, force=is_forced)
-        visit.site.access.allow(visit.person, session.edits())
-        message = visit.typed.get("message", "").strip()
-        made = await head.undo(number, visit.person.name, message, force=is_forced)
+        revision = await head.undo_as(visit.person, number, message, force=is_forced)
     except (errors.Conflict, errors.Invalid, errors.Denied, errors.Unavailable) as err:
         return await _undo(visit, err.message, err.hint, 409)
-    if made is None:
+    if revision is None:
         visit.login.say(f"Revision {number} changes nothing any more: there was nothing to undo.")
         return visit.go(links.revision(number))
-    visit.login.say(f"Revision {number} is undone by revision {made.number}.", "good")
-    return visit.go(links.revision(made.number))
+    visit.login.say(f"Revision {number} is undone by revision {revision.number}.", "good")
+    return visit.go(links.revision(revision.number))

@@ -6,7 +6,7 @@ The page holds no state of its own beside its logins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bedplate.core.clock import Clock, SystemClock
@@ -19,13 +19,9 @@ from bedplate.head.service import Head
 __all__ = ["Site"]
 
 
-def _may_write() -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Site:
-    """See the module. `name` is the head node's; `refuse_writes` raises `Unavailable` while another one is active."""
+    """See the module. `name` is the head node's."""
 
     head: Head
     access: Access
@@ -33,5 +29,4 @@ class Site:
     health: Health
     renderers: Sequence[Renderer] = ()
     name: str = "head"
-    refuse_writes: Callable[[], None] = _may_write
     clock: Clock = field(default_factory=SystemClock)
