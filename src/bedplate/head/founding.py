@@ -36,7 +36,10 @@ async def create_site(
 
     async def decide(tree: Tree) -> Outcome:
         if ledger.revision:
-            raise errors.AlreadyExists(f"the store already holds a site at revision {ledger.revision}")
+            raise errors.AlreadyExists(
+                f"the store already holds a site, at revision {ledger.revision}",
+                hint="create the site in another store",
+            )
         after, changes = apply_edits(tree, edits, 1, vault.seal)
         policy.require_administrator(after)
         return Outcome(after, changes)

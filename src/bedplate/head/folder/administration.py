@@ -125,7 +125,10 @@ def issue_certificate(
     now = (clock or SystemClock()).now()
     certificate, key = out / f"{name}.crt", out / f"{name}.key"
     if "/" in name or name.startswith("."):
-        raise errors.Invalid(f"{name!r} is no name of a {'node' if is_node else 'user'}")
+        raise errors.Invalid(
+            f"{name!r} cannot be the name of a {'node' if is_node else 'user'}",
+            hint="a name has no slash and does not begin with a dot",
+        )
     if not out.is_dir():
         raise errors.Invalid(f"there is no folder {out} to write to", hint="make it, or choose another with --out")
     if certificate.exists() or key.exists():

@@ -98,7 +98,10 @@ async def restore(source: Path, data: Path, *, keys: Path | None = None, clock: 
     entries = [_entry(line) for line in members[_RECORDS].splitlines()]
     content = _described(manifest.name, manifest.made, [entry.key for entry in entries], "ca.key" in manifest.digests)
     if len(entries) != manifest.records or content.revision != manifest.revision:
-        raise errors.Invalid(f"{source} does not hold the records that it says it does")
+        raise errors.Invalid(
+            f"{source} does not hold the records that its manifest lists",
+            hint="the file is damaged: use another backup",
+        )
     with creation.Workshop(data) as made:
         for name, text in secrets.items():
             write_private(made / name, text, mode=0o644 if name.endswith(".crt") else 0o600)
@@ -168,14 +171,16 @@ def _refuse_existing(target: Path) -> None:
     if target.exists():
         raise errors.AlreadyExists(f"{target} is there already; nothing was written", hint="choose another name")
     if not target.absolute().parent.is_dir():
-        raise errors.Invalid(f"there is no folder {target.absolute().parent} to write the backup to")
+        raise errors.Invalid(
+            f"the folder {target.absolute().parent} of the backup does not exist", hint="create it, or choose another"
+        )
 
 
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as err:
-        raise errors.Invalid(f"{path} cannot be read: {err.strerror}") from err
+        raise errors.Invalid(f"{path} cannot be read: {err.strerror}", hint="check its path and mode") from err
 
 
 # Back in
@@ -191,7 +196,9 @@ def _unpacked(source: Path) -> dict[str, bytes]:
                 if file is not None:
                     found[info.name] = file.read()
     except (OSError, EOFError, tarfile.TarError) as err:
-        raise errors.Invalid(f"{source} cannot be read as a backup: {err}") from err
+        raise errors.Invalid(
+            f"{source} cannot be read as a backup: {err}", hint="the file is damaged: use another backup"
+        ) from err
     return found
 
 
@@ -199,9 +206,15 @@ def _checked(source: Path, members: Mapping[str, bytes]) -> _Manifest:
     try:
         manifest = msgspec.json.decode(members[_MANIFEST], type=_Manifest)
     except (KeyError, msgspec.DecodeError) as err:
-        raise errors.Invalid(f"{source} is no backup of a head: its manifest is missing or damaged") from err
+        raise errors.Invalid(
+            f"{source} is not a backup of a head: its manifest is missing or damaged",
+            hint="give a file that bedplate head backup wrote",
+        ) from err
     if manifest.format != FORMAT:
-        raise errors.Invalid(f"{source} has the format {manifest.format!r}; this program reads {FORMAT}")
+        raise errors.Invalid(
+            f"{source} has the format {manifest.format!r}; this program reads {FORMAT}",
+            hint="restore it with the version that wrote it",
+        )
     for name in {_RECORDS, "ca.crt"} | manifest.digests.keys():
         data = members.get(name)
         if data is None or hashlib.sha256(data).hexdigest() != manifest.digests.get(name):
@@ -221,7 +234,7 @@ def _with_keys(members: Mapping[str, bytes], keys: Path | None) -> dict[str, byt
             hint="name a folder that has ca.key and secrets.key of the same site with --keys",
         )
     if found["ca.crt"] != members["ca.crt"]:
-        raise errors.Invalid(f"the keys in {keys} are those of another site")
+        raise errors.Invalid(f"the keys in {keys} belong to another site", hint="give the keys of this backup's site")
     return found
 
 
@@ -229,7 +242,9 @@ def _entry(line: bytes) -> Entry:
     try:
         found = msgspec.json.decode(line, type=_Line)
     except msgspec.DecodeError as err:
-        raise errors.Invalid(f"a record of the backup cannot be read: {err}") from err
+        raise errors.Invalid(
+            f"a record of the backup cannot be read: {err}", hint="the file is damaged: use another backup"
+        ) from err
     return Entry(found.key, found.value, 0, 0)
 
 
@@ -242,7 +257,10 @@ async def _prove(store: Store, vault: Vault, revision: int) -> None:
     """The records give a tree, the log gives the same one, and there is every revision."""
     async with Head(store, SCHEMA, vault) as head:
         if head.revision != revision:
-            raise errors.Invalid(f"the backup's log ends at revision {head.revision}, not at {revision}")
+            raise errors.Invalid(
+                f"the backup's log ends at revision {head.revision}, not at {revision}",
+                hint="the file is damaged: use another backup",
+            )
         _compare(head.tree, await _replayed(store, vault))
 
 
@@ -252,7 +270,9 @@ async def _replayed(store: Store, vault: Vault) -> Tree:
         if entry.key.startswith(records.REVISIONS):
             revision = codec.decode_revision(entry.value)
             if revision.number != expected:
-                raise errors.Invalid(f"the backup lacks revision {expected}")
+                raise errors.Invalid(
+                    f"the backup lacks revision {expected}", hint="the file is damaged: use another backup"
+                )
             tree, expected = changes.apply(tree, revision.changes, vault.unseal, revision.number), expected + 1
     return tree
 

@@ -90,7 +90,9 @@ async def join(data: Path, other: Path, *, name: str, hosts: Sequence[str] = (),
                     made / file, source.file(file).read_bytes(), mode=0o644 if file.endswith(".crt") else 0o600
                 )
             except OSError as err:
-                raise errors.Invalid(f"{source.file(file)} cannot be read: {err.strerror}") from err
+                raise errors.Invalid(
+                    f"{source.file(file)} cannot be read: {err.strerror}", hint="run this as the owner of that folder"
+                ) from err
         _write_server(made, pki.Authority.load(made), name, hosts, clock)
         return settle(made, data, Settings(name, etcd=known.etcd))
 

@@ -187,4 +187,4 @@ def _subject(name: str, groups: Sequence[str]) -> x509.Name:
     try:
         return x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, name)])
     except ValueError as err:
-        raise errors.Invalid(f"a certificate cannot be made for {name!r}: {err}") from None
+        raise errors.Invalid(f"a certificate cannot be made for {name!r}: {err}", hint="choose another name") from None

@@ -130,7 +130,7 @@ def _check(entry: Entry, own: Site) -> None:
     try:
         site = msgspec.json.decode(entry.value, type=Site)
     except msgspec.DecodeError as err:
-        raise errors.Invalid(f"the record {entry.key} cannot be read: {err}") from err
+        raise errors.Invalid(f"the record {entry.key} cannot be read: {err}", hint="restore the newest backup") from err
     if site.authority != own.authority:
         raise errors.Invalid(
             f"the etcd holds the tree of another site, filled by its head node {site.filled_by}",

@@ -152,4 +152,6 @@ def _token(identity: Identity) -> str:
         return identity.token_file.read_text().strip()
     except (OSError, UnicodeDecodeError) as err:
         reason = err.strerror if isinstance(err, OSError) else "it is no text"
-        raise errors.Invalid(f"the token file {identity.token_file} cannot be read: {reason}") from err
+        raise errors.Invalid(
+            f"the token file {identity.token_file} cannot be read: {reason}", hint="--token-file names another one"
+        ) from err

@@ -159,4 +159,4 @@ def _config_folder(environment: Mapping[str, str], home: pathlib.Path) -> pathli
 
 def _paired(identity: Identity, what: str) -> None:
     if (identity.cert is None) != (identity.key is None):
-        raise errors.Invalid(f"{what} go together: one of them is missing")
+        raise errors.Invalid(f"{what} go together: one of them is missing", hint="give both, or neither")
