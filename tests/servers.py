@@ -26,7 +26,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import yaml
@@ -289,11 +289,13 @@ def bedplate_program() -> pathlib.Path:
 
 
 @contextlib.contextmanager
-def embedded(*arguments: str, env: dict[str, str] | None = None) -> Iterator[Server]:
-    """`bedplate apiserver` as a process of its own, as a user starts it."""
+def embedded(
+    *arguments: str, env: dict[str, str] | None = None, command: Sequence[str] | None = None
+) -> Iterator[Server]:
+    """`bedplate apiserver` (or `command` in its place) as a process of its own, as a user starts it."""
     processes = Processes("embedded")
     try:
-        yield start_embedded(processes, *arguments, env=env)
+        yield start_embedded(processes, *arguments, env=env, command=command)
     finally:
         processes.stop()
 
@@ -310,12 +312,15 @@ def embedded_on_etcd() -> Iterator[Server]:
         processes.stop()
 
 
-def start_embedded(processes: Processes, *arguments: str, env: dict[str, str] | None = None) -> Server:
+def start_embedded(
+    processes: Processes, *arguments: str, env: dict[str, str] | None = None, command: Sequence[str] | None = None
+) -> Server:
     folder = processes.folder
     kubeconfig = folder / "kubeconfig"
     processes.start(
         "apiserver",
-        str(bedplate_program()), "apiserver", "--data", str(folder / "data"), "--port", "0",
+        *(command or (str(bedplate_program()), "apiserver")),
+        "--data", str(folder / "data"), "--port", "0",
         "--kubeconfig-out", str(kubeconfig), *arguments,
         env=env,
     )  # fmt: skip
@@ -358,14 +363,16 @@ class Pool:
     def __init__(self) -> None:
         self._stack = contextlib.ExitStack()
         self._running: dict[str, Server] = {}
+        self.command: Sequence[str] | None = None
+        """What starts an embedded server; None: the program as a user starts it."""
 
     def get(self, name: str) -> Server:
         """`real`, `embedded`, `embedded-etcd`, or `embedded-forgetful`: old revisions are kept for a second."""
         if name not in self._running:
             starters: dict[str, Callable[[], contextlib.AbstractContextManager[Server]]] = {
                 "real": real,
-                "embedded": embedded,
-                "embedded-forgetful": lambda: embedded("--history", "1s"),
+                "embedded": lambda: embedded(command=self.command),
+                "embedded-forgetful": lambda: embedded("--history", "1s", command=self.command),
                 "embedded-etcd": embedded_on_etcd,
             }
             self._running[name] = self._stack.enter_context(starters[name]())

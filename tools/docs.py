@@ -63,8 +63,6 @@ VARIABLES = {
     "when they are there.",
     "BEDPLATE_OPENAPI": "Folder with the vendors' OpenAPI documents, against which tests hold every request and "
     "answer. Default: `../shared/openapi` when it is there.",
-    "BEDPLATE_PLANT_FAULT": "Breaks one behaviour of the embedded API server on purpose, so that the conformance suite "
-    "can show that it notices. For tests only.",
     "BEDPLATE_RECORD": "`1`: tests that ask a real API server keep its answers for the tests that run without one.",
     "BEDPLATE_REPORTS": "Folder for what `make test` and `make verify` report (skips, failures, durations). "
     "Default: `build/reports`.",

@@ -214,11 +214,10 @@ async def test_a_data_directory_must_be_a_directory(tmp_path: pathlib.Path) -> N
     assert "cannot use" in await refused(tmp_path)
 
 
-async def test_unknown_versions_flags_and_faults_are_refused(tmp_path: pathlib.Path) -> None:
+async def test_unknown_versions_and_flags_are_refused(tmp_path: pathlib.Path) -> None:
     assert "1.2" in await refused(tmp_path, "--kubernetes", "1.2")
     assert "--store etcd needs --etcd-endpoints" in await refused(tmp_path, "--store", "etcd")
     assert "is not a duration" in await refused(tmp_path, "--history", "soon")
-    assert "no fault can be planted" in await refused(tmp_path, env={"BEDPLATE_PLANT_FAULT": "nonsense"})
 
 
 @pytest.mark.real

@@ -10,6 +10,7 @@ import collections
 import contextlib
 import os
 import pathlib
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -28,6 +29,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         chosen = os.environ.get("CONFORMANCE_SERVER")
         names = [chosen] if chosen else SERVERS
         metafunc.parametrize("server", names, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def planted_fault() -> None:
+    """`CONFORMANCE_FAULT=<topic>`: the embedded servers of this run have that fault (see `test_teeth`)."""
+    if topic := os.environ.get("CONFORMANCE_FAULT"):
+        servers.shared.command = (sys.executable, "-m", "tests.conformance.faulty_server", topic)
 
 
 @pytest.fixture(scope="session")

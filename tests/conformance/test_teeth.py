@@ -1,7 +1,7 @@
 """The suite has teeth: with a fault planted in the embedded server, the cases of the fault's own topic turn red.
 
-Each topic's cases run in a pytest of their own against a server started with `BEDPLATE_PLANT_FAULT=<topic>`. A named
-few run always, all of them in the soak.
+Each topic's cases run in a pytest of their own against `faulty_server` with the fault of the topic
+(`CONFORMANCE_FAULT=<topic>`, which only this suite's conftest reads). A named few run always, all of them in the soak.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.conformance import faulty_server
 
 HERE = pathlib.Path(__file__).parent
 TOPICS = sorted(path.stem.removeprefix("test_") for path in HERE.glob("test_*.py") if path.stem != "test_teeth")
@@ -25,7 +26,7 @@ def run_topic(topic: str) -> tuple[int, str]:
     """The exit code and the last words of a pytest run of one topic with its fault planted."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "BEDPLATE_SKIP"))}
     environment |= {
-        "BEDPLATE_PLANT_FAULT": topic,
+        "CONFORMANCE_FAULT": topic,
         "CONFORMANCE_SERVER": "embedded",
         "CONFORMANCE_PATIENCE": PATIENCE_S,
     }
@@ -39,6 +40,10 @@ def run_topic(topic: str) -> tuple[int, str]:
         check=False,
     )
     return done.returncode, done.stdout
+
+
+def test_every_topic_has_a_fault() -> None:
+    assert sorted(faulty_server.FAULTS) == TOPICS
 
 
 @pytest.mark.parametrize(

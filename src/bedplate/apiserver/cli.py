@@ -74,9 +74,8 @@ def apiserver(store: str, **flags: Any) -> None:
     It speaks TLS with certificates of its own, has RBAC and the controllers that keep its own promises
     (namespaces, garbage, service accounts, endpoints, deployments). State survives restarts.
     """
-    from bedplate.apiserver import planted, server
+    from bedplate.apiserver import server
 
-    planted.plant(os.environ.get("BEDPLATE_PLANT_FAULT", ""))
     endpoints = tuple(part.strip() for part in flags["etcd_endpoints"].split(",") if part.strip())
     if (store == "etcd") != bool(endpoints):
         wanted = "--store etcd needs --etcd-endpoints" if store == "etcd" else "--etcd-endpoints needs --store etcd"

@@ -24,7 +24,6 @@ from bedplate.apiserver import (
     facts,
     hooks,
     kinds,
-    planted,
     services,
     sharing,
 )
@@ -149,8 +148,7 @@ class ApiServer:
     async def _control(self, signer: tokens.Signer) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(controllers.run(self.services, signer, self.pki.text("ca.crt")))
-            if not planted.is_on("crd_lifecycle"):
-                group.create_task(definitions.run(self.services))
+            group.create_task(definitions.run(self.services))
 
     def _prepare_folder(self) -> None:
         try:
@@ -193,7 +191,7 @@ class ApiServer:
             registry=state,
             clock=self.clock,
             rules=shapes,
-            admission=hooks.NoAdmission() if planted.is_on("webhooks") else hooked,
+            admission=hooked,
             authenticator=identities,
             authorizer=authorizer,
             behaviours=behaviours.built_in(identities, authorizer, signer, rng),

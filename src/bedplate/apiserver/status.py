@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from bedplate.apiserver import planted
-
 if TYPE_CHECKING:
     from bedplate.apiserver import hooks, kinds
 
@@ -70,7 +68,7 @@ class StatusError(Exception):
         body |= {"status": "Failure", "message": self.message}
         if self.reason:
             body["reason"] = self.reason
-        if self.details is not None and not planted.is_on("errors"):
+        if self.details is not None:
             body["details"] = dict(self.details)
         return body | {"code": self.code}
 

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Iterable
 from typing import Any
 
-from bedplate.apiserver import hooks, kinds, planted
+from bedplate.apiserver import hooks, kinds
 from bedplate.apiserver.protobuf import encoding
 from bedplate.apiserver.state import bodies
 
@@ -117,8 +117,6 @@ class ConvertedView(PlainView):
         self._storage = storage
 
     def show(self, body: bytes, *, heading: bool = False) -> bytes:
-        if planted.is_on("events"):
-            return body
         obj = kinds.from_storage(self.resource, bodies.decode(body), self._storage)
         return bodies.encode(ordered(obj))
 

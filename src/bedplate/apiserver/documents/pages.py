@@ -11,7 +11,7 @@ import pathlib
 import resource as process
 from typing import TYPE_CHECKING, Any
 
-from bedplate.apiserver import facts, kinds, planted
+from bedplate.apiserver import facts, kinds
 from bedplate.apiserver.documents import discovery
 from bedplate.apiserver.pipeline import handler
 from bedplate.apiserver.state import bodies, registry, watchers
@@ -56,8 +56,7 @@ class Pages:
         path = request.path.rstrip("/") or "/"
         head = path.split("/")[1]
         if head in ("api", "apis"):
-            is_missing = planted.is_on("discovery") and path.count("/") > 1
-            found = None if is_missing else self._discovery.answer(path, request.header(b"accept"))
+            found = self._discovery.answer(path, request.header(b"accept"))
             return None if found is None else self._tagged(request, *found)
         if head in _HEALTH:
             return _health(path.split("/")[1:], "verbose" in request.query)
@@ -101,7 +100,7 @@ class Pages:
             content_type, found = openapi_protobuf.CONTENT_TYPE, self._openapi.version_2_protobuf()
         else:
             found = self._openapi.version_2()
-        if found is None or planted.is_on("openapi"):
+        if found is None:
             return None
         body, tag = found
         headers = (("Etag", f'"{tag}"'), ("Vary", "Accept"))

@@ -12,10 +12,10 @@ import gzip
 import ipaddress
 import random
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
-from bedplate.apiserver import hooks, kinds, meta, planted, services, status
+from bedplate.apiserver import hooks, kinds, meta, services, status
 from bedplate.apiserver.access import identity
 from bedplate.apiserver.pipeline import routes
 from bedplate.apiserver.state import bodies, watchers
@@ -171,7 +171,7 @@ class Pipeline:
             info.verb, info.group, info.version, info.resource, info.subresource, info.namespace, name,
             "" if info.resource else info.path,
         )  # fmt: skip
-        is_trusted = hooks.MASTERS in user.groups or planted.is_on("rbac")
+        is_trusted = hooks.MASTERS in user.groups
         if not is_trusted and not self._is_allowed(user, attributes):
             reason = self._services.authorizer.authorize(user, attributes).reason
             raise status.not_allowed(user.name, attributes, reason)
@@ -240,10 +240,14 @@ class Pipeline:
         )
         if is_misplaced:
             raise status.StatusError(404, "NotFound", _NOT_FOUND, details={})
+        self._check_method(info, resource, verbs)
+
+    @staticmethod
+    def _check_method(info: routes.RequestInfo, resource: kinds.Resource, verbs: Collection[str]) -> None:
         needs_namespace = resource.namespaced and not info.namespace and info.verb not in ("list", "watch")
         is_nameless = not info.name and info.verb in ("update", "patch")
         is_named = bool(info.name) and info.verb == "create" and not info.subresource
-        if (info.verb not in verbs or needs_namespace or is_nameless or is_named) and not planted.is_on("http"):
+        if info.verb not in verbs or needs_namespace or is_nameless or is_named:
             raise status.StatusError(405, "MethodNotAllowed", _NOT_ALLOWED, details={})
 
     async def _write(
@@ -256,7 +260,6 @@ class Pipeline:
                 request.read_options(target, query, incoming.header(b"user-agent"), "CreateOptions")
                 if (handler := target.behaviour.call) is not None:
                     code, obj = await handler(self._call(incoming, info, target, self._object(incoming, target)))
-                    obj = {**obj, "status": {}} if planted.is_on("reviews") else obj
                     return self._answer(incoming, target, wish, code, bodies.encode(obj))
                 outcome = await write.create_outcome(target, self._object(incoming, target))
             case "update":
@@ -383,11 +386,8 @@ class Pipeline:
         return http.Response(code, encoded, media, headers)
 
     def _maybe_zipped(self, incoming: http.Request, answer: http.Response) -> http.Answer | Awaitable[http.Answer]:
-        if (
-            planted.is_on("http")
-            or len(answer.body) < GZIP_FROM_BYTES
-            or b"gzip" not in incoming.headers.get(b"accept-encoding", b"")
-        ):
+        accepted = incoming.headers.get(b"accept-encoding", b"")
+        if len(answer.body) < GZIP_FROM_BYTES or b"gzip" not in accepted:
             return answer
         return self._zip(answer)
 

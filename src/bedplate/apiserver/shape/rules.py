@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from bedplate.apiserver import hooks, kinds, planted, status
+from bedplate.apiserver import hooks, kinds, status
 from bedplate.apiserver.shape import defaults, fitting
 
 __all__ = ["CustomRules", "ShapeRules"]
@@ -33,14 +33,14 @@ class ShapeRules:
     def default(self, resource: kinds.Resource, obj: hooks.Object) -> None:
         if resource.is_custom:
             found = self.custom.get(resource.key)
-            if found is not None and not planted.is_on("crd_schema"):
+            if found is not None:
                 found.default(obj)
         else:
             defaults.apply_defaults(resource.type, obj)
 
     def prune(self, resource: kinds.Resource, obj: hooks.Object) -> list[str]:
         if resource.is_custom:
-            found = None if planted.is_on("crd_schema") else self.custom.get(resource.key)
+            found = self.custom.get(resource.key)
             metadata = fitting.fit_metadata(obj, resource.type, resource.kind, resource.version)
             return metadata + (found.prune(obj) if found is not None else [])
         return fitting.fit(obj, resource.type, resource.kind, resource.version)
@@ -48,5 +48,5 @@ class ShapeRules:
     def validate(
         self, resource: kinds.Resource, obj: hooks.Object, old: hooks.Object | None, subresource: str
     ) -> list[status.FieldProblem]:
-        found = self.custom.get(resource.key) if resource.is_custom and not planted.is_on("cel") else None
+        found = self.custom.get(resource.key) if resource.is_custom else None
         return found.validate(obj, old, subresource) if found is not None else []

@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from bedplate.apiserver import planted
 from bedplate.apiserver.state import bodies, registry
 from bedplate.apiserver.wire import http
 from bedplate.core import logging
@@ -74,8 +73,6 @@ class Group:
             return event.type
         matches = event.type != "DELETED" and matcher.predicate(event.stored)
         matched = event.previous is not None and matcher.predicate(event.previous)
-        if planted.is_on("watch_selectors"):
-            return event.type if matches or matched else None
         if matches:
             return "MODIFIED" if matched else "ADDED"
         return "DELETED" if matched else None
@@ -136,7 +133,7 @@ class Watcher:
         self._group.members.append(self)
         self.sink.on_close = self.leave
         self._end_timer = self._loop.call_later(timeout_s, self.end)
-        if self._bookmark is not None and not planted.is_on("bookmarks"):
+        if self._bookmark is not None:
             before_end = timeout_s - BOOKMARK_BEFORE_END_S
             delay = before_end if 0 < before_end < BOOKMARK_INTERVAL_S else BOOKMARK_INTERVAL_S
             self._bookmark_timer = self._loop.call_later(delay, self._send_bookmark)

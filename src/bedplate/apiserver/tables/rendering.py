@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from bedplate.apiserver import kinds, planted, status, views
+from bedplate.apiserver import kinds, status, views
 from bedplate.apiserver.state import bodies
 from bedplate.apiserver.tables import cell_values, cells
 from bedplate.core import clock as clocks
@@ -81,8 +81,6 @@ class TableView(views.PlainView):
 
     def _row(self, obj: bodies.Object) -> dict[str, Any]:
         row: dict[str, Any] = {"cells": self._cells(obj)}
-        if planted.is_on("tables"):
-            row["cells"] = row["cells"][::-1]
         if self._include == "Metadata":
             row["object"] = views.partial(obj, self._api_version)
         elif self._include == "Object":

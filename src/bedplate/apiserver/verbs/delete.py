@@ -11,7 +11,7 @@ import datetime
 from collections.abc import Mapping
 from typing import Any
 
-from bedplate.apiserver import meta, parts, planted, status
+from bedplate.apiserver import meta, parts, status
 from bedplate.apiserver.state import bodies
 from bedplate.apiserver.verbs import read, request, write
 from bedplate.core import clock as clocks
@@ -87,7 +87,7 @@ def _check(options: Object) -> None:
 async def delete(target: Target, options: Object) -> tuple[int, Object]:
     """Delete one object: the code and what to answer."""
     target.options = options
-    target.dry_run = target.dry_run or (bool(options.get("dryRun")) and not planted.is_on("dry_run"))
+    target.dry_run = target.dry_run or bool(options.get("dryRun"))
     for _ in range(write.CONFLICT_ATTEMPTS):
         stored = target.existing()
         old = target.read(stored)
@@ -126,7 +126,7 @@ def _check_preconditions(target: Target, options: Object, old: Object) -> None:
 async def _delete_once(target: Target, options: Object, stored: bodies.Stored, old: Object) -> tuple[int, Object]:
     new = target.read(stored)
     _mark(target, options, new)
-    if write.is_finished(target, new) or planted.is_on("finalizers"):
+    if write.is_finished(target, new):
         return 200, await _remove(target, stored, old)
     if new != old:
         meta.set_generation(target.resource, old, new)
@@ -165,8 +165,6 @@ def _mark(target: Target, options: Object, obj: Object) -> None:
 def _finalizers(target: Target, options: Object, present: list[str]) -> list[str]:
     """The finalizers that stand for what is to become of dependents."""
     policy, orphan = options.get("propagationPolicy"), options.get("orphanDependents")
-    if planted.is_on("deletion"):
-        policy, orphan = "Background", None
     if policy is None and orphan is None:
         orphans = ORPHAN in present or (target.kind in _ORPHANING and FOREGROUND not in present)
         is_foreground = FOREGROUND in present

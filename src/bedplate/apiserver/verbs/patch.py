@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bedplate.apiserver import meta, planted, status
+from bedplate.apiserver import meta, status
 from bedplate.apiserver.state import bodies
 from bedplate.apiserver.verbs import request, strictness, write
 from bedplate.apiserver.wire import codec
@@ -57,17 +57,13 @@ def _change(target: Target, media: str, body: Any) -> Callable[[Object], Object]
     from bedplate.apiserver.merge import patches, strategic
 
     if media == JSON_PATCH:
-        if planted.is_on("json_patch"):
-            body = [step for step in body if step.get("op") != "test"]
         return lambda old: patches.json_patch(old, body)
     if not isinstance(body, dict):
         kind = {list: "array", str: "string", bool: "bool"}.get(type(body), "number")
         raise status.bad_request(
             f"error decoding patch: json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
         )
-    if planted.is_on("merge_patch") and media == MERGE_PATCH:
-        return lambda old: {**old, **body, "metadata": old["metadata"]}
-    if media == MERGE_PATCH or planted.is_on("strategic_merge"):
+    if media == MERGE_PATCH:
         return lambda old: patches.merge_patch(old, body)
     return lambda old: strategic.strategic_merge(old, body, target.resource.type)
 
@@ -127,7 +123,6 @@ async def apply(target: Target, config: Object, *, force: bool) -> write.Outcome
 
     fields = target.services.field_manager(target.resource)
     now = target.services.now_text()
-    force = force or planted.is_on("apply")
 
     def merged(live: Object | None) -> Object:
         try:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from bedplate.apiserver import kinds, planted, selectors, status, views
+from bedplate.apiserver import kinds, selectors, status, views
 from bedplate.apiserver.state import bodies, registry
 from bedplate.apiserver.tables import rendering
 from bedplate.apiserver.verbs import request
@@ -53,12 +53,8 @@ def selection(resource: kinds.Resource, query: Mapping[str, str], *, name: str =
     except ValueError as err:
         raise status.bad_request(f"unable to parse selector: {err}" if label_text else str(err)) from None
     labels = selectors.label_predicate(requirements)
-    if planted.is_on("label_selectors"):
-        labels = None
     meta = [term for term in terms if term.path in ("metadata.name", "metadata.namespace")]
     fields = selectors.field_predicate([term for term in terms if term not in meta])
-    if planted.is_on("field_selectors"):
-        meta, fields = [], None
 
     def matches(stored: Stored) -> bool:
         for term in meta:
@@ -174,7 +170,7 @@ def _plan(query: Mapping[str, str]) -> _Plan:
         if text not in ("", "0"):
             raise status.bad_request("specifying resource version is not allowed when using continue")
         token = _decode_token(token_text)
-        revision = 0 if token.rv < 0 or planted.is_on("pagination") else token.rv
+        revision = 0 if token.rv < 0 else token.rv
         return _Plan(limit, revision, token.start[:-1], False, 0)
     version = request.resource_version(text)
     if match == "Exact" or (version and limit and not match):
@@ -315,6 +311,6 @@ def _too_old(plan: _Plan) -> status.StatusError:
 
 def select(target: Target, query: Mapping[str, str]) -> list[Stored]:
     """The objects a collection verb acts on."""
-    chosen = selection(target.resource, {} if planted.is_on("delete_collection") else query)
+    chosen = selection(target.resource, query)
     found = target.services.registry.items(target.kind, target.namespace)
     return found if chosen.predicate is None else [stored for stored in found if chosen.predicate(stored)]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bedplate.apiserver import hooks, kinds, planted, services, status, views
+from bedplate.apiserver import hooks, kinds, services, status, views
 from bedplate.apiserver.protobuf import encoding
 from bedplate.apiserver.state import bodies
 
@@ -102,7 +102,7 @@ def read_options(target: Target, query: Mapping[str, str], user_agent: str, opti
         problems.append(status.FieldProblem.too_long("fieldManager", _MANAGER_LENGTH))
     if problems:
         raise status.invalid_kind("meta.k8s.io", options_kind, "", problems)
-    target.dry_run = bool(dry_run) and not planted.is_on("dry_run")
+    target.dry_run = bool(dry_run)
     target.field_validation = validation or "Warn"
     target.manager = manager or _manager_of(user_agent)
     target.options = {key: value for key, value in query.items() if key in _OPTION_NAMES}

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from bedplate.apiserver import kinds, planted, status
+from bedplate.apiserver import kinds, status
 from bedplate.apiserver.state import bodies
 from bedplate.apiserver.tables import cell_values
 from bedplate.apiserver.verbs import request, write
@@ -72,8 +72,7 @@ async def update(target: request.Target, change: Callable[[Object], Object]) -> 
         after = change(before)
         _check(target, before, after)
         replicas = _at(after, "spec.replicas") or 0
-        if not planted.is_on("scale"):
-            _set(obj, _paths(target.resource)[0], replicas)
+        _set(obj, _paths(target.resource)[0], replicas)
         version = after["metadata"].get("resourceVersion")
         obj["metadata"]["resourceVersion"] = version or obj["metadata"]["resourceVersion"]
         return obj

@@ -6,7 +6,7 @@ target, or 400.
 
 from __future__ import annotations
 
-from bedplate.apiserver import planted, status
+from bedplate.apiserver import status
 from bedplate.apiserver.state import bodies
 from bedplate.apiserver.verbs import request
 
@@ -16,7 +16,7 @@ __all__ = ["checked", "checked_patch"]
 def checked(target: request.Target, obj: bodies.Object, duplicates: list[str]) -> bodies.Object:
     """Prune the object and report what was found."""
     problems = duplicates + [f'unknown field "{path}"' for path in target.services.rules.prune(target.resource, obj)]
-    if problems and target.field_validation == "Strict" and not planted.is_on("field_validation"):
+    if problems and target.field_validation == "Strict":
         kind, version = target.resource.kind, target.resource.version
         text = (
             f'{kind} in version "{version}" cannot be handled as a {kind}: strict decoding error: {", ".join(problems)}'

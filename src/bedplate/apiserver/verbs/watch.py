@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Iterator, Mapping
 
-from bedplate.apiserver import planted, status, views
+from bedplate.apiserver import status, views
 from bedplate.apiserver.state import registry, watchers
 from bedplate.apiserver.verbs import read, request
 from bedplate.apiserver.wire import codec, http
@@ -89,8 +89,7 @@ class _Start:
     def begin(self, sink: http.Sink) -> None:
         """Called when the head of the answer is out; nothing can be committed between here and the join."""
         collection = self._registry.collection(self._kind)
-        is_gone = self._version < max(collection.floor, self._registry.oldest)
-        if self._version and is_gone and not self._wants_state and not planted.is_on("watch_expired"):
+        if self._version and not self._wants_state and self._is_gone(collection):
             self._refuse(sink, collection)
             return
         group = self._hub.group(self._kind, self._matcher, self._view)
@@ -98,13 +97,16 @@ class _Start:
         watcher = self._hub.add(group, sink, bookmark)
         watcher.begin(self._first(group, collection), self._timeout_s)
 
+    def _is_gone(self, collection: registry.Collection) -> bool:
+        """Whether changes after the asked version have been forgotten."""
+        return self._version < max(collection.floor, self._registry.oldest)
+
     def _first(self, group: watchers.Group, collection: registry.Collection) -> Iterator[bytes]:
         if self._wants_state:
             yield from self._state(group, collection)
         elif self._version:
             is_first = True
-            since = self._version - 1 if planted.is_on("watch_resume") else self._version
-            for event in collection.since(since):
+            for event in collection.since(self._version):
                 frame = group.frame(event, heading=is_first and self._view.has_heading)
                 if frame is not None:
                     is_first = False

@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bedplate.apiserver import hooks, kinds, meta, planted, status
+from bedplate.apiserver import hooks, kinds, meta, status
 from bedplate.apiserver.merge import managed
 from bedplate.apiserver.state import bodies
 from bedplate.apiserver.verbs import request
@@ -59,7 +59,7 @@ async def create_outcome(target: Target, obj: Object, *, owners: list[Object] | 
     is_generated = bool(base) and not metadata.get("name")
     for attempt in range(GENERATED_NAME_ATTEMPTS):
         if is_generated:
-            metadata["name"] = meta.generated_name("" if planted.is_on("generate_name") else base, _rng)
+            metadata["name"] = meta.generated_name(base, _rng)
         target.name = metadata.get("name") or ""
         try:
             return await _create_alone(target, obj, owners)
@@ -71,7 +71,7 @@ async def create_outcome(target: Target, obj: Object, *, owners: list[Object] | 
 
 def check_namespace(target: Target, metadata: Object) -> None:
     """The namespace in the object must be that of the path, and it must be there and not on its way out."""
-    if not target.resource.namespaced or planted.is_on("namespaces"):
+    if not target.resource.namespaced:
         return
     if metadata.setdefault("namespace", target.namespace) != target.namespace:
         if metadata["namespace"]:
@@ -191,14 +191,12 @@ async def _admit(write: hooks.Write, prepare: Callable[[hooks.Write], None]) -> 
     if services.admission.wants(write):
         await services.admission.mutate(write)
         services.rules.default(write.resource, write.object)
-    if not planted.is_on(write.resource.resource) or write.resource.resource not in ("pods", "services"):
-        prepare(write)
+    prepare(write)
 
 
 def _check(write: hooks.Write, problems: list[status.FieldProblem]) -> None:
     services, resource = write.services, write.resource
-    if not (planted.is_on("configs") and resource.resource in ("configmaps", "secrets")):
-        problems += services.behaviour(resource).validate(write)
+    problems += services.behaviour(resource).validate(write)
     problems += services.rules.validate(resource, write.object, write.old, write.subresource)
     if problems:
         raise status.invalid(resource, write.name or write.object["metadata"].get("name", ""), problems)
@@ -258,7 +256,8 @@ async def rewrite(
         new = change(old)
         if target.services.registry.is_shared:
             new = bodies.decode(bodies.encode(new))  # may be tried again, and is filled in each time
-        _check_preconditions(target, old, new)
+        _check_uid(target, old, new)
+        _check_version(target, old, new)
         try:
             return await _rewrite_once(target, stored, old, new, owns)
         except interface.CompareFailed as err:
@@ -277,15 +276,17 @@ def _vanished(target: Target) -> status.StatusError:
     return status.not_found(target.resource, target.name)
 
 
-def _check_preconditions(target: Target, old: Object, new: Object) -> None:
-    wanted, found = new["metadata"].get("uid"), old["metadata"].get("uid", "")
-    if wanted and wanted != found:
-        why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+def _check_uid(target: Target, old: Object, new: Object) -> None:
+    expected, uid = new["metadata"].get("uid"), old["metadata"].get("uid", "")
+    if expected and expected != uid:
+        why = f"Precondition failed: UID in precondition: {expected}, UID in object meta: {uid}"
         raise status.conflict(target.resource, target.name, why)
+
+
+def _check_version(target: Target, old: Object, new: Object) -> None:
+    """Who names a resourceVersion writes only over that one."""
     version = new["metadata"].get("resourceVersion")
     if version and version != old["metadata"]["resourceVersion"]:
-        if planted.is_on("crud") or (planted.is_on("leases") and target.resource.resource == "leases"):
-            return
         raise status.conflict(target.resource, target.name)
 
 
@@ -316,7 +317,7 @@ async def _rewrite_once(target: Target, stored: bodies.Stored, old: Object, new:
 
 def isolate(target: Target, old: Object, new: Object) -> Object:
     """What this way of writing may change: everything but the status, or the status alone."""
-    if "status" not in target.resource.subresources or planted.is_on("status_subresource"):
+    if "status" not in target.resource.subresources:
         return new
     if target.subresource not in ("", "status"):
         # A behaviour's own subresource (binding, finalize) has put the whole object together itself.

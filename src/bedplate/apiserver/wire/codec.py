@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from bedplate.apiserver import planted, status
+from bedplate.apiserver import status
 from bedplate.apiserver.state import bodies
 from bedplate.apiserver.wire import nesting
 from bedplate.core import errors
@@ -104,7 +104,7 @@ def decode_body(content_type: str, raw: bytes, decoder: Decoder, *, find_duplica
     media = content_type.partition(";")[0].strip().lower()
     if media in ("", JSON, "*/*"):
         return _decode_json(raw, find_duplicates)
-    if media == PROTOBUF and not planted.is_on("protobuf"):
+    if media == PROTOBUF:
         try:
             found = decoder.decode(raw)
         except errors.Invalid as err:
