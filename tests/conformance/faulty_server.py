@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from bedplate.apiserver import cli, hooks, meta, selectors, status, views
-from bedplate.apiserver.access import authorization
+from bedplate.apiserver.access import authorization, subjects
 from bedplate.apiserver.behaviours import configdata, pods, reviews, serviceips
 from bedplate.apiserver.crds import definitions
 from bedplate.apiserver.documents import discovery, openapi
@@ -299,7 +299,7 @@ def protobuf() -> None:
 @fault
 def rbac() -> None:
     """Everybody may do everything."""
-    replace(authorization.RoleAuthorizer, "authorize", returning(hooks.Decision(True)))
+    replace(authorization.RoleAuthorizer, "authorize", returning(subjects.Decision(True)))
 
 
 @fault

@@ -13,87 +13,51 @@ Every hook refuses by raising `status.StatusError` (or, in `validate`, by return
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 from bedplate.apiserver import kinds, status
+from bedplate.apiserver.access import subjects
+from bedplate.apiserver.kinds import Resource
+from bedplate.apiserver.state import changes, registry
+from bedplate.core import clock as clocks
 from bedplate.store import interface
 
-if TYPE_CHECKING:
-    from bedplate.apiserver import services
-
 __all__ = [
-    "ANONYMOUS",
-    "LOOPBACK",
     "AdmissionChain",
-    "Attributes",
     "Authenticator",
     "Authorizer",
     "Behaviour",
     "Call",
-    "Change",
-    "Decision",
+    "Client",
     "NoAdmission",
     "Object",
     "Rules",
+    "Server",
     "SubresourceHandler",
-    "User",
     "Write",
 ]
 
 Object = dict[str, Any]
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
-MASTERS = "system:masters"
-
-
-@dataclass(frozen=True, slots=True)
-class User:
-    """Who asks. Frozen and hashable, so decisions can be cached by it."""
-
-    name: str
-    uid: str = ""
-    groups: tuple[str, ...] = ()
-    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
-
-
-ANONYMOUS = User("system:anonymous", groups=("system:unauthenticated",))
-LOOPBACK = User("system:apiserver", groups=(MASTERS, "system:authenticated"))
-"""The server itself: what its own controllers act as."""
-
-
-class Attributes(NamedTuple):
-    """What is to be allowed: one verb on one resource, or on a path that is none (`resource` empty)."""
-
-    verb: str
-    group: str = ""
-    version: str = ""
-    resource: str = ""
-    subresource: str = ""
-    namespace: str = ""
-    name: str = ""
-    path: str = ""
-
-
-class Decision(NamedTuple):
-    allowed: bool
-    reason: str = ""
 
 
 class Authenticator(Protocol):
     """Turns credentials into a user. Called once per connection (certificate) or token while its answer is cached."""
 
-    def by_token(self, token: str) -> tuple[User, float] | None:
+    def by_token(self, token: str) -> tuple[subjects.User, float] | None:
         """The token's user and the wall time (seconds) until which this answer may be cached; None when refused."""
         ...
 
-    def by_certificate(self, subject: Mapping[str, Sequence[str]]) -> User | None:
+    def by_certificate(self, subject: Mapping[str, Sequence[str]]) -> subjects.User | None:
         """The user of a verified client certificate: `subject` has commonName and organizationName."""
         ...
 
 
 class Authorizer(Protocol):
-    def authorize(self, user: User, attributes: Attributes) -> Decision: ...
+    def authorize(self, user: subjects.User, attributes: subjects.Attributes) -> subjects.Decision: ...
 
     @property
     def generation(self) -> int:
@@ -101,16 +65,57 @@ class Authorizer(Protocol):
         ...
 
 
+class Client(Protocol):
+    """How a hook reads and writes other objects: `loopback.Client`, where every method is described."""
+
+    def acting_as(self, user: subjects.User, manager: str) -> Client: ...
+
+    def resource(self, group: str, resource: str) -> kinds.Resource: ...
+
+    def get(self, group: str, resource: str, namespace: str, name: str) -> Object | None: ...
+
+    def list(self, group: str, resource: str, namespace: str = "") -> list[Object]: ...
+
+    async def create(self, group: str, resource: str, obj: Object, *, dry_run: bool = False) -> Object: ...
+
+    async def update(self, group: str, resource: str, obj: Object, *, subresource: str = "") -> Object: ...
+
+    async def patch(
+        self, group: str, resource: str, namespace: str, name: str, patch: Mapping[str, Any], *, subresource: str = ""
+    ) -> Object: ...
+
+    async def delete(
+        self, group: str, resource: str, namespace: str, name: str, options: Mapping[str, Any] | None = None
+    ) -> Object: ...
+
+    def watch(
+        self, group: str, resource: str, *, existing: bool = True
+    ) -> AbstractContextManager[AsyncIterator[changes.Change]]: ...
+
+
+class Server(Protocol):
+    """What a hook may use of the server it belongs to: the part of `services.Services` that stands below the verbs."""
+
+    kinds: kinds.Kinds
+    registry: registry.Registry
+    clock: clocks.Clock
+    rules: Rules
+    admission: AdmissionChain
+    client: Client
+
+    def behaviour(self, resource: Resource) -> Behaviour: ...
+
+
 @dataclass(slots=True)
 class Write:
     """One write on its way into the registry. Hooks read all of it and change `new` and `warnings`."""
 
-    services: services.Services
+    services: Server
     resource: kinds.Resource
     operation: Operation
     namespace: str
     name: str
-    user: User
+    user: subjects.User
     subresource: str = ""
     dry_run: bool = False
     old: Object | None = None
@@ -131,47 +136,17 @@ class Write:
         return self.new
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A committed change of one object, whoever made it. `object` and `previous` decode anew on each use."""
-
-    type: Literal["ADDED", "MODIFIED", "DELETED"]
-    group: str
-    resource: str
-    namespace: str
-    name: str
-    revision: int
-    body: bytes
-    """JSON with resourceVersion, in the storage version; of a deletion the last state with the deletion's revision."""
-    previous_body: bytes | None
-
-    @property
-    def object(self) -> Object:
-        return _decode(self.body)
-
-    @property
-    def previous(self) -> Object | None:
-        return None if self.previous_body is None else _decode(self.previous_body)
-
-
-def _decode(body: bytes) -> Object:
-    import msgspec
-
-    decoded: Object = msgspec.json.decode(body)
-    return decoded
-
-
 @dataclass(slots=True)
 class Call:
     """A request to a subresource (or to a kind that is not stored) that a behaviour handles itself."""
 
-    services: services.Services
+    services: Server
     resource: kinds.Resource
     verb: str
     subresource: str
     namespace: str
     name: str
-    user: User
+    user: subjects.User
     body: Object | None
     query: Mapping[str, str]
     dry_run: bool
@@ -230,7 +205,7 @@ class Behaviour:
     def mark_deleted(self, obj: Object) -> None:
         """Called on an object that gets its deletionTimestamp and stays (namespaces: phase Terminating)."""
 
-    def after_commit(self, change: Change) -> None:
+    def after_commit(self, change: changes.Change) -> None:
         """Sees every committed change of the kind, in order, once at start for each existing object (as ADDED) too."""
 
 

@@ -24,6 +24,7 @@ from bedplate.apiserver import (
     facts,
     hooks,
     kinds,
+    loopback,
     services,
     sharing,
 )
@@ -197,6 +198,7 @@ class ApiServer:
             behaviours=behaviours.built_in(identities, authorizer, signer, rng),
             version=self.options.kubernetes,
         )
+        parts.client = loopback.Client(parts)
         parts.behaviours[definitions.GROUP, definitions.RESOURCE] = definitions.DefinitionBehaviour(live, shapes.custom)
         parts.behaviours |= hooked.behaviours()
         for kind, behaviour in parts.behaviours.items():

@@ -17,6 +17,7 @@ from datetime import timedelta
 import msgspec
 
 from bedplate.apiserver import certificates, hooks, services, status
+from bedplate.apiserver.access import subjects
 from bedplate.apiserver.state import bodies, registry
 from bedplate.core import clock as clocks
 from bedplate.core import errors, logging
@@ -96,7 +97,7 @@ class _Election:
     """One server's part in the contest for the controllers' Lease."""
 
     def __init__(self, parts: services.Services, identity: str) -> None:
-        self._client = parts.client.acting_as(hooks.LOOPBACK, "bedplate-election")
+        self._client = parts.client.acting_as(subjects.LOOPBACK, "bedplate-election")
         self._clock = parts.clock
         self._identity = identity
         self._seen: tuple[str, float] = ("", 0.0)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 if TYPE_CHECKING:
-    from bedplate.apiserver import hooks, kinds
+    from bedplate.apiserver import kinds
+    from bedplate.apiserver.access import subjects
 
 __all__ = [
     "FieldProblem",
@@ -170,7 +171,7 @@ def forbidden(resource: kinds.Resource | None, name: str, why: str) -> StatusErr
     return StatusError(403, "Forbidden", (subject if where else "forbidden: ") + why, details=_details(resource, name))
 
 
-def not_allowed(user: str, attributes: hooks.Attributes, reason: str = "") -> StatusError:
+def not_allowed(user: str, attributes: subjects.Attributes, reason: str = "") -> StatusError:
     """403 of the authorizer."""
     verb, group = attributes.verb, attributes.group
     if not attributes.resource:

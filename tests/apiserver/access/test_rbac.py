@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bedplate.apiserver.access import rbac
-from bedplate.apiserver.hooks import MASTERS, Attributes, User
+from bedplate.apiserver.access.subjects import MASTERS, Attributes, User
 
 ANN = User("ann", groups=("devs", "system:authenticated"))
 

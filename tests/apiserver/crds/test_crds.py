@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from tests.apiserver import recorded
 
-from bedplate.apiserver import facts, hooks, kinds, status
+from bedplate.apiserver import facts, kinds, status
 from bedplate.apiserver.crds import checks, definitions
 from bedplate.apiserver.shape import rules
+from bedplate.apiserver.state import changes
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 QUESTIONS = {question["name"]: question for question in recorded.questions("definitions")}
@@ -137,10 +138,10 @@ def test_conversion_by_webhook_is_refused_where_it_would_be_called() -> None:
     assert [cause.field for cause in definitions.validate(crd)] == ["spec.conversion.strategy"]
 
 
-def change(kind: Any, crd: dict[str, Any], previous: dict[str, Any] | None = None) -> hooks.Change:
+def change(kind: Any, crd: dict[str, Any], previous: dict[str, Any] | None = None) -> changes.Change:
     body = json.dumps(crd).encode()
     before = json.dumps(previous).encode() if previous is not None else None
-    return hooks.Change(kind, definitions.GROUP, definitions.RESOURCE, "", crd["metadata"]["name"], 1, body, before)
+    return changes.Change(kind, definitions.GROUP, definitions.RESOURCE, "", crd["metadata"]["name"], 1, body, before)
 
 
 @pytest.fixture(scope="module")

@@ -22,11 +22,12 @@ from cryptography.x509.oid import NameOID
 from tests.apiserver import recorded
 
 from bedplate.apiserver import hooks, kinds, status
+from bedplate.apiserver.access import subjects
 from bedplate.apiserver.shape import typegraph
 from bedplate.apiserver.webhooks import admission, calls, configurations
 
 Answer = Callable[[dict[str, Any]], Any]
-USER = hooks.User("alice", groups=("devs",), extra=(("scope", ("a",)),))
+USER = subjects.User("alice", groups=("devs",), extra=(("scope", ("a",)),))
 
 
 def certificate(folder: pathlib.Path) -> tuple[ssl.SSLContext, str]:

@@ -10,27 +10,27 @@ import hmac
 from collections.abc import Callable, Mapping, Sequence
 
 from bedplate.apiserver import hooks
-from bedplate.apiserver.access import identity, tokens
+from bedplate.apiserver.access import identity, subjects, tokens
 from bedplate.core import errors
 
 __all__ = ["Identities"]
 
 Lookup = Callable[[str, str, str, str], hooks.Object | None]
-"""(group, resource, namespace, name) -> object, as `services.Client.get`."""
+"""(group, resource, namespace, name) -> object, as `hooks.Client.get`."""
 
 
 class Identities:
     """Recognises client certificates (verified by TLS before), service account tokens and fixed tokens."""
 
-    def __init__(self, signer: tokens.Signer, lookup: Lookup, fixed: Mapping[str, hooks.User] | None = None) -> None:
+    def __init__(self, signer: tokens.Signer, lookup: Lookup, fixed: Mapping[str, subjects.User] | None = None) -> None:
         self._signer = signer
         self._lookup = lookup
         self._fixed = dict(fixed or {})
 
-    def by_certificate(self, subject: Mapping[str, Sequence[str]]) -> hooks.User | None:
+    def by_certificate(self, subject: Mapping[str, Sequence[str]]) -> subjects.User | None:
         return identity.from_certificate(subject)
 
-    def by_token(self, token: str) -> tuple[hooks.User, float] | None:
+    def by_token(self, token: str) -> tuple[subjects.User, float] | None:
         fixed = self._fixed_user(token)
         if fixed is not None:
             return fixed, float("inf")
@@ -44,7 +44,7 @@ class Identities:
         # Not to be cached: the account or the pod it is bound to may be deleted at any time.
         return None if user is None else (user, 0.0)
 
-    def review(self, token: str, audiences: Sequence[str]) -> tuple[hooks.User, list[str]]:
+    def review(self, token: str, audiences: Sequence[str]) -> tuple[subjects.User, list[str]]:
         """For TokenReview: the user, and which of the asked audiences the token is good for; `Denied` otherwise."""
         fixed = self._fixed_user(token)
         if fixed is not None:
@@ -58,13 +58,13 @@ class Identities:
             raise errors.Denied("the service account of the token, or what it is bound to, is gone")
         return found, common
 
-    def _fixed_user(self, token: str) -> hooks.User | None:
+    def _fixed_user(self, token: str) -> subjects.User | None:
         for known, user in self._fixed.items():
             if hmac.compare_digest(known.encode(), token.encode()):
                 return user
         return None
 
-    def user_of(self, claims: tokens.Claims) -> hooks.User | None:
+    def user_of(self, claims: tokens.Claims) -> subjects.User | None:
         """The user of verified claims, if account and bound object are still the ones the token was made for."""
         account = self._lookup("", "serviceaccounts", claims.namespace, claims.name)
         if account is None or account["metadata"]["uid"] != claims.uid:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bedplate.apiserver import hooks
-from bedplate.apiserver.access import rbac
+from bedplate.apiserver.access import rbac, subjects
 
 __all__ = ["RoleAuthorizer"]
 
@@ -41,7 +41,7 @@ class RoleAuthorizer:
             self._policy = rbac.Policy.build(roles, [*found["rolebindings"], *found["clusterrolebindings"]])
         return self._policy
 
-    def authorize(self, user: hooks.User, attributes: hooks.Attributes) -> hooks.Decision:
-        if hooks.MASTERS in user.groups:
-            return hooks.Decision(True)
+    def authorize(self, user: subjects.User, attributes: subjects.Attributes) -> subjects.Decision:
+        if subjects.MASTERS in user.groups:
+            return subjects.Decision(True)
         return self.policy.decide(user, attributes)

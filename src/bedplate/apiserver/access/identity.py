@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from bedplate.apiserver import hooks
-from bedplate.apiserver.hooks import ANONYMOUS, User
+from bedplate.apiserver.access import subjects
+from bedplate.apiserver.access.subjects import ANONYMOUS, User
 
 __all__ = ["ImpersonationWish", "authenticated", "from_certificate", "impersonation", "info", "service_account"]
 
@@ -61,7 +61,7 @@ class ImpersonationWish:
     """A request to act as `user`, and every permission (verb `impersonate`) the asker needs for it."""
 
     user: User
-    needs: tuple[hooks.Attributes, ...]
+    needs: tuple[subjects.Attributes, ...]
 
 
 def impersonation(headers: Mapping[str, list[str]]) -> ImpersonationWish | None:
@@ -99,5 +99,7 @@ def impersonation(headers: Mapping[str, list[str]]) -> ImpersonationWish | None:
     return ImpersonationWish(user, tuple(needs))
 
 
-def _need(resource: str, name: str, *, group: str = "", namespace: str = "", subresource: str = "") -> hooks.Attributes:
-    return hooks.Attributes("impersonate", group, "v1", resource, subresource, namespace, name)
+def _need(
+    resource: str, name: str, *, group: str = "", namespace: str = "", subresource: str = ""
+) -> subjects.Attributes:
+    return subjects.Attributes("impersonate", group, "v1", resource, subresource, namespace, name)

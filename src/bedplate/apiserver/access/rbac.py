@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from bedplate.apiserver import selectors
-from bedplate.apiserver.hooks import MASTERS, Attributes, Decision, User
+from bedplate.apiserver.access.subjects import MASTERS, Attributes, Decision, User
 
 __all__ = ["Policy", "Rule", "aggregate", "covers", "rules_of"]
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bedplate.apiserver import hooks, selectors, status
-from bedplate.apiserver.access import authorization, rbac
+from bedplate.apiserver.access import authorization, rbac, subjects
+from bedplate.apiserver.state import changes
 
 __all__ = ["permissions"]
 
@@ -21,11 +22,11 @@ class _RbacKind(hooks.Behaviour):
     def __init__(self, authorizer: authorization.RoleAuthorizer) -> None:
         self._authorizer = authorizer
 
-    def after_commit(self, change: hooks.Change) -> None:
+    def after_commit(self, change: changes.Change) -> None:
         self._authorizer.touch()
 
     def _may(self, write: hooks.Write, verb: str, resource: str, namespace: str, name: str) -> bool:
-        wish = hooks.Attributes(verb, rbac.GROUP, "v1", resource, "", namespace, name)
+        wish = subjects.Attributes(verb, rbac.GROUP, "v1", resource, "", namespace, name)
         return self._authorizer.authorize(write.user, wish).allowed
 
     def _refuse(self, write: hooks.Write, missing: list[Mapping[str, Any]]) -> status.StatusError:

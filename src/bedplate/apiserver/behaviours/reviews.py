@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from bedplate.apiserver import hooks, status
-from bedplate.apiserver.access import authentication, authorization, identity
+from bedplate.apiserver.access import authentication, authorization, identity, subjects
 from bedplate.core import errors
 
 __all__ = ["reviews"]
@@ -85,16 +85,16 @@ class AccessReview(_Review):
         return answer
 
 
-def _asked_user(spec: dict[str, Any]) -> hooks.User:
+def _asked_user(spec: dict[str, Any]) -> subjects.User:
     extra = tuple((key, tuple(values)) for key, values in (spec.get("extra") or {}).items())
-    return hooks.User(spec.get("user", ""), spec.get("uid", ""), tuple(spec.get("groups") or ()), extra)
+    return subjects.User(spec.get("user", ""), spec.get("uid", ""), tuple(spec.get("groups") or ()), extra)
 
 
-def _attributes(resource: dict[str, Any] | None, path: dict[str, Any] | None) -> hooks.Attributes:
+def _attributes(resource: dict[str, Any] | None, path: dict[str, Any] | None) -> subjects.Attributes:
     if path:
-        return hooks.Attributes(path.get("verb", ""), path=path.get("path", ""))
+        return subjects.Attributes(path.get("verb", ""), path=path.get("path", ""))
     asked = resource or {}
-    return hooks.Attributes(
+    return subjects.Attributes(
         asked.get("verb", ""),
         asked.get("group", ""),
         asked.get("version", ""),

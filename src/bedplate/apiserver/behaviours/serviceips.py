@@ -12,6 +12,7 @@ import random
 from typing import Any
 
 from bedplate.apiserver import hooks, sharing, status
+from bedplate.apiserver.state import changes
 
 __all__ = ["Pool", "ServiceBehaviour"]
 
@@ -195,7 +196,7 @@ class ServiceBehaviour(hooks.Behaviour):
             problems.append(status.FieldProblem.invalid("spec.clusterIPs[0]", spec["clusterIP"], detail))
         return problems
 
-    def after_commit(self, change: hooks.Change) -> None:
+    def after_commit(self, change: changes.Change) -> None:
         owner = (change.namespace, change.name)
         old = change.previous if change.type == "MODIFIED" else change.object if change.type == "DELETED" else None
         new = change.object if change.type != "DELETED" else None

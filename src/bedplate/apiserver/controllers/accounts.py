@@ -12,8 +12,9 @@ import uuid
 from collections.abc import Callable
 
 from bedplate.apiserver import hooks, services
-from bedplate.apiserver.access import tokens
+from bedplate.apiserver.access import subjects, tokens
 from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
+from bedplate.apiserver.state import changes
 
 __all__ = ["ROOT_CA", "run"]
 
@@ -28,7 +29,7 @@ _FOREVER_S = 100 * 365 * 24 * 3600
 
 async def run(parts: services.Services, signer: tokens.Signer, ca_pem: str) -> None:
     """Run until cancelled."""
-    client = parts.client.acting_as(hooks.LOOPBACK, "service-account-controller")
+    client = parts.client.acting_as(subjects.LOOPBACK, "service-account-controller")
 
     async def reconcile(name: str) -> None:
         namespace = client.get("", "namespaces", "", name)
@@ -54,7 +55,7 @@ async def run(parts: services.Services, signer: tokens.Signer, ca_pem: str) -> N
     places: Loop[str] = Loop("accounts", client, reconcile)
     secrets: Loop[tuple[str, str]] = Loop("token-secrets", client, fill)
 
-    def secrets_of(change: hooks.Change) -> list[tuple[str, str]]:
+    def secrets_of(change: changes.Change) -> list[tuple[str, str]]:
         if change.type != "DELETED":
             return []
         return [
@@ -73,18 +74,18 @@ async def run(parts: services.Services, signer: tokens.Signer, ca_pem: str) -> N
         tasks.create_task(secrets.work())
 
 
-def _default_gone(name: str) -> Callable[[hooks.Change], tuple[str, ...]]:
+def _default_gone(name: str) -> Callable[[changes.Change], tuple[str, ...]]:
     """The namespace of an object of that name which was changed or deleted."""
     return lambda change: (change.namespace,) if change.name == name and change.type != "ADDED" else ()
 
 
-def _token_secret(change: hooks.Change) -> tuple[tuple[str, str], ...]:
+def _token_secret(change: changes.Change) -> tuple[tuple[str, str], ...]:
     is_token = change.type != "DELETED" and TOKEN_TYPE.encode() in change.body
     return ((change.namespace, change.name),) if is_token else ()
 
 
 async def _fill_secret(
-    parts: services.Services, client: services.Client, signer: tokens.Signer, ca_pem: str, namespace: str, name: str
+    parts: services.Services, client: hooks.Client, signer: tokens.Signer, ca_pem: str, namespace: str, name: str
 ) -> None:
     secret = client.get("", "secrets", namespace, name)
     if secret is None or secret.get("type") != TOKEN_TYPE:

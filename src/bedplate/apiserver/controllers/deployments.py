@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from bedplate.apiserver import hooks, services
+from bedplate.apiserver.access import subjects
 from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
 from bedplate.apiserver.controllers.replicasets import claim, owned, owner_keys
 from bedplate.core import clock as clocks
@@ -39,7 +40,7 @@ class Plan(NamedTuple):
 
 async def run(parts: services.Services) -> None:
     """Run until cancelled."""
-    client = parts.client.acting_as(hooks.LOOPBACK, "deployment-controller")
+    client = parts.client.acting_as(subjects.LOOPBACK, "deployment-controller")
 
     async def reconcile(key: tuple[str, str]) -> None:
         namespace, name = key
@@ -60,7 +61,7 @@ async def run(parts: services.Services) -> None:
         tasks.create_task(loop.work())
 
 
-async def _carry_out(client: services.Client, deployment: hooks.Object, sets: list[hooks.Object], todo: Plan) -> None:
+async def _carry_out(client: hooks.Client, deployment: hooks.Object, sets: list[hooks.Object], todo: Plan) -> None:
     namespace, name = deployment["metadata"]["namespace"], deployment["metadata"]["name"]
     if todo.create is not None:
         await client.create("apps", "replicasets", todo.create)

@@ -11,8 +11,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from bedplate.apiserver import hooks, selectors, services
+from bedplate.apiserver.access import subjects
 from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
 from bedplate.apiserver.controllers.replicasets import is_ready
+from bedplate.apiserver.state import changes
 from bedplate.core import clock as clocks
 
 __all__ = ["plan", "run"]
@@ -22,7 +24,7 @@ BUDGETS = ("policy", "poddisruptionbudgets")
 
 async def run(parts: services.Services) -> None:
     """Run until cancelled."""
-    client = parts.client.acting_as(hooks.LOOPBACK, "disruption-controller")
+    client = parts.client.acting_as(subjects.LOOPBACK, "disruption-controller")
 
     async def reconcile(key: tuple[str, str]) -> None:
         budget = client.get(*BUDGETS, *key)
@@ -34,7 +36,7 @@ async def run(parts: services.Services) -> None:
 
     loop: Loop[tuple[str, str]] = Loop("disruption", client, reconcile)
 
-    def of_pod(change: hooks.Change) -> Iterable[tuple[str, str]]:
+    def of_pod(change: changes.Change) -> Iterable[tuple[str, str]]:
         return [(change.namespace, one["metadata"]["name"]) for one in client.list(*BUDGETS, change.namespace)]
 
     async with asyncio.TaskGroup() as tasks:

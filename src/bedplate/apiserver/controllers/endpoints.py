@@ -11,7 +11,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from bedplate.apiserver import hooks, selectors, services
+from bedplate.apiserver.access import subjects
 from bedplate.apiserver.controllers.loop import Loop
+from bedplate.apiserver.state import changes
 
 __all__ = ["plan", "run"]
 
@@ -21,7 +23,7 @@ MANAGED_BY = "endpointslice-controller.k8s.io"
 
 async def run(parts: services.Services) -> None:
     """Run until cancelled."""
-    client = parts.client.acting_as(hooks.LOOPBACK, "endpointslice-controller")
+    client = parts.client.acting_as(subjects.LOOPBACK, "endpointslice-controller")
 
     async def reconcile(key: tuple[str, str]) -> None:
         namespace, name = key
@@ -39,7 +41,7 @@ async def run(parts: services.Services) -> None:
 
     loop: Loop[tuple[str, str]] = Loop("endpoints", client, reconcile)
 
-    def of_pod(change: hooks.Change) -> Iterable[tuple[str, str]]:
+    def of_pod(change: changes.Change) -> Iterable[tuple[str, str]]:
         labels = [
             change.object["metadata"].get("labels") or {},
             (change.previous or {"metadata": {}})["metadata"].get("labels") or {},

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from bedplate.apiserver import hooks, services
+from bedplate.apiserver.access import subjects
 from bedplate.apiserver.controllers.loop import absent_is_fine, insist
 from bedplate.core import clock as clocks
 
@@ -20,7 +21,7 @@ _PERIOD_S = 60.0
 
 async def run(parts: services.Services) -> None:
     """Run until cancelled."""
-    client = parts.client.acting_as(hooks.LOOPBACK, "event-expiry")
+    client = parts.client.acting_as(subjects.LOOPBACK, "event-expiry")
 
     async def sweep() -> None:
         for namespace, name in expired(client.list("", "events"), parts.clock.now()):

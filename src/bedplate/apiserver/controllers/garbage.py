@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from bedplate.apiserver import hooks, services
+from bedplate.apiserver import services
+from bedplate.apiserver.access import subjects
 from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
 from bedplate.apiserver.controllers.namespaces import stored_kinds
 
@@ -87,7 +88,7 @@ class Collector:
 
     def __init__(self, parts: services.Services) -> None:
         self._parts = parts
-        self._client = parts.client.acting_as(hooks.LOOPBACK, "garbage-collector")
+        self._client = parts.client.acting_as(subjects.LOOPBACK, "garbage-collector")
         self._graph = Graph()
         self._loop: Loop[str] = Loop("garbage", self._client, self._look)
         self._followed: dict[tuple[str, str], asyncio.Task[None]] = {}

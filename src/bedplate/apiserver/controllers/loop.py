@@ -12,7 +12,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
-from bedplate.apiserver import hooks, services, status
+from bedplate.apiserver import hooks, status
+from bedplate.apiserver.state import changes
 from bedplate.core import backoff, errors, logging
 from bedplate.core import clock as clocks
 
@@ -25,7 +26,7 @@ log = logging.get_logger("apiserver.controllers")
 class Loop(Generic[K]):
     """A queue of keys without duplicates, fed by changes, worked off by one task."""
 
-    def __init__(self, name: str, client: services.Client, reconcile: Callable[[K], Awaitable[None]]) -> None:
+    def __init__(self, name: str, client: hooks.Client, reconcile: Callable[[K], Awaitable[None]]) -> None:
         self._name = name
         self._client = client
         self._reconcile = reconcile
@@ -41,7 +42,7 @@ class Loop(Generic[K]):
     def add_later(self, key: K, seconds: float) -> None:
         asyncio.get_running_loop().call_later(seconds, self.add, key)
 
-    async def follow(self, group: str, resource: str, keys: Callable[[hooks.Change], Iterable[K]]) -> None:
+    async def follow(self, group: str, resource: str, keys: Callable[[changes.Change], Iterable[K]]) -> None:
         """Queue the keys of every change of a kind, existing objects first; runs until cancelled."""
         with self._client.watch(group, resource) as changes:
             async for change in changes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from bedplate.apiserver import hooks, kinds, services
+from bedplate.apiserver.access import subjects
 from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
 from bedplate.core import clock as clocks
 
@@ -20,7 +21,7 @@ _AGAIN_AT_MOST_S = 5.0
 
 async def run(parts: services.Services) -> None:
     """Run until cancelled."""
-    client = parts.client.acting_as(hooks.LOOPBACK, "namespace-controller")
+    client = parts.client.acting_as(subjects.LOOPBACK, "namespace-controller")
     rounds: dict[str, int] = {}
 
     async def reconcile(name: str) -> None:
@@ -62,7 +63,7 @@ def stored_kinds(parts: services.Services, *, namespaced: bool | None = None) ->
     return list(found.values())
 
 
-async def _empty(parts: services.Services, client: services.Client, name: str) -> dict[str, list[str]]:
+async def _empty(parts: services.Services, client: hooks.Client, name: str) -> dict[str, list[str]]:
     """Delete what can be deleted; what is left, by resource, with the finalizers that hold it."""
     left: dict[str, list[str]] = {}
     for kind in stored_kinds(parts, namespaced=True):
@@ -78,7 +79,7 @@ async def _empty(parts: services.Services, client: services.Client, name: str) -
 
 
 async def _tell(
-    parts: services.Services, client: services.Client, namespace: hooks.Object, left: dict[str, list[str]]
+    parts: services.Services, client: hooks.Client, namespace: hooks.Object, left: dict[str, list[str]]
 ) -> bool:
     """Write the conditions; whether there was anything new to write."""
     moment = clocks.rfc3339(parts.clock.now())

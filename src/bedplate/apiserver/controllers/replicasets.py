@@ -11,7 +11,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from bedplate.apiserver import hooks, selectors, services
+from bedplate.apiserver.access import subjects
 from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
+from bedplate.apiserver.state import changes
 
 __all__ = ["Plan", "claim", "is_ready", "owned", "plan", "run"]
 
@@ -28,7 +30,7 @@ class Plan(NamedTuple):
 
 async def run(parts: services.Services) -> None:
     """Run until cancelled."""
-    client = parts.client.acting_as(hooks.LOOPBACK, "replicaset-controller")
+    client = parts.client.acting_as(subjects.LOOPBACK, "replicaset-controller")
 
     async def reconcile(key: tuple[str, str]) -> None:
         namespace, name = key
@@ -56,7 +58,7 @@ async def run(parts: services.Services) -> None:
         tasks.create_task(loop.work())
 
 
-def owner_keys(change: hooks.Change, kind: str) -> Iterable[tuple[str, str]]:
+def owner_keys(change: changes.Change, kind: str) -> Iterable[tuple[str, str]]:
     """The controller of a changed object, if it is of that kind."""
     if b'"ownerReferences"' not in change.body:
         return ()
@@ -75,7 +77,7 @@ def owned(owner: hooks.Object, objects: Iterable[hooks.Object]) -> list[hooks.Ob
 
 
 async def claim(
-    client: services.Client,
+    client: hooks.Client,
     owner: hooks.Object,
     kind: tuple[str, str],
     resource: tuple[str, str],

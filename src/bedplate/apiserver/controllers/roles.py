@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
-from bedplate.apiserver import hooks, services
-from bedplate.apiserver.access import rbac
+from bedplate.apiserver import services
+from bedplate.apiserver.access import rbac, subjects
 from bedplate.apiserver.controllers.loop import Loop
 
 __all__ = ["run"]
@@ -16,7 +16,7 @@ __all__ = ["run"]
 
 async def run(parts: services.Services) -> None:
     """Run until cancelled."""
-    client = parts.client.acting_as(hooks.LOOPBACK, "clusterrole-aggregation-controller")
+    client = parts.client.acting_as(subjects.LOOPBACK, "clusterrole-aggregation-controller")
 
     async def reconcile(_: str) -> None:
         roles = client.list(rbac.GROUP, "clusterroles")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bedplate.apiserver.crds import schema_checks
+from bedplate.apiserver.crds import places, schema_checks
 from bedplate.apiserver.schema import causes, formats
 from bedplate.apiserver.schema.causes import Cause
 
@@ -222,7 +222,7 @@ def _check_selectable(version: Object, path: str) -> Iterator[Cause]:
         if not text:
             yield causes.required(where)
             continue
-        found = schema_checks.resolve_path(schema, text) if "[" not in text else None
+        found = places.resolve_path(schema, text) if "[" not in text else None
         if found is None:
             fault = "array notation is not allowed" if "[" in text else "does not refer to a valid field"
             fault = fault if text.startswith((".", "[")) else f"expected [ or . but got: {text.partition('.')[0]}"

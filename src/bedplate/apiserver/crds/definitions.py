@@ -13,11 +13,13 @@ from datetime import datetime
 from typing import Any
 
 from bedplate.apiserver import hooks, kinds, services, status
+from bedplate.apiserver.access import subjects
 from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
 from bedplate.apiserver.crds import checks, custom
 from bedplate.apiserver.crds.checks import default, has_condition, validate
 from bedplate.apiserver.schema import causes, gotext
 from bedplate.apiserver.shape import rules as shape_rules
+from bedplate.apiserver.state import changes
 from bedplate.core import clock as clocks
 
 __all__ = ["FINALIZER", "DefinitionBehaviour", "default", "has_condition", "plan_status", "run", "validate"]
@@ -206,7 +208,7 @@ class DefinitionBehaviour(hooks.Behaviour):
         now = clocks.parse_rfc3339(obj["metadata"]["deletionTimestamp"])
         set_condition(obj.setdefault("status", {}), "Terminating", "True", "InstanceDeletionPending", message, now)
 
-    def after_commit(self, change: hooks.Change) -> None:
+    def after_commit(self, change: changes.Change) -> None:
         crd = change.previous if change.type == "DELETED" else change.object
         if crd is None:
             return
@@ -232,7 +234,7 @@ class DefinitionBehaviour(hooks.Behaviour):
 
 async def run(parts: services.Services) -> None:
     """Keep definitions' names up to date, and clear away the objects of those that are being deleted."""
-    client = parts.client.acting_as(hooks.LOOPBACK, "crd-controller")
+    client = parts.client.acting_as(subjects.LOOPBACK, "crd-controller")
 
     async def reconcile(name: str) -> None:
         crd = client.get(GROUP, RESOURCE, "", name)
@@ -247,7 +249,7 @@ async def run(parts: services.Services) -> None:
             crd["status"] = wanted
             await client.update(GROUP, RESOURCE, crd, subresource="status")
 
-    def concerned(change: hooks.Change) -> list[str]:
+    def concerned(change: changes.Change) -> list[str]:
         # A name that one gives up may be what another waits for.
         waiting = [crd for crd in client.list(GROUP, RESOURCE) if not has_condition(crd, "NamesAccepted")]
         return [change.name, *(str(crd["metadata"]["name"]) for crd in waiting)]
@@ -258,7 +260,7 @@ async def run(parts: services.Services) -> None:
         group.create_task(loop.work())
 
 
-async def _clear(parts: services.Services, client: services.Client, crd: Object, loop: Loop[str]) -> None:
+async def _clear(parts: services.Services, client: hooks.Client, crd: Object, loop: Loop[str]) -> None:
     """Delete all objects of a definition that is being deleted; then let it go."""
     group, plural, name = crd["spec"]["group"], crd["spec"]["names"]["plural"], crd["metadata"]["name"]
     now = parts.clock.now()

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from bedplate.apiserver.crds import validations
+from bedplate.apiserver.crds import places, validations
 from bedplate.apiserver.schema import causes, shaping, structural, uniqueness, values
 from bedplate.apiserver.schema.causes import Cause, key_path
 
-__all__ = ["Place", "check_schema", "resolve_path"]
+__all__ = ["check_schema"]
 
 Schema = Mapping[str, Any]
 
@@ -32,23 +32,6 @@ _TOTAL_LIMIT = 100_000_000
 _IF_STATUS = "if the status subresource is enabled"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where in the tree a schema stands."""
-
-    schema: Schema
-    path: str
-    is_root: bool = False
-    in_metadata: bool = False
-    no_defaults: str = ""
-    """why defaults are refused here; empty when they are allowed."""
-    uncorrelatable: str = ""
-    """the path above which old and new values cannot be matched; empty when they can."""
-    cardinality: int | None = 1
-    """how often a value of this schema can occur in an object; None when unbounded."""
-    judges_rules: bool = True
-
-
 def check_schema(schema: Schema, path: str, *, has_status: bool) -> list[Cause]:
     """All faults of a version's schema."""
     found: list[Cause] = []
@@ -59,7 +42,7 @@ def check_schema(schema: Schema, path: str, *, has_status: bool) -> list[Cause]:
     shape = structural.check_structural(schema, path) if not _is_unsupported(schema) else []
     shape = shape or _check_defaults(schema, path, True)
     found += shape
-    judged, rule_faults, costs = _check_place(Place(schema, path, is_root=True, judges_rules=not shape))
+    judged, rule_faults, costs = _check_place(places.Place(schema, path, is_root=True, judges_rules=not shape))
     return found + judged + rule_faults + _check_total(costs, path)
 
 
@@ -133,7 +116,7 @@ def _check_default(schema: Schema, path: str, embedded: bool) -> list[Cause]:
 Costs = list[tuple[str, int]]
 
 
-def _check_place(place: Place) -> tuple[list[Cause], list[Cause], Costs]:
+def _check_place(place: places.Place) -> tuple[list[Cause], list[Cause], Costs]:
     """Faults of a schema and all below it: those of the schema, those of its rules; and the rules' costs."""
     schema, path = place.schema, place.path
     found: list[Cause] = [*_check_basics(place)]
@@ -154,7 +137,7 @@ def _check_place(place: Place) -> tuple[list[Cause], list[Cause], Costs]:
     return found, rule_faults, costs
 
 
-def _check_basics(place: Place) -> Iterator[Cause]:
+def _check_basics(place: places.Place) -> Iterator[Cause]:
     schema, path = place.schema, place.path
     kind = schema.get("type", "")
     if kind and kind not in _TYPES:
@@ -181,7 +164,7 @@ def _check_basics(place: Place) -> Iterator[Cause]:
         yield causes.forbidden(f"{path}.additionalProperties", detail)
 
 
-def _below(place: Place) -> Iterator[Place]:
+def _below(place: places.Place) -> Iterator[places.Place]:
     schema, path = place.schema, place.path
     is_resource = place.is_root or bool(schema.get("x-kubernetes-embedded-resource"))
     extra, items = schema.get("additionalProperties"), schema.get("items")
@@ -325,32 +308,9 @@ def _check_field_path(schema: Schema, field_path: str, where: str) -> Iterator[C
         yield causes.invalid(where, field_path, "must be non-empty if specified")
     if _has_newline(field_path):
         yield causes.invalid(where, field_path, "must not contain line breaks")
-    if resolve_path(schema, field_path) is None:
+    if places.resolve_path(schema, field_path) is None:
         yield causes.invalid(where, field_path, "must be a valid path")
 
 
 def _has_newline(text: str) -> bool:
     return "\n" in text or "\r" in text
-
-
-def resolve_path(schema: Schema, text: str) -> tuple[list[str], Schema] | None:
-    """The names a path such as `.spec['a.b']` goes through and the schema it ends at; None when it leads nowhere."""
-    names, rest, here = [], text, schema
-    while rest:
-        if rest.startswith("["):
-            end = rest.find("']", 2)
-            if not rest.startswith("['") or end < 0:
-                return None
-            name, rest = rest[2:end], rest[end + 2 :]
-        elif rest.startswith("."):
-            stop = min((at for at in (rest.find(".", 1), rest.find("[", 1)) if at > 0), default=len(rest))
-            name, rest = rest[1:stop], rest[stop:]
-        else:
-            return None
-        extra = here.get("additionalProperties")
-        found = (here.get("properties") or {}).get(name) or (extra if isinstance(extra, Mapping) else None)
-        if not name or found is None:
-            return None
-        names.append(name)
-        here = found
-    return (names, here) if names else None

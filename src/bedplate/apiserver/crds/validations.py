@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bedplate.apiserver.cel import cost, declarations, environment, types
 from bedplate.apiserver.cel.types import Type
 from bedplate.apiserver.cel.values import NONE, CelError, Optional
+from bedplate.apiserver.crds import places
 from bedplate.apiserver.schema import causes, gotext, values
 from bedplate.apiserver.schema.causes import Cause
-
-if TYPE_CHECKING:
-    from bedplate.apiserver.crds.schema_checks import Place
 
 __all__ = ["Tree", "check_default", "check_rules", "compile_tree", "cost_text"]
 
@@ -83,7 +81,7 @@ def _is_resource(schema: Schema, is_root: bool) -> bool:
     return is_root or bool(schema.get("x-kubernetes-embedded-resource"))
 
 
-def check_rules(place: Place) -> tuple[list[Cause], list[tuple[str, int]]]:
+def check_rules(place: places.Place) -> tuple[list[Cause], list[tuple[str, int]]]:
     """The faults of the rules of one schema, as found when they are written, and what each expression may cost."""
     kind = declarations.declare(place.schema, is_resource=_is_resource(place.schema, place.is_root))
     if kind is None:
@@ -261,9 +259,7 @@ def _message(rule: Rule, value: Any, old: Any) -> str:
 
 
 def _child_path(schema: Schema, path: str, field_path: str) -> str:
-    from bedplate.apiserver.crds import schema_checks
-
-    found = schema_checks.resolve_path(schema, field_path)
+    found = places.resolve_path(schema, field_path)
     if found is None:
         return path
     here: Any = schema

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 from bedplate.apiserver import hooks, kinds, meta, services, status
-from bedplate.apiserver.access import identity
+from bedplate.apiserver.access import identity, subjects
 from bedplate.apiserver.pipeline import routes
 from bedplate.apiserver.state import bodies, watchers
 from bedplate.apiserver.verbs import delete, patch, read, request, scale, strictness, watch, write
@@ -52,9 +52,9 @@ class Pipeline:
         self._encoder = encoder
         self._pages = pages
         self._rng = random.Random()
-        self._allowed: dict[tuple[hooks.User, hooks.Attributes], bool] = {}
+        self._allowed: dict[tuple[subjects.User, subjects.Attributes], bool] = {}
         self._allowed_generation = -1
-        self._tokens: dict[str, tuple[hooks.User, float]] = {}
+        self._tokens: dict[str, tuple[subjects.User, float]] = {}
         self._zipped: collections.OrderedDict[int, tuple[bytes, bytes]] = collections.OrderedDict()
         self.counts: collections.Counter[tuple[str, str, str, str, str, int]] = collections.Counter()
         """Requests by verb, group, version, resource, subresource and code."""
@@ -110,7 +110,7 @@ class Pipeline:
 
     # who
 
-    def _authenticate(self, incoming: http.Request) -> hooks.User:
+    def _authenticate(self, incoming: http.Request) -> subjects.User:
         authorization = incoming.headers.get(b"authorization")
         if authorization is not None:
             scheme, _, token = authorization.decode("latin-1").partition(" ")
@@ -118,11 +118,11 @@ class Pipeline:
                 return self._by_token(token.strip())
         connection = incoming.connection
         if connection.identity is None:
-            connection.identity = self._by_certificate(connection) or hooks.ANONYMOUS
-        user: hooks.User = connection.identity
+            connection.identity = self._by_certificate(connection) or subjects.ANONYMOUS
+        user: subjects.User = connection.identity
         return user
 
-    def _by_token(self, token: str) -> hooks.User:
+    def _by_token(self, token: str) -> subjects.User:
         now = self._services.clock.now().timestamp()
         cached = self._tokens.get(token)
         if cached is not None and now < cached[1]:
@@ -134,7 +134,7 @@ class Pipeline:
             self._tokens[token] = found
         return found[0]
 
-    def _by_certificate(self, connection: http.Connection) -> hooks.User | None:
+    def _by_certificate(self, connection: http.Connection) -> subjects.User | None:
         certificate = connection.transport.get_extra_info("peercert")
         if not certificate:
             return None
@@ -144,7 +144,7 @@ class Pipeline:
                 subject.setdefault(key, []).append(value)
         return self._services.authenticator.by_certificate(subject)
 
-    def _impersonate(self, incoming: http.Request, user: hooks.User) -> hooks.User:
+    def _impersonate(self, incoming: http.Request, user: subjects.User) -> subjects.User:
         headers: dict[str, list[str]] = {}
         for name, value in incoming.all_headers():
             headers.setdefault(name, []).append(value)
@@ -161,22 +161,22 @@ class Pipeline:
 
     # whether
 
-    def _authorize(self, user: hooks.User, info: routes.RequestInfo, incoming: http.Request) -> None:
+    def _authorize(self, user: subjects.User, info: routes.RequestInfo, incoming: http.Request) -> None:
         name = info.name
         if not name and info.resource and incoming.raw_query:
             # Who asks for a list of one name needs no more than the right to that name.
             found = _ONE_NAME.match(incoming.query.get("fieldSelector", ""))
             name = found[1] if found else ""
-        attributes = hooks.Attributes(
+        attributes = subjects.Attributes(
             info.verb, info.group, info.version, info.resource, info.subresource, info.namespace, name,
             "" if info.resource else info.path,
         )  # fmt: skip
-        is_trusted = hooks.MASTERS in user.groups
+        is_trusted = subjects.MASTERS in user.groups
         if not is_trusted and not self._is_allowed(user, attributes):
             reason = self._services.authorizer.authorize(user, attributes).reason
             raise status.not_allowed(user.name, attributes, reason)
 
-    def _is_allowed(self, user: hooks.User, attributes: hooks.Attributes) -> bool:
+    def _is_allowed(self, user: subjects.User, attributes: subjects.Attributes) -> bool:
         authorizer = self._services.authorizer
         if self._allowed_generation != authorizer.generation or len(self._allowed) > _ALLOWED_KEPT:
             self._allowed = {}
@@ -190,7 +190,7 @@ class Pipeline:
     # what
 
     def _dispatch(
-        self, incoming: http.Request, info: routes.RequestInfo, user: hooks.User
+        self, incoming: http.Request, info: routes.RequestInfo, user: subjects.User
     ) -> http.Answer | Awaitable[http.Answer]:
         if not info.resource:
             page = self._pages(incoming)

@@ -16,8 +16,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from bedplate.apiserver import hooks
-from bedplate.apiserver.state import bodies
+from bedplate.apiserver.state import bodies, changes
 from bedplate.core import logging
 from bedplate.store import interface
 
@@ -125,17 +124,17 @@ class Feed:
 
     def __init__(self, collection: Collection) -> None:
         self._collection = collection
-        self._queue: deque[hooks.Change] = deque()
+        self._queue: deque[changes.Change] = deque()
         self._wake = asyncio.Event()
 
-    def put(self, change: hooks.Change) -> None:
+    def put(self, change: changes.Change) -> None:
         self._queue.append(change)
         self._wake.set()
 
-    def __aiter__(self) -> AsyncIterator[hooks.Change]:
+    def __aiter__(self) -> AsyncIterator[changes.Change]:
         return self
 
-    async def __anext__(self) -> hooks.Change:
+    async def __anext__(self) -> changes.Change:
         while not self._queue:
             self._wake.clear()
             await self._wake.wait()
@@ -162,7 +161,7 @@ class Registry:
         self._watch: AsyncIterator[interface.Batch] | None = None
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
-        self._behaviours: dict[Kind, list[Callable[[hooks.Change], None]]] = {}
+        self._behaviours: dict[Kind, list[Callable[[changes.Change], None]]] = {}
 
     async def load(self) -> None:
         """Read everything once, as of a revision that lets `run` replay the recent events for watches that resume."""
@@ -244,7 +243,7 @@ class Registry:
         """How many objects there are of each kind."""
         return {kind: len(collection.items) for kind, collection in self._collections.items()}
 
-    def subscribe(self, kind: Kind, callback: Callable[[hooks.Change], None]) -> None:
+    def subscribe(self, kind: Kind, callback: Callable[[changes.Change], None]) -> None:
         """Call back for every change of a kind; before `load`, for existing objects too."""
         self._behaviours.setdefault(kind, []).append(callback)
 
@@ -266,7 +265,7 @@ class Registry:
                 collection.forget()
 
     @staticmethod
-    def _existing(collection: Collection) -> Iterator[hooks.Change]:
+    def _existing(collection: Collection) -> Iterator[changes.Change]:
         for key in collection.keys:
             yield _change(collection.kind, Event("ADDED", collection.items[key], None))
 
@@ -304,9 +303,9 @@ class Registry:
             feed.put(change)
 
 
-def _change(kind: Kind, event: Event) -> hooks.Change:
+def _change(kind: Kind, event: Event) -> changes.Change:
     stored, previous = event.stored, event.previous
-    return hooks.Change(
+    return changes.Change(
         type=event.type,  # type: ignore[arg-type]
         group=kind[0],
         resource=kind[1],

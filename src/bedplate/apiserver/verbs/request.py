@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bedplate.apiserver import hooks, kinds, services, status, views
+from bedplate.apiserver.access import subjects
 from bedplate.apiserver.protobuf import encoding
 from bedplate.apiserver.state import bodies
 
@@ -27,7 +28,7 @@ class Target:
     resource: kinds.Resource
     namespace: str
     name: str
-    user: hooks.User
+    user: subjects.User
     subresource: str = ""
     manager: str = ""
     dry_run: bool = False

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from bedplate.apiserver import hooks, kinds, meta, status
+from bedplate.apiserver.access import subjects
 from bedplate.apiserver.merge import managed
 from bedplate.apiserver.state import bodies
 from bedplate.apiserver.verbs import request
@@ -230,7 +231,7 @@ async def replace(target: Target, obj: Object) -> Outcome:
 def require_create(target: Target) -> None:
     """Who creates by another verb needs the right to create all the same."""
     resource = target.resource
-    wish = hooks.Attributes(
+    wish = subjects.Attributes(
         "create", resource.group, resource.version, resource.resource, "", target.namespace, target.name
     )
     verdict = target.services.authorizer.authorize(target.user, wish)

@@ -18,6 +18,7 @@ from bedplate.apiserver import hooks, kinds, status
 from bedplate.apiserver.cel.values import CelError
 from bedplate.apiserver.crds.definitions import problems
 from bedplate.apiserver.merge import patches
+from bedplate.apiserver.state import changes
 from bedplate.apiserver.webhooks import calls, configurations
 from bedplate.apiserver.webhooks.calls import CallFailed
 from bedplate.apiserver.webhooks.configurations import Hook, Target
@@ -53,7 +54,7 @@ class ConfigurationBehaviour(hooks.Behaviour):
     def validate(self, write: hooks.Write) -> list[status.FieldProblem]:
         return problems(configurations.validate(write.object))
 
-    def after_commit(self, change: hooks.Change) -> None:
+    def after_commit(self, change: changes.Change) -> None:
         config = None if change.type == "DELETED" else change.object
         self._admission.configure(self._resource, change.name, config)
 
