@@ -12,24 +12,21 @@ import re
 import signal
 import ssl
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests import servers
+from tests import forkserver, servers
 
 from bedplate.client import HeadClient
 
 DEADLINE_S = 120.0
-# Set in a process of its own and not between fork and exec: gRPC's threads do not survive a fork of this process.
-_DIE_WITH_PARENT = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.argv[1], sys.argv[1:])"
 
 
 def bedplate(*words: str | Path, code: int = 0, text: str = "") -> subprocess.CompletedProcess[str]:
     """Run a command to its end; its exit code must be the one expected."""
     command = [str(servers.bedplate_program()), *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, input=text, env=environment())
+    done = forkserver.run(command, capture_output=True, text=True, timeout=DEADLINE_S, input=text, env=environment())
     assert done.returncode == code, f"{words} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
     return done
 
@@ -59,12 +56,11 @@ class Served:
         self.data = data
         self._log = data.parent / f"{data.name}.log"
         self._said = data.parent / f"{data.name}.out"
-        command = [sys.executable, "-c", _DIE_WITH_PARENT, str(servers.bedplate_program())]
-        command += ["head", "serve", "--data", str(data), "--bind", "127.0.0.1", *words]
+        command = [str(servers.bedplate_program()), "head", "serve", "--data", str(data), "--bind", "127.0.0.1", *words]
         if "--port" not in words:
             command += ["--port", "0"]
         with self._log.open("ab") as log, self._said.open("wb") as said:
-            self.process = subprocess.Popen(
+            self.process = forkserver.Process(
                 command, stdin=subprocess.DEVNULL, stdout=said, stderr=log, env=environment()
             )
 
@@ -78,7 +74,7 @@ class Served:
                 return found[1]
             assert self.process.poll() is None, f"ended with {self.process.returncode}:\n{self.log()[-3000:]}"
             assert time.monotonic() < deadline, self.log()[-3000:]
-            time.sleep(0.05)
+            time.sleep(0.02)
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")

@@ -1,7 +1,6 @@
 """Managers as processes, for tests: started as a user starts them, with their log, their port and a node to work on.
 
-In: the programs beside the running Python. Out: `Running` values. A manager dies with the test process, even after
-`kill -9` of that.
+In: a command line. Out: `Running` values. A manager dies with the test process, even after `kill -9` of that.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from tests import servers
+from tests import forkserver, servers
 
 from bedplate.api import names
 from bedplate.api.resources import LEASES, NODES
@@ -30,6 +29,8 @@ from bedplate.kube import errors as kube_errors
 from bedplate.sim.clouds import BmmCloud, OxideCloud
 
 DEADLINE_S = 120.0
+POLL_S = 0.02
+STOP_DEADLINE_S = 15.0
 TAINT = {"key": names.TAINT_UNINITIALIZED, "value": "true", "effect": "NoSchedule"}
 PROGRAMS = {
     "nvidia-bmm": "nvidia-bmm-cloud-controller-manager",
@@ -43,7 +44,7 @@ async def until(what: str, is_so: Callable[[], Awaitable[bool]], describe: Calla
     try:
         async with asyncio.timeout(DEADLINE_S):
             while not await is_so():
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(POLL_S)
     except TimeoutError:
         raise AssertionError(f"{what}: not so after {DEADLINE_S:.0f} s\n{describe()}") from None
 
@@ -52,8 +53,13 @@ async def until(what: str, is_so: Callable[[], Awaitable[bool]], describe: Calla
 class Running:
     """A manager as a process."""
 
-    process: asyncio.subprocess.Process
+    process: forkserver.Process
     log_file: Path
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self.process.poll()
 
     def log(self) -> str:
         return self.log_file.read_text(errors="replace")
@@ -66,20 +72,19 @@ class Running:
         return int(found[1])
 
     async def logged(self, text: str) -> None:
-        """Wait for a line of the log; a process that ends meanwhile is a failure."""
+        """Wait for a line of the log; a manager that ends meanwhile is a failure."""
 
         async def is_there() -> bool:
             if text in self.log():
                 return True
-            assert self.process.returncode is None, f"ended with {self.process.returncode}:\n{self.log()[-3000:]}"
+            assert self.exit_code is None, f"ended with {self.exit_code}:\n{self.log()[-3000:]}"
             return False
 
         await until(f"log line {text!r}", is_there, lambda: self.log()[-3000:])
 
     async def ended(self) -> int:
         """Wait for its end; the exit code."""
-        async with asyncio.timeout(DEADLINE_S):
-            return await self.process.wait()
+        return await asyncio.to_thread(self.process.wait, DEADLINE_S)
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
@@ -111,29 +116,22 @@ def program(name: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def running(
-    *command: str, folder: Path, env: Mapping[str, str] | None = None, name: str = "manager"
-) -> AsyncIterator[Running]:
+async def running(*command: str, folder: Path, env: Mapping[str, str] | None = None) -> AsyncIterator[Running]:
     """A manager that is stopped at the end, if it still runs: so that its Lease is free for the next one."""
-    log_file = folder / f"{name}-{uuid.uuid4().hex[:6]}.log"
+    log_file = folder / f"manager-{uuid.uuid4().hex[:6]}.log"
+    environ = {"PATH": os.environ.get("PATH", ""), "HOME": str(folder), **(env or {})}
     with log_file.open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            env={"PATH": os.environ.get("PATH", ""), "HOME": str(folder), **(env or {})},
-            preexec_fn=servers._die_with_parent,
+        process = forkserver.Process(
+            command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environ
         )
     try:
         yield Running(process, log_file)
     finally:
         for end in (process.terminate, process.kill):
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError, TimeoutError):
+            if process.poll() is None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
                     end()
-                    async with asyncio.timeout(15):
-                        await process.wait()
+                    await asyncio.to_thread(process.wait, STOP_DEADLINE_S)
 
 
 def arguments(server: servers.Server, lease: str = "", label: str = "", **more: str) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 from click import testing
-from tests import servers
+from tests import forkserver, servers
 
 from bedplate.apps import bedplate as program
 from bedplate.apps.bedplate import COMMANDS
@@ -19,7 +19,7 @@ from bedplate.core import logging
 
 def bedplate(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [str(servers.bedplate_program()), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=cwd, check=False)
+    return forkserver.run(command, capture_output=True, text=True, timeout=60, cwd=cwd, check=False)
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name != "kubectl"])

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import subprocess
 import uuid
 from pathlib import Path
 
-from tests import servers
+from tests import forkserver, servers
 from tests.apps import managers
 from tests.apps.managers import joined, program, set_ready
 
@@ -24,7 +23,7 @@ async def explain(server: servers.Server, folder: Path, *words: str, **environ: 
     command = [program("bedplate"), "ccm", "explain", *words, f"--kubeconfig={server.kubeconfig}"]
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), **environ}
     ended = await asyncio.to_thread(
-        subprocess.run, command, capture_output=True, text=True, check=False, env=environment
+        forkserver.run, command, capture_output=True, text=True, check=False, env=environment
     )
     is_json = "json" in words
     return ended.returncode, ended.stdout if is_json else " ".join(ended.stdout.split()), ended.stderr

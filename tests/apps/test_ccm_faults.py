@@ -100,7 +100,7 @@ async def test_a_manager_outlives_its_api_server(place: places.Place, tmp_path: 
         await place.restart()
         await until_accepted(client, "after", stack)
         await initialised(client, "after", manager)
-        assert manager.process.returncode is None
+        assert manager.exit_code is None
 
 
 async def test_a_watch_that_is_told_gone_lists_anew(server: servers.Server, client: Client, tmp_path: Path) -> None:
@@ -171,4 +171,4 @@ async def test_a_storm_of_refusals_is_waited_out(
                 assert proxied.calls[f"PATCH {name}"] < 100
                 proxied.refuse = (0, 0.0)
                 await initialised(client, name, manager)
-            assert manager.process.returncode is None
+            assert manager.exit_code is None

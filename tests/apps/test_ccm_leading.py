@@ -110,7 +110,7 @@ async def test_a_leader_whose_lease_was_taken_exits_1_and_writes_nothing_more(
 
         async def take() -> bool:
             await client.patch(LEASES.raw(), name, taken, "kube-system")
-            return manager.process.returncode is not None
+            return manager.exit_code is not None
 
         await until("the deposed leader ends", take, manager.log)
         assert await manager.ended() == 1

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests import servers
+from tests import forkserver, servers
 from tests.apps import managers
 from tests.apps.managers import PROGRAMS, initialised, joined, program, running
 
@@ -148,7 +148,7 @@ def test_a_program_knows_its_version_and_its_flags(provider: str) -> None:
 
 def test_a_wrong_command_line_shows_every_problem_and_the_usage_and_fails() -> None:
     words = ["--nope", "--controllers=x", "word", "--concurrent-node-syncs=0"]
-    ended = subprocess.run([program(PROGRAMS["oxide"]), *words], capture_output=True, text=True, check=False)
+    ended = forkserver.run([program(PROGRAMS["oxide"]), *words], capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert ended.stdout == ""
     for part in (
@@ -162,9 +162,9 @@ def test_a_wrong_command_line_shows_every_problem_and_the_usage_and_fails() -> N
 
 
 def test_the_manager_for_any_cloud_must_be_told_which() -> None:
-    ended = subprocess.run([program("bedplate"), "ccm", "run"], capture_output=True, text=True, check=False)
+    ended = forkserver.run([program("bedplate"), "ccm", "run"], capture_output=True, text=True, check=False)
     assert (ended.returncode, "--cloud-provider is required" in ended.stderr) == (1, True)
-    ended = subprocess.run([program("bedplate"), "ccm", "run", "--help"], capture_output=True, text=True, check=True)
+    ended = forkserver.run([program("bedplate"), "ccm", "run", "--help"], capture_output=True, text=True, check=True)
     assert "Generic flags:" in ended.stdout
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import subprocess
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests import servers
+from tests import forkserver, servers
 from tests.apps import managers
 from tests.apps.managers import PROGRAMS, initialised, joined, program, running, until
 from tests.apps.test_ccm_serving import reader
@@ -171,7 +170,7 @@ async def explained(
     command = [program("bedplate"), "ccm", "explain", "node", name, f"--cloud-provider={provider}", *flags]
     command += [f"--kubeconfig={server.kubeconfig}", "-v=10"]
     shown = await asyncio.to_thread(
-        subprocess.run,
+        forkserver.run,
         command,
         capture_output=True,
         text=True,
@@ -198,7 +197,7 @@ async def explained(
 def test_a_broken_file_is_refused_without_showing_what_is_in_it(tmp_path: Path, provider: str, content: str) -> None:
     secret = "planted-b7d1c2e9f3a4"
     file = as_file(tmp_path, "c", content.replace("{secret}", secret))
-    ended = subprocess.run(
+    ended = forkserver.run(
         [
             program(PROGRAMS[provider]),
             f"--cloud-config={file}",

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests import servers
+from tests import forkserver, servers
 from tests.apps import headprograms, tmux
 from tests.apps.tmux import Screen
 
@@ -83,7 +83,7 @@ def shell(home: pathlib.Path, *words: str | pathlib.Path) -> Iterator[Screen]:
 
 
 def script(home: pathlib.Path, *words: str | pathlib.Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return forkserver.run(
         [sys.executable, "-m", "bedplate.apps.cmsh", *map(str, words)],
         capture_output=True,
         text=True,
@@ -150,7 +150,7 @@ def test_a_cold_line_loads_no_heavy_library_over_rest_either(served: Head, home:
 def test_a_shell_behind_a_pipe_sees_what_others_commit(served: Head, home: pathlib.Path) -> None:
     command = [sys.executable, "-m", "bedplate.apps.cmsh", "--data", str(served.data)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, env=dict(os.environ) | own(home), **pipes) as child:  # type: ignore[call-overload]
+    with forkserver.Process(command, text=True, env=dict(os.environ) | own(home), **pipes) as child:
 
         def ask() -> str:
             child.stdin.write("get notes\n!echo end\n")

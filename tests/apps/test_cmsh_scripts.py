@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 
 import pytest
+from tests import forkserver
 
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
@@ -45,7 +46,7 @@ def environment(home: pathlib.Path, **more: str) -> dict[str, str]:
 def cmsh(
     *words: str | pathlib.Path, home: pathlib.Path, stdin: str = "", variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return forkserver.run(
         [sys.executable, "-m", "bedplate.apps.cmsh", *map(str, words)],
         input=stdin,
         capture_output=True,
@@ -127,7 +128,7 @@ def test_standard_input_may_be_a_file(data: pathlib.Path, tmp_path: pathlib.Path
     script = tmp_path / "script"
     script.write_text("device use node001\nget ip\n")
     with script.open() as source:
-        done = subprocess.run(
+        done = forkserver.run(
             [sys.executable, "-m", "bedplate.apps.cmsh", "--data", str(data)],
             stdin=source,
             capture_output=True,
@@ -140,7 +141,7 @@ def test_standard_input_may_be_a_file(data: pathlib.Path, tmp_path: pathlib.Path
 
 
 def test_a_program_can_talk_with_a_shell_line_by_line(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    with subprocess.Popen(
+    with forkserver.Process(
         [sys.executable, "-m", "bedplate.apps.cmsh", "--data", str(data)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -215,7 +216,7 @@ async def test_a_folder_in_another_shells_hands_is_waited_for_and_then_refused(d
 def test_scripts_take_turns_where_no_daemon_serves(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
     command = [sys.executable, "-m", "bedplate.apps.cmsh", "--data", str(data), "-c"]
     running = [
-        subprocess.Popen([*command, f"category; add of{number}; commit"], env=environment(tmp_path))
+        forkserver.Process([*command, f"category; add of{number}; commit"], env=environment(tmp_path))
         for number in range(4)
     ]
     assert [one.wait(TIMEOUT_S) for one in running] == [0, 0, 0, 0]
@@ -287,7 +288,7 @@ def test_an_interrupted_script_ends_its_children_and_says_130(data: pathlib.Path
         "-c",
         "!sh -c 'echo $$; exec sleep 600'",
     ]
-    with subprocess.Popen(
+    with forkserver.Process(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(tmp_path)
     ) as shell:
         assert shell.stdout is not None

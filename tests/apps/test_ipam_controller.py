@@ -12,7 +12,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from tests import servers
+from tests import forkserver, servers
 from tests.apps.managers import Running, program, running
 from tests.ipam.controller.worlds import World, until, world_on
 
@@ -38,7 +38,7 @@ async def world(server: servers.Server) -> AsyncIterator[World]:
 
 def call(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", **env}
-    return subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=60, env=environment)
+    return forkserver.run([PROGRAM, *words], capture_output=True, text=True, timeout=60, env=environment)
 
 
 def flags(world: World, **more: str) -> list[str]:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests import forkserver
 
 from bedplate import __version__
 
@@ -20,7 +21,7 @@ def installed() -> None:
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(PROGRAM), *words], capture_output=True, text=True, timeout=120, check=False)
+    return forkserver.run([str(PROGRAM), *words], capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_it_says_its_version() -> None:

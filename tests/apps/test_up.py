@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import programs, servers
+from tests import forkserver, programs, servers
 
 DEADLINE_S = 120
 
@@ -27,9 +27,7 @@ class Up:
         self._out = folder / "out"
         command = [str(servers.bedplate_program()), "up", "--plain", *arguments]
         with self._out.open("wb") as out:
-            self.process = subprocess.Popen(
-                command, cwd=folder, stdout=out, stderr=out, preexec_fn=servers._die_with_parent
-            )
+            self.process = forkserver.Process(command, cwd=folder, stdout=out, stderr=out)
 
     def text(self) -> str:
         return self._out.read_text()
@@ -174,7 +172,7 @@ def test_a_second_up_on_the_same_data_is_refused_with_the_reason(tmp_path: Path,
     up = Up(tmp_path, "--nodes", "1", "--no-head")
     started.append(up)
     up.wait_for("1 simulated nodes ready")
-    other = subprocess.run(
+    other = forkserver.run(
         [str(servers.bedplate_program()), "up", "--plain"],
         cwd=tmp_path,
         capture_output=True,
@@ -210,7 +208,8 @@ def test_pools_fill_as_pods_come_and_empty_when_they_go(tmp_path: Path, kubectl:
     up.wait_for("4 simulated nodes ready")
 
     def run(*command: str, stdin: str = "") -> str:
-        done = subprocess.run(command, env=environ, input=stdin, check=False, capture_output=True, text=True)
+        start = forkserver.run if forkserver.is_ours(command) else subprocess.run
+        done = start(command, env=environ, input=stdin, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -246,7 +245,7 @@ def test_the_head_has_devices_that_carry_out_what_is_committed_and_keeps_its_tre
 
     def shell(line: str) -> str:
         command = [str(cmsh), "--data", ".bedplate/head", "-c", line]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        done = forkserver.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

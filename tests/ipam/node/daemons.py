@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from tests import servers
+from tests import forkserver, servers
 
 from bedplate.ipam.node.pb import bedplate_ipam_pb2 as own_pb
 from bedplate.ipam.node.pb import nvidia_ipam_pb2 as pb
@@ -56,7 +56,7 @@ class NodeDaemon:
         self.metrics_port = servers.free_port()
         self._program = program
         self._kubeconfig, self._node, self._namespace = kubeconfig, node, namespace
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | forkserver.Process | None = None
         for one in (self.conf_dir, self.bin_dir):
             one.mkdir(exist_ok=True)
         self.plugin = folder / "plugin"
@@ -91,9 +91,9 @@ class NodeDaemon:
         # The folder of the peer is of no use to it, and an inherited KUBECONFIG must not be either.
         env = {**os.environ, "KUBECONFIG": ""}
         with self.log.open("ab") as out:
-            self.process = subprocess.Popen(
-                self.words(*more), stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=env
-            )
+            words = self.words(*more)
+            start = forkserver.Process if forkserver.is_ours(words) else subprocess.Popen
+            self.process = start(words, stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=env)
         until("the daemon listens", self._listens, self.tail)
         return self
 

@@ -28,7 +28,7 @@ def say(*words: object) -> None:
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
-async def main(path: Path, whole_below: int, held: list[int]) -> None:
+async def hammer(path: Path, whole_below: int, held: list[int]) -> None:
     configure(LogOptions(is_quiet=True))
     ledger = await Ledger.open(path, clock=SystemClock(), options=LedgerOptions(whole_below=whole_below))
     assert ledger.recovery is None
@@ -54,5 +54,9 @@ async def main(path: Path, whole_below: int, held: list[int]) -> None:
     await asyncio.gather(*(client() for _ in range(WIDTH)))
 
 
+def main() -> None:
+    asyncio.run(hammer(Path(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])))
+
+
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])))
+    main()

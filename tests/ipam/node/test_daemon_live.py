@@ -8,14 +8,13 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import servers
+from tests import forkserver, servers
 from tests.ipam.controller.worlds import World
 from tests.ipam.node.daemons import NodeDaemon, code_of, daemon, until
 
@@ -147,7 +146,7 @@ async def test_serves_tcp(world: World, tmp_path: Path) -> None:
         made.socket = Path(f"127.0.0.1:{port}")
         words = [one for one in made.words() if not one.startswith("--bind-address")]
         with made.log.open("ab") as out:
-            process = subprocess.Popen([*words, f"--bind-address=tcp://127.0.0.1:{port}"], stderr=out)
+            process = forkserver.Process([*words, f"--bind-address=tcp://127.0.0.1:{port}"], stderr=out)
         try:
             until("it is ready", lambda: made.probe("/readyz")[0] == 200, made.tail)
             with Caller(f"127.0.0.1:{port}") as caller:
@@ -186,7 +185,7 @@ async def test_a_bind_path_that_is_no_socket_ends_it_and_is_left_alone(world: Wo
     def play() -> None:
         made = NodeDaemon(tmp_path, world.server.kubeconfig, world.node("a"), world.namespace)
         made.socket.write_text("precious")
-        ended = subprocess.run(made.words(), capture_output=True, text=True, timeout=120, check=False)
+        ended = forkserver.run(made.words(), capture_output=True, text=True, timeout=120, check=False)
         assert ended.returncode == 1
         assert "is no socket" in ended.stderr
         assert made.socket.read_text() == "precious"
@@ -199,7 +198,7 @@ async def test_a_second_daemon_on_one_store_ends_with_a_reason(world: World, tmp
         with on(world, tmp_path) as one:
             words = [word for word in one.words() if "bind-address" not in word]
             other = f"--bind-address=unix://{tmp_path}/other.sock"
-            ended = subprocess.run([*words, other], capture_output=True, text=True, timeout=120, check=False)
+            ended = forkserver.run([*words, other], capture_output=True, text=True, timeout=120, check=False)
             assert ended.returncode == 1
             assert str(one.store) in ended.stderr
             assert one.process is not None
@@ -386,7 +385,7 @@ def test_the_program_ends_with_1_when_a_part_fails(tmp_path: Path) -> None:
     broken = tmp_path / "kubeconfig"
     broken.write_text("no: kubeconfig")
     made = NodeDaemon(tmp_path, broken, "n", "ns")
-    ended = subprocess.run(made.words(), capture_output=True, text=True, timeout=120, check=False, env=_bare())
+    ended = forkserver.run(made.words(), capture_output=True, text=True, timeout=120, check=False, env=_bare())
     assert ended.returncode == 1
     assert "kubeconfig" in ended.stderr
     assert "Traceback" not in ended.stderr

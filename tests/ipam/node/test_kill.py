@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from tests import forkserver
 from tests.ipam.node.storekit import owner
 
 from bedplate.ipam.node import storefile
@@ -70,7 +70,7 @@ def kill_often(folder: Path, times: int, whole_below: int) -> int:
     for _ in range(times):
         arguments = [str(path), str(whole_below), json.dumps(sorted(client.held))]
         with output.open("wb") as stream:
-            process = subprocess.Popen(
+            process = forkserver.Process(
                 [sys.executable, "-m", "tests.ipam.node.hammer", *arguments], stdout=stream, cwd=ROOT
             )
         try:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
+from tests import forkserver
 
 from bedplate.cli.sim.command import sim
 
@@ -22,7 +23,7 @@ from bedplate.cli.sim.command import sim
 def running(*arguments: str) -> Iterator[tuple[dict[str, str], list[str]]]:
     """The command in a process of its own: the variables it exports and its other lines."""
     command = [sys.executable, "-m", "bedplate.apps.bedplate", "sim", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = forkserver.Process(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None and process.stderr is not None
         # "serving" comes last, on standard error: then all the rest has been written.
