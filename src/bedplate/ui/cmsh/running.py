@@ -49,6 +49,9 @@ async def script(reached: Reached, lines: AsyncIterator[Line], *, is_verbose: bo
             codes.append(await guarded(shell, line, writer.err, is_verbose=is_verbose))
             if shell.is_over:
                 break
+            if is_long and sys.stdout is not None:
+                # A program at the other end of the pipe waits for this answer before it asks again.
+                sys.stdout.flush()
     writer.where = ""
     shell.finish()
     sys.stdout.flush()
