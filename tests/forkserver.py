@@ -202,7 +202,8 @@ def run(
 
 def is_ours(command: Sequence[str | os.PathLike[str]]) -> bool:
     """Whether the server can start this command."""
-    return _main_of([os.fspath(word) for word in command]) is not None
+    found = _main_of([os.fspath(word) for word in command])
+    return found is not None and found[0].partition(".")[0] in ("bedplate", "tests")
 
 
 class _Server:

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import yaml
-from tests import tiers
+from tests import forkserver, tiers
 
 from bedplate.lab import binaries
 
@@ -113,21 +113,18 @@ class Processes:
 
     def __init__(self, label: str) -> None:
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"bedplate-{label}-"))
-        self._running: list[subprocess.Popen[bytes]] = []
+        self._running: list[subprocess.Popen[bytes] | forkserver.Process] = []
 
-    def start(self, name: str, *command: str, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
-        log = (self.folder / f"{name}.log").open("wb")
-        with log:
-            process = subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, **(env or {})},
-                preexec_fn=_die_with_parent,
-            )
-        self._running.append(process)
-        return process
+    def start(self, name: str, *command: str, env: dict[str, str] | None = None) -> None:
+        environ = {**os.environ, **(env or {})}
+        with (self.folder / f"{name}.log").open("wb") as log:
+            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
+            if forkserver.is_ours(command):
+                self._running.append(forkserver.Process(command, env=environ, **streams))
+            else:
+                self._running.append(
+                    subprocess.Popen(command, env=environ, preexec_fn=_die_with_parent, **streams)  # type: ignore[call-overload]
+                )
 
     def log_tail(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")[-3000:]
