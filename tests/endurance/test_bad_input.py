@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from tests.endurance import running
+from tests.waiting import wait_until
 
 from bedplate.apiserver.wire import http
 
@@ -448,7 +449,7 @@ def test_half_closed_connections_are_closed(server: running.Embedded) -> None:
         connection.recv(10)
         connection.shutdown(socket.SHUT_WR)
         connection.close()
-    _until(lambda: server.open_files <= before + 5)
+    wait_until(lambda: server.open_files <= before + 5)
 
 
 def test_nothing_but_tls_on_the_port_harms_nobody(server: running.Embedded) -> None:
@@ -492,7 +493,7 @@ def test_a_nonsensical_token_is_unauthorized(server: running.Embedded, token: st
 def test_a_token_with_a_changed_signature_is_unauthorized(server: running.Embedded) -> None:
     path = "/api/v1/namespaces/kube-system/serviceaccounts/default/token"
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    _until(lambda: server.request("GET", path.removesuffix("/token"))[0] == 200)
+    wait_until(lambda: server.request("GET", path.removesuffix("/token"))[0] == 200)
     code, answer = server.request("POST", path, body)
     assert code == 201
     token = json.loads(answer)["status"]["token"]
@@ -510,10 +511,3 @@ def test_a_token_with_a_changed_signature_is_unauthorized(server: running.Embedd
     assert who(f"{header}.{claims}.{swapped}") == 401
     assert who(f"{header}.{claims}.") == 401
     assert who(f"{header}..{signature}") == 401
-
-
-def _until(condition: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)

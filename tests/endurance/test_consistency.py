@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import aiohttp
 import pytest
 from tests.endurance import running
+from tests.waiting import until
 
 PATIENCE_S = 60.0
 QUIET_S = 1.5
@@ -71,13 +71,6 @@ async def api(server: running.Embedded) -> AsyncIterator[Api]:
         found = Api(session)
         await until(lambda: found.exists("/api/v1/namespaces/default/serviceaccounts/default"), "a default account")
         yield found
-
-
-async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not await condition():
-        assert time.monotonic() < deadline, f"never: {what}"
-        await asyncio.sleep(0.05)
 
 
 def owned(name: str, *owners: Any, blocks: bool = False, kind: str = "ConfigMap") -> dict[str, Any]:

@@ -10,8 +10,7 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
@@ -21,6 +20,7 @@ from tests.endurance import running
 from tests.endurance.test_kill import assert_unique, service
 from tests.store import etcd_cluster
 from tests.store.test_etcd_cluster import make_certificates
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.external
 
@@ -52,13 +52,6 @@ def pair(tmp_path: pathlib.Path) -> Iterator[tuple[running.Embedded, running.Emb
 def end(server: running.Embedded) -> None:
     if server.is_alive:
         server.kill()
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.1)
 
 
 def test_the_api_behaves_on_etcd_as_elsewhere(tmp_path: pathlib.Path) -> None:
@@ -158,7 +151,7 @@ def test_tokens_and_certificates_of_one_server_are_good_at_the_other(
 ) -> None:
     a, b = pair
     account = "/api/v1/namespaces/default/serviceaccounts/default"
-    until(lambda: a.request("GET", account)[0] == 200, "a default account")
+    wait_until(lambda: a.request("GET", account)[0] == 200, "a default account")
     token = json.loads(a.request("POST", f"{account}/token", {"spec": {}})[1])["status"]["token"]
     head = f"GET /version HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n"
     assert running.status_of(b.say(head.encode(), as_admin=False)) == 200
@@ -166,30 +159,40 @@ def test_tokens_and_certificates_of_one_server_are_good_at_the_other(
 
 
 def test_controllers_run_in_one_server_and_move_when_it_dies(pair: tuple[running.Embedded, running.Embedded]) -> None:
-    def revision(server: running.Embedded) -> int:
-        return int(server.get("/api/v1/namespaces?limit=1")["metadata"]["resourceVersion"])
+    def versions(server: running.Embedded, *paths: str) -> list[str]:
+        return [item["metadata"]["resourceVersion"] for path in paths for item in server.get(path)["items"]]
 
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     spec = {"replicas": 5, "selector": {"matchLabels": {"a": "b"}}, "template": template}
     path = "/apis/apps/v1/namespaces/default/deployments"
-    until(lambda: pair[0].request("GET", "/api/v1/namespaces/default/serviceaccounts/default")[0] == 200, "an account")
+    wait_until(
+        lambda: pair[0].request("GET", "/api/v1/namespaces/default/serviceaccounts/default")[0] == 200, "an account"
+    )
     assert pair[0].request("POST", path, {"metadata": {"name": "d"}, "spec": spec})[0] == 201
 
     def pods(server: running.Embedded) -> int:
         return len(server.get("/api/v1/namespaces/default/pods")["items"])
 
-    until(lambda: pods(pair[0]) == 5, "five pods")
-    before = revision(pair[0])
-    time.sleep(3)
-    assert pods(pair[1]) == 5
+    wait_until(lambda: pods(pair[0]) == 5, "there are five pods")
+    kinds = ("apps/v1/deployments", "apps/v1/replicasets", "discovery.k8s.io/v1/endpointslices")
+    made = [f"/apis/{kind}" for kind in kinds] + [
+        f"/api/v1/{kind}" for kind in ("pods", "namespaces", "serviceaccounts")
+    ]
+    wait_until(lambda: pair[0].get(f"{path}/d")["status"].get("replicas") == 5, "the deployment counts its pods")
+    before = versions(pair[0], *made)
     # What goes on without anybody asking is the renewal of one Lease, not two servers correcting each other.
-    assert revision(pair[0]) - before < 10
+    leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+    for _ in range(3):
+        last = versions(pair[0], leases)
+        wait_until(lambda last=last: versions(pair[0], leases) != last, "the leader renews its lease")
+    assert pods(pair[1]) == 5
+    assert versions(pair[1], *made) == before
     leading = next(one for one in pair if "sharing.leading" in one.log)
     other = next(one for one in pair if one is not leading)
     leading.kill()
     assert other.request("POST", "/api/v1/namespaces", {"metadata": {"name": "later"}})[0] == 201
     account = "/api/v1/namespaces/later/serviceaccounts/default"
-    until(lambda: other.request("GET", account)[0] == 200, "a default account made by the other server")
+    wait_until(lambda: other.request("GET", account)[0] == 200, "a default account made by the other server")
     assert other.faults == []
 
 
@@ -204,12 +207,12 @@ def test_a_server_outlives_its_etcd(tmp_path: pathlib.Path) -> None:
             assert json.loads(body)["kind"] == "Status"
             cluster.start(0)
             cluster.wait(0)
-            until(
+            wait_until(
                 lambda: server.request("POST", CONFIGMAPS, {"metadata": {"name": "again"}})[0] in (201, 409),
                 "a write after etcd came back",
             )
             assert server.request("POST", "/api/v1/namespaces", {"metadata": {"name": "later"}})[0] == 201
             account = "/api/v1/namespaces/later/serviceaccounts/default"
-            until(lambda: server.request("GET", account)[0] == 200, "a default account")
+            wait_until(lambda: server.request("GET", account)[0] == 200, "a default account")
             assert server.is_alive
             assert server.faults == []

@@ -9,12 +9,12 @@ import contextlib
 import os
 import pathlib
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from tests import servers
 from tests.endurance import cninodes
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.external
 
@@ -27,13 +27,6 @@ DEADLINE_S = 120.0
 def site() -> Iterator[cninodes.Site]:
     with cninodes.site(servers.shared.get("embedded")) as made:
         yield made
-
-
-def until(what: str, is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < deadline, f"waited in vain: {what}"
-        time.sleep(0.05)
 
 
 def filled(daemon: cninodes.NodeDaemon, count: int, more: int = 5) -> dict[str, str]:
@@ -76,7 +69,7 @@ def gives_again(daemon: cninodes.NodeDaemon, held: dict[str, str], container: st
             assert answer.document["msg"], answer
         return answer.is_ok
 
-    until("an address is given", is_given)
+    wait_until(is_given, "an address is given")
 
 
 def test_torn_end_of_the_journal_is_cut_off_and_said(site: cninodes.Site, tmp_path: pathlib.Path) -> None:
@@ -103,7 +96,7 @@ def test_corrupt_end_of_the_journal_loses_nothing_that_was_acknowledged(
     daemon = cninodes.NodeDaemon(tmp_path, site)
     with daemon.ended():
         held = filled(daemon, 800)
-        until("the file follows the journal", lambda: daemon.entries() == held)
+        wait_until(lambda: daemon.entries() == held, "the file follows the journal")
         daemon.kill()
         journal = journal_of(daemon)
         content = bytearray(journal.read_bytes())
@@ -163,10 +156,10 @@ def test_full_disk_is_said_and_recovered_from(count: int, site: cninodes.Site, t
         daemon = cninodes.NodeDaemon(tmp_path / "node", site, disk=disk)
         with daemon.ended():
             held = filled(daemon, count)
-            until("the file is up to date", lambda: daemon.entries() == held)
+            wait_until(lambda: daemon.entries() == held, "the file is up to date")
             ballast = fill_up(disk)
             # A journal goes on in the last page that it has.
-            until("an ADD is refused", lambda: not add(daemon, held))
+            wait_until(lambda: not add(daemon, held), "an ADD is refused")
             for number in range(3):
                 assert_refused(daemon, "ADD", f"refused{number}", "no space left")
             assert_held(daemon, held)

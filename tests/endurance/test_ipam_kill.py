@@ -10,12 +10,13 @@ from __future__ import annotations
 import pathlib
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from tests import programs, servers
 from tests.endurance import cninodes
 from tests.endurance.cniload import Caller, Truth, loaded
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.external
 
@@ -36,13 +37,6 @@ def site() -> Iterator[cninodes.Site]:
         yield made
 
 
-def until(what: str, is_so: Callable[[], bool], describe: Callable[[], object] = str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < deadline, f"waited in vain: {what}: {describe()}"
-        time.sleep(0.02)
-
-
 def prefill(daemon: cninodes.NodeDaemon, count: int) -> Truth:
     """A store that holds as many reservations of other containers."""
     content, held = cninodes.prefilled(daemon.site.pool, count)
@@ -57,7 +51,7 @@ def until_written(daemon: cninodes.NodeDaemon, truth: Truth) -> None:
     def differences() -> list[str]:
         return truth.differences(daemon.entries())
 
-    until("the file holds what was acknowledged", lambda: not differences(), differences)
+    wait_until(lambda: not differences(), "the file holds what was acknowledged", describe=differences)
 
 
 def kill_over_and_over(daemon: cninodes.NodeDaemon, truth: Truth, kills: int, seed: int, *, is_big: bool) -> None:
@@ -143,7 +137,7 @@ def test_the_original_goes_on_after_a_kill_and_so_do_we(site: cninodes.Site, tmp
         daemon.start()
         for _ in range(3):
             with loaded(callers):
-                until("something is held", lambda: len(truth.held) > 2 * CALLERS)
+                wait_until(lambda: len(truth.held) > 2 * CALLERS, "something is held")
                 time.sleep(0.2)
                 daemon.kill()
             assert truth.problems == []
@@ -165,5 +159,5 @@ def test_the_original_goes_on_after_a_kill_and_so_do_we(site: cninodes.Site, tmp
 
 def wait_for_pools(daemon: cninodes.NodeDaemon) -> None:
     """The original refuses addresses until it has seen its pools."""
-    until("the original gives addresses", lambda: daemon.call("ADD", "first").is_ok)
+    wait_until(lambda: daemon.call("ADD", "first").is_ok, "the original gives addresses")
     daemon.must("DEL", "first")

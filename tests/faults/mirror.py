@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bedplate.api.resources import CONFIG_MAPS
+from bedplate.core import clock
 from bedplate.kube import Client, config
 from bedplate.runtime.cache import Cache
 from bedplate.runtime.controller import Controller
@@ -26,7 +27,12 @@ REF = CONFIG_MAPS.raw()
 ANNOTATION = "mirrored"
 
 
-def mirror(client: Client, cache: Cache[Any], told: Callable[[str, str], None] = lambda key, value: None) -> Controller:
+def mirror(
+    client: Client,
+    cache: Cache[Any],
+    told: Callable[[str, str], None] = lambda key, value: None,
+    time: clock.Clock | None = None,
+) -> Controller:
     async def reconcile(key: str) -> None:
         obj = cache.get(key)
         if obj is None:
@@ -41,7 +47,7 @@ def mirror(client: Client, cache: Cache[Any], told: Callable[[str, str], None] =
         await client.patch(REF, name, body, namespace, field_manager="mirror")
         told(key, wanted)
 
-    return Controller("mirror", reconcile, workers=4).watches(cache)
+    return Controller("mirror", reconcile, workers=4, time=time or clock.SystemClock()).watches(cache)
 
 
 async def main(kubeconfig: str, namespace: str, own: str, log: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests import servers
+from tests.waiting import until
 
 from bedplate.lab.controlplane import ControlPlane
 
@@ -60,11 +61,14 @@ class _Embedded:
         command += ["--port", str(self._port), "--kubeconfig-out", str(self.kubeconfig)]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=servers._die_with_parent)
-        async with asyncio.timeout(60):
+        process = self._process
+
+        def is_ready() -> bool:
+            assert process.poll() is None, (self._folder / "log").read_text()
             # Written only once the server is ready.
-            while not (self.kubeconfig.exists() and self.kubeconfig.stat().st_size):
-                assert self._process.poll() is None, (self._folder / "log").read_text()
-                await asyncio.sleep(0.05)
+            return self.kubeconfig.exists() and self.kubeconfig.stat().st_size > 0
+
+        await until(is_ready, "the server is ready")
 
     async def stop(self) -> None:
         if self._process is not None and self._process.poll() is None:

@@ -1,6 +1,7 @@
 """Controllers under faults, on the real and on the embedded API server: they converge, and they do not hammer.
 
-Each test counts or logs what the controller did; none judges by time.
+Each test counts or logs what the controller did. Where pauses matter the controller has a clock that the test moves, so
+that the number of requests of a span is exact.
 """
 
 from __future__ import annotations
@@ -15,23 +16,46 @@ from pathlib import Path
 
 from tests import servers
 from tests.faults import mirror, places, proxy
+from tests.waiting import until
 
-from bedplate.core import errors
+from bedplate.core import clock, errors
 from bedplate.kube import Client, PatchType, config
+from bedplate.runtime.controller import Controller
 from bedplate.runtime.manager import Manager
+from bedplate.runtime.workqueue import RateLimit
 
 REF = mirror.REF
-DEADLINE_S = 120
+KEYS = 20
+FIRST_PAUSE_S = RateLimit().first_s
+FIRST_WATCH_PAUSE_S = 0.8
+
+
+class WatchedClock(clock.ManualClock):
+    """A clock that also says how many tasks wait for it."""
+
+    @property
+    def sleepers(self) -> int:
+        return sum(not future.done() for _, _, future in self._sleepers)
+
+    @property
+    def next_pause_s(self) -> float:
+        """How long the next one still has to wait."""
+        return min(due for due, _, future in self._sleepers if not future.done()) - self.monotonic()
 
 
 @contextlib.asynccontextmanager
-async def mirroring(settings: config.ClientConfig, namespace: str) -> AsyncIterator[Manager]:
-    async with Client(settings) as client:
-        manager = Manager(client)
-        manager.add(mirror.mirror(client, manager.cache(REF, namespace=namespace, label_selector="mirror=yes")))
+async def mirroring(
+    settings: config.ClientConfig, namespace: str, time: clock.Clock | None = None
+) -> AsyncIterator[tuple[Manager, Controller]]:
+    time = time if time is not None else clock.SystemClock()
+    async with Client(settings, time=time) as client:
+        manager = Manager(client, time=time)
+        cache = manager.cache(REF, namespace=namespace, label_selector="mirror=yes")
+        controller = mirror.mirror(client, cache, time=time)
+        manager.add(controller)
         task = asyncio.create_task(manager.run())
         try:
-            yield manager
+            yield manager, controller
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -51,22 +75,25 @@ async def put_until_accepted(client: Client, namespace: str, name: str, value: s
             await asyncio.sleep(0.1)
 
 
-async def converged(client: Client, namespace: str, wanted: dict[str, str]) -> None:
-    """Return once every object has its annotation; the test's own look, past any fault."""
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            try:
-                found = await client.list(REF, namespace, label_selector="mirror=yes")
-            except errors.Retryable:
-                await asyncio.sleep(0.2)
-                continue
-            state = {
-                one["metadata"]["name"]: (one["metadata"].get("annotations") or {}).get(mirror.ANNOTATION)
-                for one in found.items
-            }
-            if state == wanted:
-                return
-            await asyncio.sleep(0.1)
+async def converged(
+    client: Client, namespace: str, expected: dict[str, str], time: clock.ManualClock | None = None
+) -> None:
+    """Return once every object has its annotation; the test's own look, past any fault. A manual clock is moved."""
+
+    async def is_converged() -> bool:
+        if time is not None:
+            await time.advance(1.0)
+        try:
+            objects = await client.list(REF, namespace, label_selector="mirror=yes")
+        except errors.Retryable:
+            return False
+        annotations = {
+            obj["metadata"]["name"]: (obj["metadata"].get("annotations") or {}).get(mirror.ANNOTATION)
+            for obj in objects.items
+        }
+        return annotations == expected
+
+    await until(is_converged, "every object has its annotation", step_s=0.1)
 
 
 async def test_a_killed_and_restarted_server_loses_nothing_and_the_controller_goes_on(
@@ -88,7 +115,7 @@ async def test_watches_cut_all_the_time_miss_no_change_and_cause_no_relist(
 ) -> None:
     async with proxy.proxied(place.kubeconfig, tmp_path) as (between, through):
         between.cut_streams_after_s = 0.3
-        async with mirroring(through, namespace) as manager:
+        async with mirroring(through, namespace) as (manager, _):
             wanted: dict[str, str] = {}
             while between.seen["watch"] < 5:
                 wanted[f"cm-{len(wanted)}"] = "x"
@@ -102,52 +129,76 @@ async def test_watches_cut_all_the_time_miss_no_change_and_cause_no_relist(
 async def test_a_storm_of_429_is_waited_out_as_asked(
     place: places.Place, client: Client, namespace: str, tmp_path: Path
 ) -> None:
-    async with proxy.proxied(place.kubeconfig, tmp_path) as (between, through), mirroring(through, namespace):
+    time = WatchedClock()
+    async with (
+        proxy.proxied(place.kubeconfig, tmp_path) as (between, through),
+        mirroring(through, namespace, time) as (_, controller),
+    ):
         await put(client, namespace, "first", "1")
-        await converged(client, namespace, {"first": "1"})
+        await converged(client, namespace, {"first": "1"}, time)
         between.refuse, between.retry_after = (429, 1.0), "1"
         between.seen.clear()
-        for number in range(20):
+        for number in range(KEYS):
             await put(client, namespace, f"cm-{number}", "x")
-        await asyncio.sleep(4)
-        asked = between.seen.total()
+        # Every worker asks once, and again each time the second that it was told to wait is over.
+        for turn in range(1, 5):
+            await until(lambda: time.sleepers == controller.workers, "every worker waits")
+            assert between.seen["PATCH"] == turn * controller.workers
+            await time.advance(0.9)
+            assert time.sleepers == controller.workers
+            await time.advance(0.2)
         between.refuse = (0, 0.0)
-        await converged(client, namespace, {"first": "1"} | {f"cm-{number}": "x" for number in range(20)})
-    # 4 workers, told to wait 1 s each time, for 4 s: some twenty requests. A busy loop makes thousands.
-    assert 0 < asked < 200
+        await converged(client, namespace, {"first": "1"} | {f"cm-{number}": "x" for number in range(KEYS)}, time)
 
 
 async def test_a_storm_of_500_is_met_with_growing_pauses(
     place: places.Place, client: Client, namespace: str, tmp_path: Path
 ) -> None:
-    async with proxy.proxied(place.kubeconfig, tmp_path) as (between, through), mirroring(through, namespace):
+    time = WatchedClock()
+    async with (
+        proxy.proxied(place.kubeconfig, tmp_path) as (between, through),
+        mirroring(through, namespace, time) as (_, controller),
+    ):
         await put(client, namespace, "first", "1")
-        await converged(client, namespace, {"first": "1"})
-        between.refuse = (500, 0.8)
+        await converged(client, namespace, {"first": "1"}, time)
+        between.refuse = (500, 1.0)
         between.seen.clear()
-        for number in range(20):
+        for number in range(KEYS):
             await put(client, namespace, f"cm-{number}", "x")
-        await asyncio.sleep(4)
-        asked = between.seen.total()
+        # Every key is tried once, then after a pause that is twice as long each time.
+        pause_s = FIRST_PAUSE_S
+        for turn in range(1, 5):
+            await until(lambda: len(controller.queue._delayed) == KEYS, "every key waits")
+            assert between.seen["PATCH"] == turn * KEYS
+            await time.advance(0.9 * pause_s)
+            assert len(controller.queue._delayed) == KEYS
+            await time.advance(0.2 * pause_s)
+            pause_s *= 2
         between.refuse = (0, 0.0)
-        await converged(client, namespace, {"first": "1"} | {f"cm-{number}": "x" for number in range(20)})
-    assert 0 < asked < 600
+        await converged(client, namespace, {"first": "1"} | {f"cm-{number}": "x" for number in range(KEYS)}, time)
 
 
 async def test_a_server_that_is_gone_is_not_hammered(
     place: places.Place, client: Client, namespace: str, tmp_path: Path
 ) -> None:
-    async with proxy.proxied(place.kubeconfig, tmp_path) as (between, through), mirroring(through, namespace):
+    time = WatchedClock()
+    async with proxy.proxied(place.kubeconfig, tmp_path) as (between, through), mirroring(through, namespace, time):
         await put(client, namespace, "first", "1")
-        await converged(client, namespace, {"first": "1"})
-        await place.kill()
+        await converged(client, namespace, {"first": "1"}, time)
         between.seen.clear()
-        await asyncio.sleep(5)
-        asked = between.seen.total()
+        await place.kill()
+        # The watch breaks; from then on there is one request after each pause, and none without.
+        pauses = []
+        for turn in range(5):
+            await until(lambda: time.sleepers == 1, "the reflector waits")
+            assert between.seen.total() == turn
+            pauses.append(time.next_pause_s)
+            await time.advance(pauses[-1] + 0.001)
+        assert pauses[0] >= FIRST_WATCH_PAUSE_S
+        assert pauses == sorted(pauses)
         await place.restart()
         await put_until_accepted(client, namespace, "second", "2")
-        await converged(client, namespace, {"first": "1", "second": "2"})
-    assert asked < 30
+        await converged(client, namespace, {"first": "1", "second": "2"}, time)
 
 
 class Workers:
@@ -223,6 +274,4 @@ async def test_a_frozen_leader_that_wakes_up_late_writes_nothing(
             client, namespace, {"first": "1", "second": "2"} | {f"cm-{number}": "x" for number in range(10)}
         )
         assert set(crew.writers()[before:]) == {"b"}
-        async with asyncio.timeout(DEADLINE_S):
-            while crew.processes["a"].poll() is None:
-                await asyncio.sleep(0.1)
+        await until(lambda: crew.processes["a"].poll() is not None, "the frozen leader ends")

@@ -7,11 +7,11 @@ import json
 import os
 import pathlib
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests import servers
+from tests.waiting import wait_until
 
 __all__ = ["DEADLINE_S", "Kubectl", "background", "until"]
 
@@ -58,9 +58,9 @@ def background(
 
 
 def until(condition: Callable[[], bool], what: str, log: pathlib.Path | None = None) -> None:
-    """Poll until something holds; fails with the end of a log."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        tail = log.read_text(errors="replace")[-4000:] if log is not None and log.exists() else ""
-        assert time.monotonic() < deadline, f"never: {what}\n{tail}"
-        time.sleep(0.2)
+    """Wait for a condition; a failure shows the end of a log."""
+
+    def tail() -> str:
+        return log.read_text(errors="replace")[-4000:] if log is not None and log.exists() else "no log"
+
+    wait_until(condition, what, deadline_s=DEADLINE_S, step_s=0.2, describe=tail)

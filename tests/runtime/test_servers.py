@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests import servers
+from tests.waiting import until
 
 from bedplate.api import resources
 from bedplate.core import errors
@@ -25,12 +26,6 @@ from bedplate.runtime.reflector import Reflector
 REF = resources.CONFIG_MAPS.raw()
 DEADLINE_S = 120
 QUICK = Timing(lease_s=3, renew_s=2, retry_s=0.3)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 @contextlib.asynccontextmanager

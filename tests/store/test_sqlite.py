@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 from tests.store.watching import take
+from tests.waiting import until
 
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
@@ -48,12 +49,6 @@ def rows(path: pathlib.Path) -> list[tuple[str, int]]:
     """Keys and revisions of all rows in the file, read beside its owner."""
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
         return [(key, row >> 16) for key, row in connection.execute("SELECT key, id FROM log ORDER BY id")]
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def test_commits_that_wait_for_a_sync_share_the_next_one(store: SqliteStore) -> None:
@@ -241,7 +236,7 @@ async def test_compaction_removes_replaced_and_deleted_rows_only(store: SqliteSt
     await store.commit([Delete("/b")])
     await store.commit([Put("/a", b"")])
     await store.compact(7)
-    await eventually(lambda: rows(tmp_path / "store.db") == [("/a", 5), ("/a", 8)])
+    await until(lambda: rows(tmp_path / "store.db") == [("/a", 5), ("/a", 8)])
 
 
 async def test_sweeping_goes_on_after_a_restart(tmp_path: pathlib.Path) -> None:
@@ -254,7 +249,7 @@ async def test_sweeping_goes_on_after_a_restart(tmp_path: pathlib.Path) -> None:
     connection.close()
     async with SqliteStore(path, history_s=None) as store:
         assert await store.oldest() == 2001
-        await eventually(lambda: rows(path) == [("/a", 2001), ("/c", 2001)])
+        await until(lambda: rows(path) == [("/a", 2001), ("/c", 2001)])
         assert await store.revision() == 2001
 
 
@@ -264,7 +259,7 @@ async def test_writers_go_on_while_much_is_swept(store: SqliteStore, tmp_path: p
     assert len(rows(tmp_path / "store.db")) > 1000, "nothing was left to sweep while writing"
     for n in range(50):
         await store.commit([Put("/x", str(n).encode())])
-    await eventually(lambda: len(rows(tmp_path / "store.db")) == 60)
+    await until(lambda: len(rows(tmp_path / "store.db")) == 60)
 
 
 async def test_history_is_forgotten_by_age(tmp_path: pathlib.Path) -> None:
@@ -309,7 +304,7 @@ async def test_reads_while_writing_see_one_revision(store: SqliteStore) -> None:
             n += 1
 
     writing = asyncio.create_task(write())
-    await eventually(lambda: store._feed.revision > 1)
+    await until(lambda: store._feed.revision > 1)
     for _ in range(200):
         page = await store.list("/")
         assert len({entry.value for entry in page.entries}) == 1
@@ -343,7 +338,7 @@ async def test_a_read_that_was_overtaken_by_a_write_and_its_sweep_sees_the_write
             await asyncio.sleep(0)
             revision = await store.commit([Put("/a", b"new")])
             await store.compact(revision)
-            await eventually(lambda: rows(path) == [("/a", revision)])
+            await until(lambda: rows(path) == [("/a", revision)])
         finally:
             gate.set()
             await asyncio.gather(*busy)
