@@ -289,7 +289,7 @@ async def test_nothing_is_overwritten_by_a_backup_or_a_restore(tmp_path: Path) -
     await backups.backup(folder, tmp_path / "good.tar.gz", with_keys=True)
     with pytest.raises(errors.AlreadyExists, match="already"):
         await backups.restore(tmp_path / "good.tar.gz", folder.path)
-    with pytest.raises(errors.Invalid, match="no folder"):
+    with pytest.raises(errors.Invalid, match="does not exist"):
         await backups.backup(folder, tmp_path / "missing" / "x", with_keys=True)
 
 

@@ -11,7 +11,7 @@ from bedplate.head.resolve import Source
 from bedplate.head.schema.registry import Path
 from bedplate.head.tree import Tree
 
-__all__ = ["cause", "edit", "local", "revision", "show", "title"]
+__all__ = ["add", "cause", "clone", "edit", "local", "remove", "revision", "show", "title"]
 
 
 def _joined(verb: str, path: Path) -> str:
@@ -26,6 +26,19 @@ def show(path: Path) -> str:
 def edit(path: Path) -> str:
     """The form of an object."""
     return _joined("edit", path)
+
+
+def add(place: Path) -> str:
+    """The form for a new object in a list."""
+    return _joined("add", place)
+
+
+def clone(path: Path) -> str:
+    return _joined("clone", path)
+
+
+def remove(path: Path) -> str:
+    return _joined("remove", path)
 
 
 def revision(number: int) -> str:
