@@ -28,7 +28,7 @@ from typing import Any, TypeVar, cast
 import click
 import headpages
 import msgspec
-from pagetext import NOTE, options, table
+from pagetext import NOTE, options, table, wrapped
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
@@ -456,6 +456,7 @@ def main(arguments: list[str]) -> int:
     stale = []
     for name, make in PAGES.items():
         text, path = make(), ROOT / "docs" / name
+        text = wrapped(text) if path.suffix == ".md" else text
         if path.exists() and path.read_text() == text:
             continue
         stale.append(name)
