@@ -1,4 +1,4 @@
-"""Writes requirements/*.txt anew: every package that pyproject.toml and requirements/dev.in lead to, with its hashes.
+"""Writes requirements/*.txt: every package that pyproject.toml and requirements/dev.in lead to, with its hashes.
 
     python tools/lock.py [--upgrade]     needs `pip-compile` on the PATH: pip install pip-tools
 

@@ -84,7 +84,7 @@ PHRASES: dict[str, tuple[re.Pattern[str], str]] = {
     "section": (re.compile("§"), "name the rule; the document is not in the repository"),
     "code": (
         re.compile(
-            r"(?<![A-Za-z0-9_/+=.%\"'\\-])[ABCOQSW]\d{1,2}(?![A-Za-z0-9_=\"'/+])|\bdecisions? \d+\b|"
+            r"(?<![\[A-Za-z0-9_/+=.%\"'\\-])[ABCOQSW]\d{1,2}(?![A-Za-z0-9_=\"'/+])|\bdecisions? \d+\b|"
             r"\btest_[a-z]\d\d_"
         ),
         "name the rule in words; the list of numbers is not in the repository",
