@@ -5,7 +5,7 @@ In: pytest's reports, on the process that all workers report to. Out: one JSON d
 
     {"ran": 812, "skips": {"no cargo here": 3}, "failures": [{"test": …, "program": true, "seed": "…", "text": "…"}]}
 
-`program` says whether the test is marked as talking to a program of somebody else, `seed` which random seed it used.
+`program` says whether the test is marked as talking to an external program, `seed` which random seed it used.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ VERIFY_MARKS = frozenset({"real", "external", "root", "lab"})
 """Marks that keep a test out of `make test`."""
 
 PROGRAM_MARKS = frozenset({"real", "external", "lab"})
-"""Marks of tests that talk to a program of somebody else: those may be tried a second time in `make verify`."""
+"""Marks of tests that talk to an external program: those may be tried a second time in `make verify`."""
 
 FIXTURES = {
     "chromium": "external",

@@ -1,7 +1,7 @@
 """Waiting for conditions: the one way in which a test waits for something that another task or process does.
 
 In: a question, asked again and again. Out: the first answer that is true. The deadline is there to end a test that
-would wait for ever; no test succeeds or fails by how long something took.
+would wait forever; no test succeeds or fails by how long something took.
 """
 
 from __future__ import annotations

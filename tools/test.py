@@ -40,7 +40,7 @@ SOME_FAILED = 1
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """A test that failed: whether it talks to a program of somebody else, its random seed, and pytest's account."""
+    """A test that failed: whether it talks to an external program, its random seed, and pytest's account."""
 
     test: str
     program: bool
@@ -75,7 +75,7 @@ def passes_of(tier: str, arguments: Sequence[str], workers: int) -> dict[str, li
 def second_tries(tier: str, failures: Sequence[Failure], spent: int) -> list[Failure]:
     """The failures to try again: all of this pass, or none.
 
-    Only `verify` tries again, only tests that talk to a program of somebody else, and at most two in a run. One failure
+    Only `verify` tries again, only tests that talk to an external program, and at most two in a run. One failure
     more, or one test of our own among them, and the run is red whatever a second try says.
     """
     is_allowed = tier == "verify" and len(failures) <= SECOND_TRIES - spent and all(each.program for each in failures)

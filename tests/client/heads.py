@@ -31,7 +31,7 @@ class Asked(NamedTuple):
 
 
 class Scripted:
-    """`script` is worked off in order; its last answer is given for ever."""
+    """`script` is worked off in order; its last answer is given forever."""
 
     def __init__(self, *script: Said) -> None:
         self.script = list(script)

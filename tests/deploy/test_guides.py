@@ -37,7 +37,7 @@ ELSEWHERE = {
     r"kubectl logs .* -f$": "test_lab.py",
     r"podman run ": "test_rootfs.py",
 }
-# Added to commands that would go on for ever, or that speak to a registry without TLS.
+# Added to commands that would go on forever, or that speak to a registry without TLS.
 ADDED = {
     r"make run ": "ARGS=--version",
     r"make (docker|helm)-push ": "ARGS=--plain-http",

@@ -138,7 +138,7 @@ async def test_fifty_thousand_writes_leave_nothing_but_history(server: running.E
 
 
 async def test_a_watcher_that_never_reads_is_cut(server: running.Embedded) -> None:
-    """It would otherwise make the server keep every event for it for ever."""
+    """It would otherwise make the server keep every event for it forever."""
     connection = server.connect()
     try:
         connection.sendall(b"GET /api/v1/configmaps?watch=1 HTTP/1.1\r\nHost: x\r\n\r\n")

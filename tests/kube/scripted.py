@@ -73,7 +73,7 @@ Script = Callable[[Asked], Answer | Awaitable[Answer]]
 
 
 class ScriptedServer:
-    """Serves `answers` in turn, the last one for ever; or whatever the function `answers` returns."""
+    """Serves `answers` in turn, the last one forever; or whatever the function `answers` returns."""
 
     def __init__(self, answers: list[Answer] | Script) -> None:
         self._answers = answers

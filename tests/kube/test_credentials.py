@@ -48,7 +48,7 @@ async def test_the_last_token_serves_while_the_file_is_away_and_the_fallback_bef
 
 
 def plugin(folder: Path, *bodies: dict[str, object], extra: str = "") -> ExecConfig:
-    """A plugin that prints one document after the other, the last for ever, and notes each run with its environment."""
+    """A plugin that prints one document after the other, the last forever, and notes each run with its environment."""
     script = folder / "plugin.sh"
     for number, body in enumerate(bodies):
         (folder / f"answer-{number}").write_text(json.dumps(body))

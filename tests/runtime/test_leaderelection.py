@@ -126,7 +126,7 @@ def test_a_lease_may_be_taken_when_free_mine_or_unchanged_for_its_whole_duration
 
 
 def test_the_time_in_the_record_does_not_matter() -> None:
-    """A holder with a clock far behind must not be robbed, one far ahead must not live for ever."""
+    """A holder with a clock far behind must not be robbed, one far ahead must not live forever."""
     for year in (1999, 2199):
         record = Record("other", 15, renewed=datetime(year, 1, 1, tzinfo=UTC))
         assert not may_take(record, 100.0, 110.0, "me")

@@ -176,7 +176,7 @@ async def test_a_watch_that_is_accepted_and_dropped_at_once_is_not_hammered() ->
 
 @pytest.mark.parametrize(("code", "reason"), [(400, "BadRequest"), (403, "Forbidden"), (504, "Timeout"), (404, "")])
 async def test_a_watch_that_the_server_refuses_leads_to_a_relist(code: int, reason: str) -> None:
-    """Asking again from the same version would be refused for ever, while the cache grows old."""
+    """Asking again from the same version would be refused forever, while the cache grows old."""
     no = errors.from_status(errors.Target("GET", "/"), Status(code=code, reason=reason, message="no"))
     script = Script([([item("a", 5)], "10"), ([item("b", 6)], "3")], [[no]])
     cache, _ = await play(script)

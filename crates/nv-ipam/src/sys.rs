@@ -39,7 +39,7 @@ unsafe extern "C" {
 
 /// Connect to a socket by its path, or its name in the abstract space (which begins with a zero byte).
 ///
-/// The library's own call cannot be given a time limit, and a listener that accepts nothing makes it wait for ever.
+/// The library's own call cannot be given a time limit, and a listener that accepts nothing makes it wait forever.
 pub fn connect_unix(path: &[u8], timeout: Duration) -> io::Result<UnixStream> {
     let is_abstract = path.first() == Some(&0);
     let most = if is_abstract { PATH_SIZE } else { PATH_SIZE - 1 };

@@ -133,7 +133,7 @@ def answers(draw: st.DrawFn) -> Exchange | Broken:
 
 
 class FakeTransport:
-    """Answers from a script, the last one for ever, and remembers what it answered to which path."""
+    """Answers from a script, the last one forever, and remembers what it answered to which path."""
 
     def __init__(self, script: list[Exchange | Broken]) -> None:
         self.script = script
