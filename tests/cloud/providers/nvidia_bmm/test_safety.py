@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import hypothesis
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cloud.http.leaping import LeapingClock
@@ -229,9 +230,18 @@ _asks = st.lists(
 )
 
 
-@hypothesis.settings(max_examples=800, deadline=None)
+@hypothesis.settings(max_examples=150, deadline=None)
 @given(st.lists(answers(), min_size=1, max_size=10), _asks)
 def test_no_sequence_of_answers_but_the_specific_ones_makes_a_machine_absent(
+    script: list[Exchange | Broken], asks: list[tuple[str, bool]]
+) -> None:
+    asyncio.run(play(script, asks))
+
+
+@pytest.mark.soak
+@hypothesis.settings(max_examples=10_000, deadline=None)
+@given(st.lists(answers(), min_size=1, max_size=10), _asks)
+def test_no_sequence_of_many_makes_a_machine_absent(
     script: list[Exchange | Broken], asks: list[tuple[str, bool]]
 ) -> None:
     asyncio.run(play(script, asks))

@@ -309,7 +309,7 @@ weathers = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(actions, min_size=3, max_size=18), weathers)
 def test_random_histories_leak_nothing_and_touch_nothing_of_others(
     history: list[tuple[Any, ...]], weather: Conditions

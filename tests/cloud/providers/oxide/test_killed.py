@@ -7,13 +7,13 @@ import contextlib
 import os
 import pathlib
 import random
-import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from tests import programs, servers
+from tests import forkserver, programs, servers
 from tests.cloud.providers.oxide.cluster import until
 
 from bedplate.api.resources import NODES, SERVICES
@@ -24,7 +24,8 @@ from bedplate.kube.options import PatchType
 from bedplate.sim.clouds import Conditions, OxideCloud
 
 PROGRAM = pathlib.Path(sys.executable).with_name("oxide-cloud-controller-manager")
-ROUNDS = 6
+ROUNDS = 4
+QUIET_S = 1.0
 
 
 class Manager:
@@ -38,24 +39,21 @@ class Manager:
             "OXIDE_PROJECT": cloud.project,
         }
         self._kubeconfig, self._log = kubeconfig, log
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: forkserver.Process | None = None
 
     async def start(self) -> None:
         with self._log.open("ab") as out:
-            self._process = await asyncio.create_subprocess_exec(
-                *(str(PROGRAM), "--cloud-provider", "oxide", "--kubeconfig", str(self._kubeconfig)),
-                *("--leader-elect=false", "--secure-port=0", "--cluster-name=prod", "--v=2"),
-                env=self._environ,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
+            words = ["--cloud-provider", "oxide", "--kubeconfig", str(self._kubeconfig)]
+            words += ["--leader-elect=false", "--secure-port=0", "--cluster-name=prod", "--v=2"]
+            self._process = forkserver.Process(
+                [str(PROGRAM), *words], env=self._environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out
             )
 
     async def kill(self) -> None:
         process, self._process = self._process, None
-        if process is not None and process.returncode is None:
-            process.send_signal(signal.SIGKILL)
-            await process.wait()
+        if process is not None:
+            process.kill()
+            await asyncio.to_thread(process.wait)
 
 
 @contextlib.asynccontextmanager
@@ -137,8 +135,9 @@ async def _live_and_die(client: Client, cloud: OxideCloud, manager: Manager, rng
         async def is_due(moment: int = moment) -> bool:
             return cloud.journal.count() >= moment
 
+        # Where nothing is left to do, there are no more calls to wait for.
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(QUIET_S):
                 await until(is_due, "the moment has come")
         await manager.kill()
     return alive
