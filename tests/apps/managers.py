@@ -14,7 +14,7 @@ import ssl
 import subprocess
 import sys
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,9 @@ from tests import forkserver, servers
 
 from bedplate.api import names
 from bedplate.api.resources import LEASES, NODES
+from bedplate.cloud.manager import options
+from bedplate.cloud.manager.assembly import Assembly
+from bedplate.core import clock
 from bedplate.kube import Client
 from bedplate.kube import errors as kube_errors
 from bedplate.sim.clouds import BmmCloud, OxideCloud
@@ -91,17 +94,19 @@ class Running:
         return await self.ended()
 
     async def get(self, path: str, token: str = "", **more: Any) -> tuple[int, str]:
-        """Ask its port; the certificate is self-signed and not what is tested here."""
-        context = more.pop("ssl", None) or _trusting_all()
-        headers = {**({"Authorization": f"Bearer {token}"} if token else {}), **more.pop("headers", {})}
-        method = more.pop("method", "GET")
-        async with (
-            aiohttp.ClientSession() as session,
-            session.request(
-                method, f"https://127.0.0.1:{self.port}{path}", ssl=context, headers=headers, **more
-            ) as answer,
-        ):
-            return answer.status, await answer.text()
+        return await get(self.port, path, token, **more)
+
+
+async def get(port: int, path: str, token: str = "", **more: Any) -> tuple[int, str]:
+    """Ask a manager's port; the certificate is self-signed and not what is tested here."""
+    context = more.pop("ssl", None) or _trusting_all()
+    headers = {**({"Authorization": f"Bearer {token}"} if token else {}), **more.pop("headers", {})}
+    method = more.pop("method", "GET")
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, f"https://127.0.0.1:{port}{path}", ssl=context, headers=headers, **more) as answer,
+    ):
+        return answer.status, await answer.text()
 
 
 def _trusting_all() -> ssl.SSLContext:
@@ -133,6 +138,23 @@ async def running(*command: str, folder: Path, env: Mapping[str, str] | None = N
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     end()
                     await asyncio.to_thread(process.wait, STOP_DEADLINE_S)
+
+
+@contextlib.asynccontextmanager
+async def in_process(
+    words: Sequence[str], provider: str, environ: Mapping[str, str] | None = None, time: clock.Clock | None = None
+) -> AsyncIterator[Assembly]:
+    """A manager in this process, for tests that set its clock or its periods; it must not end before the test does."""
+    read = options.read([f"--cloud-provider={provider}", *words])
+    assert not read.problems, read.problems
+    assembly = Assembly(read.options, environ or {}, time=time)
+    task = asyncio.create_task(assembly.run())
+    try:
+        yield assembly
+        assert not task.done(), task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def arguments(server: servers.Server, lease: str = "", label: str = "", **more: str) -> list[str]:

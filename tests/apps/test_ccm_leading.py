@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 import uuid
@@ -153,7 +152,14 @@ async def test_two_replicas_never_work_at_once(server: servers.Server, client: C
             return any(logs)
 
         await until("one leads", one_leads)
-        await asyncio.sleep(2)
+
+        async def both_tried() -> bool:
+            # Both try twice a second.
+            spec = (await client.get(LEASES, name, "kube-system")).spec
+            assert spec.renew_time is not None and spec.acquire_time is not None
+            return (spec.renew_time - spec.acquire_time).total_seconds() > 1.5
+
+        await until("both have tried again", both_tried)
         await one_leads()
         assert logs.count(True) == 1
 

@@ -37,7 +37,7 @@ async def site(server: servers.Server, tmp_path: Path) -> AsyncIterator[Site]:
             f"host: {oxide.url}\ntoken: {oxide.token}\nproject: {oxide.project}\nzone: rack\nregion: here\n"
         )
         words = [
-            *managers.arguments(server, name, f"ccm-test={name}"),
+            *managers.arguments(server, name, f"ccm-test={name}", cloud_api_timeout="1s"),
             "--cloud-provider=nvidia-bmm,oxide",
             f"--cloud-config=nvidia-bmm={managers.bmm_config(bmm, tmp_path)},oxide={file}",
         ]

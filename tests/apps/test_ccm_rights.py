@@ -148,7 +148,7 @@ async def _renewed(client: Client, words: list[str]) -> bool:
     spec = (await client.get(resources.LEASES, lease, "kube-system")).spec
     if spec.renew_time is None or spec.acquire_time is None:
         return False
-    return (spec.renew_time - spec.acquire_time).total_seconds() > 8
+    return (spec.renew_time - spec.acquire_time).total_seconds() > 5.5
 
 
 async def test_nvidia_bmm_initialises_nodes_with_the_originals_role(

@@ -8,6 +8,7 @@ import json
 import ssl
 import uuid
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from tests.apps.managers import PROGRAMS, program, running
 from tests.kube.certs import Authority
 
 from bedplate.api.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, custom
+from bedplate.cloud.manager import serving
+from bedplate.core.clock import ManualClock
 from bedplate.kube import Client, PatchType, config, subresources
 from bedplate.sim.clouds import BmmCloud
 
@@ -130,21 +133,29 @@ async def test_profiles_can_be_switched_off(server: servers.Server, client: Clie
 async def test_readiness_waits_for_the_credentials_and_liveness_does_not(
     server: servers.Server, tmp_path: Path
 ) -> None:
+    time, port = ManualClock(datetime.now(UTC)), servers.free_port()
     async with BmmCloud() as cloud:
         cloud.faults.add("401")
-        words = words_for(server, f"--cloud-config={managers.bmm_config(cloud, tmp_path)}")
-        async with running(program(PROGRAMS["nvidia-bmm"]), *words, folder=tmp_path) as manager:
-            await manager.logged("controller.started")
-            assert (await manager.get("/healthz"))[0] == 200
-            status, text = await manager.get("/readyz?verbose")
-            assert status == 500
-            assert "[-]cloud-nvidia-bmm failed" in text
+        words = words_for(server, f"--cloud-config={managers.bmm_config(cloud, tmp_path)}", "--leader-elect=false")
+        async with managers.in_process([*words, f"--secure-port={port}"], "nvidia-bmm", time=time) as manager:
+
+            async def is_unready() -> bool:
+                await time.advance(1.0)
+                return (
+                    manager.server is not None
+                    and "[-]cloud-nvidia-bmm failed" in (await managers.get(port, "/readyz?verbose"))[1]
+                )
+
+            await managers.until("the credentials were refused", is_unready)
+            assert (await managers.get(port, "/readyz"))[0] == 500
+            assert (await managers.get(port, "/healthz"))[0] == 200
             cloud.faults.clear()
 
             async def is_ready() -> bool:
-                return (await manager.get("/readyz"))[0] == 200
+                await time.advance(1.0)
+                return (await managers.get(port, "/readyz"))[0] == 200
 
-            await managers.until("ready once the credentials are good", is_ready, manager.log)
+            await managers.until("ready once the credentials are good", is_ready)
 
 
 async def test_client_certificates_and_proxies_are_believed_only_from_their_authorities(
@@ -235,7 +246,11 @@ def presenting(pair: bytes, file: Path) -> ssl.SSLContext:
     return context
 
 
-async def test_a_served_certificate_is_read_again_when_it_changes(server: servers.Server, tmp_path: Path) -> None:
+async def test_a_served_certificate_is_read_again_when_it_changes(
+    server: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "_RELOAD_PERIOD_S", 0.02)
+    port = servers.free_port()
     authority = Authority()
     cert, key = tmp_path / "tls.crt", tmp_path / "tls.key"
 
@@ -248,13 +263,18 @@ async def test_a_served_certificate_is_read_again_when_it_changes(server: server
     words = words_for(
         server, f"--tls-cert-file={cert}", f"--tls-private-key-file={key}", "--tls-min-version=VersionTLS13"
     )
-    async with running(program(PROGRAMS["cloudlycke"]), *words, folder=tmp_path) as manager:
-        await manager.logged("serving.started")
-        assert b"first" in await presented(manager.port)
+    async with managers.in_process([*words, f"--secure-port={port}"], "cloudlycke"):
+
+        async def is_served() -> bool:
+            with contextlib.suppress(ConnectionRefusedError):
+                return b"first" in await presented(port)
+            return False
+
+        await managers.until("the certificate is served", is_served)
         write("second")
 
         async def is_new() -> bool:
-            return b"second" in await presented(manager.port)
+            return b"second" in await presented(port)
 
         await managers.until("the new certificate is served", is_new)
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Protocol
 
-from tests import servers
+from tests import forkserver, servers
 from tests.waiting import until
 
 from bedplate.lab.controlplane import ControlPlane
@@ -48,7 +48,7 @@ class _Embedded:
     def __init__(self, folder: Path, port: int) -> None:
         self._folder, self._port = folder, port
         self.kubeconfig = folder / "kubeconfig"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: forkserver.Process | None = None
 
     async def kill(self) -> None:
         assert self._process is not None
@@ -60,7 +60,7 @@ class _Embedded:
         command = [str(servers.bedplate_program()), "apiserver", "--data", str(self._folder / "data")]
         command += ["--port", str(self._port), "--kubeconfig-out", str(self.kubeconfig)]
         with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=servers._die_with_parent)
+            self._process = forkserver.Process(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         process = self._process
 
         def is_ready() -> bool:

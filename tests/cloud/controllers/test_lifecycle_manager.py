@@ -29,7 +29,7 @@ from bedplate.cloud.manager.options import Options
 from bedplate.kube import Client, config, errors
 
 MANAGERS, STAGES, MEMBERS, PASSES = 10, 2, 10, 4
-SEQUENCES, SEQUENCES_FULL = 20, 4_000
+SEQUENCES, SEQUENCES_FULL = 10, 4_000
 """Sequences in `make test` and in `make soak`."""
 PATIENCE_S = 300.0
 LABEL = "bedplate.test/sequences"
