@@ -19,7 +19,7 @@ from bedplate.apiserver.behaviours import configdata, pods, reviews, serviceips
 from bedplate.apiserver.crds import definitions
 from bedplate.apiserver.documents import discovery, openapi
 from bedplate.apiserver.merge import patches, strategic
-from bedplate.apiserver.pipeline import handler
+from bedplate.apiserver.pipeline import answers, dispatch
 from bedplate.apiserver.shape import rules
 from bedplate.apiserver.state import registry, watchers
 from bedplate.apiserver.tables import rendering
@@ -202,8 +202,8 @@ def generate_name() -> None:
 @fault
 def http() -> None:
     """Answers are never compressed and every method is tried."""
-    replace(handler, "GZIP_FROM_BYTES", lambda _original: sys.maxsize)
-    replace(handler.Pipeline, "_check_method", lambda _original: staticmethod(lambda *_args: None))
+    replace(answers, "GZIP_FROM_BYTES", lambda _original: sys.maxsize)
+    replace(dispatch.Dispatcher, "_check_method", lambda _original: staticmethod(lambda *_args: None))
 
 
 @fault

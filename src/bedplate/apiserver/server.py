@@ -31,7 +31,7 @@ from bedplate.apiserver import (
 from bedplate.apiserver.access import authentication, authorization, tokens
 from bedplate.apiserver.crds import definitions
 from bedplate.apiserver.documents import pages
-from bedplate.apiserver.pipeline import handler
+from bedplate.apiserver.pipeline import dispatch, handler, metrics
 from bedplate.apiserver.protobuf import decoding, encoding
 from bedplate.apiserver.shape import rules
 from bedplate.apiserver.state import registry, watchers
@@ -128,10 +128,10 @@ class ApiServer:
         await bootstrap.ensure(parts, options.kubernetes, port)
         host = "127.0.0.1" if options.bind_address in ("", "0.0.0.0", "::") else options.bind_address
         self.url = f"https://{f'[{host}]' if ':' in host else host}:{port}"
-        found = pages.Pages(parts.kinds, table, state, hub, address=f"{host}:{port}", texts=options.texts)
-        self._application = found.pipeline = handler.Pipeline(
-            parts, hub, decoding.Decoder(table), encoding.Encoder(table), found
-        )
+        counts = metrics.RequestCounts(parts.kinds)
+        site = pages.Pages(parts.kinds, table, state, hub, counts, address=f"{host}:{port}", texts=options.texts)
+        dispatcher = dispatch.Dispatcher(parts, hub, decoding.Decoder(table), encoding.Encoder(table), site)
+        self._application = handler.Pipeline(parts, dispatcher, counts)
         await server.start_serving()
         self._tasks.append(group.create_task(self._connections.run()))
         self._tasks.append(group.create_task(self._forget(state)))

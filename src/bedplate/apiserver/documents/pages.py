@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bedplate.apiserver import facts, kinds
 from bedplate.apiserver.documents import discovery
-from bedplate.apiserver.pipeline import handler
+from bedplate.apiserver.pipeline import metrics
 from bedplate.apiserver.state import bodies, registry, watchers
 from bedplate.apiserver.wire import http
 
@@ -28,7 +28,7 @@ _CHECKS = ("ping", "log", "store")
 
 
 class Pages:
-    """The pages of one server. `counts` is set once the pipeline exists."""
+    """The pages of one server."""
 
     def __init__(
         self,
@@ -36,6 +36,7 @@ class Pages:
         table: facts.Facts,
         state: registry.Registry,
         hub: watchers.Watchers,
+        counts: metrics.RequestCounts,
         *,
         address: str,
         texts: pathlib.Path | None = None,
@@ -48,7 +49,7 @@ class Pages:
         self._discovery = discovery.Discovery(live, discovery.version_document(table.kubernetes), address)
         self._openapi: openapi.OpenAPI | None = None
         self._tags: dict[bytes, str] = {}
-        self.pipeline: handler.Pipeline | None = None
+        self._counts = counts
         self.extra: dict[str, tuple[bytes, str]] = {}
         """Fixed pages of other parts, by path."""
 
@@ -116,7 +117,7 @@ class Pages:
         return sorted(found | {"/version", *self.extra})
 
     def _metrics(self) -> str:
-        lines = [handler.counters(self.pipeline.counts) if self.pipeline else ""]
+        lines = [self._counts.text()]
         lines.append(_sample("apiserver_registered_watchers", self._hub.count, "Watches open now."))
         revision = self._registry.revision
         lines.append(_sample("apiserver_current_resource_version", revision, "Newest resourceVersion handed out."))
