@@ -95,6 +95,24 @@ def test_every_make_target_of_a_page_exists() -> None:
             assert name in targets, f"{named(page)}: make {name}"
 
 
+def linked(page: Path) -> set[Path]:
+    """The files of the repository that a page links to."""
+    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text())
+    return {(page.parent / target).resolve() for target in targets if "://" not in target}
+
+
+def test_the_index_lists_every_page() -> None:
+    index = ROOT / "docs/README.md"
+    missing = set(ROOT.glob("docs/**/*.md")) - linked(index) - {index}
+    assert not missing, f"docs/README.md does not link to {sorted(map(named, missing))}"
+
+
+def test_the_contributors_page_names_every_package() -> None:
+    rows = re.findall(r"(?m)^\| `(\w+)` \|", (ROOT / "CONTRIBUTING.md").read_text())
+    packages = {path.parent.name for path in ROOT.glob("src/bedplate/*/__init__.py")}
+    assert packages <= set(rows)
+
+
 def test_generated_pages_are_what_the_code_says() -> None:
     command = [sys.executable, str(ROOT / "tools/docs.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
