@@ -29,4 +29,4 @@ def cloudlycke() -> NoReturn:
 def _run(provider: str) -> NoReturn:
     from bedplate.cloud.manager import process
 
-    sys.exit(process.main(process.Program(f"{provider}-cloud-controller-manager", provider), sys.argv[1:]))
+    sys.exit(process.main(f"{provider}-cloud-controller-manager", provider, sys.argv[1:]))

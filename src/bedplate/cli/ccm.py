@@ -40,7 +40,7 @@ def run(flags: tuple[str, ...]) -> None:
     """Run the manager for one or several clouds; --help shows every flag."""
     from bedplate.cloud.manager import process
 
-    sys.exit(process.main(process.Program("bedplate ccm run"), flags))
+    sys.exit(process.main("bedplate ccm run", "", flags))
 
 
 _EXPLAIN = {"ignore_unknown_options": True, "allow_extra_args": True}

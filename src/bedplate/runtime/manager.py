@@ -68,22 +68,33 @@ class Manager:
         """
         key = (ref, namespace, label_selector, field_selector)
         if key not in self._reflectors:
-            if self._is_running:
-                raise RuntimeError(f"the manager runs already: ask for the cache of {ref} before")
-            cache: Cache[T] = Cache()
-            reflector = Reflector(
-                self._source,
-                ref,
-                cache,
-                namespace=namespace,
-                label_selector=label_selector,
-                field_selector=field_selector,
-                time=self._time,
-            )
-            self._reflectors[key] = (reflector, cache)
-        found = self._reflectors[key][1]
-        found.add_indexes(indexes or {})
-        return found
+            self.fill(Cache(), ref, namespace=namespace, label_selector=label_selector, field_selector=field_selector)
+        cache: Cache[T] = self._reflectors[key][1]
+        cache.add_indexes(indexes or {})
+        return cache
+
+    def fill(
+        self,
+        cache: Cache[T],
+        ref: ResourceRef[T],
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> None:
+        """Fill a cache that the program made itself, because others had to know it before it was clear what is read."""
+        if self._is_running:
+            raise RuntimeError(f"the manager is running: request the cache of {ref} before")
+        reflector = Reflector(
+            self._source,
+            ref,
+            cache,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            time=self._time,
+        )
+        self._reflectors[(ref, namespace, label_selector, field_selector)] = (reflector, cache)
 
     def add(self, controller: Leading) -> None:
         """Run this controller while leading."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from bedplate.cloud.manager import configz, options
+from bedplate.program.options import shown
 
 
 def test_every_flag_is_shown_by_group_in_camel_case() -> None:
@@ -20,4 +21,4 @@ def test_every_flag_is_shown_by_group_in_camel_case() -> None:
 def test_what_stands_before_an_at_sign_in_an_address_is_not_shown() -> None:
     read = options.read(["--master=https://user:planted-secret@10.0.0.1:6443"])
     assert "planted-secret" not in json.dumps(configz.configz(read.options))
-    assert dict(configz.shown_flags(read.options))["master"] == "https://…@10.0.0.1:6443"
+    assert dict(shown(read.options))["master"] == "https://…@10.0.0.1:6443"

@@ -9,10 +9,13 @@ from prometheus_client import CollectorRegistry
 from tests import servers
 
 from bedplate.cloud.manager import connection, options
+from bedplate.cloud.manager.assembly import Assembly
+from bedplate.cloud.manager.options import Options
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 from bedplate.kube.config import ClientConfig
 from bedplate.kube.recording import Mode, RecordingClient
+from bedplate.program.clients import Clients
 from bedplate.runtime.leaderelection import FencedClient
 
 
@@ -45,36 +48,35 @@ def test_no_cluster_is_found_by_chance(kubeconfig: Path, tmp_path: Path) -> None
         connection.find(read(), {"KUBECONFIG": str(kubeconfig), "HOME": str(tmp_path)})
 
 
-def clients(*words: str) -> connection.Clients:
-    return connection.Clients(
-        ClientConfig("https://10.0.0.1:6443"), read(*words), lambda: None, ManualClock(), CollectorRegistry()
-    )
+def clients(options: Options) -> Clients:
+    config = ClientConfig("https://10.0.0.1:6443")
+    return Clients(config, lambda: None, options.generic.dry_run, ManualClock(), CollectorRegistry())
 
 
-async def test_what_controllers_write_with_is_fenced_and_events_have_their_own_rate() -> None:
-    async with clients("--event-qps=5") as made:
-        writing = await made.controller("node-controller")
-        assert isinstance(writing, FencedClient)
-        events = await made.events()
-        assert isinstance(events, FencedClient)
-        assert (events.config.qps, events.config.burst) == (5.0, 5)
-        assert not isinstance(await made.plain(), FencedClient)
-
-
-async def test_renewing_the_lease_waits_no_longer_than_the_leader_may() -> None:
-    async with clients("--leader-elect-renew-deadline=8s") as made:
-        assert (await made.election()).config.timeout_s == 8.0
+async def test_what_controllers_write_with_is_fenced() -> None:
+    options = read()
+    async with clients(options) as opened:
+        assert isinstance(await connection.controller_client(opened, options, "node-controller"), FencedClient)
 
 
 async def test_a_dry_run_sends_no_write_and_needs_no_account() -> None:
-    async with clients("--dry-run", "--use-service-account-credentials") as made:
-        for client in (await made.controller("node-controller"), await made.events()):
-            assert isinstance(client, RecordingClient)
-            assert client.mode is Mode.LOCAL
-            assert client.config.auth.token_source is None
+    options = read("--dry-run", "--use-service-account-credentials")
+    async with clients(options) as opened:
+        client = await connection.controller_client(opened, options, "node-controller")
+        assert isinstance(client, RecordingClient)
+        assert client.mode is Mode.LOCAL
+        assert client.config.auth.token_source is None
 
 
 async def test_controllers_write_as_their_service_account_when_told_so() -> None:
-    async with clients("--use-service-account-credentials") as made:
-        assert (await made.controller("node-controller")).config.auth.token_source is not None
-        assert (await made.events()).config.auth.token_source is None
+    options = read("--use-service-account-credentials")
+    async with clients(options) as opened:
+        client = await connection.controller_client(opened, options, "node-controller")
+        assert client.config.auth.token_source is not None
+        assert (await opened.events(5.0, 5)).config.auth.token_source is None
+
+
+def test_the_lease_is_renewed_within_the_deadline_of_the_flag() -> None:
+    lease = Assembly(read("--leader-elect-renew-deadline=8s"), {}).lease()
+    assert lease is not None
+    assert lease.timing.renew_s == 8.0

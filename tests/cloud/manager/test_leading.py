@@ -20,7 +20,6 @@ from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 from bedplate.kube.client import Client
 from bedplate.runtime.cache import Cache
-from bedplate.runtime.events import EventRecorder
 from bedplate.runtime.manager import Leading
 
 
@@ -84,14 +83,13 @@ def work(
     server: Server | None = None,
     clouds: tuple[ScriptedProvider, ...] = (),
     interval_s: float = 0.0,
-) -> leading.Work:
+) -> leading.Startup:
     client = cast(Client, server or Server())
-    return leading.Work(
+    return leading.Startup(
         client=client,
         identity=leading.ClusterIdentity(client, time, Cache()),
         providers=[cast(Provider, cloud) for cloud in clouds],
         controllers=[leading.Started(name, [cast(Leading, Part(name, notes))]) for name in ("first", "second")],
-        helpers=[],
         start_interval_s=interval_s,
         metrics=ProcessMetrics(CollectorRegistry()),
         on_started=lambda name: notes.append(f"{name} started"),
@@ -101,7 +99,7 @@ def work(
 
 
 @contextlib.asynccontextmanager
-async def running(work: leading.Work) -> AsyncIterator[asyncio.Task[None]]:
+async def running(work: Leading) -> AsyncIterator[asyncio.Task[None]]:
     task = asyncio.create_task(work.run())
     try:
         yield task
@@ -154,7 +152,7 @@ async def test_a_start_that_no_retry_can_mend_ends_the_work(time: ManualClock, n
 async def test_the_clusters_identity_is_tried_again_until_it_is_known(time: ManualClock, notes: list[str]) -> None:
     server = Server(failure=errors.Unavailable("away"))
     made = work(time, notes, server=server)
-    async with running(made):
+    async with running(made), running(made.identity):
         await time.advance(1)
         assert (made.identity.uid, "first" in notes) == ("", True)
         server.failure = None
@@ -185,26 +183,3 @@ async def test_objects_are_looked_at_anew_after_once_to_twice_the_period(time: M
     assert len(heard) >= 1
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-
-
-class Written:
-    """A client that keeps the events it is given."""
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-
-    async def create(self, ref: Any, body: Any, namespace: str) -> None:
-        await asyncio.sleep(0)
-        self.events.append(body["reason"])
-
-
-async def test_events_in_hand_are_written_before_the_work_has_ended() -> None:
-    written = Written()
-    recorder = EventRecorder(cast(Client, written), "test")
-    task = asyncio.create_task(leading.Recording("events", recorder).run())
-    await asyncio.sleep(0)
-    for number in range(5):
-        recorder.event(meta.ObjectReference(kind="Node", name=f"n{number}"), "Normal", f"R{number}", "told")
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    assert written.events == [f"R{number}" for number in range(5)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bedplate.cloud.manager import options, usage
-from bedplate.cloud.manager.process import Program, defaults_for
+from bedplate.cloud.manager.process import defaults_for
 from bedplate.core import flags
 
 GENERIC: dict[str, Any] = {
@@ -156,14 +156,13 @@ def test_help_shows_every_flag_in_its_group() -> None:
 
 
 def test_the_help_of_a_program_says_for_which_cloud_it_works() -> None:
-    program = Program("oxide-cloud-controller-manager", "oxide")
-    text = usage.full(program.name, program.provider, defaults_for(program))
+    text = usage.full("oxide-cloud-controller-manager", "oxide", defaults_for("oxide"))
     assert "works for oxide" in text
     assert "(default oxide)" in text
 
 
 def test_a_program_named_after_a_cloud_works_for_it_unless_told_otherwise() -> None:
-    defaults = defaults_for(Program("oxide-cloud-controller-manager", "oxide"))
+    defaults = defaults_for("oxide")
     assert options.read([], defaults).options.generic.cloud_provider == ("oxide",)
     assert options.read(["--cloud-provider", "nvidia-bmm"], defaults).options.generic.cloud_provider == ("nvidia-bmm",)
     assert options.read(["--cloud-provider=nvidia-bmm,oxide"]).options.generic.cloud_provider == ("nvidia-bmm", "oxide")

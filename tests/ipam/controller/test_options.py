@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from bedplate.ipam import commonflags
 from bedplate.ipam.controller import options, usage
 
 
@@ -27,26 +26,9 @@ def test_the_manifests_arguments_are_understood() -> None:
     assert chosen.leader_elect and chosen.webhook and chosen.ippools_namespace == "ipam"
 
 
-@pytest.mark.parametrize(
-    ("address", "wanted"),
-    [
-        ("0", None),
-        ("", None),
-        (":8080", (None, 8080)),
-        ("127.0.0.1:0", ("127.0.0.1", 0)),
-        ("[::1]:81", ("::1", 81)),
-        ("host.example:443", ("host.example", 443)),
-    ],
-)
-def test_addresses_mean_what_they_mean_to_the_original(address: str, wanted: tuple[str | None, int] | None) -> None:
-    assert commonflags.listener(address) == wanted
-
-
-@pytest.mark.parametrize("address", ["8080", "host", "::1:80", ":http", ":70000", ":-1", "host:"])
-def test_other_addresses_are_refused(address: str) -> None:
-    with pytest.raises(ValueError, match=r"is not HOST:PORT|write an IPv6"):
-        commonflags.listener(address)
-    assert options.read([f"--metrics-bind-address={address}"]).problems
+@pytest.mark.parametrize("flag", ["metrics-bind-address", "health-probe-bind-address"])
+def test_an_address_that_cannot_be_listened_on_is_refused(flag: str) -> None:
+    assert options.read([f"--{flag}=host"]).problems == (f"--{flag}: 'host' is not HOST:PORT, :PORT or 0",)
 
 
 def test_every_flag_is_in_the_help() -> None:

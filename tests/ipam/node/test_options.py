@@ -13,8 +13,9 @@ from tests import programs
 
 from bedplate import __version__
 from bedplate.core import flags
-from bedplate.ipam.node import process
 from bedplate.ipam.node.options import GROUPS, Options, cri_path, path_problems, read
+from bedplate.ipam.node.process import PROGRAM
+from bedplate.program import process
 
 NAMED = ["--node-name=n1"]
 # The original's flags, and what they are when nobody says anything.
@@ -162,7 +163,7 @@ def run(*words: str) -> tuple[int, str, str]:
         main.close()
         raise AssertionError("it must not run")
 
-    return process.run(words, {}, runner, out, err), out.getvalue(), err.getvalue()
+    return process.run(PROGRAM, words, {}, runner, out, err), out.getvalue(), err.getvalue()
 
 
 def test_help_shows_every_flag_in_its_group_with_examples() -> None:

@@ -1,36 +1,36 @@
-"""Everything put together: providers, caches, controllers, leader election, serving.
+"""The manager put together: providers, caches, controllers, the HTTPS port.
 
-In: options, environment, a clock. Out: `Assembly`, whose `run` is the whole program, in the order of §7.2: connection,
+In: options, environment, a clock. Out: `Assembly`, whose `run` is the whole program, in this order: connection,
 providers, port, leader election, controllers; and in the reverse order when it stops.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-
 from bedplate import __version__
-from bedplate.api.resources import ENDPOINT_SLICES, NODES, SERVICES, ResourceRef
+from bedplate.api.resources import ENDPOINT_SLICES, NODES, SERVICES
 from bedplate.cloud import registry as providers
 from bedplate.cloud.interface import Provider
 from bedplate.cloud.manager import connection, leading, port, selection
 from bedplate.cloud.manager.metrics import ProcessMetrics, WebhookMetrics
 from bedplate.cloud.manager.options import Options
 from bedplate.cloud.manager.serving import ManagerServer
-from bedplate.cloud.manager.wiring import Caches, Recorders, Wiring
+from bedplate.cloud.manager.wiring import Caches, Wiring
 from bedplate.cloud.routing import Clouds
 from bedplate.core import clock, errors
 from bedplate.core.metrics import shared
 from bedplate.kube.client import Client
+from bedplate.kube.config import ClientConfig
+from bedplate.program import assembly as program
+from bedplate.program.assembly import Parts
+from bedplate.program.leadership import Lease
+from bedplate.program.recorders import Recorders
 from bedplate.runtime.cache import Cache
-from bedplate.runtime.events import EventRecorder
-from bedplate.runtime.leaderelection import Elector, Timing
+from bedplate.runtime.leaderelection import Timing
 from bedplate.runtime.manager import Manager
-from bedplate.runtime.reflector import Reflector
 
 __all__ = ["Assembly", "create_clouds"]
 
@@ -56,56 +56,53 @@ def create_clouds(options: Options, environ: Mapping[str, str], **more: Any) -> 
         **more,
     )
     chosen, _ = selection.choose_clouds(generic.cloud_provider, generic.cloud_config, providers.names())
-    made = [providers.create(one.name, dataclasses.replace(setting, config=one.config)) for one in chosen]
-    return Clouds(made, time=setting.time)
+    clouds = [providers.create(cloud.name, dataclasses.replace(setting, config=cloud.config)) for cloud in chosen]
+    return Clouds(clouds, time=setting.time)
 
 
-class Assembly:
-    """One manager. `run` ends when it is cancelled, and raises when a part fails or leadership is lost."""
+class Assembly(program.Assembly[Options]):
+    """One manager."""
 
     def __init__(self, options: Options, environ: Mapping[str, str], *, time: clock.Clock | None = None) -> None:
-        self.options = options
-        self.environ = environ
-        self.time = time if time is not None else clock.SystemClock()
-        self.registry = CollectorRegistry()
+        super().__init__(options, environ, time=time)
         self.caches = Caches()
         self.clouds = Clouds([])
-        self.elector: Elector | None = None
         self.server: ManagerServer | None = None
         self._filled: list[Cache[Any]] = []
-        for collector in (ProcessCollector, PlatformCollector, GCCollector):
-            collector(registry=self.registry)
         shared(self.registry, WebhookMetrics)
 
-    def guard(self) -> None:
-        """Raise unless this process may write now (S8)."""
-        if self.elector is not None:
-            self.elector.guard()
-
     @property
-    def is_leading(self) -> bool:
-        """Whether this process may write now."""
-        return self.elector is None or self.elector.is_leading
+    def is_dry_run(self) -> bool:
+        return self.options.generic.dry_run
 
-    async def run(self) -> None:
-        """The whole program."""
-        config = connection.find(self.options, self.environ)
-        clients = connection.Clients(config, self.options, self.guard, self.time, self.registry)
-        async with clients, contextlib.AsyncExitStack() as stack:
-            reader = await clients.plain()
-            identity = leading.ClusterIdentity(reader, self.time, self.caches.services)
-            recorders = Recorders(await clients.events(), self.time)
-            self._create_clouds(identity, recorders)
-            for provider in self.clouds:
-                stack.push_async_callback(provider.close)
-            lease_recorder = await self._prepare_election(clients)
-            manager = Manager(reader, elector=self.elector, recorder=lease_recorder, time=self.time)
-            wiring = Wiring(self.options, self.clouds, self.caches, recorders, self.time, self.registry)
-            controllers = await wiring.controllers(clients)
-            self._reflect(reader, manager, wiring)
-            await self._open_port(clients, stack, manager)
-            manager.add(self._work(reader, identity, controllers, recorders))
-            await manager.run()
+    def connection(self) -> ClientConfig:
+        return connection.find(self.options, self.environ)
+
+    def lease(self) -> Lease | None:
+        generic = self.options.generic
+        if not generic.leader_elect:
+            return None
+        timing = Timing(
+            generic.leader_elect_lease_duration, generic.leader_elect_renew_deadline, generic.leader_elect_retry_period
+        )
+        return Lease(
+            generic.leader_elect_resource_name, generic.leader_elect_resource_namespace, LEADER_COMPONENT, timing
+        )
+
+    async def assemble(self, parts: Parts) -> None:
+        manager, generic = parts.manager, self.options.generic
+        identity = leading.ClusterIdentity(parts.reader, self.time, self.caches.services)
+        recorders = Recorders(await parts.clients.events(generic.event_qps, max(1, int(generic.event_qps))), self.time)
+        self._create_clouds(identity, recorders)
+        for provider in self.clouds:
+            parts.stack.push_async_callback(provider.close)
+        wiring = Wiring(self.options, self.clouds, self.caches, recorders, self.time, self.registry)
+        controllers = await wiring.controllers(parts.clients)
+        self._fill(manager, wiring)
+        await self._open_port(parts)
+        resync = leading.Resync(self._filled, generic.min_resync_period, self.time)
+        for part in (*recorders.parts(), resync, identity, self._startup(parts.reader, identity, controllers)):
+            manager.add(part)
 
     def _create_clouds(self, identity: leading.ClusterIdentity, recorders: Recorders) -> None:
         self.clouds = create_clouds(
@@ -114,59 +111,36 @@ class Assembly:
             nodes=self.caches.nodes,
             services=self.caches.services,
             recorder=recorders.get("cloud-provider"),
-            guard=self.guard,
+            guard=self.leadership.guard,
             cluster_id=lambda: identity.uid,
             cluster_aliases=lambda: identity.aliases,
             time=self.time,
             registry=self.registry,
         )
 
-    async def _prepare_election(self, clients: connection.Clients) -> EventRecorder | None:
-        """Make the candidate, unless there is no election; the recorder of its events."""
-        generic = self.options.generic
-        if generic.dry_run or not generic.leader_elect:
-            return None
-        client = await clients.election()
-        recorder = EventRecorder(client, LEADER_COMPONENT, time=self.time)
-        self.elector = Elector(
-            client,
-            generic.leader_elect_resource_name,
-            generic.leader_elect_resource_namespace,
-            timing=Timing(
-                generic.leader_elect_lease_duration,
-                generic.leader_elect_renew_deadline,
-                generic.leader_elect_retry_period,
-            ),
-            time=self.time,
-            registry=self.registry,
-            recorder=recorder,
-        )
-        return recorder
-
-    def _reflect(self, reader: Client, manager: Manager, wiring: Wiring) -> None:
+    def _fill(self, manager: Manager, wiring: Wiring) -> None:
         """Fill the caches that something reads: a program that may not list Services must not wait for them."""
-        selector = self.options.generic.node_selector
-        wanted: list[tuple[ResourceRef[Any], Cache[Any], str]] = [(NODES, self.caches.nodes, selector)]
+        manager.fill(self.caches.nodes, NODES, label_selector=self.options.generic.node_selector)
+        self._filled.append(self.caches.nodes)
         if wiring.has_load_balancers:
-            wanted += [(SERVICES, self.caches.services, ""), (ENDPOINT_SLICES, self.caches.slices, "")]
-        for ref, cache, labels in wanted:
-            manager.serve(Reflector(reader, ref, cache, label_selector=labels, time=self.time).run)
-            self._filled.append(cache)
+            manager.fill(self.caches.services, SERVICES)
+            manager.fill(self.caches.slices, ENDPOINT_SLICES)
+            self._filled += [self.caches.services, self.caches.slices]
 
-    async def _open_port(self, clients: connection.Clients, stack: contextlib.AsyncExitStack, manager: Manager) -> None:
-        """Open the port before anybody is elected; one that is taken ends the program here."""
+    async def _open_port(self, parts: Parts) -> None:
+        """Open the port before anybody is elected; one that is in use ends the program here."""
         if not self.options.secure_serving.secure_port:
             return
-        prepared = await port.prepare(self.options, self.environ, clients, self.registry, self.time)
+        prepared = await port.prepare(self.options, self.environ, parts.clients, self.registry, self.time)
         self.server = prepared.server
         if self.elector is not None:
             self.server.add_live("leaderElection", self.elector.check)
         self.server.add_ready("caches", self._check_caches)
         for provider in self.clouds:
             self.server.add_ready(f"cloud-{provider.name}", self._credentials_check(provider))
-        await stack.enter_async_context(self.server)
+        await parts.stack.enter_async_context(self.server)
         for task in prepared.tasks:
-            manager.serve(task)
+            parts.manager.serve(task)
 
     def _check_caches(self) -> None:
         # Without EndpointSlices, which the originals' roles do not allow to read, only Local Services wait.
@@ -175,30 +149,23 @@ class Assembly:
 
     def _credentials_check(self, provider: Provider) -> Callable[[], Awaitable[None]]:
         async def check() -> None:
-            if self.is_leading:
+            if self.leadership.is_leading:
                 await provider.check_ready()
 
         return check
 
-    def _work(
-        self,
-        reader: Client,
-        identity: leading.ClusterIdentity,
-        controllers: list[leading.Started],
-        recorders: Recorders,
-    ) -> leading.Work:
-        resync = leading.Resync(self._filled, self.options.generic.min_resync_period, self.time)
-
+    def _startup(
+        self, reader: Client, identity: leading.ClusterIdentity, controllers: list[leading.Started]
+    ) -> leading.Startup:
         def started(name: str) -> None:
             if self.server is not None:
                 self.server.add_live(name, lambda: None)
 
-        return leading.Work(
+        return leading.Startup(
             client=reader,
             identity=identity,
             providers=list(self.clouds),
             controllers=controllers,
-            helpers=[*recorders.parts(), resync],
             start_interval_s=self.options.generic.controller_start_interval,
             metrics=shared(self.registry, ProcessMetrics),
             on_started=started,

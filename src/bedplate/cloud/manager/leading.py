@@ -20,10 +20,9 @@ from bedplate.cloud.manager.metrics import ProcessMetrics
 from bedplate.core import backoff, clock, errors, logging
 from bedplate.kube.client import Client
 from bedplate.runtime.cache import Cache
-from bedplate.runtime.events import EventRecorder
 from bedplate.runtime.manager import Leading
 
-__all__ = ["ClusterIdentity", "Recording", "Resync", "Started", "Work", "wait_for_api_server"]
+__all__ = ["ClusterIdentity", "Resync", "Started", "Startup", "wait_for_api_server"]
 
 log = logging.get_logger("cloud.leading")
 API_PATIENCE_S = 10.0
@@ -96,24 +95,6 @@ class ClusterIdentity:
 
 
 @dataclass(slots=True)
-class Recording:
-    """Writes events while leading; what is in hand when the work ends is written before the Lease is given back."""
-
-    name: str
-    recorder: EventRecorder
-
-    async def run(self) -> None:
-        writing = asyncio.ensure_future(self.recorder.run())
-        try:
-            await asyncio.shield(writing)
-        finally:
-            if not writing.done():
-                await self.recorder.drain(timeout_s=1.5)
-            writing.cancel()
-            await asyncio.gather(writing, return_exceptions=True)
-
-
-@dataclass(slots=True)
 class Resync:
     """Lets controllers look at every object anew after once to twice `period_s`."""
 
@@ -139,30 +120,26 @@ class Started:
 
 
 @dataclass(slots=True)
-class Work:
-    """All that this process does while it leads."""
+class Startup:
+    """The order in which providers and controllers start once this process leads."""
 
     client: Client
     identity: ClusterIdentity
     providers: Sequence[Provider]
     controllers: Sequence[Started]
-    helpers: Sequence[Leading]
     start_interval_s: float
     metrics: ProcessMetrics
     on_started: Callable[[str], None]
     time: clock.Clock
     rng: random.Random = field(default_factory=random.Random)
-    name: str = "work"
+    name: str = "startup"
 
     async def run(self) -> None:
         await wait_for_api_server(self.client, self.time)
         try:
             async with asyncio.TaskGroup() as tasks:
-                for helper in self.helpers:
-                    tasks.create_task(helper.run(), name=helper.name)
-                tasks.create_task(self.identity.run(), name=self.identity.name)
                 starts = [tasks.create_task(self.identity.look(), name="look for the cluster identity")]
-                starts += [tasks.create_task(one.start(), name=f"start {one.name}") for one in self.providers]
+                starts += [tasks.create_task(cloud.start(), name=f"start {cloud.name}") for cloud in self.providers]
                 await self._patiently(starts)
                 await self._start_controllers(tasks)
         finally:

@@ -17,6 +17,7 @@ from bedplate.cloud.manager.profiling import Contention
 from bedplate.cloud.manager.serving import ManagerServer
 from bedplate.core import clock, errors, logging
 from bedplate.kube.client import Client
+from bedplate.program.clients import Clients
 from bedplate.runtime.delegation import DelegatedGate, Keep
 
 __all__ = ["Port", "prepare"]
@@ -35,7 +36,7 @@ class Port:
 async def prepare(
     options: Options,
     environ: Mapping[str, str],
-    clients: connection.Clients,
+    clients: Clients,
     registry: CollectorRegistry,
     time: clock.Clock,
 ) -> Port:
@@ -60,7 +61,7 @@ async def prepare(
 async def _delegate(
     options: Options,
     environ: Mapping[str, str],
-    clients: connection.Clients,
+    clients: Clients,
     reviews: Client,
     time: clock.Clock,
 ) -> DelegatedGate:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 
 from bedplate.cloud.manager import profiling
 from bedplate.cloud.manager.access import Caller, RequestGate
@@ -25,13 +25,14 @@ from bedplate.cloud.manager.configz import configz
 from bedplate.cloud.manager.metrics import HealthMetrics
 from bedplate.cloud.manager.options import Options
 from bedplate.core import errors, logging
-from bedplate.core.metrics import CONTENT_TYPE, shared
-from bedplate.serving.health import Check, Checks, Report
+from bedplate.core.metrics import shared
+from bedplate.program import endpoints
+from bedplate.program.endpoints import Handler
+from bedplate.serving.health import Check, Checks
 
 __all__ = ["ManagerServer"]
 
 log = logging.get_logger("cloud.serving")
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _RELOAD_PERIOD_S = 30.0
 _STOP_S = 1.0
 
@@ -102,10 +103,9 @@ class ManagerServer:
     def _app(self) -> web.Application:
         app = web.Application(middlewares=[self._check_access])
         for name, checks in (("healthz", self.live), ("livez", self.live), ("readyz", self.ready)):
-            app.router.add_get(f"/{name}", _reporter(name, checks))
-            app.router.add_get(f"/{name}/{{check:.+}}", _single(checks))
-        app.router.add_get("/metrics", _metrics(self.registry))
-        app.router.add_get("/metrics/slis", _metrics(self._slis))
+            endpoints.add_health(app, name, checks)
+        app.router.add_get("/metrics", endpoints.metrics_handler(self.registry))
+        app.router.add_get("/metrics/slis", endpoints.metrics_handler(self._slis))
         app.router.add_get("/configz", self._configz)
         app.router.add_get("/debug/flags/v", _verbosity)
         app.router.add_put("/debug/flags/v", _set_verbosity)
@@ -170,13 +170,6 @@ def _caller(request: web.Request) -> Caller:
     )
 
 
-def _metrics(registry: CollectorRegistry) -> Handler:
-    async def answer(request: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE})
-
-    return answer
-
-
 async def _verbosity(request: web.Request) -> web.Response:
     return web.Response(text=f"{logging.verbosity()}\n")
 
@@ -188,22 +181,3 @@ async def _set_verbosity(request: web.Request) -> web.Response:
     logging.set_verbosity(int(text))
     log.info("logging.verbosity", v=int(text))
     return web.Response(text=f"successfully set klog.logging.verbosity to {int(text)}\n")
-
-
-def _reporter(name: str, checks: Checks) -> Handler:
-    async def answer(request: web.Request) -> web.Response:
-        exclude = request.query.getall("exclude", [])
-        return _response(await checks.report(exclude=exclude, verbose="verbose" in request.query, shown_as=name))
-
-    return answer
-
-
-def _single(checks: Checks) -> Handler:
-    async def answer(request: web.Request) -> web.Response:
-        return _response(await checks.report_one(request.match_info["check"]))
-
-    return answer
-
-
-def _response(report: Report) -> web.Response:
-    return web.Response(status=report.status, text=report.text, headers={"X-Content-Type-Options": "nosniff"})

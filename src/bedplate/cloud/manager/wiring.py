@@ -13,17 +13,18 @@ from prometheus_client import CollectorRegistry
 from bedplate.api import core, discovery
 from bedplate.cloud.controllers import lifecycle, node, route, service
 from bedplate.cloud.manager import selection
-from bedplate.cloud.manager.connection import Clients
-from bedplate.cloud.manager.leading import Recording, Started
+from bedplate.cloud.manager.connection import controller_client
+from bedplate.cloud.manager.leading import Started
 from bedplate.cloud.manager.options import Options
 from bedplate.cloud.routing import Clouds
 from bedplate.core import clock
 from bedplate.kube.client import Client
+from bedplate.program.clients import Clients
+from bedplate.program.recorders import Recorders
 from bedplate.runtime.cache import Cache
-from bedplate.runtime.events import EventRecorder
 from bedplate.runtime.manager import Leading
 
-__all__ = ["Caches", "Recorders", "Wiring", "lifecycle_options", "node_options", "route_options", "service_options"]
+__all__ = ["Caches", "Wiring", "lifecycle_options", "node_options", "route_options", "service_options"]
 
 NODE_ACCOUNT, SERVICE_ACCOUNT, ROUTE_ACCOUNT = "node-controller", "service-controller", "route-controller"
 SERVICE_COMPONENT, ROUTE_COMPONENT = "service-controller", "route_controller"
@@ -36,25 +37,6 @@ class Caches:
     nodes: Cache[core.Node] = field(default_factory=Cache)
     services: Cache[core.Service] = field(default_factory=Cache)
     slices: Cache[discovery.EndpointSlice] = field(default_factory=Cache)
-
-
-class Recorders:
-    """One recorder per component, all writing through one client, and thereby at one rate."""
-
-    def __init__(self, client: Client, time: clock.Clock) -> None:
-        self._client = client
-        self._time = time
-        self._made: dict[str, EventRecorder] = {}
-
-    def get(self, component: str) -> EventRecorder:
-        """The recorder whose events name this component as their source."""
-        if component not in self._made:
-            self._made[component] = EventRecorder(self._client, component, time=self._time)
-        return self._made[component]
-
-    def parts(self) -> list[Leading]:
-        """What writes their events while leading."""
-        return [Recording(f"events of {name}", one) for name, one in self._made.items()]
 
 
 def node_options(options: Options) -> node.NodeOptions:
@@ -125,23 +107,28 @@ class Wiring:
 
     @property
     def has_load_balancers(self) -> bool:
-        """Whether Services are anybody's business here."""
-        return selection.SERVICE in self.enabled and any(one.load_balancers is not None for one in self.clouds)
+        """Whether load balancers are kept for Services."""
+        return selection.SERVICE in self.enabled and any(cloud.load_balancers is not None for cloud in self.clouds)
 
     async def controllers(self, clients: Clients) -> list[Started]:
         """The controllers that were asked for and have something to do, in the order of their start."""
-        found: list[Started] = []
+        controllers: list[Started] = []
         if self.enabled & {selection.NODE, selection.LIFECYCLE}:
-            client = await clients.controller(NODE_ACCOUNT)
+            client = await self._client(clients, NODE_ACCOUNT)
             if selection.NODE in self.enabled:
-                found.append(Started(selection.NODE, self._node(client)))
+                controllers.append(Started(selection.NODE, self._node(client)))
             if selection.LIFECYCLE in self.enabled:
-                found.append(Started(selection.LIFECYCLE, self._lifecycle(client)))
+                controllers.append(Started(selection.LIFECYCLE, self._lifecycle(client)))
         if selection.SERVICE in self.enabled:
-            found.append(Started(selection.SERVICE, self._service(await clients.controller(SERVICE_ACCOUNT))))
+            client = await self._client(clients, SERVICE_ACCOUNT)
+            controllers.append(Started(selection.SERVICE, self._service(client)))
         if selection.ROUTE in self.enabled:
-            found.append(Started(selection.ROUTE, self._route(await clients.controller(ROUTE_ACCOUNT))))
-        return [one for one in found if one.parts]
+            client = await self._client(clients, ROUTE_ACCOUNT)
+            controllers.append(Started(selection.ROUTE, self._route(client)))
+        return [controller for controller in controllers if controller.parts]
+
+    async def _client(self, clients: Clients, account: str) -> Client:
+        return await controller_client(clients, self.options, account)
 
     def _node(self, client: Client) -> list[Leading]:
         recorder = self.recorders.get(node.COMPONENT)
@@ -152,11 +139,13 @@ class Wiring:
     def _lifecycle(self, client: Client) -> list[Leading]:
         recorder = self.recorders.get(lifecycle.COMPONENT)
         options, nodes = lifecycle_options(self.options), self.caches.nodes
-        made = lifecycle.LifecycleController(client, self.clouds, nodes, recorder, options, self.time, self.registry)
-        return made.parts()
+        controller = lifecycle.LifecycleController(
+            client, self.clouds, nodes, recorder, options, self.time, self.registry
+        )
+        return controller.parts()
 
     def _service(self, client: Client) -> list[Leading]:
-        made = service.ServiceController(
+        controller = service.ServiceController(
             client,
             self.clouds,
             self.caches.services,
@@ -167,11 +156,11 @@ class Wiring:
             self.time,
             self.registry,
         )
-        return made.parts()
+        return controller.parts()
 
     def _route(self, client: Client) -> list[Leading]:
         recorder, options = self.recorders.get(ROUTE_COMPONENT), route_options(self.options)
-        made = route.RouteController(
+        controller = route.RouteController(
             client, self.clouds, self.caches.nodes, recorder, options, self.time, self.registry
         )
-        return made.parts()
+        return controller.parts()

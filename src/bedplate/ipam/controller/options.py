@@ -11,14 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import ClassVar
 
 from bedplate.api import names
-from bedplate.core import duration, flag_groups, flags, flags_global
+from bedplate.core import duration
 from bedplate.core.flag_groups import Group
-from bedplate.core.flags import Duration, Flag, flag
+from bedplate.core.flags import Duration, flag
 from bedplate.core.flags_global import Global
-from bedplate.ipam.commonflags import GATES, Common, listener, superfluous
+from bedplate.ipam import commonflags
+from bedplate.ipam.commonflags import Common
+from bedplate.program import options as program
+from bedplate.program.options import Reading
 
 __all__ = [
     "GROUPS",
@@ -26,7 +29,6 @@ __all__ = [
     "Common",
     "Controlling",
     "Options",
-    "Reading",
     "Webhook",
     "read",
 ]
@@ -86,22 +88,6 @@ class Webhook:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the program was told. `given` names the flags that were written down."""
-
-    controlling: Controlling = field(default_factory=Controlling)
-    allocating: Allocating = field(default_factory=Allocating)
-    webhook: Webhook = field(default_factory=Webhook)
-    common: Common = field(default_factory=Common)
-    globals: Global = field(default_factory=Global)
-    given: frozenset[str] = frozenset()
-
-    def items(self) -> Iterator[tuple[Flag, Any]]:
-        """Every flag with its value."""
-        return flag_groups.items(GROUPS, self)
-
-
 GROUPS = (
     Group("controlling", "Controller", Controlling),
     Group("allocating", "Allocation", Allocating),
@@ -112,38 +98,37 @@ GROUPS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """A command line that was read, and what is wrong with it."""
+class Options(program.Options):
+    """What the program was told."""
 
-    options: Options
-    problems: tuple[str, ...] = ()
+    GROUPS: ClassVar = GROUPS
+
+    controlling: Controlling = field(default_factory=Controlling)
+    allocating: Allocating = field(default_factory=Allocating)
+    webhook: Webhook = field(default_factory=Webhook)
+    common: Common = field(default_factory=Common)
 
 
-def read(words: Sequence[str]) -> Reading:
-    """Read a command line; every problem is found."""
-    parsed = flags.parse(flag_groups.all_flags(GROUPS), words)
-    options = Options(**flag_groups.chosen(GROUPS, parsed.values, Options()), given=frozenset(parsed.values))
-    return Reading(options, (*parsed.problems, *superfluous(parsed), *_problems(options)))
+def read(words: Sequence[str]) -> Reading[Options]:
+    """Parse a command line; every problem of syntax and values is reported."""
+    return program.read(Options, words, refuse=commonflags.refuse, validate=_problems)
 
 
 def _problems(options: Options) -> Iterator[str]:
     chosen = options.controlling
-    for name, address in (
-        ("metrics-bind-address", chosen.metrics_bind_address),
-        ("health-probe-bind-address", chosen.health_probe_bind_address),
-    ):
-        try:
-            listener(address)
-        except ValueError as err:
-            yield f"--{name}: {err}"
+    yield from program.listener_problems(
+        {
+            "metrics-bind-address": chosen.metrics_bind_address,
+            "health-probe-bind-address": chosen.health_probe_bind_address,
+        }
+    )
     for name, value in (
         ("ippools-namespace", chosen.ippools_namespace),
         ("leader-elect-namespace", chosen.leader_elect_namespace),
     ):
         yield from (f"--{name}: {text}" for text in names.dns_label_problems(value))
     yield from _choice_problems(options)
-    yield from flags_global.gate_problems(options.common.feature_gates, GATES)
-    yield from flags_global.problems(options.globals)
+    yield from commonflags.problems(options.common, options.globals)
 
 
 def _choice_problems(options: Options) -> Iterator[str]:

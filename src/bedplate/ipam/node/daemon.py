@@ -1,6 +1,6 @@
 """Everything put together: store, socket, watches, cleaner, probes.
 
-In: options, environment. Out: `Daemon.run`, the whole program in the order of §11: files are installed, the store is
+In: options, environment. Out: `Daemon.run`, the whole program, in this order: files are installed, the store is
 locked and loaded, the socket is bound, then everything else runs beside it. It stops in the reverse order: no more
 calls, the last ones answered, the store written. The API server may be away all the time.
 """
@@ -15,14 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-
 from bedplate.core import clock, errors, logging
 from bedplate.core.metrics import shared
-from bedplate.ipam import cluster
 from bedplate.ipam.addresses import Address
-from bedplate.ipam.commonflags import listener
-from bedplate.ipam.endpoints import Endpoint, metrics, probes
 from bedplate.ipam.node import install, recovering
 from bedplate.ipam.node.cleaner import Cleaner, CleanerOptions, PodAsker
 from bedplate.ipam.node.commits import Commit
@@ -40,6 +35,7 @@ from bedplate.ipam.node.source import ApiSource
 from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
 from bedplate.kube.metrics import RequestMetrics
+from bedplate.program import cluster, endpoints, metrics
 from bedplate.runtime.cache import Cache
 from bedplate.runtime.events import WARNING, EventRecorder
 from bedplate.runtime.manager import Manager
@@ -70,7 +66,7 @@ class Daemon:
         self._plugin = plugin
         self._time = time if time is not None else clock.SystemClock()
         self._node = options.daemon.node_name
-        self.registry = CollectorRegistry()
+        self.registry = metrics.registry()
         self.readiness = Readiness()
         self.view = PoolView(self._node, on_problem=self._pool_is_wrong)
         self.server: Server | None = None
@@ -78,14 +74,12 @@ class Daemon:
         self._store = StoreMetrics(self.registry)
         self._runtime = Runtime(cri_path(options.checks.cri_socket)) if options.checks.cri_socket else None
         self._events: _Events | None = None
-        for collector in (ProcessCollector, PlatformCollector, GCCollector):
-            collector(registry=self.registry)
 
     async def run(self) -> None:
         """The whole program."""
         chosen = self._options.daemon
         install.install(self._options.cni, self._plugin)
-        config = cluster.find(chosen.kubeconfig, self._environ, PROGRAM).with_rate(QPS, BURST)
+        config = cluster.find(chosen.kubeconfig, self._environ).with_rate(QPS, BURST).with_user_agent(PROGRAM)
         async with contextlib.AsyncExitStack() as stack:
             ledger = await Ledger.open(Path(chosen.store_file), clock=self._time, options=self._ledger_options())
             stack.push_async_callback(ledger.close)
@@ -119,7 +113,7 @@ class Daemon:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
         running.result()
-        # Only a signal is a good reason to end (W27).
+        # Only a signal is a good reason to end.
         raise errors.Terminal("a part of the daemon ended by itself")
 
     def _ledger_options(self) -> LedgerOptions:
@@ -198,14 +192,8 @@ class Daemon:
         ready = Checks(
             "readyz", {"store": state.check_store, "caches": state.check_caches, "socket": state.check_socket}
         )
-        for name, flag, routes in (
-            ("probes", "--health-probe-bind-address", probes(Checks("healthz"), ready)),
-            ("metrics", "--metrics-bind-address", metrics(self.registry)),
-        ):
-            written = chosen.health_probe_bind_address if name == "probes" else chosen.metrics_bind_address
-            address = listener(written)
-            if address is not None:
-                manager.serve(Endpoint(name, flag, address, routes, self._time).run)
+        endpoints.serve_probes(manager, Checks("healthz"), ready, chosen.health_probe_bind_address, self._time)
+        endpoints.serve_metrics(manager, self.registry, chosen.metrics_bind_address, self._time)
 
     def _snapshot(self, ledger: Ledger) -> Snapshot:
         return Snapshot(ledger.usage(self.view.configs), self.view.problems, self.readiness.is_ready)
@@ -214,7 +202,7 @@ class Daemon:
         self._store.count(commit)
 
     def _foreign(self, pool: str, address: Address, node: str) -> None:
-        """A static address was given that another node may give too (W6)."""
+        """A static address was given that another node may give too."""
         self._calls.foreign.labels(pool).inc()
         self._tell(pool, FOREIGN, f"gave the requested address {address}, which lies in the block of node {node}")
 

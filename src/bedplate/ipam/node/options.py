@@ -1,4 +1,4 @@
-"""Every flag of `ipam-node` as one typed value (§11), and what is wrong with them.
+"""Every flag of `ipam-node` as one typed value, and what is wrong with them.
 
 In: the words of a command line; for `path_problems` the file system. Out: `Options` and every problem found, grammar
 and values together. The first two groups hold the original's flags; the third is ours.
@@ -12,17 +12,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
-from bedplate.core import flag_groups, flags, flags_global
 from bedplate.core.flag_groups import Group
-from bedplate.core.flags import Duration, Flag, flag
+from bedplate.core.flags import Duration, flag
 from bedplate.core.flags_global import Global
-from bedplate.ipam.commonflags import GATES, Common, listener, superfluous
+from bedplate.ipam import commonflags
+from bedplate.ipam.commonflags import Common
 from bedplate.ipam.node import server
 from bedplate.ipam.node.reservations import StaticIPCheck
+from bedplate.program import options as program
+from bedplate.program.options import Reading
 
-__all__ = ["GROUPS", "Checks", "Cni", "Common", "Daemon", "Options", "Reading", "cri_path", "path_problems", "read"]
+__all__ = ["GROUPS", "Checks", "Cni", "Common", "Daemon", "Options", "cri_path", "path_problems", "read"]
 
 DEFAULT_SOCKET = "unix:///var/lib/cni/nv-ipam/daemon.sock"
 DEFAULT_PLUGIN = "/nv-ipam"
@@ -81,22 +83,6 @@ class Checks:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the program was told. `given` names the flags that were written down."""
-
-    daemon: Daemon = field(default_factory=Daemon)
-    cni: Cni = field(default_factory=Cni)
-    checks: Checks = field(default_factory=Checks)
-    common: Common = field(default_factory=Common)
-    globals: Global = field(default_factory=Global)
-    given: frozenset[str] = frozenset()
-
-    def items(self) -> Iterator[tuple[Flag, Any]]:
-        """Every flag with its value."""
-        return flag_groups.items(GROUPS, self)
-
-
 GROUPS = (
     Group("daemon", "Node daemon", Daemon),
     Group("cni", "CNI plugin", Cni),
@@ -107,18 +93,20 @@ GROUPS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """A command line that was read, and what is wrong with it."""
+class Options(program.Options):
+    """What the program was told."""
 
-    options: Options
-    problems: tuple[str, ...] = ()
+    GROUPS: ClassVar = GROUPS
+
+    daemon: Daemon = field(default_factory=Daemon)
+    cni: Cni = field(default_factory=Cni)
+    checks: Checks = field(default_factory=Checks)
+    common: Common = field(default_factory=Common)
 
 
-def read(words: Sequence[str]) -> Reading:
-    """Read a command line; every problem of grammar and values is found."""
-    parsed = flags.parse(flag_groups.all_flags(GROUPS), words)
-    options = Options(**flag_groups.chosen(GROUPS, parsed.values, Options()), given=frozenset(parsed.values))
-    return Reading(options, (*parsed.problems, *superfluous(parsed), *_problems(options)))
+def read(words: Sequence[str]) -> Reading[Options]:
+    """Parse a command line; every problem of syntax and values is reported."""
+    return program.read(Options, words, refuse=commonflags.refuse, validate=_problems)
 
 
 def _problems(options: Options) -> Iterator[str]:
@@ -131,17 +119,14 @@ def _problems(options: Options) -> Iterator[str]:
         server.parse_bind(chosen.bind_address)
     except ValueError as err:
         yield f"--bind-address: {chosen.bind_address!r}: {err}"
-    for name, address in (
-        ("metrics-bind-address", chosen.metrics_bind_address),
-        ("health-probe-bind-address", chosen.health_probe_bind_address),
-    ):
-        try:
-            listener(address)
-        except ValueError as err:
-            yield f"--{name}: {err}"
+    yield from program.listener_problems(
+        {
+            "metrics-bind-address": chosen.metrics_bind_address,
+            "health-probe-bind-address": chosen.health_probe_bind_address,
+        }
+    )
     yield from _check_problems(options.checks)
-    yield from flags_global.gate_problems(options.common.feature_gates, GATES)
-    yield from flags_global.problems(options.globals)
+    yield from commonflags.problems(options.common, options.globals)
 
 
 def _check_problems(chosen: Checks) -> Iterator[str]:

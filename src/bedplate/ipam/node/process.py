@@ -1,74 +1,45 @@
-"""`ipam-node` as a program: from a command line to an exit code.
-
-In: the words of the command line, the environment, standard output and error. Out: an exit code. Help and version are
-printed; problems are printed together; everything else is `Daemon.run`, run by the runner that is passed in (it knows
-about signals).
-"""
+"""`ipam-node` as a program: its options, its help, its daemon."""
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from typing import Any
 
-from bedplate import __version__
-from bedplate.core import errors, flag_groups, flags, flags_global, logging
+from bedplate.core import logging
 from bedplate.ipam.node import install, usage
-from bedplate.ipam.node import options as reading
-from bedplate.ipam.node.options import Options
+from bedplate.ipam.node.options import Options, path_problems, read
+from bedplate.program import process
+from bedplate.program.process import Program
 
-__all__ = ["PROGRAM", "Runner", "main", "run"]
+__all__ = ["PROGRAM", "main"]
 
-log = logging.get_logger("ipam.node")
-Runner = Callable[[Coroutine[Any, Any, None]], None]
-PROGRAM = "ipam-node"
-FAILED = 1
-STOPS_WITHIN_S = 9.0
+
+def _check(options: Options) -> Iterator[str]:
+    return path_problems(options, install.find_plugin(options.cni))
+
+
+def _facts(options: Options) -> Mapping[str, object]:
+    return {"node": options.daemon.node_name, "pools_namespace": options.daemon.ippools_namespace}
+
+
+def _start(options: Options, environ: Mapping[str, str]) -> Coroutine[Any, Any, None]:
+    from bedplate.ipam.node.daemon import Daemon
+
+    return Daemon(options, environ, install.find_plugin(options.cni)).run()
+
+
+PROGRAM: Program[Options] = Program(
+    name="ipam-node",
+    log=logging.get_logger("ipam.node"),
+    part="daemon",
+    read=read,
+    usage=lambda: usage.full("ipam-node"),
+    start=_start,
+    check=_check,
+    facts=_facts,
+)
 
 
 def main(words: Sequence[str]) -> int:
     """Run until SIGTERM or SIGINT; returns the exit code."""
-    return run(words, dict(os.environ), _until_stopped, sys.stdout, sys.stderr)
-
-
-def _until_stopped(work: Coroutine[Any, Any, None]) -> None:
-    from bedplate.program import stopping
-
-    stopping.run_until_stopped(work, stops_within_s=STOPS_WITHIN_S)
-
-
-def run(words: Sequence[str], environ: Mapping[str, str], runner: Runner, out: TextIO, err: TextIO) -> int:
-    """The whole program; returns its exit code."""
-    read = reading.read(words)
-    options = read.options
-    if options.globals.help:
-        out.write(usage.full(PROGRAM))
-        return 0
-    if options.globals.version != "false":
-        out.write(flags_global.version_text(PROGRAM, __version__, options.globals.version))
-        return 0
-    plugin = install.find_plugin(options.cni)
-    problems = [*read.problems, *reading.path_problems(options, plugin)]
-    if problems:
-        err.write("".join(f"Error: {text}\n" for text in problems) + "\n" + flag_groups.short_usage(PROGRAM))
-        return FAILED
-    logging.configure(flags_global.log_options(options.globals, options.given, environ), err)
-    _log_start(options)
-    # Late, for whoever only wants to read the help.
-    from bedplate.ipam.node.daemon import Daemon
-
-    try:
-        runner(Daemon(options, environ, plugin).run())
-    except errors.BedplateError as failure:
-        err.write(f"{PROGRAM}: {errors.describe(failure)}\n")
-        return FAILED
-    log.info("daemon.stopped")
-    return 0
-
-
-def _log_start(options: Options) -> None:
-    chosen = options.daemon
-    log.info("daemon.starting", version=__version__, node=chosen.node_name, pools_namespace=chosen.ippools_namespace)
-    for one, value in options.items():
-        log.v(1).info("daemon.flag", flag=f"--{one.name}", value=flags.render(one, value))
+    return process.main(PROGRAM, words)

@@ -5,8 +5,8 @@ In: the name of the program. Out: text. Pure.
 
 from __future__ import annotations
 
-from bedplate.ipam import commonflags
-from bedplate.ipam.node.options import GROUPS, Options
+from bedplate.ipam.node.options import Options
+from bedplate.program import options
 
 __all__ = ["full"]
 
@@ -29,4 +29,4 @@ _EXAMPLES = (
 
 def full(program: str) -> str:
     """The whole help text."""
-    return commonflags.help_text(program, (_ABOUT, _EXITS), _EXAMPLES, GROUPS, Options())
+    return options.help_text(program, (_ABOUT, _EXITS), _EXAMPLES, Options())

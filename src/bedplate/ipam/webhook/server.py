@@ -15,10 +15,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from bedplate.core import clock, errors, logging
 from bedplate.core.metrics import shared
-from bedplate.ipam.endpoints import Endpoint, Handler
 from bedplate.ipam.pools import CIDRPool, IPPool
 from bedplate.ipam.webhook import review
 from bedplate.ipam.webhook.certificates import ServingPair
+from bedplate.program.endpoints import Endpoint, Handler
 
 __all__ = ["WebhookMetrics", "WebhookServer"]
 

@@ -1,8 +1,8 @@
-"""The clients that the controller's parts use.
+"""The clients that a program's parts use.
 
-In: how to reach the API server. Out: open clients. What a leader writes goes through a fenced
-client, in a dry run through one that only records; the Lease and the webhook's certificate are written by a plain
-one.
+In: how to reach the API server, a guard, whether this is a dry run. Out: open clients, closed together. Everything that
+only a leader may write goes through a fenced client: one that asks the guard first, so that a process that lost its
+Lease cannot write. In a dry run such a client only records. Each client has a rate limit of its own.
 """
 
 from __future__ import annotations
@@ -23,16 +23,14 @@ from bedplate.runtime.leaderelection import FencedClient
 
 __all__ = ["Clients"]
 
-EVENT_QPS, EVENT_BURST = 10.0, 25
-
 
 @dataclass(slots=True)
 class Clients:
     """Opens clients and closes them all. `guard` raises when this process may not write."""
 
     config: ClientConfig
-    is_dry_run: bool
     guard: Callable[[], None]
+    is_dry_run: bool
     time: clock.Clock
     registry: CollectorRegistry
     _stack: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
@@ -43,29 +41,25 @@ class Clients:
     async def __aexit__(self, *exc: object) -> None:
         await self._stack.aclose()
 
-    async def plain(self) -> Client:
-        """For watches and for what every replica may write."""
-        return await self._open(Client(self.config, time=self.time, metrics=self._metrics()))
+    async def plain(self, config: ClientConfig | None = None) -> Client:
+        """A client without a guard: for watches, and for what every replica may write."""
+        return await self._open(Client(config or self.config, time=self.time, metrics=self._metrics()))
 
     async def election(self, deadline_s: float) -> Client:
         """For the Lease: no answer may take longer than the leader has to renew it, and no other request delays it."""
-        config = replace(self.config.with_rate(-1, 1), timeout_s=deadline_s, connect_timeout_s=deadline_s)
-        return await self._open(Client(config, time=self.time, metrics=self._metrics()))
+        config = self.config.with_rate(-1, 1)
+        return await self.plain(replace(config, timeout_s=deadline_s, connect_timeout_s=deadline_s))
 
-    async def leading(self) -> Client:
+    async def leading(self, config: ClientConfig | None = None) -> Client:
         """For what only the leader writes."""
-        return await self._writing(self.config)
-
-    async def events(self) -> Client:
-        """For events, at their own rate."""
-        return await self._writing(self.config.with_rate(EVENT_QPS, EVENT_BURST))
-
-    async def _writing(self, config: ClientConfig) -> Client:
+        chosen = config or self.config
         if self.is_dry_run:
-            made: Client = RecordingClient(config, mode=Mode.LOCAL, time=self.time, metrics=self._metrics())
-        else:
-            made = FencedClient(config, self.guard, time=self.time, metrics=self._metrics())
-        return await self._open(made)
+            return await self._open(RecordingClient(chosen, mode=Mode.LOCAL, time=self.time, metrics=self._metrics()))
+        return await self._open(FencedClient(chosen, self.guard, time=self.time, metrics=self._metrics()))
+
+    async def events(self, qps: float, burst: int) -> Client:
+        """For events, at their own rate."""
+        return await self.leading(self.config.with_rate(qps, burst))
 
     async def _open(self, client: Client) -> Client:
         return await self._stack.enter_async_context(client)
