@@ -122,7 +122,7 @@ def test_the_start_is_logged_with_flags_and_without_credentials() -> None:
     ("error", "text"),
     [
         (LeadershipLost("not renewed"), "prog: leader election lost: not renewed\n"),
-        (errors.Invalid("broken", hint="mend it"), "prog: broken"),
+        (errors.Invalid("broken", hint="repair it"), "prog: broken"),
     ],
 )
 def test_a_failure_is_one_message_and_exit_code_1(error: Exception, text: str) -> None:
