@@ -15,12 +15,12 @@ import signal
 import socket
 import ssl
 import subprocess
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
-from tests import servers
+from tests import forkserver, servers
+from tests.waiting import wait_until
 
 __all__ = ["Embedded", "read_answer", "read_answers", "session", "status_of"]
 
@@ -44,7 +44,7 @@ class Embedded:
         self._arguments = arguments
         self._env = env or {}
         self._data = data or folder / "data"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: forkserver.Process | None = None
         self.server: servers.Server
 
     def launch(self) -> None:
@@ -53,17 +53,16 @@ class Embedded:
         command = [str(servers.bedplate_program()), "apiserver", "--data", str(self._data), "--port", str(self.port)]
         command += ["--kubeconfig-out", str(self.kubeconfig), *self._arguments]
         with self.log_file.open("ab") as log:
-            self.process = subprocess.Popen(
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, **self._env},
-                preexec_fn=servers._die_with_parent,
-            )  # fmt: skip
+            self.process = forkserver.Process(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, **self._env}
+            )
 
     def wait_ready(self) -> None:
-        deadline = time.monotonic() + READY_DEADLINE_S
-        while not (self.kubeconfig.exists() and self.kubeconfig.stat().st_size):
+        def is_ready() -> bool:
             assert self.is_alive, f"the server ended:\n{self.log[-4000:]}"
-            assert time.monotonic() < deadline, f"the server is not ready:\n{self.log[-4000:]}"
-            time.sleep(0.02)
+            return self.kubeconfig.exists() and self.kubeconfig.stat().st_size > 0
+
+        wait_until(is_ready, "the server is ready", describe=lambda: self.log[-4000:])
         self.server = servers.read_kubeconfig("embedded", self.kubeconfig, self.folder)
 
     def start(self) -> None:

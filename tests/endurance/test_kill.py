@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 from tests import servers
 from tests.endurance import ledger, running
+from tests.waiting import until
 
 WRITERS = 16
 KILLS = 8
@@ -40,7 +41,8 @@ async def kill_over_and_over(server: running.Embedded, kills: int, seed: int) ->
     for _ in range(kills):
         async with running.session(server.server) as session:
             working = asyncio.gather(*(writer.run(session) for writer in writers))
-            await asyncio.sleep(rng.uniform(0.02, 0.6))
+            enough = known.acknowledged + rng.randrange(1, 4 * WRITERS)
+            await until(lambda enough=enough: known.acknowledged >= enough, "enough is acknowledged", step_s=0.001)
             server.kill()
             await working
         await asyncio.to_thread(server.start)

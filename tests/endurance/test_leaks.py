@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import aiohttp
 import pytest
 from tests.endurance import running
+from tests.waiting import until
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 SHARE = 10
@@ -91,14 +92,13 @@ def watchers(server: running.Embedded) -> int:
 
 
 async def quiet(server: running.Embedded, files: int) -> None:
-    async with asyncio.timeout(60):
-        while server.open_files > files + 5:
-            await asyncio.sleep(0.2)
+    await until(lambda: server.open_files <= files + 5, "the connections are closed")
 
 
 async def check_watches(server: running.Embedded, count: int) -> None:
+    idle = server.open_files
     await open_and_close_watches(server, count // 4)
-    await asyncio.sleep(2)
+    await quiet(server, idle)
     files, memory = server.open_files, server.rss_mb
     await open_and_close_watches(server, count)
     await quiet(server, files)
@@ -108,8 +108,9 @@ async def check_watches(server: running.Embedded, count: int) -> None:
 
 
 async def check_writes(server: running.Embedded, count: int) -> None:
+    idle = server.open_files
     await write(server, count // 4)
-    await asyncio.sleep(2)
+    await quiet(server, idle)
     files, memory = server.open_files, server.rss_mb
     await write(server, count)
     await quiet(server, files)

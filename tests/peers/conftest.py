@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Iterator
 
 import pytest
-from tests import servers
+from tests import servers, tiers
 from tests.endurance import running
 from tests.scripts.conftest import helm, kubectl, on_both
 
@@ -26,6 +26,7 @@ def pytest_sessionfinish() -> None:
 
 def program(family: str, version: str, name: str) -> pathlib.Path:
     """A program of the cache folder, or a skip."""
+    tiers.guard(name)
     path = servers.cache_folder() / family / version / "bin" / name
     if not path.exists():
         pytest.skip(f"{name} {version} is not in the cache folder (make setup builds it)")

@@ -11,6 +11,8 @@ from tests import servers
 from tests.endurance import running
 from tests.peers import conftest, programs
 
+pytestmark = pytest.mark.external
+
 NODE = {
     "apiVersion": "v1",
     "kind": "Node",

@@ -12,6 +12,8 @@ from tests import servers
 from tests.endurance import running
 from tests.peers import conftest, programs
 
+pytestmark = pytest.mark.external
+
 CHART = {
     "Chart.yaml": "apiVersion: v2\nname: shop\nversion: 1.0.0\n",
     "values.yaml": "replicas: 2\nimage: shop:1\n",

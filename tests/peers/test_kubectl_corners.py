@@ -14,6 +14,8 @@ from tests.endurance import running
 from tests.peers import programs
 from tests.scripts import shell
 
+pytestmark = pytest.mark.external
+
 OnBoth = Callable[[pathlib.Path, shell.Script], shell.Transcript]
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pathlib
 
+import pytest
 from tests.endurance import running
 from tests.peers import conftest, programs
+
+pytestmark = pytest.mark.external
 
 NODE = """
 apiVersion: v1

@@ -16,6 +16,8 @@ from lightkube.resources.core_v1 import ConfigMap, Namespace, Pod
 from tests.endurance import running
 from tests.peers import programs
 
+pytestmark = pytest.mark.external
+
 
 @pytest.fixture
 def client(server: running.Embedded) -> lightkube.Client:

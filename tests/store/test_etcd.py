@@ -192,6 +192,7 @@ async def test_write_whose_answer_is_lost_has_an_unknown_outcome_and_is_not_repe
                 assert key not in kept
 
 
+@pytest.mark.external
 async def test_used_up_quota_is_store_full_and_reads_go_on(tmp_path: pathlib.Path) -> None:
     with cluster_or_skip(tmp_path / "etcd", "--quota-backend-bytes=4194304") as cluster:
         async with EtcdStore(options(cluster)) as store:
@@ -207,6 +208,7 @@ async def test_used_up_quota_is_store_full_and_reads_go_on(tmp_path: pathlib.Pat
             etcdctl(cluster, "alarm", "disarm")
 
 
+@pytest.mark.external
 async def test_signs_in_with_a_password(tmp_path: pathlib.Path) -> None:
     with cluster_or_skip(tmp_path / "etcd", "--auth-token-ttl=1") as cluster:
         for words in ("user add root:secret", "user grant-role root root", "auth enable"):

@@ -22,6 +22,8 @@ from bedplate.core import errors
 from bedplate.store.etcd import EtcdOptions, EtcdStore, watch
 from bedplate.store.interface import OutcomeUnknown, Put
 
+pytestmark = pytest.mark.external
+
 
 @pytest.fixture
 def single(tmp_path: pathlib.Path) -> Iterator[etcd_cluster.Cluster]:
