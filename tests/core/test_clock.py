@@ -57,3 +57,18 @@ def test_time_passes_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -
     asleep = time.clock_gettime(time.CLOCK_BOOTTIME) + 3600
     monkeypatch.setattr(time, "clock_gettime", {time.CLOCK_BOOTTIME: asleep}.__getitem__)
     assert clock.SystemClock().monotonic() - before >= 3600
+
+
+async def test_a_sleep_ends_with_its_time_or_with_the_event() -> None:
+    manual, event = clock.ManualClock(), asyncio.Event()
+    sleeping = asyncio.create_task(clock.sleep_unless(event, 5.0, manual))
+    await manual.advance(4.9)
+    assert not sleeping.done()
+    await manual.advance(0.2)
+    assert sleeping.done()
+    sleeping = asyncio.create_task(clock.sleep_unless(event, 5.0, manual))
+    await manual.advance(1.0)
+    assert not sleeping.done()
+    event.set()
+    await manual.advance(0.0)
+    assert sleeping.done()

@@ -6,7 +6,7 @@ is a failure to find out, and no controller takes it for absence.
 
 from __future__ import annotations
 
-from bedplate.core import errors
+from bedplate.core import errors, requeue
 
 __all__ = [
     "AmbiguousInstance",
@@ -40,8 +40,5 @@ class ImplementedElsewhere(errors.Terminal):
     """Somebody else takes care of this object: success without a status of ours."""
 
 
-class RetryError(errors.Retryable):
-    """Not yet: try again after `retry_after_s`, whatever the queue's own backoff says."""
-
-    def __init__(self, message: str, after_s: float) -> None:
-        super().__init__(message, retry_after_s=after_s)
+class RetryError(requeue.Postponed):
+    """Not yet: what a provider raises for a load balancer or an instance that is still being made."""

@@ -13,7 +13,7 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
-__all__ = ["Clock", "ManualClock", "SystemClock", "parse_rfc3339", "rfc3339", "rfc3339_micro"]
+__all__ = ["Clock", "ManualClock", "SystemClock", "parse_rfc3339", "rfc3339", "rfc3339_micro", "sleep_unless"]
 
 
 _COUNTS_SLEEP = hasattr(time, "CLOCK_BOOTTIME")
@@ -95,6 +95,18 @@ class ManualClock:
     async def _settle() -> None:
         for _ in range(20):
             await asyncio.sleep(0)
+
+
+async def sleep_unless(event: asyncio.Event, seconds: float, time: Clock) -> None:
+    """Return after that many seconds, or as soon as the event is set."""
+    sleeping = asyncio.ensure_future(time.sleep(seconds))
+    waking = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait((sleeping, waking), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        sleeping.cancel()
+        waking.cancel()
+        await asyncio.gather(sleeping, waking, return_exceptions=True)
 
 
 def rfc3339(moment: datetime) -> str:

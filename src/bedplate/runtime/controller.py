@@ -1,15 +1,10 @@
 """The controller loop: keys from a queue, a reconcile function, and what its outcome means.
 
 In: a `WorkQueue` and `reconcile(key)`, which reads state and acts. Out: requeues, log lines, metrics. The request
-carries only the key, never the event. This is the only place that turns an error into a requeue:
+carries only the key, never the event. `core.requeue` says what an error means:
 
-    Result(requeue_after_s)   again after that time         Retryable   again with backoff, not before its retry_after_s
-    nothing                   done until something changes  NotFound, AlreadyExists, Denied     again with backoff
-                                                            other Terminal    again only when something changes
-                                                            anything else is a bug: traceback, again with backoff
-
-`Denied` and its like are retried although nothing of ours can change them: somebody grants a role, frees a quota or
-creates what was missing, and no watch of ours tells.
+    Result(requeue_after_s)   again after that time         an error   as `requeue.decide` says
+    nothing                   done until something changes
 """
 
 from __future__ import annotations
@@ -22,8 +17,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from bedplate.core import clock, errors, logging
+from bedplate.core import clock, errors, logging, requeue
 from bedplate.core.metrics import shared
+from bedplate.core.requeue import Outcome, Retry
 from bedplate.runtime.cache import Cache, Change
 from bedplate.runtime.workqueue import RateLimit, ShutDown, WorkQueue
 
@@ -40,10 +36,6 @@ class Result:
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0)
 Reconcile = Callable[[str], Awaitable[Result | None]]
 Mapper = Callable[[Change[Any]], Iterable[str]]
-
-
-# Facts about the world that somebody may change without any cache of ours hearing of it.
-_OTHERS_MAY_MEND = (errors.NotFound, errors.AlreadyExists, errors.Denied)
 
 
 def own_key(change: Change[Any]) -> Iterable[str]:
@@ -162,7 +154,7 @@ class Controller:
             async with asyncio.timeout(self.timeout_s or None):
                 result = await self.reconcile(key)
         except (Exception, asyncio.CancelledError) as err:
-            if _is_cancelled():
+            if requeue.is_cancelled():
                 # Whatever the reconcile's clean-up made of it: the worker ends.
                 raise asyncio.CancelledError from err
             outcome = self._failed(key, err, metrics, log)
@@ -181,28 +173,26 @@ class Controller:
         return "requeue_after"
 
     def _failed(self, key: str, err: BaseException, metrics: ControllerMetrics, log: logging.Logger) -> str:
-        if isinstance(err, errors.Conflict):
-            # Somebody else wrote first: normal, and cured by reading again.
-            delay = self.queue.add_rate_limited(key)
-            log.v(2).info("reconcile.conflict", error=str(err), retry_in_s=round(delay, 3))
+        decision = requeue.decide(err)
+        delay_s = self._requeue(key, decision)
+        if decision.outcome is Outcome.CONFLICT:
+            log.v(2).info("reconcile.conflict", error=str(err), retry_in_s=delay_s)
             return "requeue"
         metrics.errors.labels(self.name).inc()
-        if isinstance(err, errors.Terminal) and not isinstance(err, _OTHERS_MAY_MEND):
-            self.queue.forget(key)
+        if decision.outcome is Outcome.REFUSED:
             metrics.terminal.labels(self.name).inc()
             log.error("reconcile.refused", error=errors.describe(err))
-            return "error"
-        at_least = (err.retry_after_s or 0.0) if isinstance(err, errors.Retryable) else 0.0
-        delay = self.queue.add_rate_limited(key, at_least_s=at_least)
-        if isinstance(err, errors.BedplateError | TimeoutError):
-            log.warning("reconcile.failed", error=errors.describe(err), retry_in_s=round(delay, 3))
+        elif decision.outcome is Outcome.FAILED:
+            log.warning("reconcile.failed", error=errors.describe(err), retry_in_s=delay_s)
         else:
-            log.exception("reconcile.bug", retry_in_s=round(delay, 3))
+            log.exception("reconcile.bug", retry_in_s=delay_s)
         return "error"
 
-
-def _is_cancelled() -> bool:
-    """Whether this task is to end. A `CancelledError` alone does not say so: a reconcile may have awaited a task that
-    somebody else cancelled."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+    def _requeue(self, key: str, decision: requeue.Decision) -> float:
+        """When the key is tried again, in seconds."""
+        if decision.retry is Retry.BACKOFF:
+            return round(self.queue.add_rate_limited(key, at_least_s=decision.delay_s), 3)
+        self.queue.forget(key)
+        if decision.retry is Retry.AFTER:
+            self.queue.add_after(key, decision.delay_s)
+        return round(decision.delay_s, 3)

@@ -232,11 +232,4 @@ class WorkQueue(Generic[K]):
     async def _pause(self, seconds: float) -> None:
         """Sleep, or less when an earlier timer was added."""
         self._timer_wake.clear()
-        sleeping = asyncio.ensure_future(self._time.sleep(seconds))
-        waking = asyncio.ensure_future(self._timer_wake.wait())
-        try:
-            await asyncio.wait((sleeping, waking), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sleeping.cancel()
-            waking.cancel()
-            await asyncio.gather(sleeping, waking, return_exceptions=True)
+        await clock.sleep_unless(self._timer_wake, seconds, self._time)

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from bedplate.apiserver import hooks, status
 from bedplate.apiserver.state import changes
-from bedplate.core import backoff, errors, logging
+from bedplate.core import backoff, logging, requeue
 from bedplate.core import clock as clocks
 
 __all__ = ["Loop", "absent_is_fine", "insist"]
@@ -55,8 +55,9 @@ class Loop(Generic[K]):
                 for key in found:
                     self.add(key)
 
-    def _again(self, key: K) -> None:
-        self.add_later(key, self._backoffs.setdefault(key, backoff.Backoff(first_s=0.02, cap_s=15)).next())
+    def _again(self, key: K, at_least_s: float) -> None:
+        pauses = self._backoffs.setdefault(key, backoff.Backoff(first_s=0.02, cap_s=15))
+        self.add_later(key, max(at_least_s, pauses.next()))
 
     async def work(self) -> None:
         """Work the queue off until cancelled."""
@@ -69,15 +70,21 @@ class Loop(Generic[K]):
             try:
                 await self._reconcile(key)
                 self._backoffs.pop(key, None)
-            except (status.StatusError, errors.BedplateError) as err:
-                # Refusals, and a store that is full or away for a while.
-                log.v(2).info("controller.retry", controller=self._name, key=str(key), reason=str(err))
-                self._again(key)
-            except Exception:
-                log.exception("controller.failed", controller=self._name, key=str(key))
-                self._again(key)
+            except Exception as err:
+                self._again(key, _logged(err, controller=self._name, key=str(key)))
             # Yield even when nothing was awaited, so that a full queue never starves requests.
             await asyncio.sleep(0)
+
+
+def _logged(err: Exception, **values: str) -> float:
+    """Log a failure; the least time to wait before the next attempt. It never gives up: a refusal, or a store that is
+    full or unavailable, may end without any change of the object."""
+    decision = requeue.decide(err, gives_up=False, expected=(status.StatusError,))
+    if decision.outcome is requeue.Outcome.BUG:
+        log.exception("controller.failed", **values)
+    else:
+        log.v(2).info("controller.retry", reason=str(err), **values)
+    return decision.delay_s
 
 
 async def insist(name: str, pause_s: float, clock: clocks.Clock, action: Callable[[], Awaitable[None]]) -> None:
@@ -85,10 +92,8 @@ async def insist(name: str, pause_s: float, clock: clocks.Clock, action: Callabl
     while True:
         try:
             await action()
-        except (status.StatusError, errors.BedplateError) as err:
-            log.v(2).info("controller.retry", controller=name, reason=str(err))
-        except Exception:
-            log.exception("controller.failed", controller=name)
+        except Exception as err:
+            _logged(err, controller=name)
         await clock.sleep(pause_s)
 
 

@@ -5,9 +5,8 @@ once; but one that has taken longer than `patience_s` gives its place back and g
 cloud calls thus cost a fifth Service no more than that patience, and one cloud's trouble costs another cloud nothing.
 The queue still never hands out a key that is being worked on.
 
-    seconds returned          again after that time          RetryError      again after its own time, no backoff
-    None                      done                           any other error again with backoff, not before its
-                                                             retry_after_s; a bug is logged with its traceback
+    seconds returned   again after that time          an error   as `core.requeue` says, and it never gives up
+    None               done
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from collections.abc import Awaitable, Callable
 
 from prometheus_client import CollectorRegistry
 
-from bedplate.cloud.errors import RetryError
-from bedplate.core import clock, errors, logging
+from bedplate.core import clock, errors, logging, requeue
+from bedplate.core.requeue import Outcome, Retry
 from bedplate.runtime.workqueue import RateLimit, WorkQueue
 
 __all__ = ["Dispatcher"]
@@ -110,8 +109,7 @@ class Dispatcher:
         try:
             again_s = await self._work(key)
         except (Exception, asyncio.CancelledError) as err:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if requeue.is_cancelled():
                 raise asyncio.CancelledError from err
             self._failed(key, err)
             return
@@ -120,17 +118,17 @@ class Dispatcher:
             self._again(key, again_s)
 
     def _failed(self, key: str, err: BaseException) -> None:
-        if isinstance(err, RetryError):
-            delay = err.retry_after_s or 0.0
-            self._again(key, delay)
+        decision = requeue.decide(err, gives_up=False)
+        delay_s = decision.delay_s
+        if decision.retry is Retry.AFTER:
+            self._again(key, delay_s)
         else:
-            at_least_s = (err.retry_after_s or 0.0) if isinstance(err, errors.Retryable) else 0.0
             self._waiting.add(key)
-            delay = self.queue.add_rate_limited(key, at_least_s=at_least_s)
-        if isinstance(err, errors.BedplateError | TimeoutError):
-            self._log.warning("dispatch.failed", object=key, error=errors.describe(err), retry_in_s=round(delay, 3))
+            delay_s = self.queue.add_rate_limited(key, at_least_s=delay_s)
+        if decision.outcome is Outcome.BUG:
+            self._log.exception("dispatch.bug", object=key, retry_in_s=round(delay_s, 3))
         else:
-            self._log.exception("dispatch.bug", object=key, retry_in_s=round(delay, 3))
+            self._log.warning("dispatch.failed", object=key, error=errors.describe(err), retry_in_s=round(delay_s, 3))
 
     def _again(self, key: str, seconds: float) -> None:
         if seconds > 0:

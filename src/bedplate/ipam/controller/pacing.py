@@ -139,11 +139,4 @@ class Pacer:
     async def _sleep(self, seconds: float) -> None:
         """Until then, or until another pool begins to wait."""
         self._wake.clear()
-        sleeping = asyncio.ensure_future(self._time.sleep(seconds))
-        waking = asyncio.ensure_future(self._wake.wait())
-        try:
-            await asyncio.wait((sleeping, waking), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sleeping.cancel()
-            waking.cancel()
-            await asyncio.gather(sleeping, waking, return_exceptions=True)
+        await clock.sleep_unless(self._wake, seconds, self._time)
