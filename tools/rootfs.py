@@ -3,7 +3,7 @@
     python tools/rootfs.py [--output FOLDER]     default: build/rootfs, with base.tar and app.tar
 
 In: the Python that runs this (its interpreter, standard library and the shared libraries they load), the packages
-pinned in requirements/base.txt as they are installed, the sources in src/bedplate, the native programs that
+pinned in requirements/base.txt as they are installed, the managers' sources in src/bedplate, the native programs that
 tools/crates.py builds, the machine's CA certificates.
 Out: two layers. `base.tar` changes with Python and the packages, `app.tar` with our sources; both are kept in the
 user's cache under a key of what went in, so that only what changed is made again. Equal input gives equal bytes.
@@ -50,6 +50,11 @@ ENVIRONMENT = {
 }
 # Isolated, without site, without writing byte code, with UTF-8 whatever the locale: one word, as `#!` allows no more.
 INTERPRETER = f"#!/{PYTHON} -IBSXutf8\n"
+# Programs and modules of the larger systems, which no manager uses: the shell, the head, the API server, the lab.
+NO_PROGRAMS = frozenset({"cmsh"})
+NO_PARTS = re.compile(
+    r"(apiserver|client|head|lab|sim|store|ui)/|cli/(head|sim|up)/|cli/(clusterview|kubectl)\.py$|apps/cmsh\.py$"
+)
 # The manager of any provider (or of several) that `--cloud-provider` names: the image's entry point.
 GENERIC = "cloud-controller-manager"
 
@@ -131,6 +136,14 @@ def packages() -> dict[str, Path]:
     return found
 
 
+def modules() -> dict[str, Path]:
+    """Our own modules, but those of programs that are not in the image: path inside -> file here."""
+    package = ROOT / "src" / "bedplate"
+    files = sorted(path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    named = {path.relative_to(package).as_posix(): path for path in files}
+    return {f"{MODULES}/bedplate/{name}": path for name, path in named.items() if not NO_PARTS.match(name)}
+
+
 def libraries(files: Iterable[Path]) -> dict[str, Path]:
     """The shared libraries that programs and extension modules load from the machine, where its loader looks."""
     answer = subprocess.run(["ldd", *map(str, files)], capture_output=True, text=True, timeout=120, check=False).stdout
@@ -156,6 +169,8 @@ def programs() -> dict[str, str]:
     head = f'{INTERPRETER}import sys\nsys.path.append("/{MODULES}")\n'
     texts = {}
     for name, target in scripts.items():
+        if name in NO_PROGRAMS:
+            continue
         module, _, function = target.partition(":")
         texts[name] = f"{head}from {module} import {function}\nsys.exit({function}())\n"
     texts[GENERIC] = (
@@ -281,8 +296,7 @@ def assemble() -> tuple[Path, Path]:
     python, packaged = interpreter(), packages()
     extensions = [path for path in (*python.values(), *packaged.values()) if is_elf(path)]
     base = python | packaged | libraries(extensions) | certificates()
-    modules = sorted(path for path in (ROOT / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    app = {f"{MODULES}/{path.relative_to(ROOT / 'src').as_posix()}": path for path in modules} | native()
+    app = modules() | native()
     with _locked(folder):
         layers = (
             _kept(folder, f"base-{_key_by_times(base)}", lambda scratch: base_layer(base, scratch)),

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 BUILD = ROOT / "build"
-REQUIREMENTS = [ROOT / "requirements" / "base.txt", ROOT / "requirements" / "dev.txt"]
+REQUIREMENTS = sorted((ROOT / "requirements").glob("*.txt"))
 STAMP = VENV / "bedplate-setup"
 # `make up` tries once to get kubectl; where that failed it does not make every later start wait for the same failure.
 NO_KUBECTL = BUILD / "no-kubectl"

@@ -67,6 +67,16 @@ def test_the_image_holds_no_shell_no_installer_and_no_tests(unpacked: Path) -> N
     assert writable == [unpacked / "tmp"]
 
 
+def test_the_image_holds_what_managers_need_and_no_part_of_the_larger_systems(unpacked: Path) -> None:
+    modules = unpacked / "usr/lib/bedplate"
+    assert (modules / "bedplate/cloud").is_dir() and (modules / "bedplate/ipam").is_dir()
+    for part in ("bedplate/ui", "bedplate/head", "bedplate/apiserver", "bedplate/store", "bedplate/lab"):
+        assert not (modules / part).exists()
+    for package in ("prompt_toolkit", "jinja2", "rich", "grpc", "httptools"):
+        assert not (modules / package).exists()
+    assert not (unpacked / "usr/bin/cmsh").exists()
+
+
 def test_the_image_runs_as_nobody_in_particular(archive: Path, unpacked: Path) -> None:
     with tarfile.open(archive) as image:
         config = read_json(image, read_json(image, "manifest.json")[0]["Config"])["config"]

@@ -38,7 +38,7 @@ from bedplate.apiserver.state import registry, watchers
 from bedplate.apiserver.webhooks import admission, calls
 from bedplate.apiserver.wire import http
 from bedplate.core import clock as clocks
-from bedplate.core import errors, logging
+from bedplate.core import errors, extras, logging
 from bedplate.store import interface
 
 __all__ = ["ApiServer", "EtcdSettings", "Options"]
@@ -161,6 +161,7 @@ class ApiServer:
     def _store(self) -> interface.Store:
         etcd = self.options.etcd
         if etcd is not None:
+            extras.require("--store etcd", "etcd")
             from bedplate.store.etcd import EtcdOptions, EtcdStore
 
             settings = EtcdOptions(

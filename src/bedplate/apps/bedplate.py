@@ -31,6 +31,8 @@ COMMANDS: dict[str, lazygroup.Entry] = {
     "doctor": (f"{_CLI}.doctor.command", "doctor", "Find what keeps the programs of a cluster from working."),
     "completion": (f"{_CLI}.completion", "completion", "Print a shell completion script."),
 }
+# command -> the extras that it cannot do without
+NEEDS = {"up": ("apiserver", "head"), "apiserver": ("apiserver",), "head": ("head",), "cmsh": ("head",)}
 
 EXAMPLES = """
 \b
@@ -43,7 +45,11 @@ Examples:
 
 
 @click.group(
-    cls=lazygroup.LazyGroup, table=COMMANDS, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=lazygroup.LazyGroup,
+    table=COMMANDS,
+    needs=NEEDS,
+    epilog=EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(bedplate.__version__, prog_name="bedplate")
 @click.option(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+
+from bedplate.core import extras
 from bedplate.ui.cmsh.program import cmsh
 
 __all__ = ["main"]
@@ -9,6 +12,10 @@ __all__ = ["main"]
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the shell with these words, or with those of the command line."""
+    try:
+        extras.require("cmsh", "head")
+    except extras.MissingExtra as err:
+        sys.exit(str(err))
     cmsh.main(arguments, prog_name="cmsh")
 
 

@@ -10,12 +10,12 @@ import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
-from bedplate.core import logging
+from bedplate.core import errors, extras, logging
 
 __all__ = ["LEVEL", "Entry", "LazyGroup", "color"]
 
@@ -69,9 +69,13 @@ def _as_shells_expect() -> Iterator[None]:
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are needed, in the order of the table."""
 
-    def __init__(self, *args: Any, table: Mapping[str, Entry], **extra: Any) -> None:
+    def __init__(
+        self, *args: Any, table: Mapping[str, Entry], needs: Mapping[str, Sequence[str]] | None = None, **extra: Any
+    ) -> None:
+        """`needs`: the extras that a command cannot do without."""
         super().__init__(*args, **extra)
         self._table = table
+        self._needs = needs or {}
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         with _as_shells_expect():
@@ -88,7 +92,14 @@ class LazyGroup(click.Group):
         if cmd_name not in self._table:
             return None
         module, attribute, _ = self._table[cmd_name]
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        extras.require(cmd_name, *self._needs.get(cmd_name, ()))
+        try:
+            command: click.Command = getattr(importlib.import_module(module), attribute)
+        except ModuleNotFoundError as err:
+            # The managers' image holds what managers need: the modules of other commands are not in it.
+            if not (err.name or "").startswith("bedplate."):
+                raise
+            raise errors.Terminal(f"{cmd_name} is not part of this installation") from None
         _accept_verbosity(command)
         return command
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bedplate.core import errors
+from bedplate.core import errors, extras
 from bedplate.core.clock import Clock
 from bedplate.store.interface import Store
 from bedplate.store.sqlite import SqliteStore
@@ -43,6 +43,7 @@ def open_store(options: StoreOptions, *, clock: Clock | None = None) -> Store:
         raise errors.Invalid("the store cannot be opened", problems=problems)
     if options.location.startswith(_SQLITE):
         return SqliteStore(options.location.removeprefix(_SQLITE), history_s=options.history_s, clock=clock)
+    extras.require("--store etcd", "etcd")
     # Loaded only when used: gRPC would cost every program 12 MB and 50 ms.
     from bedplate.store.etcd import EtcdOptions, EtcdStore
 
