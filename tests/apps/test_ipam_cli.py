@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import servers
+from tests import forkserver, servers
 
 from bedplate.api.resources import CRDS, NAMESPACES, NODES, PODS
 from bedplate.cli.ipam import crds
@@ -37,11 +37,9 @@ class World:
     async def run(self, *words: str) -> tuple[int, str, str]:
         command = [str(servers.bedplate_program()), "ipam", *words]
         command += [] if words[0] == "store" else ["--kubeconfig", str(self.kubeconfig), "-n", self.namespace]
-        pipe = asyncio.subprocess.PIPE
-        child = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
-        out, err = await child.communicate()
-        assert b"Traceback" not in err, err.decode()
-        return child.returncode or 0, out.decode(), err.decode()
+        done = await asyncio.to_thread(forkserver.run, command, capture_output=True, text=True)
+        assert "Traceback" not in done.stderr, done.stderr
+        return done.returncode, done.stdout, done.stderr
 
     async def read(self, *words: str) -> Any:
         code, out, err = await self.run(*words, "-o", "json")
@@ -203,9 +201,8 @@ async def test_a_server_that_does_not_answer_is_told_with_exit_code_3(tmp_path: 
     content = {"clusters": [cluster], "contexts": [context], "current-context": "c", "users": [{"name": "c"}]}
     kubeconfig.write_text(json.dumps(content))
     command = [str(servers.bedplate_program()), "ipam", "pools", "--kubeconfig", str(kubeconfig)]
-    child = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
-    _, err = await child.communicate()
-    assert child.returncode == 3 and b"Traceback" not in err
+    done = await asyncio.to_thread(forkserver.run, command, capture_output=True, text=True)
+    assert done.returncode == 3 and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(("words", "wanted"), [("bedplate ipam p", "pools"), ("bedplate ipam store s", "sync")])
@@ -215,7 +212,6 @@ async def test_the_shell_completes_the_commands(words: str, wanted: str) -> None
         "COMP_WORDS": words,
         "COMP_CWORD": str(len(words.split()) - 1),
     }
-    pipe = asyncio.subprocess.PIPE
-    child = await asyncio.create_subprocess_exec(str(servers.bedplate_program()), env=environ, stdout=pipe)
-    out, _ = await child.communicate()
-    assert f"plain,{wanted}" in out.decode().splitlines()
+    command = [str(servers.bedplate_program())]
+    done = await asyncio.to_thread(forkserver.run, command, env=environ, capture_output=True, text=True)
+    assert f"plain,{wanted}" in done.stdout.splitlines()

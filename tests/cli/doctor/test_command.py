@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests import servers
+from tests import forkserver, servers
 
 from bedplate.api.resources import NODES, SERVICE_ACCOUNTS
 from bedplate.kube import Client
@@ -25,10 +25,10 @@ PROGRAM = Path(sys.executable).with_name("bedplate")
 
 async def examine(server: servers.Server, environ: dict[str, str], *arguments: str) -> tuple[int, str, str]:
     command = [str(PROGRAM), "doctor", "--kubeconfig", str(server.kubeconfig), *arguments]
-    pipe = asyncio.subprocess.PIPE
-    child = await asyncio.create_subprocess_exec(*command, env={**os.environ, **environ}, stdout=pipe, stderr=pipe)
-    output, complaints = await child.communicate()
-    return child.returncode or 0, output.decode(), complaints.decode()
+    done = await asyncio.to_thread(
+        forkserver.run, command, env={**os.environ, **environ}, capture_output=True, text=True
+    )
+    return done.returncode, done.stdout, done.stderr
 
 
 async def findings(server: servers.Server, environ: dict[str, str], *arguments: str) -> list[dict[str, Any]]:
@@ -150,14 +150,10 @@ async def test_an_api_server_that_cannot_be_reached_is_unknown_and_not_a_clean_b
         "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n"
         "users: [{name: c, user: {}}]\ncontexts: [{name: c, context: {cluster: c, user: c}}]\n"
     )
-    child = await asyncio.create_subprocess_exec(
-        str(PROGRAM),
-        *("doctor", "--kubeconfig", str(kubeconfig), "--cloud-provider", "cloudlycke"),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    output, _ = await child.communicate()
-    assert child.returncode == 2
-    assert "could not look" in output.decode()
+    command = [str(PROGRAM), "doctor", "--kubeconfig", str(kubeconfig), "--cloud-provider", "cloudlycke"]
+    done = await asyncio.to_thread(forkserver.run, command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "could not look" in done.stdout
 
 
 async def test_a_provider_that_does_not_exist_is_a_finding_that_names_those_that_do(server: servers.Server) -> None:

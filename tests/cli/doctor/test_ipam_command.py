@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tests import servers
+from tests import forkserver, servers
 from tests.apps.test_ipam_cli import install_definitions
 
 from bedplate.api.resources import NAMESPACES, SERVICE_ACCOUNTS, custom
@@ -27,13 +27,11 @@ BINDINGS = custom("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "Clu
 
 async def findings(server: servers.Server, *words: str) -> tuple[int, list[dict[str, Any]]]:
     command = [str(PROGRAM), "doctor", "ipam", "--kubeconfig", str(server.kubeconfig), "-o", "json", *words]
-    pipe = asyncio.subprocess.PIPE
-    child = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
-    out, err = await child.communicate()
-    assert err == b"", err.decode()
-    answer = json.loads(out)
-    assert answer["exitCode"] == child.returncode
-    return child.returncode or 0, answer["findings"]
+    done = await asyncio.to_thread(forkserver.run, command, capture_output=True, text=True)
+    assert done.stderr == ""
+    answer = json.loads(done.stdout)
+    assert answer["exitCode"] == done.returncode
+    return done.returncode, answer["findings"]
 
 
 async def once_granted(server: servers.Server, *words: str) -> tuple[int, list[dict[str, Any]]]:
