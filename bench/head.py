@@ -17,7 +17,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
-from bedplate.client import HeadClient, wire
+from bedplate.api import headapi
+from bedplate.client import HeadClient
 from bedplate.core import errors, logging, memory
 from bedplate.head.entities import SCHEMA
 from bedplate.head.resolve import resolve
@@ -237,7 +238,7 @@ async def _commits(client: HeadClient, count: int, word: str) -> float:
         for number in numbers:
             one = held[keys[number % len(keys)]]
             body = {"type": one.type, "values": {**one.values, "notes": f"{word}-{number}"}}
-            edit = wire.Edit(mode="device", key=one.key, base=one.revision, object=body)
+            edit = headapi.Edit(mode="device", key=one.key, base=one.revision, object=body)
             await client.commit([edit], force=True)
 
     begin = time.perf_counter()

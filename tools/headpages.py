@@ -17,6 +17,7 @@ from pagetext import NOTE, options, table
 from rich.console import Console
 from rich.text import Text
 
+from bedplate.api.headapi import Notice
 from bedplate.cli.up import demotree
 from bedplate.head.access import Identity
 from bedplate.head.entities import SCHEMA
@@ -24,7 +25,6 @@ from bedplate.head.entities.base import Role
 from bedplate.head.folder import creation, datafolder
 from bedplate.head.schema.entity import Entity, Field, Row, Submode
 from bedplate.head.schema.registry import describe
-from bedplate.ui.backend import Notice
 from bedplate.ui.cmsh import notices
 from bedplate.ui.cmsh.commands import COMMANDS
 from bedplate.ui.cmsh.program import cmsh
@@ -58,7 +58,7 @@ TYPED = (
     "plan",
     "commit",
 )
-TOLD = Notice("2026-01-01T12:00:00Z", "notice", "node010", "Service docker was restarted")
+TOLD = Notice(id=1, time="2026-01-01T12:00:00Z", severity="notice", host="node010", text="Service docker was restarted")
 MORE = ("/", "device use node012", "explain generic::containerd", "explain -v /etc/kubernetes/kubelet.env")
 # A number that large is no bound that somebody chose.
 FAR = 2**32

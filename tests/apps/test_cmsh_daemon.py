@@ -17,7 +17,7 @@ from tests import forkserver, servers
 from tests.apps import headprograms, tmux
 from tests.apps.tmux import Screen
 
-from bedplate.client import wire
+from bedplate.api import headapi
 from bedplate.head.folder import creation
 
 TOP = "[basecm10]%"
@@ -46,7 +46,7 @@ class Head:
         """As a power cut would; also where it runs no more."""
         self._daemon.kill()
 
-    def report(self, node: str, *actions: wire.Action) -> None:
+    def report(self, node: str, *actions: headapi.Action) -> None:
         """Tell what an agent on a node would tell."""
 
         async def tell() -> None:
@@ -194,7 +194,7 @@ def test_notices_of_others_commits_and_of_devices_appear_above_the_prompt(served
         moment = r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}"
         said = r"\[notice\] basecm10: admin committed revision 2: device\[node001\] \(for you\)"
         assert re.fullmatch(f"{moment} {said}", line)
-        served.report("node001", wire.Action(kind="service", name="shorewall", verb="restarted"))
+        served.report("node001", headapi.Action(kind="service", name="shorewall", verb="restarted"))
         shown = screen.wait("[notice] node001: Service shorewall was restarted")
         assert re.search(rf"(?m)^{moment} \[notice\] node001: Service shorewall was restarted$", shown)
         # What was being typed is still there, below the notices.

@@ -16,7 +16,8 @@ from tests.apps import headprograms as heads
 from tests.head.committing import commit
 from tests.store import etcd_cluster
 
-from bedplate.client import HeadClient, wire
+from bedplate.api import headapi
+from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.head.folder import backups, creation
 from bedplate.head.folder.datafolder import open_head
@@ -116,7 +117,7 @@ async def write_to(daemon: heads.Served, name: str) -> tuple[int, str]:
         return got.status, got.headers.get("Bedplate-Active", "")
 
 
-async def every_revision(client: HeadClient) -> list[wire.Revision]:
+async def every_revision(client: HeadClient) -> list[headapi.Revision]:
     """All of them, newest first, read in pages."""
     found = list(await client.revisions(500))
     while found[-1].number > 1:
@@ -124,8 +125,8 @@ async def every_revision(client: HeadClient) -> list[wire.Revision]:
     return found
 
 
-def edit(name: str) -> wire.Edit:
-    return wire.Edit(mode="category", key=name, object={"type": "Category"})
+def edit(name: str) -> headapi.Edit:
+    return headapi.Edit(mode="category", key=name, object={"type": "Category"})
 
 
 async def test_the_passive_head_follows_serves_reads_and_says_where_to_write(pair: Pair) -> None:

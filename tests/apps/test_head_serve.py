@@ -13,7 +13,8 @@ import aiohttp
 import pytest
 from tests.apps import headprograms as heads
 
-from bedplate.client import Forbidden, HeadClient, Unauthorized, wire
+from bedplate.api import headapi
+from bedplate.client import Forbidden, HeadClient, Unauthorized
 from bedplate.core import errors
 from bedplate.head.folder import backups
 from bedplate.head.folder.datafolder import Folder, open_head
@@ -127,7 +128,7 @@ async def test_an_auditor_reads_and_cannot_write(site: heads.Served, admin: Head
         with pytest.raises(Forbidden, match="auditor"):
             await anna.put("category", "anna", {})
         with pytest.raises(Forbidden):
-            await anna.commit([wire.Edit(mode="category", key="anna", object={})])
+            await anna.commit([headapi.Edit(mode="category", key="anna", object={})])
         with pytest.raises(Forbidden):
             await anna.create_token("anna")
     assert "anna" not in [one.key for one in await admin.list("category")]
@@ -136,7 +137,7 @@ async def test_an_auditor_reads_and_cannot_write(site: heads.Served, admin: Head
 async def test_an_operator_edits_all_but_users(site: heads.Served, admin: HeadClient) -> None:
     async with await as_user(site, admin, "olga", "operator") as olga:
         await olga.put("category", "olgas", {})
-        for edit in (wire.Edit(mode="user", key="eve", object={"type": "User", "values": {"role": "admin"}}),):
+        for edit in (headapi.Edit(mode="user", key="eve", object={"type": "User", "values": {"role": "admin"}}),):
             with pytest.raises(Forbidden, match="user objects"):
                 await olga.commit([edit])
         with pytest.raises(Forbidden):
@@ -258,7 +259,7 @@ async def test_kill_9_loses_no_acknowledged_commit_and_repeats_none(tmp_path: Pa
     killed = asyncio.Event()
 
     async def commit(client: HeadClient, name: str) -> None:
-        edit = wire.Edit(mode="category", key=name, object={"type": "Category"})
+        edit = headapi.Edit(mode="category", key=name, object={"type": "Category"})
         try:
             made = await client.commit([edit], nonce=name)
         except errors.Retryable:

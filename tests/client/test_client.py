@@ -8,7 +8,8 @@ import random
 import pytest
 from tests.client.heads import Said, problem, scripted
 
-from bedplate.client import Forbidden, HeadClient, Stale, Unauthorized, wire
+from bedplate.api import headapi
+from bedplate.client import Forbidden, HeadClient, Stale, Unauthorized
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 
@@ -100,7 +101,7 @@ async def test_a_refusal_is_not_repeated() -> None:
 async def test_a_commit_is_repeated_with_the_same_nonce() -> None:
     done = Said(body={"changes": [], "revision": None})
     async with scripted(Said(0), Said(0), done) as head, opened(head.url) as client:
-        await client.commit([wire.Edit(mode="category", key="x")])
+        await client.commit([headapi.Edit(mode="category", key="x")])
         await client.commit([], nonce="mine")
     nonces = [asked.body["nonce"] for asked in head.asked]
     assert len(set(nonces[:3])) == 1

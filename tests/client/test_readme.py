@@ -11,7 +11,7 @@ import pytest
 from tests.ui.rest.serving import served
 
 import bedplate.client
-from bedplate.client import wire
+from bedplate.api import headapi
 
 
 async def test_the_example_of_the_docstring_works(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,7 +30,9 @@ async def test_the_example_of_the_docstring_works(tmp_path: pathlib.Path, capsys
         try:
             async with asyncio.timeout(120), server.client("node001") as node:
                 while "Service nginx was reloaded" not in said and not running.done():
-                    await node.report("node001", actions=[wire.Action(kind="service", name="nginx", verb="reloaded")])
+                    await node.report(
+                        "node001", actions=[headapi.Action(kind="service", name="nginx", verb="reloaded")]
+                    )
                     await asyncio.sleep(0.05)
                     said += capsys.readouterr().out
             assert not running.done() or running.result() is None

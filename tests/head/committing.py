@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bedplate.api.headapi import Revision
 from bedplate.head.access import Identity
-from bedplate.head.records import Revision
 from bedplate.head.schema.registry import Path
 from bedplate.head.service import Head
 from bedplate.head.session import Edit, Session

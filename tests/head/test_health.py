@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
+from bedplate.api.headapi import Action, Failure
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 from bedplate.head.health import NODES, SAMPLES, Health, Measured, Result
-from bedplate.head.reports import Done, Failed, news
+from bedplate.head.reports import news
 from bedplate.store.interface import Store
 
 DEADLINE_S = 120
@@ -123,7 +124,13 @@ async def test_a_check_that_turns_is_news_and_one_that_goes_on_is_not(health: He
 
 
 def test_a_report_speaks_as_the_manual_does() -> None:
-    made = news("basecm10", [Done("service", "shorewall", "restarted")], [Failed("file", "/etc/x", "written")], [], 9)
+    made = news(
+        "basecm10",
+        [Action(kind="service", name="shorewall", verb="restarted")],
+        [Failure(kind="file", name="/etc/x", verb="written")],
+        [],
+        9,
+    )
     assert [(one.host, one.text, one.severity, one.revision) for one in made] == [
         ("basecm10", "Service shorewall was restarted", "notice", 9),
         ("basecm10", "File /etc/x could not be written", "warning", 9),

@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
+from bedplate.api import headapi
 from bedplate.api.desired import Check, Desired, File, Service
 from bedplate.api.steps import Step
-from bedplate.client import Event, HeadClient, Wanted, wire
+from bedplate.client import Event, HeadClient, Wanted
 from bedplate.core import errors
 from bedplate.sim import checks
 from bedplate.sim.agents import Devices, Pace
@@ -33,19 +34,19 @@ class FakeHead(HeadClient):
         self.streams = 0
         self._touched: dict[int, set[str]] = {}
 
-    def commit(self, *changes: wire.Change, **states: Desired) -> None:  # type: ignore[override]
+    def commit(self, *changes: headapi.Change, **states: Desired) -> None:  # type: ignore[override]
         """A revision after which those nodes should be something else."""
         self.number += 1
         self.states.update(states)
         self._touched[self.number] = set(states)
-        revision = wire.Revision(number=self.number, time="", author="alice", changes=list(changes))
+        revision = headapi.Revision(number=self.number, time="", author="alice", changes=list(changes))
         self._events.put_nowait(Event(str(self.number), revision=revision))
 
-    async def whoami(self) -> wire.Whoami:
-        return wire.Whoami(user="admin", role="admin", head="head", revision=self.number)
+    async def whoami(self) -> headapi.Whoami:
+        return headapi.Whoami(user="admin", role="admin", head="head", revision=self.number)
 
-    async def list(self, mode: str, *, at: int | None = None, page: int = 1000) -> Sequence[wire.Object]:
-        return [wire.Object(mode=mode, key=name, revision=1, type="PhysicalNode") for name in sorted(self.states)]
+    async def list(self, mode: str, *, at: int | None = None, page: int = 1000) -> Sequence[headapi.Object]:
+        return [headapi.Object(mode=mode, key=name, revision=1, type="PhysicalNode") for name in sorted(self.states)]
 
     async def desired(self, node: str, etag: str = "", *, at: int | None = None, wait_s: float = 0.0) -> Wanted | None:
         if self.failing:
@@ -56,12 +57,12 @@ class FakeHead(HeadClient):
         found = msgspec.structs.replace(self.states[node], revision=self.number)
         return None if found.digest == etag else Wanted(found.digest, found)
 
-    async def plan_between(self, start: int, end: int | None = None) -> wire.PlanResult:
+    async def plan_between(self, start: int, end: int | None = None) -> headapi.PlanResult:
         names = set().union(*(self._touched.get(number, set()) for number in range(start + 1, (end or 0) + 1)))
         actions = [
-            wire.PlanAction(node=name, kind="file", name="/f", verb="change", source="category:a") for name in names
+            headapi.PlanAction(node=name, kind="file", name="/f", verb="change", source="category:a") for name in names
         ]
-        return wire.PlanResult(actions=actions, revision=self.number)
+        return headapi.PlanResult(actions=actions, revision=self.number)
 
     async def report(self, node: str, **said: Any) -> int:
         self.reports.append((node, said))
@@ -150,10 +151,10 @@ async def test_a_revision_that_leaves_nothing_to_do_counts_as_applied() -> None:
 async def test_devices_come_and_go_with_the_tree() -> None:
     head = site(2)
     async with living(head) as devices:
-        head.commit(wire.Change(path=["device", "node009"], new={}), node009=state("node009"))
+        head.commit(headapi.Change(path=("device", "node009"), new={}), node009=state("node009"))
         await until(lambda: "node009" in devices.devices and devices.devices["node009"].held is not None)
         del head.states["node001"]
-        head.commit(wire.Change(path=["device", "node001"], old={}))
+        head.commit(headapi.Change(path=("device", "node001"), old={}))
         await until(lambda: "node001" not in devices.devices)
 
 

@@ -12,10 +12,10 @@ from dataclasses import replace
 import pytest
 from tests.head.committing import commit_session
 
+from bedplate.api.headapi import Revision
 from bedplate.core import errors
 from bedplate.head.changes import MASK
 from bedplate.head.objects import Secret
-from bedplate.head.records import Revision
 from bedplate.head.service import Head
 from bedplate.head.session import Session
 from bedplate.ui.backend import Backend

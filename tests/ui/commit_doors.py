@@ -21,7 +21,8 @@ from aiohttp.test_utils import TestClient, TestServer
 from tests.head.committing import commit, commit_session
 from tests.ui.web.reading import Reader
 
-from bedplate.client import HeadClient, wire
+from bedplate.api import headapi
+from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.head.access import Access, Identity
 from bedplate.head.election import NotActive
@@ -216,7 +217,7 @@ class RestDoor(Door):
         self.edits = []
         for step in steps:
             obj = await self.client.get(step.mode, step.key)
-            self.edits.append(wire.Edit(mode=step.mode, key=step.key, base=obj.revision, object=_changed(obj, step)))
+            self.edits.append(headapi.Edit(mode=step.mode, key=step.key, base=obj.revision, object=_changed(obj, step)))
 
     async def commit(self) -> None:
         with _refusals():
@@ -353,7 +354,7 @@ DOORS: tuple[type[Door], ...] = (
 )
 
 
-def _changed(obj: wire.Object, step: Step) -> dict[str, object] | None:
+def _changed(obj: headapi.Object, step: Step) -> dict[str, object] | None:
     if not step.attribute:
         return None
     value: object = step.value == "yes" if step.value in ("yes", "no") else step.value

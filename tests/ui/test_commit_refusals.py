@@ -17,7 +17,7 @@ from tests.head.committing import commit_session
 from tests.ui import commit_doors as doors
 from tests.ui.commit_doors import DOORS, NORMAL, Door, Refused, Step, World
 
-from bedplate.client import wire
+from bedplate.api import headapi
 from bedplate.core import errors
 from bedplate.head.access import Identity
 from bedplate.head.session import Session
@@ -176,7 +176,7 @@ async def test_a_nonce_of_another_user_is_another_nonce(tmp_path: pathlib.Path) 
     async with doors.world(tmp_path, (NOTES,)) as world:
         admin, olga = await world.client("admin"), await world.client("olga")
         base = world.head.tree.get(("category", "default")).revision
-        edit = wire.Edit(mode="category", key="default", base=base, object={"values": {"notes": "admin's"}})
+        edit = headapi.Edit(mode="category", key="default", base=base, object={"values": {"notes": "admin's"}})
         first = await admin.commit([edit], nonce="n1")
         assert first is not None
         again = await admin.commit([edit], nonce="n1")

@@ -15,6 +15,7 @@ from tests.head.committing import commit, commit_session
 from tests.ui.backend_suite import DEADLINE_S, DEFAULT, BackendSuite, set_notes
 from tests.ui.wire_tapping import Wire
 
+from bedplate.api.headapi import Notice, Revision
 from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.head.access import Access
@@ -22,7 +23,6 @@ from bedplate.head.changes import MASK
 from bedplate.head.entities import SCHEMA
 from bedplate.head.health import Health
 from bedplate.head.notices import Notices
-from bedplate.head.records import Revision
 from bedplate.head.service import Head
 from bedplate.head.session import Session
 from bedplate.head.site import first_tree
@@ -31,7 +31,7 @@ from bedplate.head.vault import Vault
 from bedplate.store.interface import Store
 from bedplate.store.sqlite import SqliteStore
 from bedplate.ui import rest
-from bedplate.ui.backend import Backend, Event, Notice
+from bedplate.ui.backend import Backend, Event
 from bedplate.ui.remote import RemoteBackend
 
 

@@ -18,13 +18,13 @@
 
     asyncio.run(main())
 
-In: URLs of one or more heads, and a credential. Out: Structs of `client.wire`; errors of `bedplate.core.errors` and
+In: URLs of one or more heads, and a credential. Out: Structs of `api.headapi`; errors of `bedplate.core.errors` and
 `client.errors`. It knows JSON and nothing of the head's own modules.
 """
 
 from __future__ import annotations
 
-from bedplate.client import wire
+from bedplate.api import headapi as wire
 from bedplate.client.client import Event, HeadClient, Wanted
 from bedplate.client.errors import Forbidden, Stale, Unauthorized
 from bedplate.client.transport import Credential

@@ -1,7 +1,7 @@
 """The client of a head: one method for each thing the REST API can do.
 
-In: arguments as Python values. Out: Structs of `wire`. Requests, retries and the choice of a head are `transport`'s.
-Every write carries a nonce, so that a repeated one is carried out once.
+In: arguments as Python values. Out: Structs of `api.headapi`. Requests, retries and the choice of a head are
+`transport`'s. Every write carries a nonce, so that a repeated one is carried out once.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from bedplate.api import headapi
 from bedplate.api.desired import Desired
-from bedplate.client import wire
 from bedplate.client.following import Event, follow
 from bedplate.client.transport import ATTEMPTS, Answer, Credential, Request, Transport
 from bedplate.core import errors
@@ -24,7 +24,7 @@ from bedplate.core.clock import Clock
 __all__ = ["Event", "HeadClient", "Wanted"]
 
 T = TypeVar("T")
-Objects = list[wire.Object]
+Objects = list[headapi.Object]
 _BASE = "/api/v1"
 _JSON = "application/json"
 _NONCE = "Idempotency-Key"
@@ -90,9 +90,9 @@ class HeadClient:
 
     # Who and what
 
-    async def whoami(self) -> wire.Whoami:
+    async def whoami(self) -> headapi.Whoami:
         """Who the head takes the caller for; its name and revision."""
-        return await self._get("/whoami", wire.Whoami)
+        return await self._get("/whoami", headapi.Whoami)
 
     async def schema(self) -> dict[str, Any]:
         """Modes and entities as data."""
@@ -100,22 +100,22 @@ class HeadClient:
 
     # Objects
 
-    async def tree(self, *, at: int | None = None) -> wire.TreeDocument:
+    async def tree(self, *, at: int | None = None) -> headapi.TreeDocument:
         """Every object, now or as of a revision."""
         query = {} if at is None else {"at": str(at)}
-        return await self._get("/tree", wire.TreeDocument, query, timeout_s=_LONG_S)
+        return await self._get("/tree", headapi.TreeDocument, query, timeout_s=_LONG_S)
 
-    async def get(self, mode: str, key: str, *, at: int | None = None) -> wire.Object:
+    async def get(self, mode: str, key: str, *, at: int | None = None) -> headapi.Object:
         """One object. Raises `NotFound`."""
-        return await self._get(_place(mode, key), wire.Object, {} if at is None else {"at": str(at)})
+        return await self._get(_place(mode, key), headapi.Object, {} if at is None else {"at": str(at)})
 
-    async def list(self, mode: str, *, at: int | None = None, page: int = 1000) -> Sequence[wire.Object]:
+    async def list(self, mode: str, *, at: int | None = None, page: int = 1000) -> Sequence[headapi.Object]:
         """All objects of a mode, sorted by key, at one revision; read in pages."""
         found: Objects = []
         query = {"limit": str(page)} if at is None else {"limit": str(page), "at": str(at)}
         while True:
-            part = await self._get(_place(mode), wire.ObjectPage, query)
-            found.extend(msgspec.convert(item, wire.Object) for item in part.items)
+            part = await self._get(_place(mode), headapi.ObjectPage, query)
+            found.extend(msgspec.convert(item, headapi.Object) for item in part.items)
             if not part.cursor:
                 return found
             query = {"limit": str(page), "continue": part.cursor}
@@ -131,13 +131,13 @@ class HeadClient:
         children: Mapping[str, Any] | None = None,
         base: int | None = None,
         message: str = "",
-    ) -> wire.Object:
+    ) -> headapi.Object:
         """Write one object whole, as a commit of its own; `base` refuses it when the object is not of that revision."""
-        body = wire.ObjectPut(
+        body = headapi.ObjectPut(
             type=type or msgspec.UNSET, values=dict(values), extras=dict(extras or {}), children=dict(children or {})
         )
         headers = {"If-Match": f'"{base}"'} if base is not None else {}
-        return _decode(await self._write("PUT", _place(mode, key), body, message, headers), wire.Object)
+        return _decode(await self._write("PUT", _place(mode, key), body, message, headers), headapi.Object)
 
     async def create(
         self,
@@ -149,16 +149,16 @@ class HeadClient:
         extras: Mapping[str, str] | None = None,
         children: Mapping[str, Any] | None = None,
         message: str = "",
-    ) -> wire.Object:
+    ) -> headapi.Object:
         """A new object. Raises `Conflict` where there is one of that name."""
-        body = wire.ObjectNew(
+        body = headapi.ObjectNew(
             key=key,
             type=type or msgspec.UNSET,
             values=dict(values or {}),
             extras=dict(extras or {}),
             children=dict(children or {}),
         )
-        return _decode(await self._write("POST", _place(mode), body, message), wire.Object)
+        return _decode(await self._write("POST", _place(mode), body, message), headapi.Object)
 
     async def delete(self, mode: str, key: str, *, base: int | None = None, message: str = "") -> None:
         """Remove an object. Raises `NotFound`."""
@@ -169,48 +169,52 @@ class HeadClient:
 
     async def commit(
         self,
-        edits: Sequence[wire.Edit],
+        edits: Sequence[headapi.Edit],
         message: str = "",
         *,
         force: bool = False,
         undoes: int = 0,
         nonce: str = "",
-    ) -> wire.Revision | None:
+    ) -> headapi.Revision | None:
         """Write edits as one revision, exactly once; None when they change nothing. Raises `Stale`, `Invalid`."""
-        body = wire.CommitRequest(
+        body = headapi.CommitRequest(
             edits=list(edits), message=message, force=force, undoes=undoes, nonce=nonce or self._nonce()
         )
-        return (await self._post("/commits", body, wire.CommitResult, timeout_s=_COMMIT_S)).revision
+        return (await self._post("/commits", body, headapi.CommitResult, timeout_s=_COMMIT_S)).revision
 
-    async def check(self, edits: Sequence[wire.Edit], *, force: bool = False, undoes: int = 0) -> Sequence[wire.Change]:
+    async def check(
+        self, edits: Sequence[headapi.Edit], *, force: bool = False, undoes: int = 0
+    ) -> Sequence[headapi.Change]:
         """What a commit would change, without doing it. Raises what it would raise."""
-        body = wire.CommitRequest(edits=list(edits), force=force, undoes=undoes, dry_run=True)
-        return (await self._post("/commits", body, wire.CommitResult)).changes
+        body = headapi.CommitRequest(edits=list(edits), force=force, undoes=undoes, dry_run=True)
+        return (await self._post("/commits", body, headapi.CommitResult)).changes
 
-    async def revisions(self, limit: int = 20, *, path: Sequence[str] = (), before: int = 0) -> Sequence[wire.Revision]:
+    async def revisions(
+        self, limit: int = 20, *, path: Sequence[str] = (), before: int = 0
+    ) -> Sequence[headapi.Revision]:
         """The newest revisions that touched something at or below a path; `before` leaves out later ones."""
         query = {"limit": str(limit)} | _path(path) | ({"continue": str(before)} if before else {})
-        return (await self._get("/revisions", wire.RevisionPage, query)).items
+        return (await self._get("/revisions", headapi.RevisionPage, query)).items
 
-    async def revision(self, number: int) -> wire.Revision:
+    async def revision(self, number: int) -> headapi.Revision:
         """One revision. Raises `NotFound`."""
-        return await self._get(f"/revisions/{number}", wire.Revision)
+        return await self._get(f"/revisions/{number}", headapi.Revision)
 
     async def undo(
         self, number: int, message: str = "", *, force: bool = False, nonce: str = ""
-    ) -> wire.Revision | None:
+    ) -> headapi.Revision | None:
         """Take a revision back, as a new revision. Raises `Conflict` naming what stands in the way."""
-        body = wire.UndoRequest(message=message, force=force, nonce=nonce or self._nonce())
-        return (await self._post(f"/revisions/{number}/undo", body, wire.CommitResult)).revision
+        body = headapi.UndoRequest(message=message, force=force, nonce=nonce or self._nonce())
+        return (await self._post(f"/revisions/{number}/undo", body, headapi.CommitResult)).revision
 
-    async def undo_changes(self, number: int, *, force: bool = False) -> Sequence[wire.Change]:
+    async def undo_changes(self, number: int, *, force: bool = False) -> Sequence[headapi.Change]:
         """What an undo would change, secrets as stars: a commit of it says `undoes`, so that the head knows which."""
-        body = wire.UndoRequest(force=force, dry_run=True)
-        return (await self._post(f"/revisions/{number}/undo", body, wire.CommitResult)).changes
+        body = headapi.UndoRequest(force=force, dry_run=True)
+        return (await self._post(f"/revisions/{number}/undo", body, headapi.CommitResult)).changes
 
-    async def audit(self, path: Sequence[str] = (), limit: int = 100) -> Sequence[wire.AuditEntry]:
+    async def audit(self, path: Sequence[str] = (), limit: int = 100) -> Sequence[headapi.AuditEntry]:
         """Who changed which parameter when, newest first."""
-        return (await self._get("/audit", wire.AuditPage, {"limit": str(limit)} | _path(path))).items
+        return (await self._get("/audit", headapi.AuditPage, {"limit": str(limit)} | _path(path))).items
 
     async def export(self, *, at: int | None = None, with_secrets: bool = False) -> str:
         """The tree as YAML."""
@@ -220,28 +224,28 @@ class HeadClient:
 
     async def import_(
         self, document: str, *, prune: bool = False, message: str = "", dry_run: bool = False, nonce: str = ""
-    ) -> wire.CommitResult:
+    ) -> headapi.CommitResult:
         """Commit a YAML document; `prune` removes what it does not name."""
         query = _said(prune=prune, dryRun=dry_run) | ({"message": message} if message else {})
         headers = {"Content-Type": "application/yaml", _NONCE: nonce or self._nonce()}
         request = Request("POST", f"{_BASE}/import", query, headers, document.encode(), timeout_s=_LONG_S)
-        return _decode(await self._transport.ask(request), wire.CommitResult)
+        return _decode(await self._transport.ask(request), headapi.CommitResult)
 
     # Plans and nodes
 
-    async def plan(self, edits: Sequence[wire.Edit], *, force: bool = False) -> wire.PlanResult:
+    async def plan(self, edits: Sequence[headapi.Edit], *, force: bool = False) -> headapi.PlanResult:
         """What a commit of edits would change on which node."""
-        return await self._post("/plan", wire.PlanRequest(edits=list(edits), force=force), wire.PlanResult)
+        return await self._post("/plan", headapi.PlanRequest(edits=list(edits), force=force), headapi.PlanResult)
 
-    async def plan_between(self, start: int, end: int | None = None) -> wire.PlanResult:
+    async def plan_between(self, start: int, end: int | None = None) -> headapi.PlanResult:
         """What changed on which node between two revisions (to the present one without `end`)."""
         query = {"from": str(start)} | ({} if end is None else {"to": str(end)})
-        return await self._get("/plan", wire.PlanResult, query, timeout_s=_LONG_S)
+        return await self._get("/plan", headapi.PlanResult, query, timeout_s=_LONG_S)
 
-    async def explain(self, node: str, about: str = "", *, at: int | None = None) -> wire.ExplainResult:
+    async def explain(self, node: str, about: str = "", *, at: int | None = None) -> headapi.ExplainResult:
         """What holds on a node, and why."""
         query = ({"about": about} if about else {}) | ({} if at is None else {"at": str(at)})
-        return await self._get(f"/nodes/{_quoted(node)}/explain", wire.ExplainResult, query)
+        return await self._get(f"/nodes/{_quoted(node)}/explain", headapi.ExplainResult, query)
 
     async def desired(self, node: str, etag: str = "", *, at: int | None = None, wait_s: float = 0.0) -> Wanted | None:
         """What a node should be; None when that is what `etag` stands for. `wait_s` waits that long for another."""
@@ -261,37 +265,37 @@ class HeadClient:
         *,
         applied: int = 0,
         digest: str = "",
-        actions: Sequence[wire.Action] = (),
-        failures: Sequence[wire.Failure] = (),
-        results: Sequence[wire.Result] = (),
+        actions: Sequence[headapi.Action] = (),
+        failures: Sequence[headapi.Failure] = (),
+        results: Sequence[headapi.Result] = (),
     ) -> int:
         """Tell what a node did and measured; the head's present revision."""
-        body = wire.ReportRequest(
+        body = headapi.ReportRequest(
             applied=applied, digest=digest, actions=list(actions), failures=list(failures), results=list(results)
         )
         # Told twice, a notice would be there twice: a report that may have arrived is not repeated.
         return (
-            await self._post(f"/nodes/{_quoted(node)}/report", body, wire.ReportResult, is_repeatable=False)
+            await self._post(f"/nodes/{_quoted(node)}/report", body, headapi.ReportResult, is_repeatable=False)
         ).revision
 
-    async def nodes(self, names: Sequence[str] = ()) -> Sequence[wire.NodeState]:
+    async def nodes(self, names: Sequence[str] = ()) -> Sequence[headapi.NodeState]:
         """What is known of nodes, or of all of them."""
         said = ",".join(names)
         query = {"names": said} if 0 < len(said) <= _LONGEST_NAMES else {}
-        found = (await self._get("/nodes", wire.NodeList, query)).items
+        found = (await self._get("/nodes", headapi.NodeList, query)).items
         wanted = set(names)
         return [one for one in found if not wanted or one.node in wanted]
 
-    async def health(self, node: str, check: str = "") -> wire.NodeHealth:
+    async def health(self, node: str, check: str = "") -> headapi.NodeHealth:
         """A node with the history of its checks."""
-        return await self._get(f"/nodes/{_quoted(node)}/health", wire.NodeHealth, {"check": check} if check else {})
+        return await self._get(f"/nodes/{_quoted(node)}/health", headapi.NodeHealth, {"check": check} if check else {})
 
     # What happens
 
-    async def notices(self, limit: int = 100, *, host: str = "", before: int = 0) -> Sequence[wire.Notice]:
+    async def notices(self, limit: int = 100, *, host: str = "", before: int = 0) -> Sequence[headapi.Notice]:
         """The latest notices, newest first."""
         query = {"limit": str(limit)} | ({"host": host} if host else {}) | ({"before": str(before)} if before else {})
-        return (await self._get("/notices", wire.NoticePage, query)).items
+        return (await self._get("/notices", headapi.NoticePage, query)).items
 
     def events(
         self,
@@ -309,14 +313,16 @@ class HeadClient:
 
     # Tokens
 
-    async def tokens(self) -> Sequence[wire.Token]:
+    async def tokens(self) -> Sequence[headapi.Token]:
         """Tokens without their texts."""
-        return (await self._get("/tokens", wire.TokenList)).items
+        return (await self._get("/tokens", headapi.TokenList)).items
 
-    async def create_token(self, subject: str, name: str = "", *, kind: str = "user", days: int = 0) -> wire.TokenMade:
+    async def create_token(
+        self, subject: str, name: str = "", *, kind: str = "user", days: int = 0
+    ) -> headapi.TokenMade:
         """A new token for a user or a node; its text is told this once."""
-        body = msgspec.convert({"subject": subject, "name": name, "kind": kind, "days": days}, wire.TokenRequest)
-        return await self._post("/tokens", body, wire.TokenMade, is_repeatable=False)
+        body = msgspec.convert({"subject": subject, "name": name, "kind": kind, "days": days}, headapi.TokenRequest)
+        return await self._post("/tokens", body, headapi.TokenMade, is_repeatable=False)
 
     async def revoke_token(self, id_: str) -> None:
         """Take a token away. Raises `NotFound`."""

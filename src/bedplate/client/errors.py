@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import msgspec
 
-from bedplate.client.wire import Problem
+from bedplate.api.headapi import Problem
 from bedplate.core import errors
 
 __all__ = ["Forbidden", "Stale", "Unauthorized", "from_answer"]

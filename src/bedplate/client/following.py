@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from bedplate.client import wire
+from bedplate.api import headapi
 from bedplate.client.sse import Parser, Raw
 from bedplate.client.transport import Request, Transport
 from bedplate.core import errors
@@ -27,12 +27,12 @@ class Event(NamedTuple):
     """One thing that happened; one of the three is set. `id` is what `events(after=…)` takes."""
 
     id: str
-    revision: wire.Revision | None = None
-    notice: wire.Notice | None = None
-    health: wire.HealthEvent | None = None
+    revision: headapi.Revision | None = None
+    notice: headapi.Notice | None = None
+    health: headapi.HealthEvent | None = None
 
 
-_KINDS = {"revision": wire.Revision, "notice": wire.Notice, "health": wire.HealthEvent}
+_KINDS = {"revision": headapi.Revision, "notice": headapi.Notice, "health": headapi.HealthEvent}
 
 
 async def follow(

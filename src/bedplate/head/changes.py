@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import msgspec
-
+from bedplate.api.headapi import MASK, Change
 from bedplate.core import errors
 from bedplate.head.objects import Obj, Secret
 from bedplate.head.schema import codec
@@ -20,20 +19,10 @@ from bedplate.head.schema.entity import Field, Submode
 from bedplate.head.schema.registry import Path, Schema
 from bedplate.head.tree import Address, Tree
 
-__all__ = ["EXTRA", "Change", "address", "apply", "diff", "masked", "meet", "reverse"]
+__all__ = ["EXTRA", "MASK", "Change", "address", "apply", "diff", "masked", "meet", "reverse"]
 
 EXTRA = "extra:"
 """What an extra's name begins with in a path."""
-
-MASK = "*****"
-
-
-class Change(msgspec.Struct, frozen=True, array_like=True):
-    """One thing that changed; `old` or `new` is None where there was or is nothing (for a field: the default)."""
-
-    path: Path
-    old: Any
-    new: Any
 
 
 def address(change: Change) -> Address:

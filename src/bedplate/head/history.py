@@ -8,30 +8,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any, NamedTuple
 
+from bedplate.api.headapi import AuditEntry
 from bedplate.core import errors
 from bedplate.head import changes
-from bedplate.head.records import REVISIONS, Codec, Revision, revision_key
+from bedplate.head.records import REVISIONS, Codec, SealedRevision, revision_key
 from bedplate.head.schema.registry import Path
 from bedplate.head.tree import Tree
 from bedplate.head.vault import Vault
 from bedplate.store.interface import Store
 
-__all__ = ["Entry", "History"]
+__all__ = ["History"]
 
 _WINDOW = 200
-
-
-class Entry(NamedTuple):
-    """One line of the audit: who changed which parameter when. Secrets are stars."""
-
-    revision: int
-    time: str
-    author: str
-    path: Path
-    old: Any
-    new: Any
 
 
 class History:
@@ -42,14 +31,14 @@ class History:
         self._records = records
         self._vault = vault
 
-    async def read(self, number: int) -> Revision:
+    async def read(self, number: int) -> SealedRevision:
         """One revision. Raises `NotFound`."""
         entry = await self._store.get(revision_key(number)) if number > 0 else None
         if entry is None:
             raise errors.NotFound(f"there is no revision {number}", hint="history lists them")
         return self._records.decode_revision(entry.value)
 
-    async def after(self, number: int) -> AsyncIterator[Revision]:
+    async def after(self, number: int) -> AsyncIterator[SealedRevision]:
         """Those that follow a revision, oldest first."""
         key = revision_key(number)
         while True:
@@ -60,7 +49,7 @@ class History:
             if not page.more:
                 return
 
-    async def newest(self, last: int, first: int = 1) -> AsyncIterator[Revision]:
+    async def newest(self, last: int, first: int = 1) -> AsyncIterator[SealedRevision]:
         """Revisions `last` down to `first`."""
         while last >= first:
             start = max(first, last - _WINDOW + 1)
@@ -71,7 +60,7 @@ class History:
                 yield self._records.decode_revision(entry.value)
             last = start - 1
 
-    async def last_touch(self, mode: str, key: str, last: int) -> Revision | None:
+    async def last_touch(self, mode: str, key: str, last: int) -> SealedRevision | None:
         """The revision that last changed, made or removed an object."""
         async for revision in self.newest(last):
             if any(changes.address(change) == (mode, key) for change in revision.changes):
@@ -91,14 +80,21 @@ class History:
                     tree = tree.with_object(mode, key, replace(obj, revision=before))
         return tree
 
-    async def audit(self, schema_of: Tree, last: int, path: Path = (), limit: int = 100) -> list[Entry]:
+    async def audit(self, schema_of: Tree, last: int, path: Path = (), limit: int = 100) -> list[AuditEntry]:
         """Who changed what at or below a path, newest first."""
-        found: list[Entry] = []
+        found: list[AuditEntry] = []
         async for revision in self.newest(last):
             for change in changes.masked(schema_of.schema, revision.changes):
                 if changes.meet(change.path, path):
-                    seen = (change.path, change.old, change.new)
-                    found.append(Entry(revision.number, revision.time, revision.author, *seen))
+                    entry = AuditEntry(
+                        revision=revision.number,
+                        time=revision.time,
+                        author=revision.author,
+                        path=change.path,
+                        old=change.old,
+                        new=change.new,
+                    )
+                    found.append(entry)
             if len(found) >= limit:
                 break
         return found[:limit]
@@ -134,7 +130,7 @@ class History:
         return None
 
 
-def _common(one: Revision, other: Revision) -> Path | None:
+def _common(one: SealedRevision, other: SealedRevision) -> Path | None:
     for change in one.changes:
         for later in other.changes:
             if changes.meet(change.path, later.path):

@@ -15,14 +15,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock, rfc3339
 from bedplate.core.logging import get_logger
 from bedplate.head import changes, records
 from bedplate.head.history import History
-from bedplate.head.records import Revision
+from bedplate.head.records import SealedRevision
 from bedplate.head.schema.registry import Schema
 from bedplate.head.snapshot import Snapshot, missing
 from bedplate.head.tree import Tree
@@ -70,7 +68,7 @@ class Ledger:
         self._snapshot = Snapshot(store, self._records)
         self.tree = Tree(schema)
         self.revision = 0
-        self._recent: deque[Revision] = deque(maxlen=_RECENT)
+        self._recent: deque[SealedRevision] = deque(maxlen=_RECENT)
         self._nonces: dict[str, int] | None = None
         self._writing = asyncio.Lock()
         self._moved = asyncio.Condition()
@@ -84,7 +82,7 @@ class Ledger:
 
     # Writing
 
-    async def append(self, author: str, message: str, decide: Decide, *, nonce: str = "") -> Revision | None:
+    async def append(self, author: str, message: str, decide: Decide, *, nonce: str = "") -> SealedRevision | None:
         """Write what `decide` allows as the next revision; None when it changes nothing.
 
         `decide` runs while nobody else commits here, on the tree that is replaced, and again after another head node
@@ -111,13 +109,22 @@ class Ledger:
                     return revision
         raise errors.Unavailable("other head nodes keep committing; this commit got no turn", retry_after_s=1.0)
 
-    def _next(self, author: str, message: str, nonce: str, outcome: Outcome) -> Revision:
+    def _next(self, author: str, message: str, nonce: str, outcome: Outcome) -> SealedRevision:
         present = ((place, self.tree.find(*place)) for place in dict.fromkeys(map(changes.address, outcome.changes)))
         previous = {f"{mode}/{key}": obj.revision for (mode, key), obj in present if obj is not None}
         time = rfc3339(self._clock.now())
-        return Revision(self.revision + 1, time, author, nonce, outcome.changes, message, outcome.undoes, previous)
+        return SealedRevision(
+            number=self.revision + 1,
+            time=time,
+            author=author,
+            nonce=nonce,
+            changes=outcome.changes,
+            message=message,
+            undoes=outcome.undoes,
+            previous=previous,
+        )
 
-    async def _made_by(self, nonce: str, author: str) -> Revision | None:
+    async def _made_by(self, nonce: str, author: str) -> SealedRevision | None:
         """The revision that a nonce made, as far back as callers may repeat it. Raises `Conflict` for another's."""
         if self._nonces is None:
             first = max(1, self.revision - _REMEMBERED_NONCES + 1)
@@ -129,10 +136,10 @@ class Ledger:
             raise errors.Conflict("the nonce belongs to another user's commit", hint="send another nonce")
         return revision
 
-    async def _write(self, revision: Revision, tree: Tree) -> bool:
+    async def _write(self, revision: SealedRevision, tree: Tree) -> bool:
         """Whether the revision is in the store; if not, another one has its number and this head has caught up."""
         objects = self._snapshot.ops(tree, revision)
-        record = Put(records.revision_key(revision.number), msgspec.json.encode(revision), expect=0)
+        record = Put(records.revision_key(revision.number), self._records.encode_revision(revision), expect=0)
         try:
             at = await self._store.commit([record, *objects])
         except (CompareFailed, OutcomeUnknown):
@@ -146,7 +153,7 @@ class Ledger:
 
     # Reading
 
-    async def sealed(self, number: int) -> Revision:
+    async def sealed(self, number: int) -> SealedRevision:
         """A revision with its secrets sealed. Raises `NotFound`."""
         if self._recent and self._recent[0].number <= number <= self._recent[-1].number:
             return self._recent[number - self._recent[0].number]
@@ -186,7 +193,7 @@ class Ledger:
         if self.revision != before:
             await self._snapshot.look(self.revision)
 
-    async def _replay(self, revision: Revision, lacking: Sequence[changes.Change]) -> None:
+    async def _replay(self, revision: SealedRevision, lacking: Sequence[changes.Change]) -> None:
         if revision.number != self.revision + 1:
             raise errors.Unavailable(
                 f"revision {self.revision + 1} is missing in the store", hint="restore the newest backup"
@@ -195,7 +202,7 @@ class Ledger:
         self._snapshot.note(revision)
         await self._take(tree, revision)
 
-    async def _take(self, tree: Tree, revision: Revision) -> None:
+    async def _take(self, tree: Tree, revision: SealedRevision) -> None:
         self.tree, self.revision = tree, revision.number
         self._recent.append(revision)
         if self._nonces is not None:

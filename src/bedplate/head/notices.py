@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from bedplate.api.headapi import Notice, Severity
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.store.interface import Compacted, CompareFailed, Delete, Op, OutcomeUnknown, Put, Store
@@ -25,23 +26,12 @@ _BATCH = 50
 _ATTEMPTS = 20
 
 
-class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that happened; `time` is RFC 3339 with milliseconds, `severity` notice, warning or error."""
-
-    id: int
-    time: str
-    severity: str
-    host: str
-    text: str
-    revision: int = 0
-
-
 class News(NamedTuple):
     """A notice that has no number yet."""
 
     host: str
     text: str
-    severity: str = "notice"
+    severity: Severity = "notice"
     revision: int = 0
 
 
@@ -75,7 +65,7 @@ class Notices:
         """The number of the newest notice; 0 before the first."""
         return self._last
 
-    async def add(self, host: str, text: str, severity: str = "notice", revision: int = 0) -> Notice:
+    async def add(self, host: str, text: str, severity: Severity = "notice", revision: int = 0) -> Notice:
         """Tell one thing; it is in the store when this returns."""
         return (await self.add_all([News(host, text, severity, revision)]))[0]
 
@@ -130,7 +120,15 @@ class Notices:
         for _ in range(_ATTEMPTS):
             now, first = stamp(self._clock), self._last + 1
             made = [
-                Notice(first + i, now, one.severity, one.host, one.text, one.revision) for i, one in enumerate(news)
+                Notice(
+                    id=first + i,
+                    time=now,
+                    severity=item.severity,
+                    host=item.host,
+                    text=item.text,
+                    revision=item.revision,
+                )
+                for i, item in enumerate(news)
             ]
             ops: list[Op] = [Put(_key(notice.id), msgspec.json.encode(notice), expect=0) for notice in made]
             ops.extend(Delete(_key(notice.id - self._kept)) for notice in made if notice.id > self._kept)

@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 
+from bedplate.api.headapi import Change, Revision
 from bedplate.core import errors
-from bedplate.head.changes import Change
 from bedplate.head.objects import Obj
 from bedplate.head.schema import codec
 from bedplate.head.schema.registry import Schema
 from bedplate.head.vault import Vault
 
-__all__ = ["LATEST", "OBJECTS", "REVISIONS", "Codec", "Revision", "object_key", "revision_key"]
+__all__ = ["LATEST", "OBJECTS", "REVISIONS", "Codec", "SealedRevision", "object_key", "revision_key"]
 
 OBJECTS = "/head/objects/"
 REVISIONS = "/head/revisions/"
@@ -27,15 +27,21 @@ LATEST = "/head/latest"
 _DAMAGED = "restore the newest backup"
 
 
-class Revision(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One commit. Secrets in `changes` are sealed. `undoes` is the revision it takes back, exactly. `previous` says
-    which revision had written each object before (`mode/key`; those that did not exist are not in it)."""
+class SealedRevision(Revision, frozen=True, kw_only=True, omit_defaults=True):
+    """A revision as it is kept: secrets in `changes` are sealed, the nonce names its owner. `previous` says which
+    revision had written each object before (`mode/key`; those that did not exist are not in it)."""
+
+    previous: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class _RevisionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The bytes of a revision: each change is an array of path, old and new."""
 
     number: int
     time: str
     author: str
     nonce: str
-    changes: list[Change]
+    changes: list[tuple[tuple[str, ...], Any, Any]]
     message: str = ""
     undoes: int = 0
     previous: dict[str, int] = {}
@@ -62,7 +68,7 @@ class Codec:
         self._schema = schema
         self._vault = vault
         self._records = msgspec.json.Decoder(_Record)
-        self._revisions = msgspec.json.Decoder(Revision)
+        self._revisions = msgspec.json.Decoder(_RevisionRecord)
 
     def encode_object(self, obj: Obj) -> bytes:
         return msgspec.json.encode(_Record(obj.revision, codec.encode(self._schema, obj, self._vault.seal)))
@@ -77,8 +83,33 @@ class Codec:
         made = codec.decode(self._schema, self._schema.mode(mode), name, record.object, self._vault.unseal)
         return mode, replace(made, revision=record.revision)
 
-    def decode_revision(self, data: bytes) -> Revision:
+    def encode_revision(self, revision: SealedRevision) -> bytes:
+        changes = [(change.path, change.old, change.new) for change in revision.changes]
+        return msgspec.json.encode(
+            _RevisionRecord(
+                revision.number,
+                revision.time,
+                revision.author,
+                revision.nonce,
+                changes,
+                revision.message,
+                revision.undoes,
+                revision.previous,
+            )
+        )
+
+    def decode_revision(self, data: bytes) -> SealedRevision:
         try:
-            return self._revisions.decode(data)
+            record = self._revisions.decode(data)
         except msgspec.DecodeError as wrong:
             raise errors.Invalid(f"a revision's record cannot be read: {wrong}", hint=_DAMAGED) from wrong
+        return SealedRevision(
+            number=record.number,
+            time=record.time,
+            author=record.author,
+            nonce=record.nonce,
+            changes=[Change(*change) for change in record.changes],
+            message=record.message,
+            undoes=record.undoes,
+            previous=record.previous,
+        )

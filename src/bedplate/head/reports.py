@@ -6,37 +6,20 @@ In: what a node did, what it failed at, what its checks said before and now. Out
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
+from bedplate.api.headapi import Action, Failure
 from bedplate.head.health import Measured
 from bedplate.head.notices import News
 
-__all__ = ["Done", "Failed", "news"]
-
-
-class Done(NamedTuple):
-    """Something a node did: kind `service`, name `nginx`, verb `reloaded`."""
-
-    kind: str
-    name: str
-    verb: str
-
-
-class Failed(NamedTuple):
-    """Something a node could not do, and why."""
-
-    kind: str
-    name: str
-    verb: str
-    text: str = ""
+__all__ = ["news"]
 
 
 def news(
-    node: str, done: Iterable[Done], failed: Iterable[Failed], measured: Iterable[Measured], revision: int = 0
+    node: str, actions: Iterable[Action], failures: Iterable[Failure], measured: Iterable[Measured], revision: int = 0
 ) -> list[News]:
     """One notice for each action, each failure, and each check that says something else than before."""
-    found = [News(node, f"{one.kind.capitalize()} {one.name} was {one.verb}", "notice", revision) for one in done]
-    for one in failed:
+    found = [News(node, f"{one.kind.capitalize()} {one.name} was {one.verb}", "notice", revision) for one in actions]
+    for one in failures:
         why = f": {one.text}" if one.text else ""
         text = f"{one.kind.capitalize()} {one.name} could not be {one.verb}{why}"
         found.append(News(node, text, "warning", revision))

@@ -12,18 +12,16 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
+from bedplate.api.headapi import AuditEntry, Revision
 from bedplate.core import errors
 from bedplate.core.clock import Clock
 from bedplate.head import changes, policy
 from bedplate.head.access import Identity
 from bedplate.head.edits import apply_edits, fill_masks
 from bedplate.head.election import Alone, Standing
-from bedplate.head.history import Entry
 from bedplate.head.ledger import Ledger, Outcome
 from bedplate.head.objects import Obj, Secret
-from bedplate.head.records import Revision
+from bedplate.head.records import SealedRevision
 from bedplate.head.schema.registry import Path, Schema
 from bedplate.head.session import Edit, Session
 from bedplate.head.tree import Tree
@@ -204,7 +202,7 @@ class Head:
                 break
         return revisions
 
-    async def audit(self, path: Path = (), limit: int = 100) -> list[Entry]:
+    async def audit(self, path: Path = (), limit: int = 100) -> list[AuditEntry]:
         """Who changed which parameter when, newest first."""
         return await self._ledger.history.audit(self.tree, self.revision, path, limit)
 
@@ -269,8 +267,17 @@ class Head:
             author, number = (removal.author, removal.number) if removal is not None else ("somebody", self.revision)
             raise Stale(edit.mode, edit.key, author, number, removed=True)
 
-    def _public(self, revision: Revision) -> Revision:
-        return msgspec.structs.replace(revision, changes=changes.masked(self.tree.schema, revision.changes))
+    def _public(self, revision: SealedRevision) -> Revision:
+        """A revision for people and programs: secrets masked, the nonce as its owner sent it."""
+        return Revision(
+            number=revision.number,
+            time=revision.time,
+            author=revision.author,
+            changes=changes.masked(self.tree.schema, revision.changes),
+            message=revision.message,
+            undoes=revision.undoes,
+            nonce=revision.nonce.rpartition("/")[2],
+        )
 
 
 def _results(edits: Sequence[Edit]) -> dict[tuple[str, str], Obj | None]:

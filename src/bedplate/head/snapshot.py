@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from bedplate.head import changes, records
 from bedplate.head.objects import Obj
-from bedplate.head.records import Codec, Revision
+from bedplate.head.records import Codec, SealedRevision
 from bedplate.head.tree import Address, Tree
 from bedplate.store.interface import CompareFailed, Delete, Op, Put, Store
 
@@ -43,7 +43,7 @@ class Snapshot:
             after, more = page.entries[-1].key if page.entries else "", page.more
         return objects, int(latest.value) if latest is not None else 0
 
-    def note(self, revision: Revision) -> None:
+    def note(self, revision: SealedRevision) -> None:
         """A revision was taken whose objects may not be recorded."""
         self._behind.update(dict.fromkeys(map(changes.address, revision.changes)))
 
@@ -54,14 +54,14 @@ class Snapshot:
         if latest is not None and int(latest.value) >= number:
             self._behind.clear()
 
-    def ops(self, tree: Tree, revision: Revision) -> list[Op]:
+    def ops(self, tree: Tree, revision: SealedRevision) -> list[Op]:
         """What the transaction of a revision writes besides it: the objects, or nothing when they are too many."""
         places = {**self._behind, **dict.fromkeys(map(changes.address, revision.changes))}
         if len(places) > _BATCH:
             return []
         return [Put(records.LATEST, str(revision.number).encode()), *self._writes(tree, places)]
 
-    def wrote(self, revision: Revision, ops: list[Op], at: int) -> None:
+    def wrote(self, revision: SealedRevision, ops: list[Op], at: int) -> None:
         """The transaction with those operations is in the store, at a revision of the store's own."""
         if ops:
             self._behind.clear()
@@ -96,7 +96,7 @@ class Snapshot:
         return found
 
 
-def missing(tree: Tree, revision: Revision) -> list[changes.Change]:
+def missing(tree: Tree, revision: SealedRevision) -> list[changes.Change]:
     """Those changes of a revision that a tree read from records lacks: a record may be newer than the mark says."""
     found = []
     for change in revision.changes:

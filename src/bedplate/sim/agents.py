@@ -13,9 +13,10 @@ import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from bedplate.api import headapi
 from bedplate.api.desired import Desired
 from bedplate.api.steps import Failed, Outcome, Step, notice, walk
-from bedplate.client import HeadClient, wire
+from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.core.logging import get_logger
@@ -113,7 +114,7 @@ class Devices:
             self._latest = max(self._latest, event.revision.number)
             self._moved.set()
 
-    def _come_and_go(self, change: wire.Change) -> None:
+    def _come_and_go(self, change: headapi.Change) -> None:
         name = change.path[1]
         if change.new is None:
             self.devices.pop(name, None)
@@ -248,10 +249,10 @@ class Devices:
             _LOG.warning("sim.report.lost", device=device.name, error=str(err))
 
 
-def _action(step: Step) -> wire.Action:
-    return wire.Action(kind=step.kind, name=step.name, verb=step.done)
+def _action(step: Step) -> headapi.Action:
+    return headapi.Action(kind=step.kind, name=step.name, verb=step.done)
 
 
-def _failure(failed: Failed) -> wire.Failure:
+def _failure(failed: Failed) -> headapi.Failure:
     step = failed.step
-    return wire.Failure(kind=step.kind, name=step.name, verb=step.done, text=failed.why[:1000])
+    return headapi.Failure(kind=step.kind, name=step.name, verb=step.done, text=failed.why[:1000])

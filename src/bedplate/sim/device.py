@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from bedplate.api import headapi
 from bedplate.api.desired import Desired, File, merged
 from bedplate.api.steps import Failed, Step
-from bedplate.client import wire
 from bedplate.sim import checks
 
 __all__ = ["Device", "Refusal", "nothing_fails"]
@@ -69,7 +69,7 @@ class Device:
     def _has_block(self, path: str) -> bool:
         return self.held is not None and any(file.path == path and file.block for file in self.held.files)
 
-    def readings(self, now_s: float) -> list[wire.Result]:
+    def readings(self, now_s: float) -> list[headapi.Result]:
         """What the checks that are due say."""
         found = []
         for check in self.held.checks if self.held is not None else ():
@@ -79,5 +79,7 @@ class Device:
             if check.name == checks.GPU and not self.has_gpus:
                 continue
             reading = checks.read(self.number, check.name, now_s)
-            found.append(wire.Result(check=check.name, status=reading.status, value=reading.value, info=reading.info))
+            found.append(
+                headapi.Result(check=check.name, status=reading.status, value=reading.value, info=reading.info)
+            )
         return found

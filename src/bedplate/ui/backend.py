@@ -9,26 +9,15 @@ outlive a connection.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from bedplate.head.changes import Change
-from bedplate.head.history import Entry
+from bedplate.api.headapi import AuditEntry, Change, Notice, Revision
 from bedplate.head.objects import Secret
-from bedplate.head.records import Revision
 from bedplate.head.schema.registry import Path
 from bedplate.head.session import Edit
 from bedplate.head.tree import Tree
 
-__all__ = ["Backend", "Event", "Notice"]
-
-
-class Notice(NamedTuple):
-    """Something that happened on a host: `severity` is notice, warning or error; `time` is RFC 3339."""
-
-    time: str
-    severity: str
-    host: str
-    text: str
+__all__ = ["Backend", "Event"]
 
 
 Event = Revision | Notice
@@ -77,7 +66,7 @@ class Backend(Protocol):
     async def log(self, limit: int = 20, path: Path = ()) -> list[Revision]:
         """The newest revisions that touched something at or below a path, newest first."""
 
-    async def audit(self, path: Path = (), limit: int = 100) -> list[Entry]:
+    async def audit(self, path: Path = (), limit: int = 100) -> list[AuditEntry]:
         """Who changed which parameter when, newest first; secrets are stars."""
 
     async def undo_changes(self, number: int, *, force: bool = False) -> list[Change]:

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
+from bedplate.api.headapi import AuditEntry, Change, Revision
 from bedplate.head.access import Identity
-from bedplate.head.changes import Change
-from bedplate.head.history import Entry
 from bedplate.head.objects import Secret
-from bedplate.head.records import Revision
 from bedplate.head.schema.registry import Path
 from bedplate.head.service import Head
 from bedplate.head.session import Edit
@@ -67,7 +65,7 @@ class LocalBackend:
     async def log(self, limit: int = 20, path: Path = ()) -> list[Revision]:
         return await self._head.log(limit, path)
 
-    async def audit(self, path: Path = (), limit: int = 100) -> list[Entry]:
+    async def audit(self, path: Path = (), limit: int = 100) -> list[AuditEntry]:
         return await self._head.audit(path, limit)
 
     async def undo_changes(self, number: int, *, force: bool = False) -> list[Change]:

@@ -20,20 +20,19 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from bedplate.client import HeadClient, wire
+from bedplate.api import headapi
+from bedplate.api.headapi import AuditEntry, Change, Notice, Revision
+from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock, SystemClock, rfc3339
 from bedplate.head import changes
-from bedplate.head.changes import Change
-from bedplate.head.history import Entry
 from bedplate.head.objects import Obj, Secret
-from bedplate.head.records import Revision
 from bedplate.head.schema import codec
 from bedplate.head.schema.registry import Path, Schema
 from bedplate.head.session import Edit
 from bedplate.head.tree import Tree
-from bedplate.ui.backend import Event, Notice
+from bedplate.ui.backend import Event
 
 __all__ = ["RemoteBackend"]
 
@@ -133,7 +132,7 @@ class RemoteBackend:
             self._unsettled = (b"", "")
             raise
         self._unsettled = (b"", "")
-        return None if made is None else _revision(made)
+        return made
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask until there is an answer, or for as long as anybody may want to wait."""
@@ -152,9 +151,9 @@ class RemoteBackend:
 
     async def check(self, edits: Sequence[Edit], *, force: bool = False, undoes: int = 0) -> list[Change]:
         said = [self._wire(edit, is_undo=bool(undoes)) for edit in edits]
-        return _changes(await self._client.check(said, force=force, undoes=undoes))
+        return list(await self._client.check(said, force=force, undoes=undoes))
 
-    def _wire(self, edit: Edit, *, is_undo: bool = False) -> wire.Edit:
+    def _wire(self, edit: Edit, *, is_undo: bool = False) -> headapi.Edit:
         def told(secret: Secret) -> str:
             if secret == _BEFORE and not is_undo:
                 raise errors.Invalid(
@@ -165,7 +164,7 @@ class RemoteBackend:
 
         data = None if edit.new is None else codec.encode(self._tree.schema, edit.new, told)
         base = None if edit.base is None else edit.base.revision
-        return wire.Edit(mode=edit.mode, key=edit.key, base=base, object=data)
+        return headapi.Edit(mode=edit.mode, key=edit.key, base=base, object=data)
 
     # Reading
 
@@ -177,17 +176,16 @@ class RemoteBackend:
         return Tree(self._tree.schema, self._objects(await self._client.tree(at=number)))
 
     async def read(self, number: int) -> Revision:
-        return _revision(await self._client.revision(number))
+        return await self._client.revision(number)
 
     async def log(self, limit: int = 20, path: Path = ()) -> list[Revision]:
-        return [_revision(one) for one in await self._client.revisions(limit, path=path)]
+        return list(await self._client.revisions(limit, path=path))
 
-    async def audit(self, path: Path = (), limit: int = 100) -> list[Entry]:
-        found = await self._client.audit(path, limit)
-        return [Entry(one.revision, one.time, one.author, tuple(one.path), one.old, one.new) for one in found]
+    async def audit(self, path: Path = (), limit: int = 100) -> list[AuditEntry]:
+        return list(await self._client.audit(path, limit))
 
     async def undo_changes(self, number: int, *, force: bool = False) -> list[Change]:
-        return _changes(await self._client.undo_changes(number, force=force))
+        return list(await self._client.undo_changes(number, force=force))
 
     def unseal(self, sealed: Any) -> Secret:
         return _BEFORE
@@ -203,7 +201,7 @@ class RemoteBackend:
     # Following
 
     async def follow(self) -> AsyncIterator[Event]:
-        queue: asyncio.Queue[wire.Revision | Notice | errors.BedplateError | None] = asyncio.Queue(_QUEUED)
+        queue: asyncio.Queue[Revision | Notice | errors.BedplateError | None] = asyncio.Queue(_QUEUED)
         pump = asyncio.create_task(self._pump(queue))
         given = self._revision
         try:
@@ -220,7 +218,7 @@ class RemoteBackend:
                     # A commit of one's own may have brought the tree beyond it already.
                     await self._take(item)
                     given = item.number
-                    yield _revision(item)
+                    yield item
         finally:
             pump.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -245,8 +243,7 @@ class RemoteBackend:
                 if event.revision is not None:
                     await queue.put(event.revision)
                 elif event.notice is not None:
-                    one = event.notice
-                    await queue.put(Notice(one.time, one.severity, one.host, one.text))
+                    await queue.put(event.notice)
         except errors.BedplateError as err:
             await queue.put(err)
 
@@ -260,12 +257,12 @@ class RemoteBackend:
                     self._put(await self._client.tree())
         return self._says("notice", f"connected again, to {self._client.url}; what is staged is still staged")
 
-    def _says(self, severity: str, text: str) -> Notice:
-        return Notice(rfc3339(self._clock.now()), severity, self._name, text)
+    def _says(self, severity: headapi.Severity, text: str) -> Notice:
+        return Notice(id=0, time=rfc3339(self._clock.now()), severity=severity, host=self._name, text=text)
 
     # The tree
 
-    async def _take(self, revision: wire.Revision) -> None:
+    async def _take(self, revision: Revision) -> None:
         """Let the tree hold a revision, and those before it that did not come here."""
         async with self._moving:
             missed = revision.number - self._revision - 1
@@ -281,15 +278,15 @@ class RemoteBackend:
                 # Not the history this tree has come from: a backup was restored meanwhile.
                 self._put(await self._client.tree())
 
-    def _apply(self, revision: wire.Revision) -> None:
-        self._tree = changes.apply(self._tree, _changes(revision.changes), _masked, revision.number)
+    def _apply(self, revision: Revision) -> None:
+        self._tree = changes.apply(self._tree, revision.changes, _masked, revision.number)
         self._revision = revision.number
 
-    def _put(self, document: wire.TreeDocument) -> None:
+    def _put(self, document: headapi.TreeDocument) -> None:
         self._tree = Tree(self._tree.schema, self._objects(document))
         self._revision = document.revision
 
-    def _objects(self, document: wire.TreeDocument) -> Iterable[tuple[str, Obj]]:
+    def _objects(self, document: headapi.TreeDocument) -> Iterable[tuple[str, Obj]]:
         schema = self._tree.schema
         for one in document.objects:
             data = {"type": one.type, "values": one.values, "extras": one.extras, "children": one.children}
@@ -299,11 +296,3 @@ class RemoteBackend:
 
 def _masked(said: Any) -> Secret:
     return Secret(str(said))
-
-
-def _changes(said: Iterable[wire.Change]) -> list[Change]:
-    return [Change(tuple(one.path), one.old, one.new) for one in said]
-
-
-def _revision(one: wire.Revision) -> Revision:
-    return Revision(one.number, one.time, one.author, one.nonce, _changes(one.changes), one.message, one.undoes)

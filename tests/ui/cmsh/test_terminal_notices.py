@@ -6,9 +6,8 @@ import time
 
 import pytest
 
+from bedplate.api.headapi import Notice, Revision
 from bedplate.head.changes import Change
-from bedplate.head.records import Revision
-from bedplate.ui.backend import Notice
 from bedplate.ui.cmsh import notices
 
 
@@ -20,27 +19,37 @@ def _utc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _revision(*places: tuple[str, str], message: str = "") -> Revision:
     made = [Change((*place, "notes"), None, "x") for place in places]
-    return Revision(7, "2024-10-31T15:58:56Z", "bob", "n", made, message)
+    return Revision(number=7, time="2024-10-31T15:58:56Z", author="bob", nonce="n", changes=made, message=message)
 
 
 def test_a_notice_is_printed_as_the_manual_prints_it() -> None:
-    notice = Notice("2024-10-31T15:58:56.123Z", "notice", "basecm10", "Service shorewall was restarted")
+    notice = Notice(
+        id=1,
+        time="2024-10-31T15:58:56.123Z",
+        severity="notice",
+        host="basecm10",
+        text="Service shorewall was restarted",
+    )
     assert notices.line(notice) == "Thu Oct 31 15:58:56 2024 [notice] basecm10: Service shorewall was restarted"
 
 
 def test_a_day_of_one_digit_is_padded_with_a_blank() -> None:
-    notice = Notice("2024-11-02T01:02:03Z", "warning", "node001", "late")
+    notice = Notice(id=1, time="2024-11-02T01:02:03Z", severity="warning", host="node001", text="late")
     assert notices.line(notice) == "Sat Nov  2 01:02:03 2024 [warning] node001: late"
 
 
 def test_times_are_local(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "XYZ-2")
     time.tzset()
-    assert notices.line(Notice("2024-10-31T23:00:00Z", "notice", "a", "b")).startswith("Fri Nov  1 01:00:00 2024")
+    assert notices.line(Notice(id=1, time="2024-10-31T23:00:00Z", severity="notice", host="a", text="b")).startswith(
+        "Fri Nov  1 01:00:00 2024"
+    )
 
 
 def test_a_time_that_cannot_be_read_is_shown_as_it_came() -> None:
-    assert notices.line(Notice("yesterday", "notice", "a", "b")) == "yesterday [notice] a: b"
+    assert (
+        notices.line(Notice(id=1, time="yesterday", severity="notice", host="a", text="b")) == "yesterday [notice] a: b"
+    )
 
 
 def test_another_ones_commit_names_who_what_and_why() -> None:
@@ -61,7 +70,7 @@ def test_ones_own_commit_is_not_shown() -> None:
 
 
 def _said(host: str, text: str, second: int = 0, severity: str = "notice") -> Notice:
-    return Notice(f"2024-10-31T15:58:{second:02d}Z", severity, host, text)
+    return Notice(id=1, time=f"2024-10-31T15:58:{second:02d}Z", severity=severity, host=host, text=text)
 
 
 def test_what_many_hosts_say_alike_is_said_once() -> None:

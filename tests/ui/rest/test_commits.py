@@ -9,13 +9,14 @@ import pytest
 import yaml
 from tests.ui.rest.serving import CA_KEY, Served
 
-from bedplate.client import HeadClient, Stale, wire
+from bedplate.api import headapi
+from bedplate.client import HeadClient, Stale
 from bedplate.core import errors
 from bedplate.head.objects import Secret
 
 
-def noted(text: str, base: int | None = 1, key: str = "default") -> wire.Edit:
-    return wire.Edit(mode="category", key=key, base=base, object={"values": {"notes": text}})
+def noted(text: str, base: int | None = 1, key: str = "default") -> headapi.Edit:
+    return headapi.Edit(mode="category", key=key, base=base, object={"values": {"notes": text}})
 
 
 def secret_of(server: Served, name: str = "kube_ca_key") -> str:
@@ -24,10 +25,10 @@ def secret_of(server: Served, name: str = "kube_ca_key") -> str:
     return held.reveal()
 
 
-async def kubernetes(client: HeadClient, **values: str) -> wire.Edit:
+async def kubernetes(client: HeadClient, **values: str) -> headapi.Edit:
     """The cluster as the client sees it, with other values."""
     held = await client.get("kubernetes", "default")
-    return wire.Edit(
+    return headapi.Edit(
         mode="kubernetes",
         key="default",
         base=held.revision,
@@ -37,7 +38,11 @@ async def kubernetes(client: HeadClient, **values: str) -> wire.Edit:
 
 async def test_edits_of_several_objects_are_one_revision(client: HeadClient, server: Served) -> None:
     made = await client.commit(
-        [noted("a"), wire.Edit(mode="category", key="new", object={}), wire.Edit(mode="device", key="node007", base=1)],
+        [
+            noted("a"),
+            headapi.Edit(mode="category", key="new", object={}),
+            headapi.Edit(mode="device", key="node007", base=1),
+        ],
         "three at once",
     )
     assert made is not None
@@ -52,7 +57,7 @@ async def test_edits_of_several_objects_are_one_revision(client: HeadClient, ser
 
 
 async def test_edits_that_change_nothing_make_no_revision(client: HeadClient, server: Served) -> None:
-    same = wire.Edit(mode="category", key="default", base=1, object={"values": {"software_image": "default-image"}})
+    same = headapi.Edit(mode="category", key="default", base=1, object={"values": {"software_image": "default-image"}})
     assert await client.commit([same]) is None
     assert await client.commit([]) is None
     assert server.head.revision == 1
@@ -61,10 +66,10 @@ async def test_edits_that_change_nothing_make_no_revision(client: HeadClient, se
 async def test_a_dry_run_says_what_would_change_and_changes_nothing(client: HeadClient, server: Served) -> None:
     found = await client.check([await kubernetes(client, notes="x", kubeadm_cert_key="tell-nobody")])
     told = {one.path[-1]: (one.old, one.new) for one in found}
-    assert told == {"notes": (None, "x"), "kubeadm_cert_key": (None, wire.MASK)}
+    assert told == {"notes": (None, "x"), "kubeadm_cert_key": (None, headapi.MASK)}
     assert server.head.revision == 1
     with pytest.raises(errors.Invalid):
-        await client.check([wire.Edit(mode="category", key="default", base=1)])
+        await client.check([headapi.Edit(mode="category", key="default", base=1)])
 
 
 async def test_a_stale_commit_names_the_other_and_force_overwrites(server: Served) -> None:
@@ -79,7 +84,7 @@ async def test_a_stale_commit_names_the_other_and_force_overwrites(server: Serve
         await olga.commit([noted("olga's", base=3, key="default")])
         await olga.delete("device", "node007")
         with pytest.raises(Stale, match="removed by olga"):
-            await anna.commit([wire.Edit(mode="device", key="node007", base=1, object={"type": "PhysicalNode"})])
+            await anna.commit([headapi.Edit(mode="device", key="node007", base=1, object={"type": "PhysicalNode"})])
 
 
 async def test_a_commit_whose_answer_was_lost_is_answered_again(client: HeadClient, server: Served) -> None:
@@ -96,7 +101,7 @@ async def test_a_commit_whose_answer_was_lost_is_answered_again(client: HeadClie
 
 
 async def test_concurrent_commits_with_one_nonce_make_one_revision(client: HeadClient, server: Served) -> None:
-    edit = wire.Edit(mode="category", key="new", object={})
+    edit = headapi.Edit(mode="category", key="new", object={})
     made = await asyncio.gather(*(client.commit([edit], nonce="same") for _ in range(8)))
     assert {one.number for one in made if one is not None} == {2}
     assert len(made) == 8
@@ -110,7 +115,7 @@ async def test_one_object_is_edited_once_in_a_commit(client: HeadClient) -> None
 
 async def test_a_plan_shows_what_nodes_would_do(client: HeadClient, server: Served) -> None:
     held = await client.get("configurationoverlay", "kube-default-worker")
-    edit = wire.Edit(
+    edit = headapi.Edit(
         mode=held.mode,
         key=held.key,
         base=held.revision,
@@ -125,7 +130,7 @@ async def test_a_plan_shows_what_nodes_would_do(client: HeadClient, server: Serv
         (one.node, one.kind, one.name, one.verb) for one in planned.actions
     }
     with pytest.raises(errors.Invalid):
-        await client.plan([wire.Edit(mode="category", key="default", base=1)])
+        await client.plan([headapi.Edit(mode="category", key="default", base=1)])
 
 
 async def test_history_is_read_in_parts_and_by_path(client: HeadClient) -> None:
@@ -135,7 +140,7 @@ async def test_history_is_read_in_parts_and_by_path(client: HeadClient) -> None:
     assert [one.number for one in await client.revisions(3)] == [7, 6, 5]
     assert [one.number for one in await client.revisions(3, before=5)] == [4, 3, 2]
     assert [one.number for one in await client.revisions(path=("device", "node007"))] == [7, 1]
-    assert (await client.revision(7)).changes[0].path == ["device", "node007"]
+    assert (await client.revision(7)).changes[0].path == ("device", "node007")
     audit = await client.audit(("category", "default", "notes"), limit=2)
     assert [(one.revision, one.old, one.new) for one in audit] == [(6, "3", "4"), (5, "2", "3")]
     with pytest.raises(errors.NotFound):
@@ -145,8 +150,8 @@ async def test_history_is_read_in_parts_and_by_path(client: HeadClient) -> None:
 async def test_an_undo_is_a_revision_and_is_done_once(client: HeadClient, server: Served) -> None:
     await client.put("category", "default", {"notes": "x"})
     assert [one.path for one in await client.undo_changes(2)] == [
-        ["category", "default", "notes"],
-        ["category", "default", "software_image"],
+        ("category", "default", "notes"),
+        ("category", "default", "software_image"),
     ]
     made = await client.undo(2, "back", nonce="u")
     again = await client.undo(2, "back", nonce="u")
@@ -164,7 +169,7 @@ async def test_an_undo_that_was_staged_elsewhere_brings_the_secret_back(client: 
     assert made is not None
     assert secret_of(server) == "new-secret"
     held = await client.get("kubernetes", "default")
-    staged = wire.Edit(
+    staged = headapi.Edit(
         mode="kubernetes",
         key="default",
         base=held.revision,
@@ -182,7 +187,7 @@ async def test_a_removed_object_comes_back_with_its_secrets(client: HeadClient, 
     held = await client.get("kubernetes", "default")
     await client.delete("kubernetes", "default")
     removed = server.head.revision
-    again = wire.Edit(mode="kubernetes", key="default", object={"values": held.values, "children": held.children})
+    again = headapi.Edit(mode="kubernetes", key="default", object={"values": held.values, "children": held.children})
     with pytest.raises(errors.Invalid, match="keeps a secret"):
         await client.commit([again])
     assert await client.commit([again], undoes=removed) is not None
@@ -192,11 +197,11 @@ async def test_a_removed_object_comes_back_with_its_secrets(client: HeadClient, 
 async def test_what_is_exported_can_be_imported_and_is_the_same(client: HeadClient, server: Served) -> None:
     exported = await client.export()
     assert CA_KEY not in exported
-    assert wire.MASK not in exported
+    assert headapi.MASK not in exported
     document = yaml.safe_load(exported)
     document["category"]["more"] = {"type": "Category"}
     would = await client.import_(yaml.safe_dump(document), dry_run=True)
-    assert [one.path for one in would.changes] == [["category", "more"]]
+    assert [one.path for one in would.changes] == [("category", "more")]
     made = await client.import_(yaml.safe_dump(document), message="more")
     assert made.revision is not None
     assert (made.revision.number, made.revision.message) == (2, "more")

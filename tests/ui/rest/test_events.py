@@ -12,7 +12,8 @@ import pytest
 from tests.head.committing import commit
 from tests.ui.rest.serving import Served, served
 
-from bedplate.client import Event, HeadClient, wire
+from bedplate.api import headapi
+from bedplate.client import Event, HeadClient
 from bedplate.client.sse import Parser, Raw
 from bedplate.core import errors
 from bedplate.head.objects import Obj
@@ -51,8 +52,8 @@ async def test_revisions_notices_and_results_come_as_they_happen(client: HeadCli
     await client.put("category", "default", {"notes": "x"}, message="why")
     await client.report(
         "node001",
-        actions=[wire.Action(kind="service", name="nginx", verb="reloaded")],
-        results=[wire.Result(check="a", status="PASS", value=2.0)],
+        actions=[headapi.Action(kind="service", name="nginx", verb="reloaded")],
+        results=[headapi.Result(check="a", status="PASS", value=2.0)],
     )
     await client.delete("device", "node007")
     events = await reading
@@ -100,9 +101,9 @@ async def test_an_id_is_told_before_anything_happens(http: aiohttp.ClientSession
 
 async def test_the_latest_results_are_told_to_whoever_was_away(client: HeadClient, http: aiohttp.ClientSession) -> None:
     await client.report(
-        "node001", results=[wire.Result(check="a", status="FAIL"), wire.Result(check="b", status="PASS")]
+        "node001", results=[headapi.Result(check="a", status="FAIL"), headapi.Result(check="b", status="PASS")]
     )
-    await client.report("node001", results=[wire.Result(check="a", status="PASS")])
+    await client.report("node001", results=[headapi.Result(check="a", status="PASS")])
     found = await raw(http, 3, **{"Last-Event-ID": "1.9.0"})
     told = [json.loads(one.data) for one in found if one.type == "health"]
     assert {(one["check"], one["status"]) for one in told} == {("a", "PASS"), ("b", "PASS")}

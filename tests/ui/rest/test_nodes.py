@@ -9,7 +9,8 @@ import aiohttp
 import pytest
 from tests.ui.rest.serving import Served, served
 
-from bedplate.client import HeadClient, wire
+from bedplate.api import headapi
+from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 
@@ -82,16 +83,16 @@ async def test_a_report_becomes_results_and_notices(client: HeadClient, server: 
             applied=1,
             digest="abc",
             actions=[
-                wire.Action(kind="service", name="nginx", verb="reloaded"),
-                wire.Action(kind="file", name="/etc/hosts", verb="written"),
+                headapi.Action(kind="service", name="nginx", verb="reloaded"),
+                headapi.Action(kind="file", name="/etc/hosts", verb="written"),
             ],
-            failures=[wire.Failure(kind="service", name="etcd", verb="restarted", text="unit not found")],
+            failures=[headapi.Failure(kind="service", name="etcd", verb="restarted", text="unit not found")],
             results=[
-                wire.Result(check="ManagedServicesOk", status="FAIL", value=1.0, info="etcd"),
-                wire.Result(check="DiskSpace", status="PASS", value=0.7),
+                headapi.Result(check="ManagedServicesOk", status="FAIL", value=1.0, info="etcd"),
+                headapi.Result(check="DiskSpace", status="PASS", value=0.7),
             ],
         )
-        await node.report("node001", results=[wire.Result(check="ManagedServicesOk", status="PASS")])
+        await node.report("node001", results=[headapi.Result(check="ManagedServicesOk", status="PASS")])
     told = [(one.severity, one.host, one.text) for one in await client.notices()]
     assert told == [
         ("notice", "node001", "Check ManagedServicesOk passes again"),
@@ -134,9 +135,9 @@ async def test_a_report_may_not_hold_anything(http: aiohttp.ClientSession, serve
 async def test_nodes_are_listed_with_what_is_known_of_them(tmp_path: pathlib.Path) -> None:
     clock = ManualClock()
     async with served(tmp_path, clock=clock) as server, server.client() as client:
-        await client.report("node002", applied=1, results=[wire.Result(check="a", status="PASS")])
+        await client.report("node002", applied=1, results=[headapi.Result(check="a", status="PASS")])
         await clock.advance(100)
-        await client.report("node003", applied=1, results=[wire.Result(check="a", status="PASS")])
+        await client.report("node003", applied=1, results=[headapi.Result(check="a", status="PASS")])
         known = {one.node: one for one in await client.nodes()}
         assert list(known)[:3] == ["basecm10", "node001", "node002"]
         assert {known[f"node00{n}"].state for n in (2, 3)} == {"UP"}
@@ -149,7 +150,7 @@ async def test_nodes_are_listed_with_what_is_known_of_them(tmp_path: pathlib.Pat
 
 
 async def test_a_removed_node_is_forgotten(client: HeadClient, server: Served) -> None:
-    await client.report("node007", results=[wire.Result(check="a", status="PASS")])
+    await client.report("node007", results=[headapi.Result(check="a", status="PASS")])
     await client.delete("device", "node007")
     async with asyncio.timeout(120):
         while server.health.of("node007") is not None:

@@ -8,7 +8,8 @@ import aiohttp
 import pytest
 from tests.ui.rest.serving import CA_KEY, Served
 
-from bedplate.client import HeadClient, Stale, wire
+from bedplate.api import headapi
+from bedplate.client import HeadClient, Stale
 from bedplate.core import errors
 
 
@@ -176,8 +177,8 @@ async def test_a_reference_to_nothing_is_refused_by_the_tree(http: aiohttp.Clien
 
 async def test_a_mask_for_a_secret_that_is_not_set_is_refused(client: HeadClient, server: Served) -> None:
     for mode, key, values in (
-        ("kubernetes", "default", {"kubeadm_cert_key": wire.MASK}),
-        ("kubernetes", "new", {"kube_ca_key": wire.MASK}),
+        ("kubernetes", "default", {"kubeadm_cert_key": headapi.MASK}),
+        ("kubernetes", "new", {"kube_ca_key": headapi.MASK}),
     ):
         with pytest.raises(errors.Invalid) as refused:
             await client.put(mode, key, values)
@@ -191,7 +192,7 @@ async def test_a_secret_is_set_replaced_and_taken_away(client: HeadClient, serve
     written = await client.put(
         "kubernetes", "default", {**held.values, "kube_ca_key": "another-one"}, children=held.children
     )
-    assert written.values["kube_ca_key"] == wire.MASK
+    assert written.values["kube_ca_key"] == headapi.MASK
     assert server.head.tree.get(("kubernetes", "default")).values["kube_ca_key"].reveal() == "another-one"
     values = {name: value for name, value in written.values.items() if name != "kube_ca_key"}
     await client.put("kubernetes", "default", values, children=held.children)
@@ -202,7 +203,7 @@ async def test_a_stale_put_names_the_author(server: Served) -> None:
     async with server.client("admin") as anna, server.client("olga") as olga:
         await olga.put("category", "default", {"notes": "olga's"})
         with pytest.raises(Stale) as refused:
-            await anna.commit([wire.Edit(mode="category", key="default", base=1, object={"values": {"notes": "a"}})])
+            await anna.commit([headapi.Edit(mode="category", key="default", base=1, object={"values": {"notes": "a"}})])
     assert (refused.value.author, refused.value.revision) == ("olga", 2)
     assert refused.value.hint
 

@@ -10,15 +10,16 @@ import aiohttp
 import pytest
 from tests.ui.rest.serving import Served, served
 
-from bedplate.client import Forbidden, HeadClient, Unauthorized, wire
+from bedplate.api import headapi
+from bedplate.client import Forbidden, HeadClient, Unauthorized
 from bedplate.core import errors
 from bedplate.ui import rest
 
 
-async def problem(answer: aiohttp.ClientResponse) -> wire.Problem:
+async def problem(answer: aiohttp.ClientResponse) -> headapi.Problem:
     assert answer.content_type == "application/problem+json"
     said = json.loads(await answer.read())
-    found = wire.Problem(**said)
+    found = headapi.Problem(**said)
     assert found.status == answer.status
     assert found.title
     return found
@@ -108,7 +109,7 @@ async def test_a_stranger_is_told_how_to_be_known(server: Served) -> None:
 
 
 async def test_an_auditor_reads_and_cannot_write(server: Served) -> None:
-    edit = wire.Edit(mode="category", key="default", base=1, object={"values": {"notes": "x"}})
+    edit = headapi.Edit(mode="category", key="default", base=1, object={"values": {"notes": "x"}})
     async with server.client("arno") as arno:
         assert (await arno.whoami()).role == "auditor"
         assert (await arno.tree()).objects

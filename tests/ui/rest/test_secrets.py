@@ -9,7 +9,8 @@ import aiohttp
 import pytest
 from tests.ui.rest.serving import CA_KEY, Served
 
-from bedplate.client import Event, HeadClient, wire
+from bedplate.api import headapi
+from bedplate.client import Event, HeadClient
 from bedplate.core import errors
 
 STAGED = "staged-and-never-committed-5f2e"
@@ -102,7 +103,7 @@ async def test_the_desired_state_shows_secret_files_to_the_node_alone(server: Se
     assert own == whole
     assert [file.path for file in masked.state.files] == [file.path for file in own.state.files]
     for file, shown in zip(own.state.files, masked.state.files, strict=True):
-        assert shown.content == (wire.MASK if file.secret else file.content)
+        assert shown.content == (headapi.MASK if file.secret else file.content)
 
 
 async def test_a_user_may_use_the_token_an_administrator_wrote(server: Served, client: HeadClient) -> None:
@@ -110,5 +111,5 @@ async def test_a_user_may_use_the_token_an_administrator_wrote(server: Served, c
     async with HeadClient(server.url, token=TOKEN) as arno:
         assert (await arno.whoami()).user == "arno"
     with pytest.raises(errors.Denied):
-        async with HeadClient(server.url, token=wire.MASK) as nobody:
+        async with HeadClient(server.url, token=headapi.MASK) as nobody:
             await nobody.whoami()

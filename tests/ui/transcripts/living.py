@@ -15,11 +15,11 @@ from pathlib import Path
 from tests.ui.rest.serving import Served, served
 from tests.ui.transcripts.driving import Desk, sized_files, tree_of
 
+from bedplate.api.headapi import Notice
 from bedplate.head.entities import SCHEMA
 from bedplate.head.objects import Obj
 from bedplate.sim.agents import Devices, Pace
 from bedplate.sim.device import Refusal, nothing_fails
-from bedplate.ui.backend import Notice
 from bedplate.ui.cmsh import notices
 from bedplate.ui.remote import RemoteBackend
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.head import sites
 
+from bedplate.api.headapi import Notice
 from bedplate.core.clock import ManualClock
 from bedplate.head.changes import Change
 from bedplate.head.entities import SCHEMA
-from bedplate.head.notices import Notice
 from bedplate.head.objects import Secret
 from bedplate.head.plan import Action
 from bedplate.head.resolve import Source
@@ -48,8 +48,11 @@ def test_few_results_stand_at_the_right() -> None:
 
 
 def test_notices_that_say_the_same_are_told_once() -> None:
-    said = [Notice(9 - at, "t", "notice", f"node00{9 - at}", "Service nginx was reloaded") for at in range(4)]
-    said.append(Notice(5, "t", "warning", "node001", "Check disk failed"))
+    said = [
+        Notice(id=9 - at, time="t", severity="notice", host=f"node00{9 - at}", text="Service nginx was reloaded")
+        for at in range(4)
+    ]
+    said.append(Notice(id=5, time="t", severity="warning", host="node001", text="Check disk failed"))
     found = events.together(said)
     assert [(hosts, size) for hosts, size, _ in found] == [("node006..node009", 4), ("node001", 1)]
     assert found[0][2].id == 9

@@ -18,10 +18,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from bedplate.api import headapi
 from bedplate.cli import clusterview
 from bedplate.cli.head.daemon import Daemon, Options
 from bedplate.cli.up import demotree
-from bedplate.client import HeadClient, wire
+from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.core.clock import Clock, parse_rfc3339
 from bedplate.core.logging import get_logger
@@ -47,7 +48,7 @@ class UpHead:
         self._client = client
         self._url = url
         self._devices = Devices(client, pace=Pace(service_s=_SERVICE_S))
-        self._notices: deque[wire.Notice] = deque(maxlen=_KEPT_NOTICES)
+        self._notices: deque[headapi.Notice] = deque(maxlen=_KEPT_NOTICES)
         self._revision = 0
         self._listens = asyncio.Event()
 
@@ -143,5 +144,5 @@ def _program(name: str) -> str:
     return os.path.relpath(Path(sys.argv[0]).with_name(name))
 
 
-def _line(notice: wire.Notice) -> str:
+def _line(notice: headapi.Notice) -> str:
     return f"{parse_rfc3339(notice.time):%H:%M:%S} {notice.host}: {notice.text}"

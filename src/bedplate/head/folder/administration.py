@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from bedplate.client import HeadClient, wire
+from bedplate.api import headapi
+from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock, rfc3339
 from bedplate.head.access import NODES, USERS, Access
@@ -46,7 +47,7 @@ def client(folder: Folder, url: str) -> HeadClient:
 # Tokens
 
 
-async def create_token(folder: Folder, subject: str, *, kind: str, name: str, days: int) -> tuple[wire.Token, str]:
+async def create_token(folder: Folder, subject: str, *, kind: str, name: str, days: int) -> tuple[headapi.Token, str]:
     """A token for a user or a node of the tree, and its text. Raises `NotFound` where there is no such one."""
     url = folder.daemon_url()
     if url:
@@ -60,7 +61,7 @@ async def create_token(folder: Folder, subject: str, *, kind: str, name: str, da
     return _public(token), text
 
 
-async def list_tokens(folder: Folder) -> list[wire.Token]:
+async def list_tokens(folder: Folder) -> list[headapi.Token]:
     """All tokens, oldest first."""
     url = folder.daemon_url()
     if url:
@@ -101,9 +102,9 @@ async def _head(folder: Folder) -> AsyncIterator[tuple[Store, Head]]:
         yield store, head
 
 
-def _public(token: Token) -> wire.Token:
+def _public(token: Token) -> headapi.Token:
     known = msgspec.to_builtins(token)
-    return msgspec.convert({name: value for name, value in known.items() if name != "digest"}, wire.Token)
+    return msgspec.convert({name: value for name, value in known.items() if name != "digest"}, headapi.Token)
 
 
 # Certificates

@@ -9,11 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
+import msgspec
+
+from bedplate.api.headapi import Notice, Revision
 from bedplate.core.clock import parse_rfc3339
 from bedplate.head import changes
-from bedplate.head.records import Revision
 from bedplate.head.schema import ranges
-from bedplate.ui.backend import Event, Notice
+from bedplate.ui.backend import Event
 
 __all__ = ["gathered", "line", "of_revision", "shown"]
 
@@ -37,9 +39,8 @@ def of_revision(revision: Revision, head: str) -> Notice:
     if len(objects) > _NAMED:
         named += f" and {len(objects) - _NAMED} more"
     message = f" ({revision.message})" if revision.message else ""
-    return Notice(
-        revision.time, "notice", head, f"{revision.author} committed revision {revision.number}: {named}{message}"
-    )
+    text = f"{revision.author} committed revision {revision.number}: {named}{message}"
+    return Notice(id=0, time=revision.time, severity="notice", host=head, text=text)
 
 
 def shown(event: Event, head: str, own: Callable[[int], bool]) -> Notice | None:
@@ -57,5 +58,5 @@ def gathered(news: Iterable[Notice]) -> list[Notice]:
     told: list[Notice] = []
     for same in alike.values():
         hosts = {notice.host for notice in same}
-        told += [same[-1]._replace(host=ranges.compress(hosts))] if len(hosts) >= _MANY else same
+        told += [msgspec.structs.replace(same[-1], host=ranges.compress(hosts))] if len(hosts) >= _MANY else same
     return sorted(told, key=lambda notice: notice.time)

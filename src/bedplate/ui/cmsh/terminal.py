@@ -24,9 +24,10 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 
+from bedplate.api.headapi import Notice
 from bedplate.core import errors
 from bedplate.core.clock import SystemClock, rfc3339
-from bedplate.ui.backend import Event, Notice
+from bedplate.ui.backend import Event
 from bedplate.ui.cmsh import completer, notices
 from bedplate.ui.cmsh.lines import Lines
 from bedplate.ui.cmsh.machine import Machine
@@ -226,7 +227,8 @@ class Terminal:
             # Whatever ended it, the session with what is staged in it goes on; only our own errors say no secret.
             why = str(err) if isinstance(err, errors.BedplateError) else f"internal error ({type(err).__name__})"
             text = f"no more notices, and others' changes are seen no longer: {why}"
-            self._notify(shell, Notice(rfc3339(SystemClock().now()), "error", shell.backend.name, text))
+            time = rfc3339(SystemClock().now())
+            self._notify(shell, Notice(id=0, time=time, severity="error", host=shell.backend.name, text=text))
 
     def _notify(self, shell: Shell, event: Event) -> None:
         self._waiting.append(event)

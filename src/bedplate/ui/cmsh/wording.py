@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from bedplate.head.changes import EXTRA, MASK, Change
-from bedplate.head.records import Revision
+from bedplate.api.headapi import MASK, Change, Revision
+from bedplate.head.changes import EXTRA
 from bedplate.head.schema import codec
 from bedplate.head.schema.entity import Field, Row, Submode
 from bedplate.head.schema.registry import Path, Schema

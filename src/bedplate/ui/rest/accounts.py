@@ -10,7 +10,7 @@ from datetime import timedelta
 import msgspec
 from aiohttp import web
 
-from bedplate.client import wire
+from bedplate.api import headapi
 from bedplate.core import errors
 from bedplate.head.schema.registry import describe
 from bedplate.head.tokens import NODE, Token
@@ -20,7 +20,7 @@ from bedplate.ui.rest.service import Service
 
 __all__ = ["Accounts"]
 
-_TOKEN = msgspec.json.Decoder(wire.TokenRequest)
+_TOKEN = msgspec.json.Decoder(headapi.TokenRequest)
 
 
 class Accounts:
@@ -48,7 +48,7 @@ class Accounts:
     async def whoami(self, ask: Ask) -> web.StreamResponse:
         """The caller as the head knows it."""
         identity, standing = ask.identity, self._service.head.standing
-        answer = wire.Whoami(
+        answer = headapi.Whoami(
             user=identity.name,
             role=identity.role,
             head=self._service.name,
@@ -67,7 +67,7 @@ class Accounts:
     async def tokens(self, ask: Ask) -> web.StreamResponse:
         """All tokens, without their texts."""
         items = [_shown(token) for token in self._service.access.tokens.list()]
-        return json(msgspec.json.encode(wire.TokenList(items=items)))
+        return json(msgspec.json.encode(headapi.TokenList(items=items)))
 
     async def create(self, ask: Ask) -> web.StreamResponse:
         """A new token for a user or a node of the tree."""
@@ -80,7 +80,7 @@ class Accounts:
         token, text = await self._service.access.tokens.create(
             said.kind, said.subject, said.name, lasts=lasts, by=ask.identity.name
         )
-        made = wire.TokenMade(token=text, about=_shown(token))
+        made = headapi.TokenMade(token=text, about=_shown(token))
         response = json(msgspec.json.encode(made), status=201)
         response.headers["Cache-Control"] = "no-store"
         return response
@@ -94,8 +94,8 @@ class Accounts:
         return web.Response(status=204)
 
 
-def _shown(token: Token) -> wire.Token:
-    return wire.Token(
+def _shown(token: Token) -> headapi.Token:
+    return headapi.Token(
         id=token.id,
         kind=token.kind,
         subject=token.subject,

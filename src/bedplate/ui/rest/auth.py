@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from bedplate.client.wire import Problem
+from bedplate.api.headapi import Problem
 from bedplate.core import errors
 from bedplate.core.logging import get_logger
 from bedplate.head.access import Access, Identity, demand, subject_of

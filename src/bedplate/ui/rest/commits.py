@@ -13,17 +13,15 @@ from urllib.parse import unquote
 import msgspec
 from aiohttp import web
 
-from bedplate.client import wire
+from bedplate.api import headapi
+from bedplate.api.headapi import Change, Revision
 from bedplate.core import errors
 from bedplate.head import exchange
 from bedplate.head.access import demand
-from bedplate.head.changes import Change
 from bedplate.head.objects import Obj
 from bedplate.head.plan import Action, plan, touched_between
-from bedplate.head.records import Revision
 from bedplate.head.schema.registry import Path
 from bedplate.head.tree import Address, Tree
-from bedplate.ui.rest import encoding
 from bedplate.ui.rest.objects import json, nonce_of
 from bedplate.ui.rest.operations import YAML, Ask
 from bedplate.ui.rest.problems import Malformed
@@ -32,9 +30,9 @@ from bedplate.ui.rest.writing import edits_in
 
 __all__ = ["Commits"]
 
-_COMMIT = msgspec.json.Decoder(wire.CommitRequest)
-_PLAN = msgspec.json.Decoder(wire.PlanRequest)
-_UNDO = msgspec.json.Decoder(wire.UndoRequest)
+_COMMIT = msgspec.json.Decoder(headapi.CommitRequest)
+_PLAN = msgspec.json.Decoder(headapi.PlanRequest)
+_UNDO = msgspec.json.Decoder(headapi.UndoRequest)
 
 
 class Commits:
@@ -71,7 +69,9 @@ class Commits:
 
     def _planned(self, before: Tree, after: Tree, touched: Sequence[Address], revision: int) -> web.Response:
         actions = plan(before, after, touched, self._service.renderers)
-        return json(msgspec.json.encode(wire.PlanResult(actions=[_action(one) for one in actions], revision=revision)))
+        return json(
+            msgspec.json.encode(headapi.PlanResult(actions=[_action(one) for one in actions], revision=revision))
+        )
 
     # History
 
@@ -80,14 +80,12 @@ class Commits:
         limit, before = ask.number("limit", 20), ask.number("continue", 0)
         found = await self._head.log(limit, path_of(ask), before=before)
         more = str(found[-1].number) if len(found) == limit and found[-1].number > 1 else ""
-        page = wire.RevisionPage(
-            items=[encoding.revision(one) for one in found], revision=self._head.revision, cursor=more
-        )
+        page = headapi.RevisionPage(items=found, revision=self._head.revision, cursor=more)
         return json(msgspec.json.encode(page))
 
     async def revision(self, ask: Ask) -> web.StreamResponse:
         """One revision, which never changes."""
-        return json(msgspec.json.encode(encoding.revision(await self._head.read(ask.number("number", 0)))))
+        return json(msgspec.json.encode(await self._head.read(ask.number("number", 0))))
 
     async def undo(self, ask: Ask) -> web.StreamResponse:
         """A revision that takes another one back, or what it would change."""
@@ -101,14 +99,8 @@ class Commits:
 
     async def audit(self, ask: Ask) -> web.StreamResponse:
         """Who changed which parameter when."""
-        found = await self._head.audit(path_of(ask), ask.number("limit", 100))
-        items = [
-            wire.AuditEntry(
-                revision=one.revision, time=one.time, author=one.author, path=list(one.path), old=one.old, new=one.new
-            )
-            for one in found
-        ]
-        return json(msgspec.json.encode(wire.AuditPage(items=items, revision=self._head.revision)))
+        items = await self._head.audit(path_of(ask), ask.number("limit", 100))
+        return json(msgspec.json.encode(headapi.AuditPage(items=items, revision=self._head.revision)))
 
     # Exchange
 
@@ -151,17 +143,16 @@ def path_of(ask: Ask) -> Path:
 
 
 def _made(revision: Revision | None) -> web.Response:
-    shown = None if revision is None else encoding.revision(revision)
-    result = wire.CommitResult(changes=[] if shown is None else shown.changes, revision=shown)
+    result = headapi.CommitResult(changes=[] if revision is None else revision.changes, revision=revision)
     return json(msgspec.json.encode(result))
 
 
 def _would(changes: Sequence[Change]) -> web.Response:
-    return json(msgspec.json.encode(wire.CommitResult(changes=encoding.all_changes(changes))))
+    return json(msgspec.json.encode(headapi.CommitResult(changes=list(changes))))
 
 
-def _action(one: Action) -> wire.PlanAction:
-    return wire.PlanAction(
+def _action(one: Action) -> headapi.PlanAction:
+    return headapi.PlanAction(
         node=one.node,
         kind=one.kind,
         name=one.name,

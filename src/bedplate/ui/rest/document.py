@@ -1,6 +1,6 @@
 """The OpenAPI document, made of the same declarations that route and check requests.
 
-In: the table of addresses, the Structs of the wire, the entities. Out: an OpenAPI 3.1 document as JSON.
+In: the table of addresses, the Structs of `api.headapi`, the entities. Out: an OpenAPI 3.1 document as JSON.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from bedplate import __version__
+from bedplate.api import headapi
 from bedplate.api.desired import Desired
-from bedplate.client import wire
 from bedplate.head.schema.entity import Submode
 from bedplate.head.schema.registry import Schema
 from bedplate.ui.rest import schemas
@@ -22,27 +22,27 @@ from bedplate.ui.rest.operations import Answer, Operation, Parameter
 __all__ = ["document"]
 
 _STRUCTS: tuple[Any, ...] = (
-    wire.AuditPage,
-    wire.CommitRequest,
-    wire.CommitResult,
-    wire.ExplainResult,
-    wire.HealthEvent,
-    wire.NodeHealth,
-    wire.NodeList,
-    wire.NoticePage,
-    wire.ObjectWrite,
-    wire.PlanRequest,
-    wire.PlanResult,
-    wire.Problem,
-    wire.ReportRequest,
-    wire.ReportResult,
-    wire.RevisionPage,
-    wire.TokenList,
-    wire.TokenMade,
-    wire.TokenRequest,
-    wire.TreeDocument,
-    wire.UndoRequest,
-    wire.Whoami,
+    headapi.AuditPage,
+    headapi.CommitRequest,
+    headapi.CommitResult,
+    headapi.ExplainResult,
+    headapi.HealthEvent,
+    headapi.NodeHealth,
+    headapi.NodeList,
+    headapi.NoticePage,
+    headapi.ObjectWrite,
+    headapi.PlanRequest,
+    headapi.PlanResult,
+    headapi.Problem,
+    headapi.ReportRequest,
+    headapi.ReportResult,
+    headapi.RevisionPage,
+    headapi.TokenList,
+    headapi.TokenMade,
+    headapi.TokenRequest,
+    headapi.TreeDocument,
+    headapi.UndoRequest,
+    headapi.Whoami,
     Desired,
 )
 _ERRORS = {

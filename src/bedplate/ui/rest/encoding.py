@@ -1,23 +1,19 @@
 """Answers as JSON: each object is encoded once for as long as it stays as it is.
 
-In: objects and revisions of the head. Out: bytes and Structs of `client.wire`. Secrets are stars in all of them.
+In: objects and revisions of the head. Out: bytes and Structs of `api.headapi`. Secrets are stars in all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
-from bedplate.client import wire
-from bedplate.head import changes
+from bedplate.api import headapi
 from bedplate.head.objects import Obj
-from bedplate.head.records import Revision
 from bedplate.head.schema import codec
 from bedplate.head.schema.registry import Schema
 from bedplate.head.tree import Address, Tree
 
-__all__ = ["Encoder", "all_changes", "change", "revision"]
+__all__ = ["Encoder"]
 
 
 class Encoder:
@@ -27,10 +23,10 @@ class Encoder:
         self._schema = schema
         self._made: dict[Address, tuple[Obj, bytes]] = {}
 
-    def shown(self, mode: str, obj: Obj) -> wire.Object:
+    def shown(self, mode: str, obj: Obj) -> headapi.Object:
         """An object for people and programs."""
-        data = codec.encode(self._schema, obj, lambda secret: wire.MASK)
-        return wire.Object(mode=mode, key=obj.key, revision=obj.revision, **data)
+        data = codec.encode(self._schema, obj, lambda secret: headapi.MASK)
+        return headapi.Object(mode=mode, key=obj.key, revision=obj.revision, **data)
 
     def encoded(self, mode: str, obj: Obj) -> bytes:
         """The same as bytes."""
@@ -47,25 +43,3 @@ class Encoder:
         if len(self._made) > 2 * len(objects) + 1000:
             self._made.clear()
         return msgspec.json.encode({"head": head, "revision": revision, "objects": objects})
-
-
-def change(one: changes.Change) -> wire.Change:
-    """A change whose secrets are masked already."""
-    return wire.Change(path=list(one.path), old=one.old, new=one.new)
-
-
-def all_changes(many: Iterable[changes.Change]) -> list[wire.Change]:
-    return [change(one) for one in many]
-
-
-def revision(one: Revision) -> wire.Revision:
-    """A revision whose secrets are masked already."""
-    return wire.Revision(
-        number=one.number,
-        time=one.time,
-        author=one.author,
-        changes=all_changes(one.changes),
-        message=one.message,
-        undoes=one.undoes,
-        nonce=one.nonce.rpartition("/")[2],
-    )

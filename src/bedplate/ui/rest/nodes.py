@@ -11,8 +11,8 @@ import asyncio
 import msgspec
 from aiohttp import web
 
+from bedplate.api import headapi
 from bedplate.api.desired import Desired
-from bedplate.client import wire
 from bedplate.head import health as healths
 from bedplate.head import reports
 from bedplate.head.access import may
@@ -28,7 +28,7 @@ from bedplate.ui.rest.stream import Feed
 
 __all__ = ["Nodes"]
 
-_REPORT = msgspec.json.Decoder(wire.ReportRequest)
+_REPORT = msgspec.json.Decoder(headapi.ReportRequest)
 
 
 class Nodes:
@@ -44,7 +44,7 @@ class Nodes:
         devices = self._head.tree.mode("device")
         names = [name for name in ask.names("names") or devices if name in devices]
         items = [self._state(name) for name in sorted(names, key=natural)]
-        return json(msgspec.json.encode(wire.NodeList(items=items, revision=self._head.revision)))
+        return json(msgspec.json.encode(headapi.NodeList(items=items, revision=self._head.revision)))
 
     async def explain(self, ask: Ask) -> web.StreamResponse:
         """What holds on a node, with its causes."""
@@ -52,7 +52,7 @@ class Nodes:
         revision = self._head.revision if at is None else at
         tree = self._head.tree if at is None else await self._head.tree_at(at)
         facts = [
-            wire.Fact(
+            headapi.Fact(
                 kind=fact.kind,
                 name=fact.name,
                 value=fact.value,
@@ -64,7 +64,7 @@ class Nodes:
             )
             for fact, cause in explain(tree, name, ask.text("about"), self._service.renderers)
         ]
-        return json(msgspec.json.encode(wire.ExplainResult(node=name, revision=revision, facts=facts)))
+        return json(msgspec.json.encode(headapi.ExplainResult(node=name, revision=revision, facts=facts)))
 
     async def desired(self, ask: Ask) -> web.StreamResponse:
         """What a node should be; whoever knows it already may wait for another."""
@@ -102,14 +102,14 @@ class Nodes:
         measured = await self._service.health.record(name, results, applied=said.applied, digest=said.digest)
         news = reports.news(
             name,
-            [reports.Done(one.kind, one.name, one.verb) for one in said.actions],
-            [reports.Failed(one.kind, one.name, one.verb, one.text) for one in said.failures],
+            said.actions,
+            said.failures,
             measured,
             said.applied,
         )
         if news:
             await self._service.notices.add_all(news)
-        return json(msgspec.json.encode(wire.ReportResult(revision=self._head.revision)))
+        return json(msgspec.json.encode(headapi.ReportResult(revision=self._head.revision)))
 
     async def health(self, ask: Ask) -> web.StreamResponse:
         """A node with the history of its checks."""
@@ -117,23 +117,23 @@ class Nodes:
         self._head.tree.get(("device", name))
         history = await self._service.health.history(name, ask.text("check"))
         found = [
-            wire.CheckHistory(
+            headapi.CheckHistory(
                 check=check,
                 samples=[
-                    wire.Sample(time=one.time, status=one.status, value=one.value, info=one.info) for one in samples
+                    headapi.Sample(time=one.time, status=one.status, value=one.value, info=one.info) for one in samples
                 ],
             )
             for check, samples in history.items()
         ]
-        return json(msgspec.json.encode(wire.NodeHealth(state=self._state(name), history=found)))
+        return json(msgspec.json.encode(headapi.NodeHealth(state=self._state(name), history=found)))
 
-    def _state(self, name: str) -> wire.NodeState:
+    def _state(self, name: str) -> headapi.NodeState:
         """What is known of a node; of one that fell silent nothing is known any more but what it last said."""
         held, state = self._service.health.of(name), self._service.health.state(name)
         if held is None:
-            return wire.NodeState(node=name, state=state)
+            return headapi.NodeState(node=name, state=state)
         checks = [
-            wire.CheckState(
+            headapi.CheckState(
                 check=check,
                 time=verdict.last.time,
                 status=verdict.last.status if state == "UP" else "UNKNOWN",
@@ -143,6 +143,6 @@ class Nodes:
             )
             for check, verdict in sorted(held.checks.items())
         ]
-        return wire.NodeState(
+        return headapi.NodeState(
             node=name, state=state, heard=held.heard, applied=held.applied, digest=held.digest, checks=checks
         )

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from bedplate.client import wire
+from bedplate.api import headapi
 from bedplate.core import errors
 from bedplate.head.objects import Obj
 from bedplate.head.service import Edits
@@ -26,8 +26,8 @@ from bedplate.ui.rest.writing import decoded
 
 __all__ = ["Objects"]
 
-_PUT = msgspec.json.Decoder(wire.ObjectPut)
-_NEW = msgspec.json.Decoder(wire.ObjectNew)
+_PUT = msgspec.json.Decoder(headapi.ObjectPut)
+_NEW = msgspec.json.Decoder(headapi.ObjectNew)
 _NONCE = "Idempotency-Key"
 _ALWAYS = ("mode", "key", "revision", "type")
 

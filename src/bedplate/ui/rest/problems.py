@@ -12,7 +12,7 @@ from http import HTTPStatus
 import msgspec
 from aiohttp import web
 
-from bedplate.client.wire import Problem
+from bedplate.api.headapi import Problem
 from bedplate.core import errors
 from bedplate.head.election import NotActive
 from bedplate.head.service import Stale

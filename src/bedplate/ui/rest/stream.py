@@ -17,17 +17,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from bedplate.client import wire
+from bedplate.api import headapi
+from bedplate.api.headapi import Notice, Revision
 from bedplate.core import errors
 from bedplate.core.clock import parse_rfc3339
 from bedplate.core.logging import get_logger
 from bedplate.head import changes
 from bedplate.head.affected import affected
 from bedplate.head.health import Health, Measured
-from bedplate.head.notices import Notice
-from bedplate.head.records import Revision
 from bedplate.head.tree import Address
-from bedplate.ui.rest import encoding
 from bedplate.ui.rest.service import Service
 
 __all__ = ["Encoded", "Feed", "Place", "health_event", "moment", "notice_event", "revision_event"]
@@ -72,7 +70,7 @@ def _event(kind: str, place: Place, body: bytes) -> Encoded:
 def revision_event(revision: Revision, place: Place) -> Encoded:
     """A revision, masked, as an event."""
     place = place._replace(revision=revision.number)
-    return _event("revision", place, msgspec.json.encode(encoding.revision(revision)))
+    return _event("revision", place, msgspec.json.encode(revision))
 
 
 def notice_event(notice: Notice, place: Place) -> Encoded:
@@ -83,7 +81,7 @@ def notice_event(notice: Notice, place: Place) -> Encoded:
 def health_event(one: Measured, place: Place) -> Encoded:
     """The result of a check as an event."""
     sample = one.sample
-    body = wire.HealthEvent(
+    body = headapi.HealthEvent(
         node=one.node, check=one.check, time=sample.time, status=sample.status, value=sample.value, info=sample.info
     )
     moved = place._replace(measured_ms=max(place.measured_ms, _milliseconds(sample.time)))

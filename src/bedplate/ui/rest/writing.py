@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from bedplate.client import wire
+from bedplate.api import headapi
 from bedplate.core import errors
 from bedplate.head.objects import Obj
 from bedplate.head.schema import codec
@@ -24,7 +24,7 @@ __all__ = ["decoded", "edits_in"]
 _PLACE = ("mode", "key", "revision")
 
 
-def decoded(tree: Tree, mode: str, key: str, said: wire.ObjectWrite) -> Obj:
+def decoded(tree: Tree, mode: str, key: str, said: headapi.ObjectWrite) -> Obj:
     """An object as it was sent. Raises `Malformed`, and `Invalid` for one of the right form that cannot be."""
     data: dict[str, Any] = msgspec.to_builtins(said)
     for name, place in (("mode", mode), ("key", key)):
@@ -42,7 +42,7 @@ def decoded(tree: Tree, mode: str, key: str, said: wire.ObjectWrite) -> Obj:
         raise Malformed(wrong.message, hint=wrong.hint, problems=list(wrong.problems)) from None
 
 
-def edits_in(tree: Tree, sent: Sequence[wire.Edit]) -> list[Edit]:
+def edits_in(tree: Tree, sent: Sequence[headapi.Edit]) -> list[Edit]:
     """Edits as the head takes them; masks in them stay. Raises `Malformed`, `Invalid`."""
     edits = []
     for edit in sent:
@@ -53,10 +53,10 @@ def edits_in(tree: Tree, sent: Sequence[wire.Edit]) -> list[Edit]:
     return edits
 
 
-def _object(tree: Tree, edit: wire.Edit) -> Obj:
+def _object(tree: Tree, edit: headapi.Edit) -> Obj:
     """The object of an edit. What it holds is asked of the tree's schema, so a fault in it is `Invalid`."""
     try:
-        msgspec.convert(edit.object, wire.ObjectWrite)
+        msgspec.convert(edit.object, headapi.ObjectWrite)
     except msgspec.ValidationError as wrong:
         raise Malformed(f"{edit.mode}[{edit.key}] is not an object: {wrong}") from None
     return codec.decode(tree.schema, tree.schema.modes[edit.mode], edit.key, edit.object)

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from aiohttp import web
 
 from bedplate.api.desired import File
+from bedplate.api.headapi import Revision
 from bedplate.core import errors
 from bedplate.head import plan, validate
 from bedplate.head.affected import affected
-from bedplate.head.records import Revision
 from bedplate.head.render import rendered_file
 from bedplate.head.session import Edit, Session
 from bedplate.head.tree import Address, Tree

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from bedplate.head.changes import EXTRA, MASK, Change
+from bedplate.api.headapi import MASK, Change
+from bedplate.head.changes import EXTRA
 from bedplate.head.plan import Action
 from bedplate.head.schema import ranges
 from bedplate.head.schema.entity import Entity, Field, Submode

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 import msgspec
 from aiohttp import web
 
+from bedplate.api.headapi import Notice, Revision
 from bedplate.core import errors
 from bedplate.core.logging import get_logger
 from bedplate.head.health import Measured
-from bedplate.head.notices import Notice
-from bedplate.head.records import Revision
 from bedplate.head.schema import ranges
 from bedplate.ui.web import engine, links
 from bedplate.ui.web.visit import Visit, person_of

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from bedplate.api.headapi import Change, Revision
 from bedplate.core import errors
-from bedplate.head.changes import Change
-from bedplate.head.records import Revision
 from bedplate.head.session import Edit
 from bedplate.head.tree import Address, Tree
 from bedplate.ui.cmsh import place, wording

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from bedplate.api.headapi import Change
 from bedplate.core import errors
-from bedplate.head.changes import Change
 from bedplate.head.schema.registry import Path
 from bedplate.ui.cmsh import completion, place, wording
 from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command

@@ -48,6 +48,7 @@ __all__ = [
     "Revision",
     "RevisionPage",
     "Sample",
+    "Severity",
     "Token",
     "TokenList",
     "TokenMade",
@@ -175,10 +176,12 @@ class CommitRequest(_Request, frozen=True):
     nonce: Nonce = ""
 
 
-class Change(_Answer, frozen=True):
-    """One thing that changed, by path; absent is null, secrets are stars."""
+class Change(msgspec.Struct, frozen=True):
+    """One thing that changed, by path; `old` or `new` is null where there was or is nothing (for a field: the default).
 
-    path: list[str]
+    Secrets are masked; inside the head they are sealed."""
+
+    path: tuple[str, ...]
     old: Any = None
     new: Any = None
 
@@ -225,7 +228,7 @@ class AuditEntry(_Answer, frozen=True):
     revision: int
     time: str
     author: str
-    path: list[str]
+    path: tuple[str, ...]
     old: Any = None
     new: Any = None
 
