@@ -62,7 +62,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
-    # Whoever ends us politely gets the same cleaning up as with Ctrl-C.
+    # SIGTERM gets the same cleaning up as Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     found: dict[str, object] = {"machine": report.machine()}
     printed = [f"on {found['machine']}"]

@@ -110,11 +110,11 @@ class Bench:
         end = time.monotonic() + DEADLINE_S
         while not condition():
             if time.monotonic() > end:
-                raise errors.Unavailable(f"waited {DEADLINE_S:.0f} s in vain for {what}")
+                raise errors.Unavailable(f"{what}: not reached within {DEADLINE_S:.0f} s")
             await asyncio.sleep(0.02)
 
     async def until_asked(self) -> None:
-        """Until somebody asks the cloud."""
+        """Until the cloud is asked."""
         end = time.monotonic() + DEADLINE_S
         while await self.cloud.calls() == 0:
             if time.monotonic() > end:

@@ -1,6 +1,6 @@
 """What the head costs: 1,000 and 10,000 nodes in 20 categories with 20 overlays.
 
-There is no peer to compare with: the original is commercial and not to be had. So the figures at 1,000 nodes have
+There is no peer to compare with: the original is commercial and not available. So the figures at 1,000 nodes have
 limits, and those at 10,000 stand beside those at 1,000, where ten times the nodes may cost at most ten times as much. A
 running shell is a `Shell` over a daemon in a process of its own; times are those a user waits. Resolution is asked of
 the tree directly. Cold: the processor time of one `cmsh -c` as a process, without a daemon. Events: clients of the
@@ -71,7 +71,7 @@ async def run(folder: pathlib.Path, *, is_quick: bool, tell: Callable[[str], Non
     topic = report.Topic("head", f"{sizes.few:,} and {sizes.many:,} nodes with 20 overlays", f"{sizes.few:,} nodes")
     _rows(topic, *found)
     await _events(topic, folder / f"head-{sizes.few}", sizes, tell)
-    topic.notes.append("the original is commercial and not to be had; the second column is ours at the smaller size")
+    topic.notes.append("the original is commercial and not available; the second column is ours at the smaller size")
     return topic
 
 
@@ -97,7 +97,7 @@ async def _measure(data: pathlib.Path, count: int, sizes: Sizes, tell: Callable[
 
 @dataclass(slots=True)
 class Seat:
-    """A shell somebody sits at."""
+    """An interactive shell."""
 
     shell: Shell
     backend: RemoteBackend

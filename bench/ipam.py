@@ -113,7 +113,7 @@ class Bench:
             cpu = node.usage.cpu_s() if node.usage else 0.0
             outcomes = await node.drive(calls, AT_ONCE)
             _no_twins(node, outcomes, {each.address for each in held})
-            # What failed is no work done: it counts as time, not as calls.
+            # A failed call counts as time, not as a call.
             good = [each for each in outcomes if each.is_ok]
             found.failed[prior] = found.failed.get(prior, 0) + len(outcomes) - len(good)
             speed = ipamload.rate(outcomes) * len(good) / len(outcomes)

@@ -109,7 +109,7 @@ class Pool:
 
 
 def controllers() -> list[Controller]:
-    """Ours, and the original where it is to be had."""
+    """Ours, and the original where it is available."""
     found = [Controller("ours", (sys.executable, "-m", "bedplate.apps.ipamcontroller"))]
     original = pathlib.Path(os.environ.get("BEDPLATE_PEERS") or "/nonexistent", "ipam-controller")
     if os.access(original, os.X_OK):

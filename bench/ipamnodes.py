@@ -257,7 +257,7 @@ async def _until_listening(path: pathlib.Path) -> None:
             probe.connect(str(path))
             return
         await asyncio.sleep(0.01)
-    raise errors.Unavailable(f"nobody listens on {path}")
+    raise errors.Unavailable(f"nothing listens on {path}")
 
 
 async def _until_served(world: World, node: Node) -> None:
@@ -273,7 +273,7 @@ async def _until_served(world: World, node: Node) -> None:
 
 
 def contenders(tell: Callable[[str], None]) -> list[Contender]:
-    """Ours first; host-local and the original where they are to be had."""
+    """Ours first; host-local and the original where they are available."""
     ours = pathlib.Path(sys.executable).with_name("nv-ipam")
     if not ours.exists():
         raise errors.Unavailable("the plugin nv-ipam is not built (make setup builds it)")

@@ -70,7 +70,7 @@ class Usage:
 
 
 def contenders(tell: Callable[[str], None]) -> list[Contender]:
-    """Ours, a manager on the Go framework (built from `peers/ccm`), and the original where it is to be had."""
+    """Ours, a manager on the Go framework (built from `peers/ccm`), and the original where it is available."""
     ours = Contender("ours", pathlib.Path(sys.executable).with_name(ORIGINAL), "oxide", is_ours=True)
     found = [ours, Contender("framework", programs.build("ccm", tell), "peer")]
     folder = os.environ.get("BEDPLATE_PEERS", "")

@@ -1,6 +1,6 @@
 """The Go programs of `peers/`, built once per state of their sources into the user's cache folder.
 
-In: a program's name. Out: its path. Raises `Unavailable` where no Go or no module proxy is to be had.
+In: a program's name. Out: its path. Raises `Unavailable` where no Go or no module proxy is available.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ hypothesis.settings.load_profile("patient")
 # before it becomes another program, and end or hang it there.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
-# Whoever runs the tests may have a cluster and a proxy: neither is for the servers that tests start on this machine.
+# The user who runs the tests may have a cluster and a proxy: neither is for the servers that tests start on this
+# machine.
 os.environ.pop("KUBECONFIG", None)
 for _name in ("no_proxy", "NO_PROXY"):
     os.environ[_name] = ",".join(filter(None, (os.environ.get(_name), "127.0.0.1", "localhost", "::1")))

@@ -96,7 +96,7 @@ def binary(name: str, version: str = KUBERNETES) -> pathlib.Path:
 
 
 def free_port() -> int:
-    """A port for somebody who takes it later. The kernel gives those above 32767 to every outgoing connection."""
+    """A port for a program that binds it later. The kernel gives those above 32767 to every outgoing connection."""
     while True:
         port = _CHANCE.randrange(15000, 30000)
         with socket.socket() as probe, contextlib.suppress(OSError):

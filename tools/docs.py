@@ -178,7 +178,7 @@ def flags_page() -> str:
 
 def modules() -> list[Any]:
     names = [each.name for each in pkgutil.walk_packages(bedplate.__path__, "bedplate.")]
-    # A library that is loaded by name is no module, though it looks like one.
+    # A library that is loaded by name looks like a module and is not one.
     others = ("__main__", ".libstoresum")
     return [importlib.import_module(name) for name in sorted(names) if not name.endswith(others)]
 
@@ -249,7 +249,7 @@ def metrics_page() -> str:
 
 
 def daemon_state() -> Iterator[tuple[str, str, str, str]]:
-    """What a node daemon shows of itself, read when somebody looks."""
+    """What a node daemon shows of itself, read with every scrape."""
     seen = ipam_metrics.Snapshot({"p": Usage(1, 2, 1)}, {"q": "wrong"}, is_ready=True)
     for family in ipam_metrics.StateCollector(CollectorRegistry(), lambda: seen).collect():
         labels = ", ".join(f"`{label}`" for label in family.samples[0].labels)
@@ -353,7 +353,8 @@ def picture() -> str:
 
 
 def pool_map() -> str:
-    """The picture of a pool, as `bedplate ipam map` draws it: some blocks full, some empty, some nobody can have."""
+    """The picture of a pool, as `bedplate ipam map` draws it: some blocks full, some empty, some that cannot be
+    allocated."""
     size, base = 24, 0xC0A80001
     entries = [
         {

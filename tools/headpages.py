@@ -60,7 +60,7 @@ TYPED = (
 )
 TOLD = Notice(id=1, time="2026-01-01T12:00:00Z", severity="notice", host="node010", text="Service docker was restarted")
 MORE = ("/", "device use node012", "explain generic::containerd", "explain -v /etc/kubernetes/kubelet.env")
-# A number that large is no bound that somebody chose.
+# A number that large is not a bound of the domain.
 FAR = 2**32
 
 

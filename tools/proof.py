@@ -124,7 +124,7 @@ def main(arguments: list[str]) -> int:
             continue
         print(f"proof: {proof.name}", file=sys.stderr, flush=True)
         result, is_good = run(proof)
-        # Read again: somebody may have edited the page while the command ran.
+        # Read again: the page may have been edited while the command ran.
         PAGE.write_text(write(PAGE.read_text(), {proof.name: result}))
         if not is_good:
             failed.append(proof.name)

@@ -236,7 +236,7 @@ def app_layer(sources: Mapping[str, Path], scratch: Path) -> Layer:
 
 
 def compiled(sources: Mapping[str, Path], scratch: Path) -> dict[str, bytes]:
-    """The byte code of modules, which names the file inside and is never checked against it. What is no Python is left
+    """The byte code of modules, which names the file inside and is never checked against it. What is not Python is left
     out.
 
     A process of its own compiles: constant sets are written in the order of their hashes, so the seed must be fixed.
@@ -333,7 +333,7 @@ def _key_by_content(files: Mapping[str, Path]) -> str:
 
 
 def _forget_old(folder: Path, used: Iterable[Path]) -> None:
-    """Keep the layers used last; an hour passes before one is removed, as somebody may be reading it."""
+    """Keep the layers used last; an hour passes before one is removed, as another process may be reading it."""
     by_age = sorted(folder.glob("*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in by_age[_KEPT_LAYERS:]:
         if path not in used and time.time() - path.stat().st_mtime > _HOUR_S:

@@ -43,7 +43,7 @@ PROGRAMS = {
 
 
 async def until(what: str, is_so: Callable[[], Awaitable[bool]], describe: Callable[[], str] = str) -> None:
-    """Poll until something is so; a test may wait long, and never depends on speed."""
+    """Poll until the condition holds; a test may wait long, and never depends on speed."""
     try:
         async with asyncio.timeout(DEADLINE_S):
             while not await is_so():

@@ -1,4 +1,4 @@
-"""Somebody at a shell over a head that holds what a deployment leaves behind; a second one at the same head."""
+"""A user at a shell over a head that holds what a deployment leaves behind; a second user at the same head."""
 
 from __future__ import annotations
 

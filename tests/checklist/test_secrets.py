@@ -1,6 +1,6 @@
 """A secret, staged or committed, is in nothing that people see: shell, answers, events, notices, logs, exports, store.
 
-REST and the page have such tests of their own (tests/ui/rest, tests/ui/web); here somebody at a shell does everything
+REST and the page have such tests of their own (tests/ui/rest, tests/ui/web); here a user at a shell does everything
 there is against a daemon, while a second one listens and devices carry it out.
 """
 

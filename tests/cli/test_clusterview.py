@@ -89,7 +89,7 @@ async def test_the_live_view_ends_when_cancelled(capsys: pytest.CaptureFixture[s
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    # Standard output is no terminal here: nothing that moves a cursor may reach it.
+    # Standard output is not a terminal here: nothing that moves a cursor may reach it.
     assert "\x1b" not in capsys.readouterr().out
 
 

@@ -94,14 +94,14 @@ class Watch:
         return json.loads(line)
 
     async def next_change(self, timeout_s: float = EVENT_TIMEOUT_S) -> Json:
-        """The next event that is no bookmark."""
+        """The next event that is not a bookmark."""
         while True:
             event = await self.next(timeout_s)
             if event["type"] != "BOOKMARK":
                 return event
 
     async def take(self, count: int) -> list[tuple[str, str]]:
-        """(type, name) of the next events that are no bookmarks."""
+        """(type, name) of the next events that are not bookmarks."""
         return [
             (event["type"], event["object"]["metadata"]["name"])
             for event in [await self.next_change() for _ in range(count)]
@@ -217,7 +217,7 @@ class Api:
 
 
 class ImpersonatingApi(Api):
-    """The administrator acting as somebody else (headers may repeat, so they are a list)."""
+    """The administrator impersonating another user (headers may repeat, so they are a list)."""
 
     def __init__(self, base: Api, user: str, groups: tuple[str, ...]) -> None:
         super().__init__(base.server, base.session, base.headers)

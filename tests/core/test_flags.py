@@ -68,9 +68,9 @@ def test_a_flag_is_read_as_go_reads_it(words: list[str], values: dict[str, Any])
         (["-z"], "unknown shorthand flag: -z"),
         (["-name=x"], "unknown shorthand flag: -name (did you mean --name?)"),
         (["--count"], "--count needs a value"),
-        (["--count=x"], "--count: 'x' is no whole number"),
-        (["--rate=x"], "--rate: 'x' is no number"),
-        (["--is-on=yes"], "--is-on: 'yes' is no boolean (write true or false)"),
+        (["--count=x"], "--count: 'x' must be an integer"),
+        (["--rate=x"], "--rate: 'x' must be a number"),
+        (["--is-on=yes"], "--is-on: 'yes' must be true or false"),
         (["--wait=5"], "--wait: '5' is not a duration (write for example 5m, 1h30m or 250ms)"),
     ],
 )

@@ -16,7 +16,7 @@ def test_dates_and_the_equals_sign_stay_text() -> None:
 
 def test_of_a_repeated_key_the_later_wins_or_strictly_it_is_refused() -> None:
     assert yamls.load("a: 1\na: 2") == {"a": 2}
-    with pytest.raises(yaml.YAMLError, match="'a' stands twice"):
+    with pytest.raises(yaml.YAMLError, match="'a' is given twice"):
         yamls.load("x: {a: 1, a: 2}", strict=True)
 
 

@@ -124,7 +124,7 @@ def test_an_overlay_differs_from_the_originals_in_what_is_meant_and_in_nothing_e
     assert len(known(overlay)) > 100, "the table is read"
     assert missing - DROPPED == set()
     assert more - ADDED - runtime == set()
-    assert (DROPPED | ADDED | runtime) - missing - more == set(), "the lists of differences name what is no difference"
+    assert (DROPPED | ADDED | runtime) - missing - more == set(), "the lists of differences name what does not differ"
 
 
 @pytest.mark.parametrize("overlay", OURS)
@@ -182,7 +182,7 @@ def certificates(kubectl: Program) -> Iterator[None]:
             kubectl("wait", "--for=condition=Established", f"crd/{plural}.cert-manager.io", "--timeout=120s")
         yield
     finally:
-        # Whoever makes them next must not meet those that are on their way out.
+        # The next creation must not meet those that are being deleted.
         kubectl("delete", "-f", "-", "--ignore-not-found", "--timeout=120s", stdin=manifest)
 
 

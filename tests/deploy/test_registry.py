@@ -161,7 +161,7 @@ def test_a_registry_that_refuses_is_named_with_its_answer(without_containers: di
 
 
 class TokenRegistry(http.server.BaseHTTPRequestHandler):
-    """Takes pushes with a token, and gives the token to whoever knows the password."""
+    """Takes pushes with a token, and gives the token to clients that know the password."""
 
     received: dict[str, bytes]
 

@@ -140,7 +140,7 @@ def test_a_yaml_bomb_is_refused_without_growing_the_server(server: running.Embed
 
 
 def test_null_in_a_list_is_an_empty_element(server: running.Embedded) -> None:
-    """As Go reads it: an empty finalizer is refused as such, an empty taint is no crash."""
+    """As Go reads it: an empty finalizer is refused as such, an empty taint crashes nothing."""
     body = {"metadata": {"name": "nulls", "finalizers": [None]}}
     refusal(server.request("POST", CONFIGMAPS, body), 422)
     code, answer = server.request("POST", "/api/v1/nodes", {"metadata": {"name": "nulls"}, "spec": {"taints": [None]}})

@@ -1,4 +1,4 @@
-"""The server's own controllers against somebody who does everything at once and in the wrong order."""
+"""The server's own controllers against a client that does everything at once and in the wrong order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[running.Embedde
 
 
 class Api:
-    """JSON over HTTP as the administrator, or as somebody else."""
+    """JSON over HTTP as the administrator, or as another user."""
 
     def __init__(self, session: aiohttp.ClientSession, user: str = "") -> None:
         self._session = session

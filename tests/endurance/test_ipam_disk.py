@@ -32,7 +32,7 @@ def site() -> Iterator[cninodes.Site]:
 def filled(daemon: cninodes.NodeDaemon, count: int, more: int = 5) -> dict[str, str]:
     """A daemon that holds as much, and a few addresses that it gave itself."""
     content, held = cninodes.prefilled(daemon.site.pool, count)
-    # Not synced: whoever restores a store with `cp` does not wait for the disk either.
+    # Not synced: restoring a store with `cp` does not wait for the disk either.
     daemon.store.write_bytes(content)
     daemon.start()
     for number in range(more):

@@ -1,7 +1,7 @@
 """kill -9 of the node's address daemon at any moment, under 16-way load of the real CNI plugin.
 
 No address is held twice, none that was acknowledged is lost, none is leaked: what a store holds is what was
-acknowledged, and at most what somebody asked for and never learned the outcome of, which DEL then frees. Both ways of
+acknowledged, and at most what a caller asked for and never learned the outcome of, which DEL then frees. Both ways of
 keeping it are tried: the store file below 256 KB, and the journal above.
 """
 

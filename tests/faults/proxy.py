@@ -80,7 +80,7 @@ def _status(code: int) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def proxied(kubeconfig: Path, folder: Path) -> AsyncIterator[tuple[Proxy, config.ClientConfig]]:
-    """A proxy before a server, and the configuration to reach it; whoever uses it is the server's administrator."""
+    """A proxy before a server, and the configuration to reach it; its user is the server's administrator."""
     server = servers.read_kubeconfig("upstream", kubeconfig, folder)
     headers = {"Authorization": f"Bearer {server.token}"} if server.token else {}
     connector = aiohttp.TCPConnector(ssl=server.ssl_context(), limit=0)

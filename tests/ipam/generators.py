@@ -167,7 +167,7 @@ def _common(rng: random.Random, spec: Spec, net: Net, size: int, *, has_gateway:
 
 
 def damaged(rng: random.Random, allocations: list[Spec]) -> list[Spec]:
-    """A status that somebody else has written into."""
+    """A status that another client has written into."""
     found = [dict(entry) for entry in allocations]
     rng.shuffle(found)
     for _ in range(rng.choice([0, 1, 1, 2, 3])):

@@ -256,7 +256,7 @@ def test_kinds_tell_what_is_missing_and_what_is_too_much() -> None:
 
 def test_a_summary_names_each_field_and_what_is_wrong() -> None:
     one = problems("IPPool", IPPOOL | {"subnet": "x"})
-    assert validation.summary(one) == 'spec.subnet: Invalid value: "x": is no network in CIDR notation'
+    assert validation.summary(one) == 'spec.subnet: Invalid value: "x": must be a network in CIDR notation'
     two = problems("IPPool", IPPOOL | {"subnet": "x", "perNodeBlockSize": 0})
     assert validation.summary(two).startswith("[spec.subnet: ") and validation.summary(two).endswith("]")
     assert "spec.perNodeBlockSize: Invalid value: 0: must be at least 1" in validation.summary(two)

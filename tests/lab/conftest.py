@@ -121,7 +121,7 @@ class Lab:
         """`lab up` in the background, its progress readable line by line."""
         line = self.command("up", "--name", self.name, *words)
         pipe = subprocess.PIPE
-        # Whoever runs the tests in the background has SIGINT ignored, and the child would inherit that.
+        # Tests that run in the background have SIGINT ignored, and the child would inherit that.
         return subprocess.Popen(
             line, env=self.environ, stdout=pipe, stderr=pipe, text=True, preexec_fn=_heed_interrupts
         )

@@ -39,7 +39,7 @@ class Block:
 
 
 def definition(kind: str, plural: str, group: str) -> dict[str, Any]:
-    """A kind that somebody else's program would bring along; any content goes."""
+    """A kind that another program would install; any content is accepted."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     names = {"kind": kind, "plural": plural, "singular": plural.removesuffix("s")}

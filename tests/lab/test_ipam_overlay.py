@@ -315,7 +315,7 @@ def _be_cert_manager(cluster: Overlaid, folder: Path) -> None:
 
 
 def test_the_self_signed_webhook_refuses_a_wrong_pool_through_its_service(cluster: Overlaid) -> None:
-    """Also where somebody else's certificate lies in the Secret."""
+    """Also where the Secret holds a foreign certificate."""
     cluster.kubectl("apply", "-k", OVERLAYS / "self-signed")
     cluster.roll_out()
     _check_the_webhook(cluster)

@@ -159,5 +159,5 @@ async def test_waiting_ends_with_the_last_answer_and_the_log(tmp_path: Path) -> 
         await clock.advance(0.3)
     with pytest.raises(errors.Unavailable) as caught:
         await task
-    assert "nodes are Ready: not so after 10 s (almost)" in str(caught.value)
+    assert "nodes are Ready: timed out after 10 s (almost)" in str(caught.value)
     assert f"{log}:\nfirst\nE1115 cannot do it" in str(caught.value)

@@ -1,4 +1,4 @@
-"""The tests stand alone: whoever runs them may have a cluster and a proxy, and neither is touched."""
+"""The tests stand alone: the user may have a cluster and a proxy, and neither is touched."""
 
 from __future__ import annotations
 

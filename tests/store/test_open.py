@@ -37,7 +37,7 @@ async def test_endpoints_open_etcd(etcd: etcd_cluster.Cluster, location: str) ->
         (StoreOptions("postgres:x"), ["names no store"]),
         (StoreOptions("etcd"), ["needs --etcd-endpoints"]),
         (StoreOptions("sqlite:x", etcd_endpoints=["a:1"]), ["exclude each other"]),
-        (StoreOptions("etcd", etcd_endpoints=["nonsense"]), ["no endpoint"]),
+        (StoreOptions("etcd", etcd_endpoints=["nonsense"]), ["must be an endpoint"]),
         (StoreOptions("etcd", etcd_endpoints=["http://a:1"], etcd_cafile="ca"), ["not encrypted"]),
         (
             StoreOptions("", history_s=0, etcd_certfile="x", etcd_user="u"),

@@ -16,7 +16,7 @@ import msgspec
 __all__ = ["MASK", "ChangeAction", "Check", "Desired", "File", "Flag", "Service", "Taint", "merged"]
 
 MASK = "*****"
-"""What stands for the content of a secret file that is shown to somebody."""
+"""What replaces the content of a secret file when the file is shown."""
 
 ChangeAction = Literal["NONE", "RESTART", "RELOAD"]
 """What the services of a file do when it changed."""

@@ -48,7 +48,7 @@ _QUALIFIED_RULE = "must consist of letters, digits, '-', '_' and '.', and begin 
 
 
 def dns_label_problems(text: str) -> list[str]:
-    """Why `text` is no DNS-1123 label (namespace and most short names): at most 63 of a-z, 0-9 and inner hyphens."""
+    """Why `text` is not a DNS-1123 label (namespace and most short names): at most 63 of a-z, 0-9 and inner hyphens."""
     problems = []
     if len(text) > 63:
         problems.append(f"{text!r} is longer than 63 characters")
@@ -58,7 +58,7 @@ def dns_label_problems(text: str) -> list[str]:
 
 
 def dns_subdomain_problems(text: str) -> list[str]:
-    """Why `text` is no DNS-1123 subdomain (names of nodes and most objects): labels joined by dots, at most 253."""
+    """Why `text` is not a DNS-1123 subdomain (names of nodes and most objects): labels joined by dots, at most 253."""
     problems = []
     if len(text) > 253:
         problems.append(f"{text!r} is longer than 253 characters")
@@ -70,7 +70,7 @@ def dns_subdomain_problems(text: str) -> list[str]:
 
 
 def label_key_problems(key: str) -> list[str]:
-    """Why `key` is no label or annotation key: an optional DNS prefix and a slash, then a name of at most 63."""
+    """Why `key` is not a label or annotation key: an optional DNS prefix and a slash, then a name of at most 63."""
     prefix, slash, name = key.rpartition("/")
     problems = []
     if slash and not prefix:
@@ -89,7 +89,7 @@ def label_key_problems(key: str) -> list[str]:
 
 
 def label_value_problems(value: str) -> list[str]:
-    """Why `value` is no label value: empty, or at most 63 letters, digits and inner '-', '_', '.'."""
+    """Why `value` is not a label value: empty, or at most 63 letters, digits and inner '-', '_', '.'."""
     problems = []
     if len(value) > 63:
         problems.append(f"{value!r} is longer than 63 characters")

@@ -24,7 +24,7 @@ _MILLI = decimal.Decimal("1e-3")
 # Objects repeat few spellings, and exact arithmetic is slow.
 @functools.lru_cache(maxsize=4096)
 def parse(text: str) -> decimal.Decimal | None:
-    """The value, None when the text is no quantity. Finer than a billionth is rounded up, as Kubernetes does."""
+    """The value, None when the text is not a quantity. Finer than a billionth is rounded up, as Kubernetes does."""
     match = _FORM.fullmatch(text)
     if match is None:
         return None
@@ -47,8 +47,8 @@ def canonical(given: Any, *, in_list: bool = False) -> Any:
     """The canonical text. `in_list`: a value of a ResourceList, which holds nothing finer than a thousandth."""
     if isinstance(given, bool) or not isinstance(given, int | float | str):
         return given
-    found = _canonical(str(given), in_list)
-    return given if found is None else found
+    text = _canonical(str(given), in_list)
+    return given if text is None else text
 
 
 @functools.lru_cache(maxsize=4096)

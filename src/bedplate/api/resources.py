@@ -92,7 +92,7 @@ class ResourceRef(Generic[T]):
 
 
 def _segment(text: str) -> str:
-    # The API server's own rule: a name that could change the path is no name. RBAC names may hold colons.
+    # The API server's own rule: a name must not change the path. RBAC names may hold colons.
     if text in (".", "..") or "/" in text or "%" in text:
         raise ValueError(f"{text!r} cannot be part of a request path")
     return quote(text, safe=":@!$&'()*+,;=~-._")

@@ -1,9 +1,9 @@
 """What a node does to get from one desired state to the next: steps in order, and what follows when one fails.
 
-In: two desired states. Out: steps, one at a time; whoever carries them out says of each whether it failed. A file that
-its test refuses is not written, and its services are left alone; a file that cannot be written stops its services where
-it says so. The outcome tells what holds now, so that the next attempt starts from the truth. Nothing is touched here.
-"""
+In: two desired states. Out: steps, one at a time; the caller that carries them out says of each whether it failed. A
+file that its test refuses is not written, and its services are left alone; a file that cannot be written stops its
+services where it says so. The outcome tells what holds now, so that the next attempt starts from the truth. Nothing is
+touched here."""
 
 from __future__ import annotations
 
@@ -228,9 +228,9 @@ def _taints(state: Desired) -> dict[str, Taint]:
 
 def _acts(changed: Iterable[File]) -> dict[str, tuple[str, tuple[str, ...]]]:
     """What services do after those files changed: a restart makes a reload needless."""
-    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    acts: dict[str, tuple[str, tuple[str, ...]]] = {}
     for file in changed:
         for service in file.services if file.action != "NONE" else ():
-            verb, because = found.get(service, ("reload", ()))
-            found[service] = ("restart" if file.action == "RESTART" else verb, (*because, file.path))
-    return found
+            verb, because = acts.get(service, ("reload", ()))
+            acts[service] = ("restart" if file.action == "RESTART" else verb, (*because, file.path))
+    return acts

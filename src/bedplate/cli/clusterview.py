@@ -221,8 +221,8 @@ def _key(event: core.Event) -> tuple[str, int]:
 
 
 async def follow_plain(look: Look) -> None:
-    """A line whenever a count changed, and one for every event. The rate of calls alone is no news, and pods and their
-    addresses are no more than every few seconds."""
+    """A line whenever a count changed, and one for every event. A change of the call rate alone prints nothing, and
+    pods and their addresses are no more than every few seconds."""
     last, last_pods, due, noticed = "", "", 0.0, 0
     told: set[tuple[str, int]] = set()
     while True:

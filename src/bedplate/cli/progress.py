@@ -1,4 +1,4 @@
-"""How far a long piece of work has come, for whoever waits for it.
+"""How far a long piece of work has come, for the user who waits for it.
 
 In: a sentence now and then. Out: on a terminal one line of standard error that is written over and removed in the end;
 nothing at all when the work is done within two seconds, and nothing where nobody watches.

@@ -43,7 +43,7 @@ def judge_failure(about: str, error: Exception, advice: Advice) -> Finding:
         case http_errors.Forbidden():
             return problem("credentials", about, f"the token does not allow this: {error}", advice.access)
         case http_errors.RateLimited():
-            return problem("request-rate", about, f"the cloud wants fewer calls: {error}", "lower --cloud-api-qps")
+            return problem("request-rate", about, f"the cloud asks for fewer calls: {error}", "lower --cloud-api-qps")
         case http_errors.NotFound() | http_errors.Protocol() | http_errors.Invalid():
             return problem("cloud-api", about, f"this is not the cloud's API: {error}", advice.endpoint)
         case http_errors.Transport():
@@ -85,7 +85,7 @@ async def examine_nodes(instances: Instances, nodes: Sequence[core.Node], where:
     shown = found[:MOST_LINES]
     if len(found) > MOST_LINES:
         left = len(found) - MOST_LINES
-        shown.append(problem("instance", "nodes", f"{left} more nodes have findings of this kind", "mend these first"))
+        shown.append(problem("instance", "nodes", f"{left} more nodes have findings of this kind", "fix these first"))
     well = len(nodes) - len(found)
     if well:
         shown.append(fine("instance", "nodes", f"{well} of {len(nodes)} have a running machine {where}"))

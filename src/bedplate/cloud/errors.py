@@ -37,7 +37,7 @@ class NotImplementedByCloud(errors.Terminal):
 
 
 class ImplementedElsewhere(errors.Terminal):
-    """Somebody else takes care of this object: success without a status of ours."""
+    """Another controller handles this object: success without a status of ours."""
 
 
 class RetryError(requeue.Postponed):

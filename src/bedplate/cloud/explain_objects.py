@@ -84,7 +84,7 @@ async def _ask_owner(node: core.Node, provider: Provider, clouds: Clouds, why: s
         finding = Finding("cloud", provider.name, text, State.BAD)
         return _Asked(provider, failure=str(err), is_absent=True, finding=finding)
     except Exception as err:
-        # Whatever it is, it is no answer.
+        # Every other error means unknown, never absent.
         failure = str(err) or type(err).__name__
         finding = Finding("cloud", provider.name, f"{why}; it could not be asked: {failure}", State.UNKNOWN)
         return _Asked(provider, failure=failure, finding=finding)

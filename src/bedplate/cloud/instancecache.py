@@ -3,7 +3,7 @@
 In: a `Source` (the provider's three ways to ask: one instance by key, all of them, those of one name). Out: instances.
 Used by every provider that asks an API; generic over what the provider keeps of an instance. The rules:
 
-- One question at a time per key: whoever asks the same meanwhile waits for that answer.
+- One request at a time per key: callers that ask the same in the meantime wait for that answer.
 - An answer is good for `ttl_s`. Errors and absences are never kept: the next question goes to the cloud.
 - When five different instances have been asked for within a TTL, all are read with one list instead of one call each.
 - Absence from a list proves nothing: the instance is then asked for itself, and only the source's own
@@ -35,7 +35,7 @@ R = TypeVar("R")
 log = get_logger("cloud.instancecache")
 # So many different instances asked for within a TTL are worth a list.
 LIST_FROM = 5
-# Names searched for in vain that `was_absent` remembers.
+# Names searched for and not found that `was_absent` remembers.
 REMEMBERED_NAMES = 10_000
 # A list would fail like the single calls after it, or make things worse: do not replace it by many of these.
 _COMMON_FATE = (
@@ -62,7 +62,7 @@ class Source(Protocol[T]):
         ...
 
     async def list(self) -> Sequence[T]:
-        """All instances: complete, or an error. `IncompleteList` still spares single calls, but is no evidence."""
+        """All instances: complete, or an error. `IncompleteList` still saves single calls, but proves no absence."""
         ...
 
     async def search(self, name: str) -> Sequence[T]:
@@ -84,7 +84,7 @@ class _Kept(Generic[R]):
 
 
 class _Abandoned(Exception):
-    """Whoever asked was cancelled: somebody else must ask."""
+    """The caller that asked the cloud was cancelled: another one must ask."""
 
 
 class SingleFlight:
@@ -114,7 +114,7 @@ class SingleFlight:
             return result
         finally:
             del self._flights[key]
-            # Seen here: it is no "exception that was never retrieved" when nobody waited.
+            # Seen here: it must not be logged as "exception was never retrieved" when no caller waited.
             if not flight.cancelled():
                 flight.exception()
 

@@ -136,7 +136,7 @@ class LoadBalancers(Protocol):
 @runtime_checkable
 class Carried(Protocol):
     """What load balancers that stay on their nodes may offer besides: as long as those nodes can serve, the readiness
-    of any other is no reason to call `update`. Without it every change of targets is."""
+    of any other does not lead to `update`. Without it every change of targets does."""
 
     def carriers(self, service: core.Service) -> frozenset[str]:
         """The nodes that carry the Service's traffic, as far as known without asking; empty when not known."""
@@ -178,7 +178,7 @@ class Provider(Protocol):
     routes: Routes | None
 
     async def start(self) -> None:
-        """Open connections; check what can be checked. Raises only for what no retry can mend."""
+        """Open connections; check what can be checked. Raises only for what no retry can fix."""
 
     async def close(self) -> None: ...
 

@@ -2,7 +2,7 @@
 
 In: Nodes. Out: the provider whose machine it is, or the reason why it is nobody's here. A provider ID's scheme
 decides; for a node without one every provider is asked for the name, and `settle` judges their answers. A provider ID
-can never be changed once it is written, so a doubtful claim is no claim. Writes nothing.
+can never be changed once it is written, so a doubtful claim does not count. Writes nothing.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Contested:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """It cannot be told yet; `error` is why, and what a retry may mend."""
+    """It cannot be told yet; `error` is why; a retry may succeed."""
 
     reason: str
     error: Exception
@@ -127,7 +127,7 @@ class Clouds:
         self._by_scheme: dict[str, Provider] = {}
         self._instances: dict[str, Instances] = {}
         self._silent_until: dict[str, float] = {}
-        """Clouds that kept a claim waiting in vain: one that hangs must not slow down the nodes of all others."""
+        """Clouds that did not answer a claim in time: one that hangs must not slow down the nodes of all others."""
         for provider in providers:
             self._take(provider)
 

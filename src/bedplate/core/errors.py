@@ -4,7 +4,7 @@
     ├── Retryable            may succeed when tried again, not before `retry_after_s`
     │   ├── Conflict         the object changed since it was read: read again, decide again
     │   └── Unavailable      the remote system did not answer, or asked us to wait
-    └── Terminal             trying again changes nothing until somebody acts
+    └── Terminal             trying again changes nothing until a user acts
         ├── NotFound         a positive, specific answer that the object does not exist
         ├── AlreadyExists    an object of that name is there
         ├── Invalid          the input is wrong; `problems` lists every fault found
@@ -66,7 +66,7 @@ class Unavailable(Retryable):
 
 
 class Terminal(BedplateError):
-    """Trying again changes nothing until somebody acts."""
+    """Trying again changes nothing until a user acts."""
 
 
 class NotFound(Terminal):
@@ -107,11 +107,11 @@ def only(group: BaseExceptionGroup[BaseException]) -> BedplateError | None:
     ours, others = group.split(BedplateError)
     if ours is None or others is not None:
         return None
-    found: BaseException = ours
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    assert isinstance(found, BedplateError), "split leaves nothing else"
-    return found
+    error: BaseException = ours
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, BedplateError), "split leaves nothing else"
+    return error
 
 
 def describe(error: BaseException) -> str:

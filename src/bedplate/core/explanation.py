@@ -53,7 +53,7 @@ class Explanation:
     def state(self) -> str:
         """The worst of all findings; what cannot be found out is worse than what is merely wrong."""
         order = (State.GOOD, State.NOTICE, State.BAD, State.UNKNOWN)
-        return max((one.state for one in self.findings), key=order.index, default=State.GOOD)
+        return max((finding.state for finding in self.findings), key=order.index, default=State.GOOD)
 
 
 def show(explanation: Explanation, output: str, out: TextIO) -> int:
@@ -64,20 +64,21 @@ def show(explanation: Explanation, output: str, out: TextIO) -> int:
 
 def _json(explanation: Explanation) -> str:
     findings = [
-        {"topic": one.topic, "answer": one.answer, "state": one.state, "why": one.why} for one in explanation.findings
+        {"topic": finding.topic, "answer": finding.answer, "state": finding.state, "why": finding.why}
+        for finding in explanation.findings
     ]
-    found = {"kind": explanation.kind, "name": explanation.name, "state": explanation.state, "findings": findings}
-    return json.dumps(found, indent=2) + "\n"
+    document = {"kind": explanation.kind, "name": explanation.name, "state": explanation.state, "findings": findings}
+    return json.dumps(document, indent=2) + "\n"
 
 
 def _table(explanation: Explanation) -> str:
-    topics = max((len(one.topic) for one in explanation.findings), default=0)
-    answers = max((len(one.answer) for one in explanation.findings), default=0)
+    topics = max((len(finding.topic) for finding in explanation.findings), default=0)
+    answers = max((len(finding.answer) for finding in explanation.findings), default=0)
     lines = [f"{explanation.kind} {explanation.name}"]
-    for one in explanation.findings:
-        head = f"{_MARKS[one.state]} {one.topic:<{topics}}  {one.answer:<{answers}}  "
+    for finding in explanation.findings:
+        head = f"{_MARKS[finding.state]} {finding.topic:<{topics}}  {finding.answer:<{answers}}  "
         lines += textwrap.wrap(
-            one.why,
+            finding.why,
             max(_WIDTH, len(head) + 40),
             initial_indent=head,
             subsequent_indent=" " * len(head),

@@ -28,24 +28,24 @@ class Group:
 
 def all_flags(groups: Sequence[Group]) -> list[Flag]:
     """Every flag, in the order of the groups."""
-    return [one for group in groups for one in flags.flags_of(group.kind)]
+    return [flag for group in groups for flag in flags.flags_of(group.kind)]
 
 
 def items(groups: Sequence[Group], options: Any) -> Iterator[tuple[Flag, Any]]:
     """Every flag with its value, in the order of the groups."""
     for group in groups:
         values = getattr(options, group.field)
-        for one in flags.flags_of(group.kind):
-            yield one, getattr(values, one.field)
+        for flag in flags.flags_of(group.kind):
+            yield flag, getattr(values, flag.field)
 
 
 def chosen(groups: Sequence[Group], values: Mapping[str, Any], base: Any) -> dict[str, Any]:
     """The groups by field: what was given, and what `base` has where nothing was."""
-    found = {}
+    groups_by_name = {}
     for group in groups:
-        given = {one.field: values[one.name] for one in flags.flags_of(group.kind) if one.name in values}
-        found[group.field] = dataclasses.replace(getattr(base, group.field), **given)
-    return found
+        given = {flag.field: values[flag.name] for flag in flags.flags_of(group.kind) if flag.name in values}
+        groups_by_name[group.field] = dataclasses.replace(getattr(base, group.field), **given)
+    return groups_by_name
 
 
 def sections(groups: Sequence[Group], defaults: Any) -> Iterator[str]:
@@ -53,8 +53,8 @@ def sections(groups: Sequence[Group], defaults: Any) -> Iterator[str]:
     for group in groups:
         yield from ("", f"{group.title} flags:", "")
         values = getattr(defaults, group.field)
-        for one in flags.flags_of(group.kind):
-            yield from flags.describe(one, getattr(values, one.field))
+        for flag in flags.flags_of(group.kind):
+            yield from flags.describe(flag, getattr(values, flag.field))
 
 
 def short_usage(program: str) -> str:

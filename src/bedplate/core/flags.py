@@ -49,15 +49,15 @@ class Flag:
     short: str = ""
     deprecated: str = ""
     is_bare: bool = False
-    """May stand without a value although it is no boolean (`--version`); the value is then `true`."""
+    """May be given without a value although it is not a boolean (`--version`); the value is then `true`."""
 
 
 def flag(default: T, text: str, *, short: str = "", deprecated: str = "", name: str = "", is_bare: bool = False) -> T:
     """A dataclass field that is a flag. `name`: when it is not the field's name with dashes."""
     settings = {"help": text, "short": short, "deprecated": deprecated, "name": name, "is_bare": is_bare}
-    made: Any = dataclasses.field(default=default, metadata=settings)
-    found: T = made
-    return found
+    declared: Any = dataclasses.field(default=default, metadata=settings)
+    typed: T = declared
+    return typed
 
 
 def flags_of(group: type) -> tuple[Flag, ...]:
@@ -85,7 +85,7 @@ def _kind(hint: Any) -> str:
 
 @dataclass(slots=True)
 class Parsed:
-    """What a command line says: `values` of the flags that were given, words that are no flags, and all problems."""
+    """What a command line says: `values` of the flags that were given, words that are not flags, and all problems."""
 
     values: dict[str, Any] = field(default_factory=dict)
     arguments: list[str] = field(default_factory=list)
@@ -98,7 +98,7 @@ def parse_bool(text: str) -> bool:
         return True
     if text in _FALSE:
         return False
-    raise ValueError("is no boolean (write true or false)")
+    raise ValueError("must be true or false")
 
 
 def _strings(text: str) -> tuple[str, ...]:
@@ -110,15 +110,15 @@ def _number(make: Callable[[str], T], what: str) -> Callable[[str], T]:
         try:
             return make(text)
         except ValueError:
-            raise ValueError(f"is no {what}") from None
+            raise ValueError(f"must be {what}") from None
 
     return convert
 
 
 _CONVERTERS: Mapping[str, Callable[[str], Any]] = {
     "bool": parse_bool,
-    "int": _number(lambda text: int(text, 0), "whole number"),
-    "float": _number(float, "number"),
+    "int": _number(lambda text: int(text, 0), "an integer"),
+    "float": _number(float, "a number"),
     "string": str,
     "strings": _strings,
     "repeated": lambda text: (text,) if text and text != "[]" else (),
@@ -128,89 +128,89 @@ _CONVERTERS: Mapping[str, Callable[[str], Any]] = {
 
 def parse(known: Iterable[Flag], words: Sequence[str]) -> Parsed:
     """Read a command line. Never raises: what is wrong is listed in `problems`."""
-    by_name = {one.name: one for one in known}
-    by_short = {one.short: one for one in by_name.values() if one.short}
-    found, rest = Parsed(), list(words)
+    by_name = {flag.name: flag for flag in known}
+    by_short = {flag.short: flag for flag in by_name.values() if flag.short}
+    parsed, rest = Parsed(), list(words)
     while rest:
         word = rest.pop(0)
         if word == "--":
-            found.arguments += rest
+            parsed.arguments += rest
             break
         if word.startswith("--"):
-            _take_long(word[2:], rest, by_name, found)
+            _take_long(word[2:], rest, by_name, parsed)
         elif word.startswith("-") and word != "-":
-            _take_short(word[1:], rest, by_short, by_name, found)
+            _take_short(word[1:], rest, by_short, by_name, parsed)
         else:
-            found.arguments.append(word)
-    return found
+            parsed.arguments.append(word)
+    return parsed
 
 
-def _take_long(text: str, rest: list[str], by_name: Mapping[str, Flag], found: Parsed) -> None:
+def _take_long(text: str, rest: list[str], by_name: Mapping[str, Flag], parsed: Parsed) -> None:
     name, equals, value = text.partition("=")
-    one = by_name.get(name.replace("_", "-"))
-    if one is None:
+    flag = by_name.get(name.replace("_", "-"))
+    if flag is None:
         near = difflib.get_close_matches(name.replace("_", "-"), list(by_name), n=1)
         hint = f" (did you mean --{near[0]}?)" if near else ""
-        found.problems.append(f"unknown flag: --{name}{hint}")
+        parsed.problems.append(f"unknown flag: --{name}{hint}")
         return
-    _take(one, f"--{one.name}", value if equals else None, rest, found)
+    _take(flag, f"--{flag.name}", value if equals else None, rest, parsed)
 
 
 def _take_short(
-    text: str, rest: list[str], by_short: Mapping[str, Flag], by_name: Mapping[str, Flag], found: Parsed
+    text: str, rest: list[str], by_short: Mapping[str, Flag], by_name: Mapping[str, Flag], parsed: Parsed
 ) -> None:
-    one = by_short.get(text[0])
-    if one is None:
+    flag = by_short.get(text[0])
+    if flag is None:
         name = text.partition("=")[0]
         hint = f" (did you mean --{name}?)" if name.replace("_", "-") in by_name else ""
-        found.problems.append(f"unknown shorthand flag: -{name}{hint}")
+        parsed.problems.append(f"unknown shorthand flag: -{name}{hint}")
         return
     value = text[1:].removeprefix("=") if len(text) > 1 else None
-    _take(one, f"-{text[0]}", value, rest, found)
+    _take(flag, f"-{text[0]}", value, rest, parsed)
 
 
-def _take(one: Flag, shown: str, value: str | None, rest: list[str], found: Parsed) -> None:
+def _take(flag: Flag, shown: str, value: str | None, rest: list[str], parsed: Parsed) -> None:
     if value is None:
-        if one.kind == "bool" or one.is_bare:
+        if flag.kind == "bool" or flag.is_bare:
             value = "true"
         elif not rest:
-            found.problems.append(f"{shown} needs a value")
+            parsed.problems.append(f"{shown} needs a value")
             return
         else:
             value = rest.pop(0)
     try:
-        converted = _CONVERTERS[one.kind](value)
+        converted = _CONVERTERS[flag.kind](value)
     except ValueError as err:
         text = str(err)
-        found.problems.append(f"{shown}: {text if repr(value) in text else f'{value!r} {text}'}")
+        parsed.problems.append(f"{shown}: {text if repr(value) in text else f'{value!r} {text}'}")
         return
-    if one.kind in ("strings", "repeated") and one.name in found.values:
-        converted = (*found.values[one.name], *converted)
-    found.values[one.name] = converted
+    if flag.kind in ("strings", "repeated") and flag.name in parsed.values:
+        converted = (*parsed.values[flag.name], *converted)
+    parsed.values[flag.name] = converted
 
 
-def render(one: Flag, value: Any) -> str:
+def render(flag: Flag, value: Any) -> str:
     """A value as it would be written on a command line."""
-    if one.kind == "bool":
+    if flag.kind == "bool":
         return "true" if value else "false"
-    if one.kind == "duration":
+    if flag.kind == "duration":
         return duration.format_duration(value)
-    if one.kind in ("strings", "repeated"):
-        return ("," if one.kind == "strings" else ";").join(value)
-    return f"{value:g}" if one.kind == "float" else str(value)
+    if flag.kind in ("strings", "repeated"):
+        return ("," if flag.kind == "strings" else ";").join(value)
+    return f"{value:g}" if flag.kind == "float" else str(value)
 
 
-def describe(one: Flag, default: object) -> Iterator[str]:
+def describe(flag: Flag, default: object) -> Iterator[str]:
     """A flag's lines in `--help`."""
-    head = f"  -{one.short}, --{one.name}" if one.short else f"      --{one.name}"
-    if one.kind in _WORDS and not one.is_bare:
-        head += f" {_WORDS[one.kind]}"
-    text = one.help
-    if default not in (False, "", ()) and one.name != "version":
-        shown = render(one, default)
-        text += f" (default {shown})" if one.kind != "string" else f' (default "{shown}")'
-    if one.deprecated:
-        text += f" DEPRECATED: {one.deprecated}."
+    head = f"  -{flag.short}, --{flag.name}" if flag.short else f"      --{flag.name}"
+    if flag.kind in _WORDS and not flag.is_bare:
+        head += f" {_WORDS[flag.kind]}"
+    text = flag.help
+    if default not in (False, "", ()) and flag.name != "version":
+        shown = render(flag, default)
+        text += f" (default {shown})" if flag.kind != "string" else f' (default "{shown}")'
+    if flag.deprecated:
+        text += f" DEPRECATED: {flag.deprecated}."
     yield head
     indent = " " * 10
     yield textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)

@@ -57,35 +57,35 @@ def log_options(chosen: Global, given: Collection[str], environ: Mapping[str, st
     )
 
 
-def version_text(program: str, version: str, wanted: str) -> str:
+def version_text(program: str, version: str, form: str) -> str:
     """What `--version` prints; `wanted` is `true` or `raw`."""
-    if wanted == "raw":
+    if form == "raw":
         return f"{program} version={version!r} python={platform.python_version()!r}\n"
     return f"{program} v{version}\n"
 
 
 def gate_problems(words: Sequence[str], known: Collection[str]) -> list[str]:
     """What is wrong with a list of feature gates; `known` are the names there are."""
-    found = []
+    problems = []
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
-            found.append(f"--feature-gates: {word!r} lacks a value (write {word}=true)")
+            problems.append(f"--feature-gates: {word!r} lacks a value (write {word}=true)")
             continue
         if name not in known:
-            found.append(f"--feature-gates: unrecognized feature gate: {name}")
+            problems.append(f"--feature-gates: unrecognized feature gate: {name}")
         try:
             parse_bool(value)
         except ValueError:
-            found.append(f"--feature-gates: {name}: {value!r} is neither true nor false")
-    return found
+            problems.append(f"--feature-gates: {name}: {value!r} is neither true nor false")
+    return problems
 
 
 def _vmodule(words: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
-    found = []
+    levels = []
     for word in words:
         pattern, equals, level = word.rpartition("=")
         if not equals or not pattern or not level.isdigit():
             raise ValueError(f"{word!r} is not NAME=N")
-        found.append((pattern, int(level)))
-    return tuple(found)
+        levels.append((pattern, int(level)))
+    return tuple(levels)

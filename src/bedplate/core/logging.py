@@ -63,7 +63,7 @@ class Logger:
         name = str(self._values.get("logger", ""))
         names = (name, name.rpartition(".")[2])
         return next(
-            (level for pattern, level in _modules if any(fnmatch.fnmatchcase(one, pattern) for one in names)), 0
+            (level for pattern, level in _modules if any(fnmatch.fnmatchcase(logger, pattern) for logger in names)), 0
         )
 
     def debug(self, event: str, **values: object) -> None:
@@ -89,7 +89,7 @@ class Logger:
 
         while _pending:
             _pending.pop()()
-        # structlog is asked anew for every line: a module makes its logger at import, before `configure` is called.
+        # structlog is configured for every line: a module makes its logger at import, before `configure` is called.
         getattr(structlog.get_logger(), method)(event, **{**self._values, **values})
 
 

@@ -25,5 +25,5 @@ def shared(registry: CollectorRegistry, factory: Callable[[CollectorRegistry], M
     instances = _known.setdefault(registry, {})
     if factory not in instances:
         instances[factory] = factory(registry)
-    found: M = instances[factory]
-    return found
+    metrics: M = instances[factory]
+    return metrics

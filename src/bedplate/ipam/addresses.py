@@ -89,7 +89,7 @@ def parse_address(written: str) -> Address | None:
 
 @lru_cache(REMEMBERED)
 def parse_network(written: str) -> tuple[Address, Network] | None:
-    """The address as it was written, and its network; None when the text is no CIDR.
+    """The address as it was written, and its network; None when the text is not a CIDR.
 
     The length of an IPv4-mapped network counts from its IPv4 part (`::ffff:10.0.0.0/104` is `10.0.0.0/8`). A shorter
     one has no IPv4 form: it is an IPv6 network, and the address always has host bits in it.

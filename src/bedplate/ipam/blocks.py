@@ -100,11 +100,11 @@ class FreeBlocks:
         return 0 <= index < self._count and index not in self._taken and index not in self._excluded
 
     def is_taken(self, index: int) -> bool:
-        """The block is somebody's."""
+        """The block is allocated."""
         return index in self._taken
 
     def take(self, index: int) -> None:
-        """The block is somebody's from now on; one outside the row may be named, too."""
+        """Mark the block as allocated; one outside the row may be named, too."""
         self._taken.add(index)
         self._next.setdefault(index, index + 1)
 

@@ -47,7 +47,7 @@ class Mode(StrEnum):
     STABLE = "stable"
     """Keep every block that still fits, change gateways alone, and keep all of them while the spec is invalid."""
     UPSTREAM = "upstream"
-    """As the original: an invalid spec empties the status, a new gateway index deals all prefixes anew."""
+    """As the original: an invalid spec empties the status, a new gateway index reallocates all prefixes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,9 +112,9 @@ def read(annotation: str | None) -> Reading:
     try:
         document = msgspec.json.decode(annotation)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        return Reading(complaint=f"is no JSON: {error}")
+        return Reading(complaint=f"is not JSON: {error}")
     if not isinstance(document, dict):
-        return Reading(complaint="is no JSON object")
+        return Reading(complaint="is not a JSON object")
     entries = [_entry(block, value) for block, value in document.items()]
     bad = [block for block, entry in zip(document, entries, strict=True) if entry is None]
     complaint = f"{len(bad)} entries mean nothing, the first is {bad[0][:80]!r}" if bad else ""

@@ -2,7 +2,7 @@
 
 In: a node selector, a node's name and labels. Out: yes or no. Pure. Terms are alternatives, the requirements of a term
 must all hold. An empty term matches nothing, and so does one with a requirement that means nothing (a value that no
-label can have, a bound that is no integer): such a term speaks for no node, but another term still may.
+label can have, a bound that is not an integer): such a term matches no node, but another term still may.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ __all__ = ["Kind", "Problem", "cidrpool_problems", "ippool_problems", "summary"]
 
 INT32_MAX = (1 << 31) - 1
 _NETWORK_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*")
-_NOT_AN_ADDRESS = "is no IP address"
-_NOT_A_NETWORK = "is no network in CIDR notation"
+_NOT_AN_ADDRESS = "must be an IP address"
+_NOT_A_NETWORK = "must be a network in CIDR notation"
 
 
 class Kind(StrEnum):
@@ -135,7 +135,7 @@ def _prefix_problems(spec: CIDRPoolSpec, cidr: Network) -> Iterable[Problem]:
     length = spec.per_node_network_prefix
     first = Network(cidr.bits, cidr.base, length)
     index = spec.gateway_index
-    # API servers do not enforce a field's int32, and whoever reads it as one could not read the pool.
+    # API servers do not enforce a field's int32, and a client that decodes it as one could not read the pool.
     if index is not None and (index > INT32_MAX or gateway_at(first, index) is None):
         yield _invalid("spec.gatewayIndex", index, f"names no usable address of a /{length} prefix")
     yield from _exclusion_problems(cidr, spec.exclusions)
@@ -248,7 +248,7 @@ def _expression_problems(path: str, requirement: NodeSelectorRequirement) -> Ite
             if given != 1:
                 yield Problem(f"{path}.values", Kind.REQUIRED, "", "Gt and Lt need exactly one value")
         case other:
-            yield _invalid(f"{path}.operator", other, "is no operator of a node selector")
+            yield _invalid(f"{path}.operator", other, "must be an operator of a node selector")
     for detail in names.label_key_problems(requirement.key):
         yield _invalid(f"{path}.key", requirement.key, detail)
 

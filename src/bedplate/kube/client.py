@@ -416,12 +416,12 @@ def _typed(ref: ResourceRef[Any], obj: Mapping[str, Any]) -> bytes:
 
 def _object(target: errors.Target, ref: ResourceRef[T], body: bytes, name: str = "") -> T:
     try:
-        found = codec.codec_of(ref).object.decode(body)
+        item = codec.codec_of(ref).object.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as err:
         raise errors.Undecodable(f"{target}: the answer is not a {ref.kind}: {err}") from err
-    if name and name_of(found) != name:
-        raise errors.Undecodable(f"{target}: the answer is about {name_of(found)!r}")
-    return found
+    if name and name_of(item) != name:
+        raise errors.Undecodable(f"{target}: the answer is about {name_of(item)!r}")
+    return item
 
 
 def _list(target: errors.Target, ref: ResourceRef[T], body: bytes) -> ListResult[T]:
@@ -438,5 +438,5 @@ def _list(target: errors.Target, ref: ResourceRef[T], body: bytes) -> ListResult
             # Items of a list come without the two, unlike the same objects from get and watch.
             item.setdefault("apiVersion", ref.api_version)  # type: ignore[attr-defined]
             item.setdefault("kind", ref.kind)  # type: ignore[attr-defined]
-    found = envelope.metadata
-    return ListResult(items, found.resource_version, found.continue_token, found.remaining_item_count)
+    metadata = envelope.metadata
+    return ListResult(items, metadata.resource_version, metadata.continue_token, metadata.remaining_item_count)

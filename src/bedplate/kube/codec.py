@@ -82,10 +82,10 @@ _codecs: dict[Any, Codec[Any]] = {}
 
 def codec_of(ref: ResourceRef[T]) -> Codec[T]:
     """The decoders for objects of this resource."""
-    found = _codecs.get(ref.model)
-    if found is None:
-        found = _codecs[ref.model] = Codec(ref.model)
-    return found
+    codec = _codecs.get(ref.model)
+    if codec is None:
+        codec = _codecs[ref.model] = Codec(ref.model)
+    return codec
 
 
 def accept_header(ref: ResourceRef[Any], *, is_list: bool = False) -> str:

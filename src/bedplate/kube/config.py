@@ -81,7 +81,7 @@ class AuthConfig:
 
 @dataclass(frozen=True, slots=True)
 class Impersonation:
-    """Act as somebody else, if RBAC allows it."""
+    """Act as another user, if RBAC allows it."""
 
     user: str = ""
     uid: str = ""

@@ -45,7 +45,7 @@ class Credentials(Protocol):
         ...
 
     async def renew(self, refused: Identity) -> bool:
-        """The server answered 401 to `refused`: get another. False when there is no other to be had."""
+        """The server answered 401 to `refused`: get another. False when there is no other."""
         ...
 
 
@@ -63,7 +63,7 @@ class StaticCredentials:
 
 
 class TokenFile:
-    """A bearer token in a file that somebody else rotates (projected service account tokens)."""
+    """A bearer token in a file that the kubelet rotates (projected service account tokens)."""
 
     def __init__(self, path: str, fallback: str, time: clock.Clock) -> None:
         self._path = Path(path)
@@ -130,7 +130,7 @@ def make(config: ClientConfig, time: clock.Clock) -> Credentials:
 
 
 def impersonation_headers(impersonate: Impersonation) -> list[tuple[str, str]]:
-    """The headers that ask the server to act as somebody else."""
+    """The headers of impersonation."""
     if not impersonate.user:
         return []
     headers = [("Impersonate-User", impersonate.user)]

@@ -131,7 +131,7 @@ class ExecCredentials:
         is_interactive = plugin.interactive_mode != "Never" and self._has_terminal()
         if plugin.interactive_mode == "Always" and not is_interactive:
             raise errors.CredentialsFailed(
-                f"exec plugin {plugin.command} wants a terminal (interactiveMode Always) and there is none",
+                f"exec plugin {plugin.command} needs a terminal (interactiveMode Always), but there is none",
                 hint="run it once in a terminal, or use other credentials for a daemon",
             )
         info = await asyncio.to_thread(exec_info, self._config, plugin, is_interactive=is_interactive)
@@ -162,16 +162,16 @@ class ExecCredentials:
                 output, complaint = await process.communicate()
         except TimeoutError as err:
             raise errors.CredentialsFailed(
-                f"exec plugin {plugin.command} printed nothing for {PLUGIN_TIMEOUT_S:.0f} s"
+                f"exec plugin {plugin.command} printed nothing within {PLUGIN_TIMEOUT_S:.0f} s"
             ) from err
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
         if process.returncode:
-            said = (complaint or b"").decode("utf-8", "replace").strip()[-400:]
+            stderr = (complaint or b"").decode("utf-8", "replace").strip()[-400:]
             raise errors.CredentialsFailed(
-                f"exec plugin {plugin.command} ended with {process.returncode}" + (f": {said}" if said else ""),
+                f"exec plugin {plugin.command} ended with {process.returncode}" + (f": {stderr}" if stderr else ""),
                 hint=plugin.install_hint.strip(),
             )
         return output

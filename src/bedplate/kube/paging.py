@@ -28,8 +28,8 @@ def peek_token(head: bytes) -> str | None:
     end = head.find(_ITEMS)
     if end < 0:
         return None
-    found = _TOKEN.search(head, 0, end)
-    return found[1].decode() if found else ""
+    token = _TOKEN.search(head, 0, end)
+    return token[1].decode() if token else ""
 
 
 class HasToken(Protocol):

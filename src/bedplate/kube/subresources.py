@@ -1,6 +1,6 @@
 """Subresources with a kind of their own: scale, eviction, binding, service account tokens.
 
-In: a client and names. Out: their answers. `status` is no such subresource: use `patch(…,
+In: a client and names. Out: their answers. `status` is not handled here: use `patch(…,
 subresource="status")`.
 """
 

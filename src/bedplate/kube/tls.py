@@ -57,10 +57,10 @@ class TLSContexts:
 
 def _stamp(path: str) -> tuple[int, int, int]:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return (0, 0, 0)
-    return (found.st_mtime_ns, found.st_size, found.st_ino)
+    return (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 def _build(config: TLSConfig, certificate: tuple[bytes, bytes] | None) -> ssl.SSLContext:

@@ -239,7 +239,7 @@ class Transport:
             )
             code = str(answer.status)
         except (aiohttp.ClientError, OSError, TimeoutError) as err:
-            # aiohttp names the object that holds our certificates, which tells nobody anything.
+            # aiohttp names the object that holds our certificates, which helps no reader.
             reason = _TLS_OBJECT.sub("", str(err)) or type(err).__name__
             raise errors.ConnectionFailed(
                 f"{target}: no answer from {self.config.server}: {reason}", hint="check the address and the network"
@@ -327,7 +327,7 @@ def _is_near(server: str) -> bool:
 
 
 def _open_socket(info: tuple[Any, ...]) -> socket.socket:
-    """A socket that notices a dead peer within a minute, since a quiet watch would otherwise wait for ever."""
+    """A socket that notices a dead peer within a minute, since a quiet watch would otherwise wait forever."""
     family, kind, protocol = info[0], info[1], info[2]
     opened = socket.socket(family=family, type=kind, proto=protocol)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

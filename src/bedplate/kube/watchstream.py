@@ -16,7 +16,7 @@ from bedplate.kube.codec import Codec, ErrorEvent, WatchEvent
 __all__ = ["EventDecoder"]
 
 T = TypeVar("T")
-# An object is at most 1.5 MB in etcd; more without a newline is no watch.
+# An object is at most 1.5 MB in etcd; more without a newline is not a watch stream.
 MAX_EVENT_BYTES = 64 << 20
 
 

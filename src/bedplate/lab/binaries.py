@@ -9,9 +9,8 @@ In: program names and a version. Out: a path for each. A program is taken from t
 4. a build with Go from the module proxy, into the cache (`bedplate.lab.building`).
 
 A version fits when it is the one asked for; asked for a minor (`1.35`), any patch release of it fits. Each program is
-handled alone: whoever needs kubectl does not wait for a kubelet. Two processes never build the same thing: a file lock
-per product and version makes the second wait, then find what the first has made.
-"""
+handled alone: a command that needs kubectl does not wait for a kubelet. Two processes never build the same thing: a
+file lock per product and version makes the second wait, then find what the first has made."""
 
 from __future__ import annotations
 

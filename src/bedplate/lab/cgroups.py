@@ -108,7 +108,7 @@ class Tree:
             if time.monotonic() > end:
                 raise errors.Unavailable(f"processes of {self.name} do not die: {members[:10]}")
             time.sleep(_SETTLE_S)
-        # Dead, but a namespace stays until somebody has asked for the exit code: we for our children, init for orphans.
+        # Dead, but a namespace stays until its parent has read the exit code: we for our children, init for orphans.
         end = time.monotonic() + _REAP_S
         while time.monotonic() < end and any(not _is_gone(pid) for pid in killed):
             time.sleep(_SETTLE_S)

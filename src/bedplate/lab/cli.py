@@ -189,7 +189,7 @@ def load_image(name: str, archive: Path) -> None:
 @_NAME
 @click.argument("node")
 def stop_node(name: str, node: str) -> None:
-    """Switch a node off, without a word to anybody. The first one carries the control plane and stays."""
+    """Switch a node off without notice, as a power failure does. The first one carries the control plane and stays."""
     power.stop_node(name, node, state.Shelf())
 
 

@@ -145,7 +145,7 @@ async def _claim(options: Options, shelf: state.Shelf, held: contextlib.ExitStac
         plan = make_plan(options, taken + await network.in_use())
         wanted = [Network(plan.subnet), Network(plan.pod_cidr)]
         claimed = [held.enter_context(claim) for one in wanted if (claim := claims.claim(one)) is not None]
-        # Whoever held a network until now has made its routes before letting go, so they are read once more.
+        # A lab that held a network until now made its routes before releasing it, so they are read once more.
         in_use = await network.in_use()
         if len(claimed) == len(wanted) and not any(one.overlaps(route) for one in wanted for route in in_use):
             break

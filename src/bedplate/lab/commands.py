@@ -43,7 +43,7 @@ async def run(
         async with asyncio.timeout(timeout_s):
             out, err = await child.communicate(stdin.encode())
     except TimeoutError:
-        raise errors.Unavailable(f"could not {what}: no end after {timeout_s:.0f} s ({_short(command)})") from None
+        raise errors.Unavailable(f"could not {what}: no result after {timeout_s:.0f} s ({_short(command)})") from None
     finally:
         if child.returncode is None:
             child.kill()

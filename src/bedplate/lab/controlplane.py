@@ -49,7 +49,7 @@ _POLL_S = 0.1
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports nobody listens on now. All are held until all are found, so that they differ."""
+    """Free loopback ports. All are held until all are found, so that they differ."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -58,7 +58,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class ControlPlane:
-    """See the module."""
+    """Etcd, kube-apiserver and the chosen components as processes; use it with `with`, which starts and stops them."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ PRELOADED = [catalog.PAUSE_IMAGE, catalog.TOOL_IMAGE, catalog.BUSYBOX_IMAGE]
 
 
 class Ground:
-    """See the module."""
+    """Everything of a lab but its control plane: networks, nodes, registry, add-ons, and the waits for each of them."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class Ground:
     async def connect_pods(self) -> None:
         """Give every node its pod network, once the controller manager has given it a range.
 
-        Where the network is somebody else's, nodes are only waited for.
+        Where the lab does not make the network, nodes are only waited for.
         """
         ranges: dict[str, str] = {}
 

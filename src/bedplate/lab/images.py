@@ -126,7 +126,7 @@ class Store:
         except (OSError, tarfile.TarError, KeyError, ValueError) as err:
             raise errors.Invalid(f"{archive} cannot be read as an image archive: {err}") from err
         raise errors.Invalid(
-            f"{archive} is no image archive: it holds neither manifest.json nor index.json",
+            f"{archive} is not an image archive: it holds neither manifest.json nor index.json",
             hint="write one with `docker save`, `podman save` or `buildah push … oci-archive:FILE`",
         )
 

@@ -77,7 +77,7 @@ def network_config(pod_cidr: str) -> str:
 
 
 def kubelet_config(plan: Plan, cgroup_root: str) -> dict[str, Any]:
-    """What every kubelet of a lab has set, whoever starts it."""
+    """What every kubelet of a lab has set, with either control plane."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",

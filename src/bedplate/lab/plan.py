@@ -18,7 +18,7 @@ from bedplate.lab import versions
 __all__ = ["CONTROL_PLANES", "NETWORKS", "NodePlan", "Options", "Plan", "check_name", "interface_name", "make_plan"]
 
 CONTROL_PLANES = ("process", "kubeadm")
-# Who makes the pod network: the lab, with bridges and routes; or nobody, so that whoever uses the lab can.
+# Who makes the pod network: the lab, with bridges and routes; or not the lab, so that its user can.
 NETWORKS = ("lab", "none")
 SERVICE_CIDR = "10.96.0.0/16"
 DNS_ADDRESS = "10.96.0.10"

@@ -4,10 +4,9 @@ In: the name of a lab, whatever state it is in. Out: no process, namespace, inte
 it.
 
 Everything hangs on processes in one tree of control groups: with the last of them go the namespaces, with those the
-bridges, cables and mounts, the pods' too. So the work is to end the processes, remove the groups and delete the
-folder, and it can be done by anybody who knows the name: by `lab up` when it fails, by `lab down`, by the watchdog,
-by the next `lab up`.
-"""
+bridges, cables and mounts, the pods' too. So the work is to end the processes, remove the groups and delete the folder,
+and it can be done by any process that knows the name: by `lab up` when it fails, by `lab down`, by the watchdog, by the
+next `lab up`."""
 
 from __future__ import annotations
 

@@ -52,6 +52,6 @@ class Waiter:
                 return
             if not self.rest_s:
                 raise errors.Unavailable(
-                    f"{what}: not so after {self._timeout_s:.0f} s ({answer}); last lines of {log}:\n{tail(log)}"
+                    f"{what}: timed out after {self._timeout_s:.0f} s ({answer}); last lines of {log}:\n{tail(log)}"
                 )
             await self._clock.sleep(_POLL_S)

@@ -72,7 +72,7 @@ class Devices:
     async def run(self) -> None:
         """Follow the head."""
         self._latest = (await self._client.whoami()).revision
-        self._take([one.key for one in await self._client.list("device")])
+        self._take([entity.key for entity in await self._client.list("device")])
         async with self._tasks as tasks:
             tasks.create_task(self._follow(self._latest))
             tasks.create_task(self._plan(self._latest))
@@ -163,58 +163,58 @@ class Devices:
         """Bring a device to its desired state and tell of it; what failed is told once and tried again later."""
         self.looks += 1
         latest = self._latest
-        found = await self._client.desired(device.name, device.etag)
-        if found is None:
-            # Nothing to do, which somebody may wait to hear.
+        answer = await self._client.desired(device.name, device.etag)
+        if answer is None:
+            # Nothing to do, which a caller may be waiting for.
             if latest > device.applied:
                 await self._client.report(device.name, applied=latest, digest=device.etag)
                 device.applied = latest
             return
-        wanted = found.state
+        desired = answer.state
         is_first = device.held is None
-        outcome = await self._carry_out(device, wanted)
+        outcome = await self._carry_out(device, desired)
         told, device.failed = device.failed, outcome.failed
         device.held = outcome.held
         # A state that does not hold as a whole is asked for again.
-        device.etag = "" if outcome.failed else found.etag
-        # What starts with a machine is no news.
+        device.etag = "" if outcome.failed else answer.etag
+        # What starts with a machine is not reported.
         actions = [] if is_first else [_action(step) for step in outcome.done if notice(step)]
         failures = [_failure(failed) for failed in outcome.failed if failed not in told]
         if outcome.failed:
             self._tasks.create_task(self._later(device.name))
         if outcome.failed and not actions and not failures:
             return
-        applied = 0 if outcome.failed else wanted.revision
-        digest = "" if outcome.failed else found.etag
+        applied = 0 if outcome.failed else desired.revision
+        digest = "" if outcome.failed else answer.etag
         await self._client.report(
             device.name, applied=applied, digest=digest, actions=actions[:500], failures=failures[:500]
         )
         device.applied = max(device.applied, applied)
 
-    async def _carry_out(self, device: Device, wanted: Desired) -> Outcome:
-        serial = {service.name: service.serial for service in wanted.services if service.serial}
-        going = walk(device.held, wanted)
+    async def _carry_out(self, device: Device, desired: Desired) -> Outcome:
+        serial = {service.name: service.serial for service in desired.services if service.serial}
+        going = walk(device.held, desired)
         try:
             step = next(going)
             while True:
-                step = going.send(await self._step(device, step, wanted, serial.get(step.name, "")))
+                step = going.send(await self._step(device, step, desired, serial.get(step.name, "")))
         except StopIteration as end:
             outcome: Outcome = end.value
             return outcome
 
-    async def _step(self, device: Device, step: Step, wanted: Desired, serial: str) -> str | None:
+    async def _step(self, device: Device, step: Step, desired: Desired, serial: str) -> str | None:
         if step.kind != "service":
-            return device.do(step, wanted, self._refuse)
+            return device.do(step, desired, self._refuse)
         if not serial:
-            return await self._act(device, step, wanted)
+            return await self._act(device, step, desired)
         # Members of one cluster take turns.
         async with self._turns.setdefault(serial, asyncio.Lock()):
-            return await self._act(device, step, wanted)
+            return await self._act(device, step, desired)
 
-    async def _act(self, device: Device, step: Step, wanted: Desired) -> str | None:
+    async def _act(self, device: Device, step: Step, desired: Desired) -> str | None:
         if self._pace.service_s and device.held is not None:
             await self._clock.sleep(self._pace.service_s)
-        return device.do(step, wanted, self._refuse)
+        return device.do(step, desired, self._refuse)
 
     # Health
 

@@ -31,7 +31,7 @@ def read(node: int, check: str, now_s: float) -> Reading:
 
 
 def _disk(node: int, now_s: float) -> Reading:
-    """Fills slowly; on every fifth node until the check fails, and somebody cleans up."""
+    """Fills slowly; on every fifth node until the check fails, and the disk is cleaned up."""
     fill = _phase(now_s, 20 * MINUTE_S, node)
     full = 94.0 if node % 5 == 3 else 70.0
     used = round(45.0 + (full - 45.0) * min(1.0, fill * 1.2) + _noise(node, DISK, now_s, 0.3), 1)

@@ -1,7 +1,7 @@
 """One simulated machine: what `api.steps` orders, done in memory.
 
 In: steps, and the desired state they come from. Out: files in a dictionary, services that run or do not, and what the
-checks say. A configuration test, or any other step, fails where whoever made the machine says so.
+checks say. A configuration test, or any other step, fails where the test that made the machine says so.
 """
 
 from __future__ import annotations
@@ -44,9 +44,11 @@ class Device:
     def has_gpus(self) -> bool:
         return self.held is not None and _GPU_LABEL in self.held.labels
 
-    def do(self, step: Step, wanted: Desired, refuse: Refusal) -> str | None:
+    def do(self, step: Step, desired: Desired, refuse: Refusal) -> str | None:
         """Carry out one step; None, or why it failed."""
-        file = next((one for one in wanted.files if one.path == step.name), None) if step.kind == "file" else None
+        file = (
+            next((file_ for file_ in desired.files if file_.path == step.name), None) if step.kind == "file" else None
+        )
         why = refuse(self.name, step, file)
         if why is None and step.kind == "file":
             self._touch(step, file)
@@ -71,7 +73,7 @@ class Device:
 
     def readings(self, now_s: float) -> list[headapi.Result]:
         """What the checks that are due say."""
-        found = []
+        readings = []
         for check in self.held.checks if self.held is not None else ():
             if now_s - self.measured_s.get(check.name, -check.interval_s) < check.interval_s:
                 continue
@@ -79,7 +81,7 @@ class Device:
             if check.name == checks.GPU and not self.has_gpus:
                 continue
             reading = checks.read(self.number, check.name, now_s)
-            found.append(
+            readings.append(
                 headapi.Result(check=check.name, status=reading.status, value=reading.value, info=reading.info)
             )
-        return found
+        return readings

@@ -201,7 +201,9 @@ class Fleet:
             everyone = list(self.machines.values())
             # A fleet of nobody has one round as well, so that it waits like the others.
             for position in range(0, max(len(everyone), 1), AT_ONCE):
-                alive = [one for one in everyone[position : position + AT_ONCE] if one.name not in self._silent]
+                alive = [
+                    machine for machine in everyone[position : position + AT_ONCE] if machine.name not in self._silent
+                ]
                 await self._each(alive, self._once(self._renew))
                 due = started + self._heartbeat_s * (position + AT_ONCE) / max(len(everyone), 1)
                 await self._time.sleep(max(0.0, min(due, started + self._heartbeat_s) - self._time.monotonic()))
@@ -209,7 +211,7 @@ class Fleet:
     async def _report_all(self) -> None:
         while True:
             await self._time.sleep(_STATUS_PERIOD_S)
-            alive = [one for one in self.machines.values() if one.name not in self._silent]
+            alive = [machine for machine in self.machines.values() if machine.name not in self._silent]
             await self._each(alive, self._once(self._insistently(self._report)))
 
     # Pods
@@ -255,6 +257,6 @@ class Fleet:
 
 
 def _complain(machine: machines.Machine, err: errors.BedplateError) -> None:
-    # A Node that somebody deleted stays away, and an outage passes: neither is worth a line for every machine.
+    # A Node that a user deleted stays deleted, and an outage passes: neither is worth a line for every machine.
     level = log.v(2) if isinstance(err, errors.NotFound | errors.Retryable) else log
     level.warning("sim.refused", node=machine.name, error=str(err))

@@ -129,7 +129,7 @@ def _conditions(now: datetime, since: datetime, *, is_ready: bool) -> list[dict[
         ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
         ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
     ]
-    found = [{"type": kind, "status": "False", "reason": why, "message": text} | times for kind, why, text in good]
+    conditions = [{"type": kind, "status": "False", "reason": why, "message": text} | times for kind, why, text in good]
     if is_ready:
         state = {
             "type": "Ready",
@@ -140,7 +140,7 @@ def _conditions(now: datetime, since: datetime, *, is_ready: bool) -> list[dict[
     else:
         text = "the simulated machine was told to be not ready"
         state = {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": text}
-    return [*found, state | times]
+    return [*conditions, state | times]
 
 
 def lease(machine: Machine, now: datetime, uid: str) -> dict[str, Any]:

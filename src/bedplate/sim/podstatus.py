@@ -38,14 +38,14 @@ def started(pod: core.Pod, host_address: str, address: str, now: datetime) -> di
         "startTime": moment,
         "conditions": conditions,
         "containerStatuses": [
-            _container(one, moment, ends=ends, is_ready=not ends) for one in pod.spec.containers or ()
+            _container(container, moment, ends=ends, is_ready=not ends) for container in pod.spec.containers or ()
         ],
     }
     if pod.spec.init_containers:
         # One that restarts always is a sidecar: it runs as long as the pod does.
         status["initContainerStatuses"] = [
-            _container(one, moment, ends=ends or one.restart_policy != "Always", is_ready=True)
-            for one in pod.spec.init_containers
+            _container(container, moment, ends=ends or container.restart_policy != "Always", is_ready=True)
+            for container in pod.spec.init_containers
         ]
     return status
 

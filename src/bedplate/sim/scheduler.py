@@ -49,13 +49,13 @@ def requests_of(pod: core.Pod) -> dict[str, Decimal]:
 
 def choose(pod: core.Pod, nodes: Iterable[core.Node], load: Mapping[str, Fit]) -> tuple[str, dict[str, int]]:
     """The best node's name (empty when none fits) and, by reason, how many nodes do not."""
-    wanted = requests_of(pod)
+    requests = requests_of(pod)
     refusals: dict[str, int] = {}
     best, least = "", (0, "")
     for node in nodes:
         name = node.metadata.name
         fit = load.get(name) or Fit()
-        why = _refusal(pod, wanted, node, fit)
+        why = _refusal(pod, requests, node, fit)
         if why:
             refusals[why] = refusals.get(why, 0) + 1
         elif not best or (fit.pods, name) < least:
@@ -63,21 +63,21 @@ def choose(pod: core.Pod, nodes: Iterable[core.Node], load: Mapping[str, Fit]) -
     return best, refusals
 
 
-def _refusal(pod: core.Pod, wanted: Mapping[str, Decimal], node: core.Node, fit: Fit) -> str:
+def _refusal(pod: core.Pod, requests: Mapping[str, Decimal], node: core.Node, fit: Fit) -> str:
     if not node.is_ready:
         return "node(s) were not ready"
     if node.spec.unschedulable:
         return "node(s) were unschedulable"
     for taint in node.spec.taints:
         if taint.effect in ("NoSchedule", "NoExecute") and not any(
-            _tolerates(one, taint) for one in pod.spec.tolerations
+            _tolerates(toleration, taint) for toleration in pod.spec.tolerations
         ):
             return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
     if not pod.spec.node_selector.items() <= node.metadata.labels.items():
         return "node(s) didn't match Pod's node affinity/selector"
     if fit.pods >= (quantity.parse(node.status.allocatable.get("pods", "110")) or 0):
         return "Too many pods"
-    for name, amount in wanted.items():
+    for name, amount in requests.items():
         has = quantity.parse(node.status.allocatable.get(name, "0")) or Decimal(0)
         if amount > 0 and fit.used.get(name, Decimal(0)) + amount > has:
             return f"Insufficient {name}"

@@ -70,7 +70,7 @@ class Put(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Remove a key. `expect` as in `Put`; a missing key with expect None is no error and no event."""
+    """Remove a key. `expect` as in `Put`; a missing key with expect None raises nothing and makes no event."""
 
     key: str
     expect: int | None = None
@@ -83,8 +83,8 @@ class CompareFailed(errors.Conflict):
     """A commit's expectation did not hold, so nothing of it was written. `current` is the entry in the way, or None."""
 
     def __init__(self, key: str, current: Entry | None, expected: int) -> None:
-        found = f"at revision {current.revision}" if current else "absent"
-        super().__init__(f"{key} is {found}, not at expected revision {expected}")
+        state = f"at revision {current.revision}" if current else "absent"
+        super().__init__(f"{key} is {state}, not at expected revision {expected}")
         self.key = key
         self.current = current
         self.expected = expected

@@ -78,7 +78,7 @@ def _problems(options: StoreOptions) -> list[str]:
         scheme, _, address = endpoint.rstrip("/").rpartition("://")
         host, _, port = address.rpartition(":")
         if scheme not in ("", "http", "https") or not host or not port.isdigit():
-            problems.append(f"{endpoint!r} is no endpoint (write https://HOST:PORT)")
+            problems.append(f"{endpoint!r} must be an endpoint such as https://HOST:PORT")
         elif scheme == "http" and options.etcd_cafile:
             problems.append(f"{endpoint!r} is not encrypted although --etcd-cafile is given")
     return problems

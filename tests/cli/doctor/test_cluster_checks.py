@@ -95,6 +95,6 @@ def test_a_lease_that_is_missing_unheld_or_expired_is_told_apart() -> None:
         return dataclasses.replace(WELL, lease=coordination.Lease(spec=coordination.LeaseSpec(**spec)))  # type: ignore[arg-type]
 
     assert "does not exist" in wrong(dataclasses.replace(WELL, lease=None))[0].message
-    assert "nobody holds it" in wrong(lease(holder_identity=""))[0].message
+    assert "has no holder" in wrong(lease(holder_identity=""))[0].message
     late = lease(holder_identity="a", lease_duration_seconds=15, renew_time=NOW - timedelta(seconds=16))
     assert "has expired: a renewed it 16 s ago" in wrong(late)[0].message

@@ -101,7 +101,7 @@ def test_nothing_is_judged_when_the_server_does_not_answer() -> None:
         ({"deployment": {"spec": {"replicas": 2}, "status": {}}}, "controller", "problem", "0 of 2 replicas"),
         ({"deployment": None}, "controller", "note", "deploy/overlays/no-webhook"),
         ({"lease": None}, "controller", "note", "--leader-elect"),
-        ({"lease": coordination.Lease()}, "controller", "problem", "nobody holds it"),
+        ({"lease": coordination.Lease()}, "controller", "problem", "has no holder"),
         ({"daemon_set": None}, "daemons", "note", "does not exist"),
         ({"webhook": None}, "webhook", "note", "does not exist"),
         ({"webhook": {"webhooks": [{"name": "w", "clientConfig": {}}]}}, "webhook", "problem", "no CA bundle"),

@@ -72,7 +72,7 @@ async def test_a_new_name_of_the_machine_gets_into_the_certificate(folder: Folde
 
 async def test_what_the_store_breaks_off_is_done_again_and_what_is_a_bug_is_not() -> None:
     clock, tried = ManualClock(), asyncio.Event()
-    failures = [errors.Unavailable("away"), errors.Conflict("somebody was quicker"), None]
+    failures = [errors.Unavailable("away"), errors.Conflict("another client wrote first"), None]
 
     async def work() -> None:
         failure = failures.pop(0)

@@ -21,7 +21,7 @@ def test_without_a_head_it_says_how_to_name_one() -> None:
 
 def test_a_folder_that_nobody_serves_is_named_with_the_remedy(tmp_path: Path) -> None:
     asyncio.run(creation.make(tmp_path / "site", name="head", nodes=1))
-    with pytest.raises(errors.Unavailable, match="nobody serves") as caught:
+    with pytest.raises(errors.Unavailable, match="no head serves") as caught:
         CliRunner().invoke(devices, ["--data", str(tmp_path / "site")], catch_exceptions=False)
     assert "bedplate head serve --data" in caught.value.hint
 

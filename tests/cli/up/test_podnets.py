@@ -42,7 +42,7 @@ STORAGE = msgspec.convert(
 
 
 class Parts:
-    """What a manager gives: caches, and somebody who runs what is added."""
+    """What a manager gives: caches, and a task that runs what is added."""
 
     def __init__(self) -> None:
         self.caches: dict[str, Cache[Any]] = {ref.plural: Cache() for ref in (PODS, IPPOOLS, CIDRPOOLS)}

@@ -66,7 +66,7 @@ class ScriptedBalancers:
         key = await self._asked("ensure", service)
         found = self.held.get(key)
         if found is None or found.uid != service.metadata.uid:
-            assert found is None, f"{key} was made anew while the load balancer of {found.uid} was there"
+            assert found is None, f"{key} was created again while the load balancer of {found.uid} was there"
             self._next += 1
             found = self.held[key] = Balancer(service.metadata.uid, f"192.0.2.{self._next % 250 + 1}")
         found.targets = tuple(targets)

@@ -48,7 +48,7 @@ class FakeNodes:
         return self._store(name, merge(self.raw.get(name, base), parts))
 
     def drop(self, name: str) -> None:
-        """Remove it, as if somebody else had deleted it."""
+        """Remove it, as if another client had deleted it."""
         gone = self.node(name)
         del self.raw[name]
         if not self.is_stale:

@@ -36,7 +36,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 class Rig:
-    """One namespace of a server, its nodes, a cloud, and a controller that may be stopped and started anew."""
+    """One namespace of a server, its nodes, a cloud, and a controller that may be stopped and started again."""
 
     def __init__(self, client: Client, namespace: str, *providers: ScriptedCloud, **options: Any) -> None:
         self.client = client

@@ -23,7 +23,7 @@ def shown(node: core.Node) -> list[tuple[str, str, str]]:
 
 
 async def fill(cluster: NodeCluster, count: int, *, scheme: str = "fake") -> None:
-    """Ready nodes, so that one absent node among them is no mass loss."""
+    """Ready nodes, so that one absent node among them does not trip the brake."""
     await asyncio.gather(
         *(
             cluster.join(f"full{number}", taints=(), spec={"providerID": f"{scheme}://full{number}"})

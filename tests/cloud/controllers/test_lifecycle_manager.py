@@ -154,7 +154,7 @@ class Group:
         return {member.name for member in self.members if member.uid not in here}
 
     async def _put(self, member: Member) -> None:
-        """The node in the wanted state; made anew when its provider ID has to change or it is gone."""
+        """The node in the wanted state; created again when its provider ID has to change or it is gone."""
         scheme = "aws" if member.state == "not-ready-foreign" else "scripted"
         wanted = f"{scheme}://{member.name}"
         excluded = "true" if member.state == "not-ready-excluded" else None

@@ -42,7 +42,7 @@ class Site:
     def fail(self, kind: str) -> None:
         self.cloud.fault = lambda operation, node: FAULTS[kind]()
 
-    def mend(self) -> None:
+    def recover(self) -> None:
         self.cloud.fault = lambda operation, node: None
 
     @contextlib.asynccontextmanager
@@ -80,7 +80,7 @@ async def test_an_outage_of_an_hour_deletes_nothing_and_recovers_by_itself(kind:
         assert site.nodes.writes == []
         assert len(site.nodes.raw) == 11
         assert site.cloud.asked("exists", "n0") > HOUR_S / 10
-        site.mend()
+        site.recover()
         for number in range(9):
             site.nodes.put(f"n{number}", status=condition("True"))
         await site.time.advance(600)
@@ -96,7 +96,7 @@ async def test_an_outage_that_ends_in_an_empty_cloud_deletes_nothing() -> None:
         for number in range(10):
             site.nodes.put(f"n{number}", status=condition("Unknown"))
         await site.time.advance(HOUR_S)
-        site.mend()
+        site.recover()
         site.cloud.machines.clear()
         await site.time.advance(HOUR_S)
         assert site.nodes.deleted == []

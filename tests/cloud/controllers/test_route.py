@@ -197,7 +197,7 @@ async def test_runs_at_most_once_per_period_and_only_for_changes_that_matter() -
         assert bench.passes() == 2, "nothing changed, nobody is asked"
         bench.cache.put(node("a", "10.244.0.0/24", version="9"), "9")
         await bench.time.advance(60)
-        assert bench.passes() == 2, "a heartbeat is no change"
+        assert bench.passes() == 2, "a heartbeat is not a change"
         await bench.time.advance(300)
         assert bench.passes() == 3, "the slow full pass"
         assert bench.registry.get_sample_value("route_controller_route_sync_total") == 3

@@ -42,8 +42,8 @@ def test_cluster_cidrs_of_one_or_two_families_are_read(text: str, count: int) ->
         ("10.0.0.0/8,11.0.0.0/8", "families"),
         ("fd00::/64,fd01::/64", "families"),
         ("10.0.0.0/8,fd00::/64,fd01::/64", "at most two"),
-        ("ten/8", "no CIDR"),
-        ("10.0.0.0/40", "no CIDR"),
+        ("ten/8", "not a CIDR"),
+        ("10.0.0.0/40", "not a CIDR"),
     ],
 )
 def test_other_cluster_cidrs_are_refused_with_the_reason(text: str, word: str) -> None:

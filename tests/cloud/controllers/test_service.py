@@ -43,7 +43,7 @@ async def test_a_new_service_gets_finalizer_then_balancer_then_status(client: Cl
         assert world.told.reasons("web") == ["EnsuringLoadBalancer", "EnsuredLoadBalancer"]
         assert world.told.messages("EnsuringLoadBalancer") == ["Ensuring load balancer"]
         assert world.told.messages("EnsuredLoadBalancer") == ["Ensured load balancer"]
-        assert world.balancers.count("ensure") == 1, "our own writes are no reason to ensure again"
+        assert world.balancers.count("ensure") == 1, "our own writes do not lead to another ensure"
 
 
 async def test_without_nodes_the_balancer_is_made_and_a_warning_told(client: Client, namespace: str) -> None:
@@ -229,7 +229,7 @@ async def test_a_retry_error_is_tried_again_after_its_own_time(client: Client, n
         assert world.balancers.count("ensure") == 21
         reasons = world.told.reasons("web")
         assert reasons[0] == "EnsuringLoadBalancer"
-        assert reasons.count("EnsuringLoadBalancer") == 1, "a retry is no new announcement"
+        assert reasons.count("EnsuringLoadBalancer") == 1, "a retry is not announced again"
         assert reasons[-1] == "EnsuredLoadBalancer"
         assert "not yet" in world.told.messages("SyncLoadBalancerFailed")[0]
 

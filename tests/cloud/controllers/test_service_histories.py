@@ -40,7 +40,7 @@ def plain_logs() -> Iterator[None]:
 
 
 class World:
-    """An API server in memory, a cloud, a clock, and a controller that may be killed and started anew."""
+    """An API server in memory, a cloud, a clock, and a controller that may be killed and started again."""
 
     def __init__(self, *, needs_ready: bool = False, providers: int = 1, **options: Any) -> None:
         self.time = clock.ManualClock()
@@ -541,7 +541,7 @@ def judge(one: World) -> None:
             if owner == "scripted" and isinstance(one.balancers, StickyBalancers):
                 able = {name for name in stable if one.api.nodes[name].is_ready}
                 assert one.balancers.carriers(service) <= able
-                assert bool(one.balancers.carriers(service)) is bool(able), "somebody could carry it"
+                assert bool(one.balancers.carriers(service)) is bool(able), "a node could carry it"
     assert set(held) == wanted
 
 

@@ -114,7 +114,7 @@ async def test_unreadiness_counts_after_the_delay_and_its_end_at_once() -> None:
     put(one, node(ready="Unknown"))
     assert one.next_due_s() == pytest.approx(15.0)
     await time.advance(10)
-    # A heartbeat in between neither starts the delay anew nor ends it.
+    # A heartbeat in between neither restarts the delay nor ends it.
     put(one, node(ready="Unknown", address="10.0.0.1"))
     assert one.next_due_s() == pytest.approx(5.0)
     await time.advance(5)
@@ -208,7 +208,7 @@ def test_while_all_is_well_with_the_carriers_nobody_elses_readiness_matters() ->
     assert before.is_same(one.fingerprint(on_a), on_a)
     put(one, node("c"))
     assert not before.is_same(one.fingerprint(on_a), on_a), "nodes that come and go are always told"
-    # One that was unready all the time is no reason to sit still.
+    # One that was unready all the time does not hold the others up.
     put(one, node("a", ready="False"))
     bad = one.fingerprint(on_a)
     put(one, node("b"))

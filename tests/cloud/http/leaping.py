@@ -9,7 +9,8 @@ from bedplate.core import clock
 
 
 class LeapingClock(clock.SystemClock):
-    """All that was slept, and nothing else: a slow machine does not move it. Whoever waits for a moment gets there."""
+    """All that was slept, and nothing else: a slow machine does not move it. A task that waits for a moment gets
+    there."""
 
     def __init__(self) -> None:
         self.slept: list[float] = []

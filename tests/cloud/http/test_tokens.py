@@ -84,7 +84,7 @@ async def test_after_a_refusal_the_file_is_read_even_if_it_looks_unchanged(tmp_p
         open_file.write("two")
     os.utime(file, ns=(1, 1))
     assert await source.renew(old) and (await source.current()).reveal() == "two"
-    assert await source.renew(old), "somebody has renewed it already"
+    assert await source.renew(old), "another call has renewed it already"
 
 
 async def test_a_key_of_a_yaml_file_is_the_token(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ async def test_client_credentials_are_exchanged_and_renewed_in_time(wants_body: 
         assert second != first and results == ["changed"]
         assert await source.renew(second) and await source.current() != second
         asked = provider.asked
-        assert await source.renew(second) and provider.asked == asked, "somebody has renewed it already"
+        assert await source.renew(second) and provider.asked == asked, "another call has renewed it already"
         await source.close()
 
 

@@ -49,8 +49,8 @@ async def test_another_block_size_deals_anew_and_stable_stays_near(world: World,
         await with_hole(world, "IPPool", POOL)
         await world.edit("IPPool", "pool", {**POOL, "perNodeBlockSize": 8})
         near = {"a": block(33, 8), "b": block(1, 8), "c": block(17, 8)}
-        anew = {"a": block(1, 8), "b": block(9, 8), "c": block(17, 8)}
-        await world.settles("IPPool", "pool", near if mode == "stable" else anew)
+        reallocated = {"a": block(1, 8), "b": block(9, 8), "c": block(17, 8)}
+        await world.settles("IPPool", "pool", near if mode == "stable" else reallocated)
 
 
 async def test_another_base_deals_anew(world: World, mode: str) -> None:
@@ -99,8 +99,8 @@ async def test_an_invalid_spec_empties_the_status_only_in_upstream_mode(world: W
         kept = {"a": block(33), "b": block(1), "c": block(17)}
         await world.settles("IPPool", "pool", kept if mode == "stable" else {})
         await world.edit("IPPool", "pool", POOL)
-        anew = {"a": block(1), "b": block(17), "c": block(33)}
-        await world.settles("IPPool", "pool", kept if mode == "stable" else anew)
+        reallocated = {"a": block(1), "b": block(17), "c": block(33)}
+        await world.settles("IPPool", "pool", kept if mode == "stable" else reallocated)
 
 
 async def test_a_pool_that_was_never_valid_gets_no_block_and_an_event(world: World, mode: str) -> None:

@@ -1,4 +1,4 @@
-"""Events are told once for as long as something is so."""
+"""Events are recorded once for as long as a condition holds."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ CRD_FILES = sorted((Path(__file__).parents[3] / "deploy" / "crds").glob("nv-ipam
 
 
 async def until(what: str, is_so: Callable[[], Awaitable[bool]], describe: Callable[[], Any] = str) -> None:
-    """Poll until something is so; a test may wait long, and never depends on speed."""
+    """Poll until the condition holds; a test may wait long, and never depends on speed."""
     try:
         async with asyncio.timeout(DEADLINE_S):
             while not await is_so():
@@ -151,12 +151,12 @@ class World:
         await self.client.create(KINDS[kind], body)
 
     async def edit(self, kind: str, name: str, spec: Mapping[str, Any]) -> None:
-        """Replace the spec, whoever else writes the pool meanwhile."""
+        """Replace the spec, also while other clients write the pool."""
         patch = [{"op": "replace", "path": "/spec", "value": self.spec(spec)}]
         await self.client.patch(KINDS[kind], name, patch, self.namespace, type=PatchType.JSON)
 
     async def damage(self, kind: str, name: str, allocations: Sequence[Mapping[str, Any]]) -> None:
-        """Write the status as somebody else would."""
+        """Write the status as another client would."""
         mine = [{**one, "nodeName": self.node(one["nodeName"])} for one in allocations]
         patch = {"status": {"allocations": mine}}
         await self.client.patch(KINDS[kind], name, patch, self.namespace, subresource="status")

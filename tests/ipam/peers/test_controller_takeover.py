@@ -1,4 +1,5 @@
-"""One after the other on the same pools: whoever takes over keeps every block, and both respect the same Lease."""
+"""One after the other on the same pools: the program that takes over keeps every block, and both respect the same
+Lease."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ async def make_pools(world: World) -> None:
 
 
 async def joined(world: World, name: str, block: str) -> None:
-    """A new node is served; by then whoever serves has looked at everything."""
+    """A new node is served; by then the leader has looked at everything."""
     await world.add(name)
 
     async def is_served() -> bool:
@@ -101,7 +102,7 @@ async def test_the_same_lease_is_respected_by_both(world: World, tmp_path: Path)
         await make_pools(world)
         theirs = await holder(world)
         ours = await stack.enter_async_context(world.controller(leader_elect="true"))
-        await until("ours sees that somebody leads", lambda: _sees(ours, theirs))
+        await until("ours sees that there is a leader", lambda: _sees(ours, theirs))
         await joined(world, "f", "10.30.0.65-10.30.0.80")
         assert await holder(world) == theirs and not await leads(ours)
         await stop(first)

@@ -265,7 +265,7 @@ async def test_a_certificate_of_its_own_is_shared_and_published(world: World) ->
             secret = await world.client.get(SECRETS.raw(), "nv-ipam-webhook-server-cert", world.namespace)
             assert secret["type"] == "kubernetes.io/tls"
             assert {"ca.crt", "ca.key", "tls.crt", "tls.key"} <= set(secret["data"])
-            # Somebody applies the manifest again, without a bundle: it is put back.
+            # A user applies the manifest again, without a bundle: it is put back.
             wiped = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
             await world.client.patch(CONFIGURATIONS, name, wiped, type=_json())
 

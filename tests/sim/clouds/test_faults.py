@@ -57,7 +57,7 @@ rules:
     problems = "\n".join(caught.value.problems)
     for word in ("seeds", "nth", "probability", "'('", "later", "hour", "over", "storm", "often", "rules[2].fault"):
         assert word in problems
-    for word in ("rules[3]: must be a mapping", "loud", "less than nothing"):
+    for word in ("rules[3]: must be a mapping", "loud", "must not be negative"):
         assert word in problems
 
 

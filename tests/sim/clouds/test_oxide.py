@@ -213,7 +213,7 @@ async def test_attaching_takes_time_and_is_busy_meanwhile(
     one, two = cloud.get("oxide-001").id, cloud.get("oxide-002").id
     assert (await floating.attach("oxide-001")).status == 202
     assert await floating.holder() == one
-    assert (await floating.attach("oxide-001")).status == 202, "the same again is no error"
+    assert (await floating.attach("oxide-001")).status == 202, "attaching again succeeds"
     for answer in (await floating.attach("oxide-002"), await floating.detach()):
         assert (answer.status, answer.data["error_code"]) == (503, "ServiceNotAvailable")
     await time.advance(5)

@@ -1,1 +1,1 @@
-"""`bedplate doctor`: what is wrong with a cluster's cloud controller manager, and the command that mends it."""
+"""`bedplate doctor`: what is wrong with a cluster's cloud controller manager, and the command that fixes it."""

@@ -37,9 +37,8 @@ def _account(facts: ClusterFacts) -> Iterator[Finding]:
     if isinstance(facts.account, Exception):
         yield unknown("rbac", about, facts.account)
     elif facts.account is None:
-        fix = (
-            f"kubectl create serviceaccount -n {facts.names.namespace} {facts.names.account}   (or: {facts.names.mend})"
-        )
+        create = f"kubectl create serviceaccount -n {facts.names.namespace} {facts.names.account}"
+        fix = f"{create}   (or: {facts.names.remedy})"
         yield problem("rbac", about, "does not exist: the manager's pods cannot start", fix)
     else:
         yield fine("rbac", about, "exists")
@@ -52,7 +51,7 @@ def _role(facts: ClusterFacts) -> Iterator[Finding]:
         if isinstance(found, Exception):
             yield unknown("rbac", about, found)
         elif found is None:
-            fix = f"{facts.names.mend}   (then: kubectl get {kind.lower()} {name})"
+            fix = f"{facts.names.remedy}   (then: kubectl get {kind.lower()} {name})"
             yield problem("rbac", about, "does not exist", fix)
         else:
             yield fine("rbac", about, "exists")
@@ -60,7 +59,7 @@ def _role(facts: ClusterFacts) -> Iterator[Finding]:
         yield from _subject(facts, facts.binding)
     if isinstance(facts.role, Mapping) and _is_everything(facts.role):
         text = "allows everything: a fault of the manager, or a stolen token, could do anything to the cluster"
-        yield note("rbac", f"ClusterRole {name}", text, facts.names.mend)
+        yield note("rbac", f"ClusterRole {name}", text, facts.names.remedy)
 
 
 def _subject(facts: ClusterFacts, binding: Mapping[str, Any]) -> Iterator[Finding]:
@@ -76,7 +75,7 @@ def _subject(facts: ClusterFacts, binding: Mapping[str, Any]) -> Iterator[Findin
         yield problem("rbac", about, text, f"kubectl delete clusterrolebinding {facts.names.role}; {fix}")
     if (binding.get("roleRef") or {}).get("name") == "cluster-admin":
         text = "gives cluster-admin: a fault of the manager, or a stolen token, could do anything to the cluster"
-        yield note("rbac", about, text, f"bind the shipped ClusterRole instead: {facts.names.mend}")
+        yield note("rbac", about, text, f"bind the shipped ClusterRole instead: {facts.names.remedy}")
 
 
 def _is_everything(role: Mapping[str, Any]) -> bool:
@@ -89,9 +88,9 @@ def _rights(facts: ClusterFacts) -> Iterator[Finding]:
     missing = [row for row, allowed in facts.rights.items() if allowed is False]
     failed = next((answer for answer in facts.rights.values() if isinstance(answer, Exception)), None)
     if missing and (facts.role is None or facts.binding is None):
-        # One cause, and one command that mends it.
+        # One cause, and one command that fixes it.
         text = "\n".join(["may not", *(f"  {_deeds(things)}" for things in _by_resource(missing))])
-        yield problem("rbac", facts.names.user, text, facts.names.mend)
+        yield problem("rbac", facts.names.user, text, facts.names.remedy)
         return
     for things in _by_resource(missing):
         first = things[0]
@@ -99,7 +98,7 @@ def _rights(facts: ClusterFacts) -> Iterator[Finding]:
         subresource = f" --subresource={first.subresource}" if first.subresource else ""
         place = f" -n {first.namespace}" if first.namespace else ""
         seen = f"kubectl auth can-i {first.verb} {resource}{subresource}{place} --as={facts.names.user}"
-        yield problem("rbac", facts.names.user, f"may not {_deeds(things)}", f"{facts.names.mend}   (then: {seen})")
+        yield problem("rbac", facts.names.user, f"may not {_deeds(things)}", f"{facts.names.remedy}   (then: {seen})")
     if failed is not None:
         fix = "run the doctor with credentials that may impersonate service accounts, or inside the manager's pod"
         yield unknown("rbac", facts.names.user, failed, fix)
@@ -133,7 +132,7 @@ def _lease(facts: ClusterFacts) -> Iterator[Finding]:
         return
     spec = facts.lease.spec
     if not spec.holder_identity:
-        yield problem("leader", about, "nobody holds it: no manager runs", fix)
+        yield problem("leader", about, "has no holder: no manager runs", fix)
         return
     age = facts.now - spec.renew_time if spec.renew_time is not None else None
     limit = timedelta(seconds=spec.lease_duration_seconds or 15)

@@ -34,7 +34,7 @@ Examples:
   bedplate doctor --cloud-provider cloudlycke -o json
   bedplate doctor ipam
 \b
-Exit code: 0 all is well, 1 something is wrong, 2 something could not be looked at.
+Exit code: 0 all checks passed, 1 something is wrong, 2 something could not be looked at.
 """
 # What the originals' manifests call their objects (ClusterRole, ServiceAccount, Lease), and where they are.
 _NAMES = {
@@ -100,14 +100,14 @@ def doctor(
     metrics_insecure: bool,
     output: str,
 ) -> None:
-    """Look for what keeps the programs of a cluster from working, and name the command that mends it.
+    """Look for what keeps the programs of a cluster from working, and name the command that fixes it.
 
     With --cloud-provider: the cloud controller manager. `ipam`: address management.
     """
     if ctx.invoked_subcommand is not None:
         return
     if not cloud_provider:
-        raise click.UsageError("say what to look at: --cloud-provider NAME, or the command ipam.", ctx)
+        raise click.UsageError("give --cloud-provider NAME, or the command ipam.", ctx)
     providers = tuple(name.strip() for name in cloud_provider.split(",") if name.strip())
     role, account, lease, manifests = _NAMES.get(providers[0] if providers else "", _NAMES["nvidia-bmm"])
     namespace, _, name = service_account.rpartition("/")
@@ -171,7 +171,7 @@ async def _examine(options: Options) -> list[Finding]:
     if isinstance(read.nodes, Exception):
         findings.append(unknown("kubelet", "nodes", read.nodes))
     elif len(providers) < len(options.providers):
-        # A provider that could not be made knows its nodes neither; they must not be called somebody else's.
+        # A provider that could not be made knows its nodes neither; they must not be reported as foreign.
         nodes = read.nodes
         findings.append(unknown("kubelet", "nodes", "whose they are is known once the configuration is right"))
     else:

@@ -34,7 +34,7 @@ class Names:
     manifests: str = "deploy/rbac"
 
     @property
-    def mend(self) -> str:
+    def remedy(self) -> str:
         """The command that brings account, role and binding as they are shipped."""
         return f"kubectl apply -f {self.manifests}"
 
@@ -64,7 +64,7 @@ async def gather(client: Client, acting: Client, called: Names, now: datetime) -
     the manager's account, or pretends to be."""
     version = await reading.attempt(reading.version(client))
     if isinstance(version, Exception):
-        # Whoever cannot be reached need not be asked for everything else, with a time limit each.
+        # A server that cannot be reached is not asked for everything else, with a time limit each.
         return ClusterFacts(called, now, version, version)
     account = await reading.get(client, resources.SERVICE_ACCOUNTS, called.account, called.namespace)
     role = await reading.get(client, _ROLES, called.role)

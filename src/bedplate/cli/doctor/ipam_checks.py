@@ -120,7 +120,7 @@ def _controller(facts: IpamFacts) -> Iterator[Finding]:
     if isinstance(found, Exception):
         yield unknown("controller", about, found)
     elif found is None:
-        yield note("controller", about, "does not exist: the controller runs elsewhere, or not at all", called.mend)
+        yield note("controller", about, "does not exist: the controller runs elsewhere, or not at all", called.remedy)
     else:
         ready = (found.get("status") or {}).get("readyReplicas", 0)
         wanted = (found.get("spec") or {}).get("replicas", 1)
@@ -142,7 +142,7 @@ def _lease(facts: IpamFacts) -> Iterator[Finding]:
         text = "does not exist: no controller with --leader-elect has led here"
         yield note("controller", about, text, f"{fix}   (a single controller may run without --leader-elect)")
     elif not lease.spec.holder_identity:
-        yield problem("controller", about, "nobody holds it: no node that joins gets a block", fix)
+        yield problem("controller", about, "has no holder: no node that joins gets a block", fix)
     else:
         spec = lease.spec
         age = facts.now - spec.renew_time if spec.renew_time is not None else None
@@ -161,7 +161,7 @@ def _daemons(facts: IpamFacts) -> Iterator[Finding]:
         yield unknown("daemons", about, found)
         return
     if found is None:
-        yield note("daemons", about, "does not exist: the daemons run elsewhere, or not at all", called.mend)
+        yield note("daemons", about, "does not exist: the daemons run elsewhere, or not at all", called.remedy)
         return
     key, value = _DAEMON_LABEL
     pods = [
@@ -223,7 +223,7 @@ def _objects(facts: IpamFacts, account: Account) -> Iterator[Finding]:
         yield note("rbac", about, f"{account.name} does not exist: nothing is deployed by these manifests")
     elif missing:
         text = f"{' and '.join(missing)} {account.name} do not exist"
-        yield problem("rbac", about, text, facts.names.mend)
+        yield problem("rbac", about, text, facts.names.remedy)
 
 
 def _rights(facts: IpamFacts, account: Account) -> Iterator[Finding]:
@@ -234,7 +234,7 @@ def _rights(facts: IpamFacts, account: Account) -> Iterator[Finding]:
     failed = next((answer for answer in answers.values() if isinstance(answer, Exception)), None)
     if missing:
         text = "\n".join(["may not", *(f"  {deeds}" for deeds in _by_target(missing))])
-        yield problem("rbac", user, text, facts.names.mend)
+        yield problem("rbac", user, text, facts.names.remedy)
     elif failed is not None:
         yield unknown("rbac", user, failed, "run the doctor with credentials that may impersonate service accounts")
     elif answers:
@@ -285,7 +285,7 @@ def _backend(facts: IpamFacts) -> Iterator[Finding]:
     if isinstance(facts.service, Exception):
         yield unknown("webhook", about, facts.service)
     elif facts.service is None:
-        yield problem("webhook", about, "does not exist: no pool can be made or changed", facts.names.mend)
+        yield problem("webhook", about, "does not exist: no pool can be made or changed", facts.names.remedy)
     elif isinstance(facts.endpoints, Exception):
         yield unknown("webhook", about, facts.endpoints)
     else:
@@ -300,7 +300,7 @@ def _backend(facts: IpamFacts) -> Iterator[Finding]:
 def _judgement(facts: IpamFacts, about: str) -> Finding:
     verdict, called = facts.verdict, facts.names
     if verdict is None:
-        return problem("webhook", about, "a pool without a network was taken: the webhook is not asked", called.mend)
+        return problem("webhook", about, "a pool without a network was taken: the webhook is not asked", called.remedy)
     if isinstance(verdict, kube_errors.Forbidden) and "denied the request" in str(verdict):
         return fine("webhook", about, "refuses a pool that means nothing")
     if isinstance(verdict, kube_errors.Forbidden):

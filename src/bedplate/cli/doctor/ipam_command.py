@@ -26,7 +26,7 @@ Examples:
   bedplate doctor ipam --on-node --no-cluster           this node alone, without an API server
   bedplate doctor ipam -n nvidia-network-operator -o json
 \b
-Exit code: 0 all is well, 1 something is wrong, 2 something could not be looked at.
+Exit code: 0 all checks passed, 1 something is wrong, 2 something could not be looked at.
 """
 _DEFAULT = ipam_node.Places()
 
@@ -52,7 +52,7 @@ def ipam(
     store_file: Path,
     output: str,
 ) -> None:
-    """Look for what keeps pods from getting addresses, and name the command that mends it.
+    """Look for what keeps pods from getting addresses, and name the command that fixes it.
 
     Looks at definitions, pools, blocks, controller, daemons, rights and webhook; on a node also at the plugin, its
     configuration and log, the daemon's socket and the store.

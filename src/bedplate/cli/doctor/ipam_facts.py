@@ -56,7 +56,7 @@ class Names:
         return f"{self.prefix}webhook-service"
 
     @property
-    def mend(self) -> str:
+    def remedy(self) -> str:
         """The command that brings everything as it is shipped."""
         return f"kubectl kustomize deploy/overlays/{self.overlay} | kubectl apply -f -"
 
@@ -100,7 +100,7 @@ class IpamFacts:
     definitions: Mapping[str, Mapping[str, Any] | Exception | None] = field(default_factory=dict)
     survey: survey.Survey | Exception | None = None
     elsewhere: tuple[str, ...] = ()
-    """Pools of other namespaces, which nobody serves."""
+    """Pools of other namespaces, which are not served."""
     deployment: Mapping[str, Any] | Exception | None = None
     lease: coordination.Lease | Exception | None = None
     daemon_set: Mapping[str, Any] | Exception | None = None

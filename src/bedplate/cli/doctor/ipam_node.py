@@ -1,6 +1,6 @@
 """Looks at the machine this runs on as a node: the plugin, its configuration and log, the daemon's socket, the store.
 
-In: paths. Out: findings, each with the command or edit that mends it. Reads files, asks the daemon whether it is ready,
+In: paths. Out: findings, each with the command or edit that fixes it. Reads files, asks the daemon whether it is ready,
 and runs the plugin for its version; changes nothing.
 """
 
@@ -72,9 +72,9 @@ def _configuration(places: Places) -> tuple[list[Finding], dict[str, Any]]:
     except OSError as err:
         return [unknown("node", about, str(err.strerror), "run the doctor as root")], {}
     except ValueError as err:
-        return [problem("node", about, f"is no JSON, so that every ADD fails: {err}", restart)], {}
+        return [problem("node", about, f"is not JSON, so every ADD fails: {err}", restart)], {}
     if not isinstance(conf, dict):
-        return [problem("node", about, "is no JSON object, so that every ADD fails", restart)], {}
+        return [problem("node", about, "is not a JSON object, so every ADD fails", restart)], {}
     level = conf.get("logLevel", "info")
     if level not in LEVELS:
         text = f"its logLevel is {level!r}, which is none of {', '.join(LEVELS)}"

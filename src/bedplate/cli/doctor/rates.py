@@ -43,7 +43,7 @@ async def read(url: str, token: str, ca_file: Path | None, *, is_insecure: bool)
 
 
 def check_rates(text: str | Exception | None, now: datetime) -> list[Finding]:
-    """What the metrics say; None: nobody said where they are."""
+    """What the metrics say; None: no address was given."""
     if text is None:
         hint = "--metrics-url https://HOST:10258/metrics --metrics-token-file FILE"
         return [note("request-rate", "manager", "not looked at: give the address of its metrics", hint)]
@@ -54,7 +54,9 @@ def check_rates(text: str | Exception | None, now: datetime) -> list[Finding]:
     try:
         return list(_judge(text, now))
     except ValueError as err:
-        return [unknown("request-rate", "manager", f"these are no metrics: {err}", "check --metrics-url")]
+        return [
+            unknown("request-rate", "manager", f"the answer is not in the metrics format: {err}", "check --metrics-url")
+        ]
 
 
 def _judge(text: str, now: datetime) -> Iterator[Finding]:

@@ -1,8 +1,7 @@
 """What a doctor's visit comes to: findings in order of their weight, as text or JSON, and an exit code.
 
-In: findings. Out: text on standard output. 0 all is well, 1 something is wrong, 2 nothing wrong was seen but something
-could not be looked at.
-"""
+In: findings. Out: text on standard output. 0 all checks passed, 1 something is wrong, 2 nothing wrong was seen but
+something could not be looked at."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def serve(
     folder = Folder.find(data)
     settings = folder.settings
     if advertise and not advertise.startswith("https://"):
-        raise errors.Invalid(f"--advertise {advertise} is no https URL", hint="write https://HOST:PORT")
+        raise errors.Invalid(f"--advertise {advertise} must be an https URL", hint="write https://HOST:PORT")
     chosen = _chosen_etcd(store, etcd, settings.etcd)
     at = port if port is not None else settings.port or daemon.PORT
     served = daemon.Daemon(folder, daemon.Options(bind, at, advertise, chosen, takeover_after))
@@ -196,7 +196,7 @@ async def _serve(daemon: Daemon) -> None:
         settings = daemon.folder.settings
         other = daemon.standing.active_url if daemon.standing is not None else ""
         is_active = daemon.standing is None or daemon.standing.is_active
-        standing = "active" if is_active else f"passive; active is {other or 'nobody yet'}"
+        standing = "active" if is_active else f"passive; active is {other or 'none yet'}"
         click.echo(f"head {settings.name} serves at {daemon.url} (revision {daemon.revision()}, {standing})")
         click.echo(f"  page: {daemon.url}/   shell: cmsh --data {shlex.quote(str(daemon.folder.path))}")
         sys.stdout.flush()
@@ -230,7 +230,7 @@ def status_(data: Path, output: str) -> None:
 def backup(file: Path, data: Path, with_keys: bool) -> None:
     """Write a backup of the head to FILE, also while it is served.
 
-    It holds every revision and token, as of one moment. Secrets stay sealed; whoever has the keys can read them, so
+    It holds every revision and token, as of one moment. Secrets stay sealed; the keys open them, so
     keep a backup made --with-keys as you keep the keys.
     """
     from bedplate.head.folder import backups

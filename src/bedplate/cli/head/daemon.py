@@ -137,7 +137,7 @@ class Daemon:
                 memory.keep()
                 await self._announce(tokens, tls)
             finally:
-                # Whoever still reads events is sent away first; then the election's place is given back.
+                # Event streams are closed first; then the leader's place is given up.
                 await runner.cleanup()
                 await _quietly(tokens.note())
                 _LOG.info("head.stopped", url=self.url, revision=parts.head.revision)
@@ -213,7 +213,7 @@ class Daemon:
         return Reloader(file("server.crt"), file("server.key"), client_ca=file("ca.crt"))
 
     def _renew(self) -> None:
-        """Make the serving and the administrator's certificate anew where they are about to end, or lack a name."""
+        """Renew the serving and the administrator's certificate where they are about to expire, or lack a name."""
         more = [self._settings.name, self.options.bind, urlsplit(self.options.advertise).hostname or ""]
         hosts, now, file = pki.host_names(*more), self._clock.now(), self.folder.file
         if pki.lacks(file("server.crt"), hosts, now):

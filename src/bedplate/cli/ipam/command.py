@@ -133,7 +133,7 @@ def explain(what: str, stores: tuple[str, ...], kubeconfig: str, namespace: str,
 @click.option("--nodes", type=click.IntRange(0), default=12, show_default=True, help="How many blocks to list below.")
 @_of_cluster
 def map_(pool: str, nodes: int, kubeconfig: str, namespace: str) -> None:
-    """A picture of POOL, or of every pool: which blocks are given, how full they are, which nobody can have."""
+    """A picture of POOL, or of every pool: which blocks are given, how full they are, which cannot be allocated."""
     from bedplate.cli.ipam import picture
 
     land = _look(kubeconfig, namespace)
@@ -195,7 +195,7 @@ def show(file: Path, output: str) -> None:
 def check(file: Path, output: str) -> None:
     """Whether FILE and its journal are well, who uses them, and whether the original's daemon would see everything.
 
-    Exit code: 0 all is well, 1 something is wrong, 4 there is no such file.
+    Exit code: 0 all checks passed, 1 something is wrong, 4 there is no such file.
     """
     from bedplate.cli.ipam import stores
     from bedplate.core import explanation
@@ -286,7 +286,7 @@ def _explain(what: str, land: Landscape) -> Explanation:
         raise errors.NotFound(text, hint=hint)
     if len(found) > 1:
         choices = " or ".join(name for name, _ in found)
-        raise errors.Invalid(f"{what} is the name of several things", hint=f"say which one: {choices}")
+        raise errors.Invalid(f"{what} is the name of several things", hint=f"choose one: {choices}")
     return found[0][1]
 
 

@@ -158,7 +158,7 @@ def _node_in_pool(node: core.Node, pool: Pool, view: PoolView, namespace: str, u
             return Finding(topic, block.text, f"{text}: the next pod here gets none", State.BAD)
         return Finding(topic, block.text, text)
     if view.problems:
-        text = f"the spec is invalid, so nobody gets a new block: {'; '.join(view.problems)}"
+        text = f"the spec is invalid, so no node gets a new block: {'; '.join(view.problems)}"
         return Finding(topic, "no block", text, State.BAD)
     if why_not:
         return Finding(topic, "not for it", why_not, State.NOTICE)
@@ -200,11 +200,11 @@ def _about_pool(pool: Pool, view: PoolView, land: Landscape) -> Iterator[Finding
     yield _blocks(view)
     yield from _nodes(pool, view, land)
     for stray in view.strays:
-        yield Finding("status", "does not fit", f"{stray} is no block of this pool", State.BAD)
+        yield Finding("status", "does not fit", f"{stray} is not a block of this pool", State.BAD)
     yield from _stale(view, land)
     for kept in view.held:
         until = f"until {kept.until:%Y-%m-%d %H:%M:%S} UTC" if kept.until is not None else "for now"
-        yield Finding("quarantine", kept.text, f"was node {kept.node}'s; nobody else gets it {until}", State.NOTICE)
+        yield Finding("quarantine", kept.text, f"was node {kept.node}'s; no other node gets it {until}", State.NOTICE)
     yield _addresses(view)
 
 

@@ -87,7 +87,7 @@ def _attachments(pod: core.Pod) -> tuple[_Attachment, ...]:
     try:
         return _decoder.decode(text)
     except msgspec.DecodeError:
-        # Anybody may write an annotation; one that is no list of networks tells nothing.
+        # Users can write annotations too; one that is not a list of networks is ignored.
         return ()
 
 

@@ -1,4 +1,4 @@
-"""A pool's blocks as a picture of marks: which are given, how full they are, which nobody can have.
+"""A pool's blocks as a picture of marks: which are given, how full they are, which cannot be allocated.
 
 In: a `PoolView` and the width of the terminal. Out: text, with colours where they are wanted. Pure. A large pool is
 drawn where something is: rows without any block are counted, not drawn, and when there are many rows a mark stands for

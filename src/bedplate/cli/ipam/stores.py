@@ -81,7 +81,7 @@ def _findings(path: Path, view: StoreView) -> Iterator[Finding]:
     if seen.broken_journal:
         yield Finding("journal", "broken", f"{seen.broken_journal}: calls behind that point are missing", State.BAD)
     elif seen.is_foreign:
-        text = "it does not belong to this file, which somebody else has written: the daemon will set it aside"
+        text = "it does not belong to this file, which another program has written: the daemon will set it aside"
         yield Finding("journal", "foreign", text, State.BAD)
     elif seen.broken_file:
         yield Finding("journal", "read", "what it holds is added to what can be read of the file", State.NOTICE)

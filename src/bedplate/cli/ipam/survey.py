@@ -28,7 +28,7 @@ _INSTALL = (
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a cluster had when it was asked. Pods are absent (None) when nobody wanted them."""
+    """What a cluster had when it was asked. Pods are None when they were not asked for."""
 
     namespace: str
     ippools: tuple[IPPool, ...] = ()

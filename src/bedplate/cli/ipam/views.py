@@ -117,7 +117,7 @@ class PoolView:
         return next((block for block in self.blocks if block.holds(address)), None)
 
     def index_of(self, address: Address) -> int | None:
-        """The number of the block in which the address lies, given to somebody or not."""
+        """The number of the block in which the address lies, allocated or not."""
         if self.network is None or self.grid is None or not self.network.holds(address):
             return None
         touched = self.grid.touched_by(Range(address.value, address.value))

@@ -63,7 +63,7 @@ def nodes(
     except ValueError as err:
         raise click.BadParameter(str(err), param_hint="--heartbeat") from err
     if not 0 < period_s < machines.LEASE_S:
-        text = f"must be longer than nothing and shorter than a node's lease, {machines.LEASE_S}s"
+        text = f"must be longer than 0s and shorter than a node's lease, {machines.LEASE_S}s"
         raise click.BadParameter(text, param_hint="--heartbeat")
     shape = machines.Shape(gpus=gpus, is_uninitialized=uninitialized)
     stopping.run_until_stopped(_run(count, prefix, kubeconfig, shape, period_s, scheduler, delete_on_exit))

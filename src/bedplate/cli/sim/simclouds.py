@@ -30,7 +30,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
     except ValueError as err:
         raise click.BadParameter(str(err)) from err
     if seconds < 0:
-        raise click.BadParameter(f"{value!r} is less than nothing")
+        raise click.BadParameter(f"{value!r} must not be negative")
     return seconds
 
 
@@ -89,7 +89,7 @@ _OPTIONS = [
     _span("--latency", "How late every answer is."),
     _span("--list-lag", "How old the lists are (views are always right)."),
     _span("--transition", "How long a machine takes from one state to the next."),
-    _span("--token-life", "How long a token is good; 0s: for ever."),
+    _span("--token-life", "How long a token is valid; 0s: it never expires."),
     click.option("--rate-limit", is_flag=True, help="Answer 429 beyond 10 requests a second, 30 at once."),
     _span("--stop-every", "Stop some machine about so often; 0s: never. It starts again after a minute."),
     _span("--terminate-every", "Terminate some machine about so often; 0s: never. It is replaced after a minute."),

@@ -42,7 +42,7 @@ def devices(data: Path | None, urls: tuple[str, ...], token_file: Path | None, c
         urls = urls or (_served(folder),)
         token_file, cacert = token_file or folder.file("admin.token"), cacert or folder.file("ca.crt")
     if not urls:
-        raise click.UsageError("say which head: --data DIR or --url URL")
+        raise click.UsageError("give the head: --data DIR or --url URL")
     token = "" if token_file is None else _text(token_file)
     client = HeadClient(urls, token=token, ca_file="" if cacert is None else str(cacert))
     stopping.run_until_stopped(_run(client, only))
@@ -52,7 +52,7 @@ def _served(folder: datafolder.Folder) -> str:
     url = folder.daemon_url()
     if not url:
         raise errors.Unavailable(
-            f"nobody serves {folder.path}", hint=f"bedplate head serve --data {shlex.quote(str(folder.path))}"
+            f"no head serves {folder.path}", hint=f"bedplate head serve --data {shlex.quote(str(folder.path))}"
         )
     return url
 
@@ -79,7 +79,7 @@ async def _run(client: HeadClient, only: list[str] | None) -> None:
 
 
 async def _tell(client: HeadClient, listens: asyncio.Event) -> None:
-    """Print what devices tell, from the moment that somebody may count on it."""
+    """Print what devices report once their state is settled."""
 
     def linked(is_up: bool, words: str) -> None:
         if is_up:

@@ -97,7 +97,7 @@ def _log_file(data: Path) -> TextIO:
         data.mkdir(parents=True, exist_ok=True)
         return (data / "up.log").open("a", encoding="utf-8")
     except OSError as err:
-        raise errors.Invalid(f"cannot use {data} as the data folder", hint="choose another with --data") from err
+        raise errors.Invalid(f"{data} cannot be used as the data folder", hint="choose another with --data") from err
 
 
 async def _run(options: Options) -> None:

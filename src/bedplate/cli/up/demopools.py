@@ -1,7 +1,7 @@
 """What `bedplate up` shows of address management: two pools, and pods that come and go like the tide.
 
 In: a client of an empty or used cluster. Out: the custom resource definitions, an IPPool `rail`, a CIDRPool `storage`,
-and a Deployment whose size rises and falls, so that the pools fill and empty. What somebody has changed in them stays.
+and a Deployment whose size rises and falls, so that the pools fill and empty. Changes that users made to them stay.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Tide:
         try:
             await self._client.patch(DEPLOYMENTS.raw(), WORKLOAD, {"spec": {"replicas": count}}, NAMESPACE)
         except errors.BedplateError as err:
-            # Somebody may have deleted it: then it stays away.
+            # A user may have deleted it: then it stays deleted.
             log.v(2).info("up.no_tide", error=str(err))
             return False
         return True

@@ -83,7 +83,7 @@ class PodNetworks:
         return [*map(self._pool, ippools), *map(self._pool, cidrpools)]
 
     def _pool(self, pool: IPPool | CIDRPool) -> clusterview.Pool:
-        """One pool; what it has given is counted anew only when it has changed."""
+        """One pool; its allocations are counted again only when it has changed."""
         key = ippool_key(pool.name) if isinstance(pool, IPPool) else cidrpool_key(pool.name)
         version = pool.metadata.resource_version
         if key not in self._seen or self._seen[key][0] != version:

@@ -65,7 +65,7 @@ class Site:
     async def forget_strangers(self, client: Client) -> None:
         """Delete what an earlier run left: Nodes of machines that have been replaced since, and its leader's Lease.
 
-        Whoever calls this holds the data folder, so nobody else can be leading.
+        The caller holds the data folder, so there is no other leader.
         """
         known = {machine.name: machine.provider_id for machine in self.cloud.all()}
         for node in (await client.list(resources.NODES)).items:

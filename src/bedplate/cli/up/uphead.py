@@ -1,7 +1,7 @@
 """The head of `bedplate up`: a daemon in this process, with simulated devices under it.
 
 In: a folder, which is made with a demonstration's tree when it is missing. Out: where it serves, how to sign in and
-what to try, and what happens on its devices, for the view. It stops with whoever opened it; the folder stays.
+what to try, and what happens on its devices, for the view. It stops with the program that opened it; the folder stays.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class UpHead:
         return clusterview.Head(self._url, self._revision, len(self._devices.devices), notices)
 
     async def run(self) -> None:
-        """Let the devices live, and remember what they tell. Should the head refuse them (somebody may have taken the
+        """Let the devices live, and remember what they tell. Should the head refuse them (a user may have taken the
         administrator's token away), the rest goes on without them."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._listen())
-                # Whoever listens first misses nothing of what they tell.
+                # Listening starts first, so that no report is missed.
                 await self._listens.wait()
                 tasks.create_task(self._devices.run())
         except* errors.BedplateError as group:

@@ -119,7 +119,7 @@ class LifecycleController:
             for number, provider in enumerate(providers)
         ]
         if len(self.clouds) == len(providers) > 1:
-            # With a cloud that cannot be asked for machines nobody can say of a name that no cloud has it.
+            # With a cloud that cannot be asked for machines it is unknown whether any cloud has a name.
             monitors.append(Monitor(f"{COMPONENT}-unplaced", self, None))
         return monitors
 
@@ -147,7 +147,7 @@ class Monitor:
             try:
                 memory = await self.look(memory)
             except Exception:
-                # What this pass learned is lost, so what earlier ones learned counts no more either.
+                # What this pass learned is lost, so what earlier ones learned no longer counts either.
                 self._log.exception("lifecycle.bug")
                 memory = Memory(is_first=False)
             await self._owner.time.sleep(self._rules.period_s)

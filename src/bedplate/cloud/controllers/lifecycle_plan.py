@@ -246,7 +246,7 @@ def _bare(present: Iterable[core.Taint]) -> set[core.Taint]:
 def judge(
     surveyed: Survey, answers: Mapping[str, Answer], rules: Rules, now: Moment, elsewhere: Census | None = None
 ) -> Judgement:
-    """Decide about every node that was asked about; `answers` by uid, a missing one is no answer."""
+    """Decide about every node that was asked about; `answers` by uid; a missing answer is not absence."""
     silence = Answer(None, now.monotonic, now.monotonic, error="the cloud was not asked")
     pasts = dict(surveyed.memory.nodes)
     for question in surveyed.questions:
@@ -390,5 +390,5 @@ def may_still_delete(judged: core.Node, found: core.Node) -> str:
     if is_excluded(found.metadata.labels):
         return "its label now excludes it from lifecycle management"
     if found.metadata.is_deleting:
-        return "somebody else is deleting it"
+        return "it is being deleted by another client"
     return ""

@@ -101,7 +101,7 @@ class NodeController:
         self._in_hand: set[str] = set()
         """Nodes that a worker of a queue is at; a refresh leaves them alone."""
         self._told: set[tuple[str, str]] = set()
-        """What the log has mentioned already, by uid: the same sentence at every refresh helps nobody."""
+        """What the log has mentioned already, by uid: the same sentence at every refresh would be noise."""
 
     def parts(self) -> list[Leading]:
         """What a manager runs while leading; nothing when no cloud has instances."""
@@ -211,7 +211,7 @@ class NodeController:
         self._finish(written)
 
     async def _claim(self, node: core.Node) -> tuple[Provider, InstanceMetadata] | None:
-        """The cloud of a node without a provider ID; None when several have it, which only people can mend."""
+        """The cloud of a node without a provider ID; None when several have it, which only an operator can resolve."""
         async with asyncio.timeout(ASK_TIMEOUT_S):
             settled = await self._clouds.claim(node)
         match settled:

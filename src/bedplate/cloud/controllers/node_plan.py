@@ -40,7 +40,7 @@ class Kind(StrEnum):
     CORRECT = "correct"
     LEAVE = "leave"
     REFUSE = "refuse"
-    """It should be initialised and cannot be: somebody has to act, here or in the cloud."""
+    """It should be initialised and cannot be: an operator has to act, here or in the cloud."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Writes to Nodes that two controllers share: a patch that is decided anew when somebody else wrote first.
+"""Writes to Nodes that two controllers share: after a conflict the patch is decided again.
 
 In: a Node as the cache has it, and a function that makes the patch of a Node (or None: nothing to write). Out: the Node
 as the server has it afterwards. Reads the server only after a conflict. Decides nothing.
@@ -25,7 +25,7 @@ Patch = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Tries:
-    """How often a conflicting write is decided anew, and the shortest pause before that (at most twice as long)."""
+    """How often a conflicting write is decided again, and the shortest pause before that (at most twice as long)."""
 
     steps: int
     base_s: float

@@ -2,7 +2,7 @@
 
 In: the cache of Nodes. Out: routes of each provider that has them, and the condition `NetworkUnavailable` of nodes. A
 node that comes, goes, moves or gets pod CIDRs leads to a run, at most one per `--route-reconciliation-period`; a full
-run every `--route-full-resync-period` mends what changed behind our back; a run that did not finish its work is
+run every `--route-full-resync-period` repairs what changed behind our back; a run that did not finish its work is
 followed by another after the period. Decisions are `route_plan.plan`'s.
 
 A node without a provider ID counts as the cloud's only if there is just one cloud; one with a foreign ID never does.
@@ -76,7 +76,7 @@ class _Run:
 
 
 class RouteController:
-    """Runs while leading; see the module's text."""
+    """Runs while this process leads: `run` ends with the task that calls it."""
 
     name = "node-route-controller"
 

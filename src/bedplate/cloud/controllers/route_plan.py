@@ -41,7 +41,7 @@ def parse_cluster_cidrs(text: str) -> tuple[Network, ...]:
         try:
             networks.append(ipaddress.ip_network(part.strip(), strict=False))
         except ValueError as err:
-            problems.append(f"{part.strip()!r} is no CIDR: {err}" if part.strip() else "a CIDR is missing")
+            problems.append(f"{part.strip()!r} is not a CIDR: {err}" if part.strip() else "a CIDR is missing")
     if len(networks) > 2:
         problems.append(f"{len(networks)} CIDRs are given, at most two are allowed")
     elif len(networks) == 2 and networks[0].version == networks[1].version:
@@ -167,7 +167,7 @@ def _deletion(
     if route.target_node in spared:
         return f"route {route.name} leads to node {route.target_node}, which is not of this cloud: left alone"
     if route.target_node in known:
-        return Deletion(route, f"node {route.target_node} needs it no more, or needs another")
+        return Deletion(route, f"node {route.target_node} no longer needs it, or needs another")
     if judges is not None and route.target_node not in judges:
         return f"route {route.name} leads to {route.target_node}, perhaps a node outside --node-selector: left alone"
     return Deletion(route, f"there is no node {route.target_node}")

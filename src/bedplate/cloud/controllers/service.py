@@ -70,7 +70,7 @@ class _Pass:
 
 
 class ServiceController:
-    """Runs while leading; see the module's text."""
+    """Runs while this process leads: `run` ends with the task that calls it."""
 
     name = "service-lb-controller"
 

@@ -61,7 +61,7 @@ def parse_classes(entries: Iterable[str]) -> dict[str, str]:
         if not name:
             problems.append(f"{entry!r} names no class")
         elif found := names.label_key_problems(name):
-            problems.append(f"{name!r} is no class: {found[0]}")
+            problems.append(f"{name!r} is not a load balancer class: {found[0]}")
         elif name in classes:
             problems.append(f"{name!r} is listed twice")
         classes[name] = provider
@@ -108,7 +108,7 @@ class Ownership:
                 return Owner("", "it names no loadBalancerClass, and --load-balancer-default-class is false")
             return Owner(self.providers[0], f"it names no loadBalancerClass, so {self.providers[0]} serves it")
         if wanted not in self.classes:
-            return Owner("", f"its loadBalancerClass {wanted!r} is not in --load-balancer-class: somebody else's")
+            return Owner("", f"its loadBalancerClass {wanted!r} is not in --load-balancer-class: another controller's")
         provider = self.classes[wanted] or self.providers[0]
         return Owner(provider, f"its loadBalancerClass {wanted!r} is served by {provider}")
 
@@ -225,7 +225,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Remove the load balancer of a Service that is no more; nothing is left to write to."""
+    """Remove the load balancer of a Service that no longer exists; there is no object left to write to."""
 
     memory: Memory
     why: str
@@ -316,7 +316,7 @@ def plan(
     if memory is not None and memory.service.metadata.uid != service.metadata.uid:
         first: tuple[Step, ...] = ()
         if memory.may_exist:
-            first = (Release(memory, "the Service was deleted and made anew under the same name"),)
+            first = (Release(memory, "the Service was deleted and created again under the same name"),)
         return (*first, *plan(service, None, ownership, now, carriers))
     owner = ownership.owner(service)
     if service.metadata.is_deleting and not has_finalizer(service):
@@ -355,7 +355,7 @@ def _gone(memory: Memory | None) -> Step:
 
 def _let_go(memory: Memory | None) -> Step:
     if memory is not None and memory.may_exist:
-        return Release(memory, "the Service is being deleted, and somebody took our finalizer off it")
+        return Release(memory, "the Service is being deleted, and our finalizer was removed by another client")
     return Forget("the Service is being deleted and has no finalizer of ours: nothing to remove, nothing to add")
 
 
@@ -406,12 +406,12 @@ def _keep(
 
 
 def _drift(service: core.Service, memory: Memory) -> str:
-    """What somebody else undid of our writes; empty when nothing. A change of type and back clears the status."""
+    """What another client undid of our writes; empty when nothing. A change of type and back clears the status."""
     if service.metadata.resource_version == memory.service.metadata.resource_version:
         # The cache has not moved since we wrote: it cannot show it.
         return ""
     if not has_finalizer(service):
-        return "somebody took our finalizer off it"
+        return "another client removed our finalizer"
     if memory.published is not None and not same_status(memory.published, service.status.load_balancer):
-        return "somebody changed its status"
+        return "another client changed its status"
     return ""

@@ -342,7 +342,7 @@ class ServiceSync:
             raise CloudError(_said(attempt, str(err)), hint=err.hint, retry_after_s=after_s) from err
 
     async def _patch(self, attempt: str, service: core.Service, patch: dict[str, Any]) -> bool:
-        """Write to `services/status`; False when that very Service is gone, which nobody needs to mend."""
+        """Write to `services/status`; False when that very Service is gone, and there is nothing left to repair."""
         try:
             await self._client.patch(
                 SERVICES, service.name, patch, service.namespace, type=PatchType.STRATEGIC, subresource="status"

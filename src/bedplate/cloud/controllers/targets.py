@@ -191,7 +191,7 @@ class TargetBook:
         self._version = 0
         self._hosts = 0
         self._frozen: Mapping[str, Identity] | None = None
-        """The identities of this version, shared by all fingerprints; None until somebody asks."""
+        """The identities of this version, shared by all fingerprints; None until first used."""
         self._sorted: tuple[Target, ...] | None = None
 
     def observe(self, change: Change[core.Node]) -> bool:

@@ -1,4 +1,4 @@
-"""The circuit breaker: after five transport failures in a row nobody asks for fifteen seconds.
+"""The circuit breaker: after five transport failures in a row no call is made for fifteen seconds.
 
 In: the outcome of every attempt. Out: whether an attempt may be made. After the pause one attempt is let through; its
 outcome decides for all. An answer of any status proves that the endpoint is there, and closes the breaker.
@@ -28,7 +28,7 @@ class Breaker:
         return self._failures >= FAILURES
 
     def rests_for(self) -> float:
-        """How long nobody may ask; 0 when the breaker is closed or may be probed. Changes nothing."""
+        """How long no call is allowed; 0 when the breaker is closed or may be probed. Changes nothing."""
         return max(0.0, self._open_until - self._time.monotonic()) if self.is_open else 0.0
 
     def refuses_for(self) -> float | None:

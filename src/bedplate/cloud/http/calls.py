@@ -58,5 +58,5 @@ def path_of(*segments: str) -> str:
     """
     for segment in segments:
         if not segment.strip("."):
-            raise ValueError(f"{segment!r} is no part of a path")
+            raise ValueError(f"{segment!r} must not be part of a path")
     return "".join("/" + quote(segment, safe="") for segment in segments)

@@ -61,12 +61,12 @@ class Options:
 
 
 def endpoint_problem(endpoint: str) -> str:
-    """Why this is no endpoint; empty when it is one. The text does not repeat it, as it may hold a password."""
+    """Why this is not an endpoint; empty when it is one. The text does not repeat it, as it may hold a password."""
     try:
         parts = urlsplit(endpoint)
         has_host = bool(parts.hostname) and parts.port is not False
     except ValueError:
-        return "is no URL"
+        return "must be a URL"
     if parts.scheme not in ("http", "https") or not has_host:
         return "must be a URL that begins with https:// (or http://) and names a host"
     if parts.username or parts.password:
@@ -155,9 +155,7 @@ class Client:
             pause_s = self._limits.paused_s()
         finally:
             self._metrics.waited(self.options.provider, self._time.monotonic() - started)
-        raise errors.RateLimited(
-            self._subject(call), f"the cloud wants to be left alone for {pause_s:.0f}s", retry_after_s=pause_s
-        )
+        raise errors.RateLimited(self._subject(call), f"the cloud asked to wait {pause_s:.0f}s", retry_after_s=pause_s)
 
     async def _token(self, call: Call) -> Secret:
         try:

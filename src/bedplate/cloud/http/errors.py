@@ -3,7 +3,7 @@
     CloudError                 (cloud.errors; never absence by itself)
     └── ApiError               method, path, status, request id, the server's message and its decoded error body
         ├── NotFound           404: some thing is not there; which one, only a provider can tell from `body`
-        ├── Unauthorized       401, or no token is to be had
+        ├── Unauthorized       401, or no token is available
         ├── Forbidden          403
         ├── Conflict           409, 412
         ├── RateLimited        429, or the endpoint has asked everybody to wait
@@ -139,5 +139,7 @@ def of_status(subject: Subject, retry_after_s: float | None = None) -> ApiError:
     if status >= 500:
         return Unavailable(subject, reason, retry_after_s=retry_after_s)
     if status < 400:
-        return Protocol(subject, reason, hint="this is no answer to such a request: check the endpoint and the proxy")
+        return Protocol(
+            subject, reason, hint="this is not an answer of the cloud's API: check the endpoint and the proxy"
+        )
     return _BY_STATUS.get(status, Invalid)(subject, reason, retry_after_s=retry_after_s)

@@ -94,7 +94,7 @@ class Limits:
         return max(0.0, self._paused_until - self._time.monotonic())
 
     def pause(self, seconds: float) -> None:
-        """The endpoint sent a Retry-After: nobody calls it before that."""
+        """The endpoint sent a Retry-After: no call is made before that."""
         self._paused_until = max(self._paused_until, self._time.monotonic() + seconds)
 
     def refused(self, *, is_mutating: bool) -> None:

@@ -43,7 +43,7 @@ def retry_after_s(text: str, now: datetime) -> float | None:
     """The header Retry-After, in seconds (whole seconds or a date), at most a minute; None when it says nothing."""
     text = text.strip()
     if text.isascii() and text.isdigit():
-        # More digits than a float can take are as good as for ever.
+        # More digits than a float can hold mean without end.
         return LONGEST_RETRY_AFTER_S if len(text) > 9 else min(float(text), LONGEST_RETRY_AFTER_S)
     try:
         moment = parsedate_to_datetime(text)

@@ -14,7 +14,7 @@ from urllib.parse import quote
 __all__ = ["REDACTED", "Scrubber", "Secret"]
 
 REDACTED = "[redacted]"
-# A secret shorter than this would blank out ordinary words; it is no token in earnest.
+# A secret shorter than this would blank out ordinary words; it is not a real token.
 SHORTEST = 6
 REMEMBERED = 16
 _AUTHORIZATION = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{4,}")
@@ -55,7 +55,7 @@ class Secret:
 
 
 class Scrubber:
-    """Takes the secrets it has seen out of texts; the latest sixteen, so that rotation does not grow it for ever."""
+    """Takes the secrets it has seen out of texts; the latest sixteen, so that rotation does not grow it without end."""
 
     def __init__(self) -> None:
         self._known: list[str] = []

@@ -1,4 +1,4 @@
-"""Where the bearer token comes from: a value, a file, or a key of a YAML file that somebody else rotates.
+"""Where the bearer token comes from: a value, a file, or a key of a YAML file that another program rotates.
 
 In: a text or a file. Out: the token to use now. A file is read again when it has changed (checked before every call:
 one stat), and once after a 401. When it cannot be read the last token stays in use; the cloud will say when it is no
@@ -28,7 +28,7 @@ Reloads = Callable[[str], None]
 
 
 class TokenUnavailable(Exception):
-    """There is no token to be had. The message holds none either."""
+    """No token is available. The message does not contain one."""
 
 
 class TokenSource(Protocol):
@@ -102,7 +102,7 @@ class TokenFile:
         return self._token
 
     async def renew(self, refused: Secret) -> bool:
-        # Somebody else may have renewed it while this call was under way.
+        # Another call may have renewed it in the meantime.
         if self._token == refused:
             await self._read(_stamp(self._path))
         return bool(self._token) and self._token != refused
@@ -119,7 +119,7 @@ class TokenFile:
         if not found:
             self._failed("no token in it")
             return
-        # The first reading is no reload.
+        # The first read does not count as a reload.
         if self._token:
             result = "changed" if found != self._token else "unchanged"
             self._reloads(result)

@@ -132,5 +132,5 @@ def _reason(err: Exception) -> str:
         return str(err) or "no answer in time"
     if isinstance(err, aiohttp.ClientHttpProxyError):
         return f"the proxy answered with status {err.status}"
-    # aiohttp names the object that holds the certificates, which tells nobody anything.
+    # aiohttp names the object that holds the certificates, which helps no reader.
     return re.sub(r" ssl:<[^>]*>", "", str(err)) or type(err).__name__

@@ -19,7 +19,7 @@ _POOL = ("kind", "pool")
 @dataclass(frozen=True, slots=True)
 class Usage:
     """The numbers of one pool. `capacity` counts the blocks that can be given at all; `usable` gives the addresses for
-    pods of each block that nodes have, and is asked when somebody looks: it costs more than the rest."""
+    pods of each block that nodes have, and is called when metrics are read: it costs more than the rest."""
 
     capacity: int = 0
     used: int = 0

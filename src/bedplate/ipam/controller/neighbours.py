@@ -47,7 +47,7 @@ class Neighbours:
         return [*_WARNINGS[kind.name](pool.spec), *self.overlaps(kind, pool)]
 
     def _territories(self) -> list[Territory]:
-        """What every known pool may give; worked out anew only where a spec changed."""
+        """What every known pool may give; computed again only where a spec changed."""
         before, self._known = self._known, {}
         for kind, cache in self._pools.items():
             for pool in cache:

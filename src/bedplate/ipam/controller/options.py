@@ -141,9 +141,9 @@ def _choice_problems(options: Options) -> Iterator[str]:
             yield f"--{name}: {value!r} is none of {', '.join(known)}"
     if chosen.quarantine_duration <= 0:
         shown = duration.format_duration(chosen.quarantine_duration)
-        yield f"--quarantine-duration: must be longer than nothing, is {shown} (--quarantine=off switches it off)"
+        yield f"--quarantine-duration: must be longer than 0s, is {shown} (--quarantine=off switches it off)"
     if not 0 <= webhook.webhook_port <= 65535:
-        yield f"--webhook-port: {webhook.webhook_port} is no port"
+        yield f"--webhook-port: {webhook.webhook_port} must be a port from 1 to 65535"
     if webhook.webhook_self_signed and not options.controlling.webhook:
         yield "--webhook-self-signed: needs --webhook"
     for name, value in (

@@ -55,7 +55,7 @@ class PodRecord(meta.Object, frozen=True):
         try:
             networks = msgspec.json.decode(self.metadata.annotation(NETWORK_STATUS, "[]"), type=list[_Network])
         except msgspec.DecodeError:
-            # Somebody else's annotation: what cannot be read proves nothing.
+            # The annotation is not ours: what cannot be read proves nothing.
             return
         for network in networks:
             yield from _parsed(network.ips)

@@ -126,7 +126,7 @@ class PoolController(Generic[P]):
             self._forget(key)
             return None
         if self._uids.get(key) not in (None, pool.metadata.uid):
-            # Deleted and made anew while nobody looked.
+            # Deleted and created again between two passes.
             self._forget(key)
         self._uids[key] = pool.metadata.uid
         self.passes += 1
@@ -145,7 +145,7 @@ class PoolController(Generic[P]):
             await self._write(key, pool, about, plan)
             self._log.v(1).info("pool.status_written", pool=key, blocks=len(plan.allocations))
             if plan.unplaced:
-                # What this plan gave up may be somebody's in the next one.
+                # What this plan freed may be allocated in the next one.
                 return Result(requeue_after_s=0.0)
         return Result(requeue_after_s=found.again_s)
 

@@ -62,7 +62,7 @@ class Roster:
     def test(self, key: str, selector: NodeSelector | None) -> selectors.Test:
         """The test of a pool's selector; `key` is the pool's, under which it is kept while it stays the same."""
         known = self._tests.get(key)
-        # Pools are decoded anew with every change, so equal selectors are rarely the same object.
+        # Pools are decoded again with every change, so equal selectors are rarely the same object.
         if known is None or known[0] != selector:
             known = self._tests[key] = (selector, selectors.matcher(selector))
         return known[1]

@@ -1,9 +1,9 @@
 """Writing a pool's status, and knowing one's own writes again.
 
-In: a pool as it was read, the blocks it shall show. Out: a PUT on its status subresource that fails when somebody was
-quicker; the pool as it is after that. Until the watch brings a write of ours back, `present` gives it instead of what
-the cache still holds, so that the next pass neither plans from old facts nor runs into a conflict with itself.
-"""
+In: a pool as it was read, the blocks it shall show. Out: a PUT on its status subresource that fails with a conflict
+when another client was quicker; the pool as it is after that. Until the watch brings a write of ours back, `present`
+gives it instead of what the cache still holds, so that the next pass neither plans from old facts nor runs into a
+conflict with itself."""
 
 from __future__ import annotations
 

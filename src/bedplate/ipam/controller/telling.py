@@ -1,4 +1,4 @@
-"""What people are told about a pool: Events and log lines, each once for as long as it is so.
+"""What people are told about a pool: Events and log lines, each once for as long as the condition holds.
 
 In: what is the case after each pass. Out: Events with the original's components and reasons. A pass that finds
 what the last one found says nothing; what ended may be told again when it comes back.

@@ -1,10 +1,10 @@
-"""Where the webhook's certificate comes from: a folder that somebody fills, or a Secret of our own.
+"""Where the webhook's certificate comes from: a folder that another program fills, or a Secret of our own.
 
 In: a folder, or a client and names. Out: an `ssl.SSLContext` whose new connections use the newest pair, and
 `is_ready`. Neither source ends the program: files that are missing, and a Secret that may not be read, are told and
 tried again.
 
-With the Secret, every replica does the same: read it, make or renew what is missing or old (whoever writes first wins,
+With the Secret, every replica does the same: read it, make or renew what is missing or old (the first writer wins,
 the others read again), and see to it that the ValidatingWebhookConfiguration names the authority.
 """
 
@@ -56,7 +56,8 @@ class ServingPair:
         self._content = b""
 
     def use(self, certificate: bytes, key: bytes) -> bool:
-        """Present this pair from now on; whether it is another one. Raises ValueError for what is no pair."""
+        """Serve this certificate and key from now on; whether they changed. Raises ValueError when they do not
+        match."""
         content = certificate + b"\n" + key
         if content == self._content:
             return False

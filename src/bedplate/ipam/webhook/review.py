@@ -78,7 +78,7 @@ def judge(rules: Rules[P], body: bytes, warn: Callable[[P], Sequence[str]]) -> A
     try:
         review = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as err:
-        return _refused("", HTTPStatus.BAD_REQUEST, f"this is no AdmissionReview: {err}")
+        return _refused("", HTTPStatus.BAD_REQUEST, f"the request is not an AdmissionReview: {err}")
     request = review.request
     if (review.api_version, review.kind) != (API_VERSION, KIND):
         return _refused(request.uid, HTTPStatus.BAD_REQUEST, f"only {KIND} of {API_VERSION} is understood")

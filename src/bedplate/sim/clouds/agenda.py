@@ -1,4 +1,4 @@
-"""What will happen in a simulated cloud later: run when somebody looks, so that no task has to wait for it.
+"""What will happen in a simulated cloud later: run when the cloud is read, so that no task has to wait for it.
 
 In: callbacks with the moment they are due. Out: they are called, in order, by the first `run` after that moment.
 """

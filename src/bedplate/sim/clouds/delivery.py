@@ -21,7 +21,7 @@ from bedplate.sim.clouds.faults import STATUS_KINDS, Fault
 __all__ = ["FAULT_HEADER", "Cut", "hang", "prepare", "replace", "reset", "send"]
 
 FAULT_HEADER = "X-Simulated-Fault"
-"""Marks answers that a fault has spoilt, so that whoever checks answers against a document leaves them alone."""
+"""Marks answers that a fault has spoilt, so that a check of answers against a document leaves them alone."""
 _SLOW_PIECES = 20
 _PAGE = b"<html><head><title>404 Not Found</title></head><body><center><h1>404 Not Found</h1></center></body></html>"
 _SAYINGS = {

@@ -19,7 +19,7 @@ In: YAML (below), or rules added in process or over `/__sim/faults`. Out: for ea
       fault: 503                     # a kind, or a mapping with options
 
     kind                 what the client sees                                    options (default)
-    timeout              nothing: the connection stays open                      after (for ever): then it is cut; done
+    timeout              nothing: the connection stays open                      after (forever): then it is cut; done
     reset                the connection is reset (TCP RST)                       done
     401 403 408 409 429  that status with the API's own error body               message, retry_after (429: 1s), done
     500 502 503 504      likewise; retry_after only if given                     message, retry_after, done
@@ -350,7 +350,7 @@ class _Reader:
             self.problems.append(f"{where}.{key}: {err}")
             return default
         if seconds < 0:
-            self.problems.append(f"{where}.{key}: {value!r} is less than nothing")
+            self.problems.append(f"{where}.{key}: {value!r} must not be negative")
         return seconds
 
     def _pattern(self, tree: Mapping[Any, Any], key: str, where: str) -> str:

@@ -76,13 +76,13 @@ class Index:
         """What `choose` makes of all rows as they were `lag_s` ago; `query` names the choice for the memory."""
         undone = self._younger_than(lag_s)
         key = (self._version, undone, query)
-        found = self._selections.get(key)
-        if found is None:
-            found = choose(self._before(undone).values())
-            self._selections[key] = found
+        rows = self._selections.get(key)
+        if rows is None:
+            rows = choose(self._before(undone).values())
+            self._selections[key] = rows
             if len(self._selections) > REMEMBERED_SELECTIONS:
                 self._selections.popitem(last=False)
-        return found
+        return rows
 
     def pick(self, keys: Iterable[str], lag_s: float) -> list[Row]:
         """The rows of these keys as they were `lag_s` ago, those that were there."""

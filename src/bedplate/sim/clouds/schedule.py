@@ -60,7 +60,7 @@ class Schedule:
         """What has been done, with the names that were drawn."""
         for step in steps:
             if step.verb not in _VERBS:
-                raise errors.Invalid(f"{step.verb!r} is no step of a schedule", hint=", ".join(_VERBS))
+                raise errors.Invalid(f"{step.verb!r} is not a step of a schedule", hint=", ".join(_VERBS))
             self._push(step)
         self._plan_next("stop", 0.0)
         self._plan_next("terminate", 0.0)
@@ -91,7 +91,7 @@ class Schedule:
         try:
             getattr(self._cloud, step.verb)(name)
         except (errors.NotFound, errors.AlreadyExists) as err:
-            # Somebody else has been at this machine; the schedule does not insist.
+            # Another client changed this machine; the schedule does not insist.
             log.info("simcloud.step_skipped", verb=step.verb, machine=name, reason=str(err))
             return
         self.done.append(Step(step.at_s, step.verb, name))

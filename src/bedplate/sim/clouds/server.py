@@ -104,7 +104,7 @@ class SimulatedCloud(abc.ABC):
         self._roles = frozenset(roles)
         self.token = self.new_token()
         self.listeners: list[Callable[[Change], None]] = []
-        """Called at once when a machine changes, whoever changed it: a test, a schedule, the admin API, the API."""
+        """Called at once when a machine changes, from any source: a test, a schedule, the admin API, the API."""
         self.url = ""
         self._host, self._port, self._tls = host, port, tls
         self._closing = asyncio.Event()
@@ -210,13 +210,13 @@ class SimulatedCloud(abc.ABC):
 
     async def _serve(self, http: web.BaseRequest) -> web.StreamResponse:
         request = Request(http.method, http.rel_url.raw_path, http.query, http.headers, request_id=str(uuid.uuid4()))
-        found = self._routes.find(request.method, request.path)
-        if found is not None:
-            request.operation, request.params = found[0].operation, found[1]
+        route = self._routes.find(request.method, request.path)
+        if route is not None:
+            request.operation, request.params = route[0].operation, route[1]
         request.body = await http.read()
         if request.path.startswith(admin.ROOT):
-            return await delivery.send(http, self._answer(request, found[0] if found else None), None)
-        return await self._serve_api(http, request, found[0] if found else None)
+            return await delivery.send(http, self._answer(request, route[0] if route else None), None)
+        return await self._serve_api(http, request, route[0] if route else None)
 
     async def _serve_api(self, http: web.BaseRequest, request: Request, route: Route | None) -> web.StreamResponse:
         faults = self.faults.of(request)
@@ -272,12 +272,12 @@ class SimulatedCloud(abc.ABC):
             return self.refuse(Refused(500, "Internal error"), request)
 
     def _check_rate(self) -> None:
-        wanted = self.conditions.rate_limit
-        if wanted is None:
+        limit = self.conditions.rate_limit
+        if limit is None:
             self._limit = None
             return
-        if self._limit is None or (self._limit.rate, self._limit.burst) != wanted:
-            self._limit = RateLimit(self.time, *wanted)
+        if self._limit is None or (self._limit.rate, self._limit.burst) != limit:
+            self._limit = RateLimit(self.time, *limit)
         wait_s = self._limit.wait_s()
         if wait_s:
             message = "Request rate limit exceeded, please re-evaluate your request patterns"

@@ -31,7 +31,7 @@ class Problem(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a token allows, until when (monotonic; None: for ever)."""
+    """What a token allows, until when (monotonic; None: it never expires)."""
 
     roles: frozenset[str]
     until: float | None

@@ -65,21 +65,21 @@ class EtcdStore:
 
     async def list(self, prefix: str, *, revision: int = 0, limit: int = 0, after: str = "") -> Page:
         low, end = self._translator.bounds(prefix, after)
-        found: list[Entry] = []
+        entries: list[Entry] = []
         at = revision
         while True:
             # A long list is read in parts of one revision, so that no message grows without bound.
-            wanted = min(limit - len(found), _KEYS_PER_REQUEST) if limit else _KEYS_PER_REQUEST
+            page_size = min(limit - len(entries), _KEYS_PER_REQUEST) if limit else _KEYS_PER_REQUEST
             try:
-                answer = await self._range(pb.RangeRequest(key=low, range_end=end, limit=wanted, revision=at))
+                answer = await self._range(pb.RangeRequest(key=low, range_end=end, limit=page_size, revision=at))
             except Compacted:
                 if at == revision:
                     raise
                 return await self.list(prefix, revision=revision, limit=limit, after=after)
             at = at or answer.header.revision
-            found += [self._translator.entry(pair) for pair in answer.kvs]
-            if not answer.more or len(found) == limit:
-                return Page(found, at, answer.more, answer.count - len(answer.kvs))
+            entries += [self._translator.entry(pair) for pair in answer.kvs]
+            if not answer.more or len(entries) == limit:
+                return Page(entries, at, answer.more, answer.count - len(answer.kvs))
             low = answer.kvs[-1].key + b"\x00"
 
     async def commit(self, ops: Sequence[Op]) -> int:

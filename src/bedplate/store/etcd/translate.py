@@ -48,11 +48,11 @@ class Translator:
 
     def refusal(self, ops: Sequence[Op], answer: pb.TxnResponse) -> CompareFailed:
         """Which expectation did not hold, from the keys read in the same transaction."""
-        found = iter(answer.responses)
+        responses = iter(answer.responses)
         for op in ops:
             if op.expect is None:
                 continue
-            pairs = next(found).response_range.kvs
+            pairs = next(responses).response_range.kvs
             current = self.entry(pairs[0]) if pairs else None
             if op.expect != (current.revision if current else 0):
                 return CompareFailed(op.key, current, op.expect)

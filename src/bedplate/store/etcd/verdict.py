@@ -89,6 +89,6 @@ def to_error(verdict: Verdict, endpoint: str, text: str) -> errors.BedplateError
                 hint="read the keys again before deciding again",
             )
         case Verdict.BROKEN:
-            return errors.Terminal(f"etcd at {endpoint} cannot do it: {text}")
+            return errors.Terminal(f"etcd at {endpoint} failed: {text}")
         case _:
             return errors.Unavailable(f"etcd at {endpoint}: {text}")

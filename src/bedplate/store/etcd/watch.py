@@ -186,7 +186,7 @@ class Watch(AsyncIterator[Batch]):
         return to_error(verdict, endpoint, answer.cancel_reason or "the watch was cancelled")
 
     async def _recover(self, error: grpc.aio.AioRpcError | errors.Unavailable) -> None:
-        """Wait before the next attempt; raise what no attempt can mend."""
+        """Wait before the next attempt; raise what no retry can fix."""
         text = str(error)
         if isinstance(error, grpc.aio.AioRpcError):
             text = error.details() or str(error.code())
@@ -211,7 +211,7 @@ async def _next(call: Any) -> pb.WatchResponse:
     try:
         answer = await call.read()
     except asyncio.CancelledError:
-        # gRPC also raises this when somebody else cancelled the call, as closing the store does.
+        # gRPC also raises this when another task cancelled the call, as closing the store does.
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise

@@ -73,12 +73,12 @@ class Feed:
 
     def collect(self, prefix: str, after: int) -> tuple[Batch, int]:
         """Events below the prefix after a revision that `has` confirmed, and the revision they reach to."""
-        found: Batch = []
+        batch: Batch = []
         for revision in range(after + 1, self.revision + 1):
-            found += [event for event in self._commits[revision] if event.key.startswith(prefix)]
-            if len(found) >= _EVENTS_PER_BATCH:
-                return found, revision
-        return found, self.revision
+            batch += [event for event in self._commits[revision] if event.key.startswith(prefix)]
+            if len(batch) >= _EVENTS_PER_BATCH:
+                return batch, revision
+        return batch, self.revision
 
 
 class Watch(AsyncIterator[Batch]):

@@ -168,7 +168,9 @@ def explain(error: sqlite3.Error | OSError, path: Path) -> errors.BedplateError:
         return Damaged(f"{path} is damaged: {error}", hint="restore it from a copy; the file was left as it is")
     if code == sqlite3.SQLITE_IOERR_FSYNC:
         # After a failed sync nobody knows what reached the disk, and a later sync may hide the loss.
-        return OutcomeUnknown(f"the disk below {path} failed to sync: {error}", hint="restart once the disk is well")
+        return OutcomeUnknown(
+            f"the disk below {path} failed to sync: {error}", hint="restart once the disk is repaired"
+        )
     return errors.Unavailable(f"{path} cannot be used: {error}")
 
 

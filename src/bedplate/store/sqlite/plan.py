@@ -84,8 +84,8 @@ class Heads:
         self._bytes = 0
 
     def get(self, key: str) -> Head | None:
-        found = self._heads.get(key)
-        return Head(*found, self._entries.get(key)) if found else None
+        head = self._heads.get(key)
+        return Head(*head, self._entries.get(key)) if head else None
 
     def put(self, key: str, head: Head | None) -> None:
         old = self._entries.pop(key, None)

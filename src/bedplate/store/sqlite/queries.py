@@ -52,12 +52,12 @@ def load(connection: sqlite3.Connection) -> Loaded:
 
 def values_of(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int, bytes]:
     """The values of rows that are known to exist."""
-    found: dict[int, bytes] = {}
+    values: dict[int, bytes] = {}
     for start in range(0, len(ids), 500):
         some = ids[start : start + 500]
         marks = ",".join("?" * len(some))
-        found.update(connection.execute(f"SELECT id, value FROM log WHERE id IN ({marks})", some).fetchall())
-    return found
+        values.update(connection.execute(f"SELECT id, value FROM log WHERE id IN ({marks})", some).fetchall())
+    return values
 
 
 def entry_at(connection: sqlite3.Connection, key: str, revision: int) -> Entry | None:
@@ -112,7 +112,7 @@ def changes(connection: sqlite3.Connection, prefix: str, after: int, upto: int) 
 
     A batch ends early when it grows large; the caller goes on from the revision returned.
     """
-    found: list[Event] = []
+    events: list[Event] = []
     size = 0
     with _snapshot(connection):
         _refuse_compacted(connection, after)
@@ -125,14 +125,14 @@ def changes(connection: sqlite3.Connection, prefix: str, after: int, upto: int) 
         )
         for row, key, created, value, previous, old_created, old_value in rows:
             revision = row >> SEQUENCE_BITS
-            if (len(found) >= _CHANGES_PER_BATCH or size > _BYTES_PER_BATCH) and revision > found[-1].revision:
+            if (len(events) >= _CHANGES_PER_BATCH or size > _BYTES_PER_BATCH) and revision > events[-1].revision:
                 rows.close()
-                return found, found[-1].revision
+                return events, events[-1].revision
             old = Entry(key, old_value, previous >> SEQUENCE_BITS, old_created) if previous else None
             entry = Entry(key, value, revision, created) if created else None
-            found.append(Event(key, revision, entry, old))
+            events.append(Event(key, revision, entry, old))
             size += len(value or b"") + len(old_value or b"")
-    return found, upto
+    return events, upto
 
 
 @contextmanager

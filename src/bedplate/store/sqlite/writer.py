@@ -87,7 +87,7 @@ class Writer:
             except sqlite3.Error as error:
                 problem = file.explain(error, self._path)
             except Exception as error:
-                # The loop must hear of it in any case, or its callers would wait for ever.
+                # The loop must hear of it in any case, or its callers would wait forever.
                 problem = errors.Unavailable(f"{self._path} could not be written: {error!r}")
             job.reply(values, problem)
 

@@ -33,7 +33,7 @@ DEADLINE_S = 120
 
 
 class Cluster:
-    """One namespace, its nodes, and a manager that may be stopped and started anew."""
+    """One namespace, its nodes, and a manager that may be stopped and started again."""
 
     def __init__(self, client: Client, namespace: str, cloud: OxideCloud, proxy: ValidatingProxy) -> None:
         self.client, self.namespace, self.cloud, self.proxy = client, namespace, cloud, proxy

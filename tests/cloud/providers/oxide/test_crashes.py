@@ -281,7 +281,7 @@ class History:
         return [(port.port, port.protocol) for port in current.spec.ports]
 
     async def heal(self) -> None:
-        """Good weather, and everything is asked for again, as the controller does, until it is so."""
+        """Good weather, and everything is asked for again, as the controller does, until the condition holds."""
         self.w.cloud.faults.clear()
         self.w.cloud.conditions.list_lag_s = 0.0
         await self.one.close()

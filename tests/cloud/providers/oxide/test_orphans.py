@@ -12,7 +12,7 @@ from bedplate.cloud.providers.oxide import provider, wants
 
 
 async def leave_one_behind(w: World) -> None:
-    """A Service whose finalizer was removed by hand; and several floating IPs that are no orphans."""
+    """A Service whose finalizer was removed by hand; and several floating IPs that are not orphans."""
     one, target = w.provider(), w.node("n1")
     gone = w.service("gone")
     await one.load_balancers.ensure(CLUSTER, gone, [target])

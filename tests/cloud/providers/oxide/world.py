@@ -1,6 +1,6 @@
 """An Oxide project for tests: the simulated cloud, the validating proxy before it, and providers that use both.
 
-`QuickClock` makes waiting free: whoever sleeps moves the time on. The cloud's transitions take place in that time.
+`QuickClock` makes waiting free: a task that sleeps moves the time on. The cloud's transitions take place in that time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CLUSTER_ID = "c1a5e4d0-0000-4000-8000-000000000001"
 
 
 class QuickClock:
-    """Time that passes only, and at once, when somebody waits."""
+    """Time that passes only, and at once, when a task sleeps."""
 
     def __init__(self) -> None:
         self._now = 1_000.0

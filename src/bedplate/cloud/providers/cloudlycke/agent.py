@@ -104,7 +104,7 @@ class Agent:
             await cache.synced.wait()
             cache.on_change(self._note)
         running: dict[pools.Address, asyncio.Task[None]] = {}
-        # What an earlier process left without a lease would answer for somebody else's address.
+        # What an earlier process left without a lease would answer for an address of another Service.
         self._drop(self._wire.held())
         async with asyncio.TaskGroup() as tasks:
             while True:

@@ -166,7 +166,7 @@ def _instance_problems(instance: Instance) -> list[str]:
         try:
             ipaddress.ip_address(text)
         except ValueError:
-            problems.append(f"{text!r} is no IP address")
+            problems.append(f"{text!r} must be an IP address")
     return problems
 
 

@@ -27,7 +27,7 @@ def instance_id(provider_id: str) -> str:
     scheme, separator, found = provider_id.partition("://")
     if scheme != config.SCHEME or not separator or not found or "/" in found:
         raise errors.Invalid(
-            f"{provider_id!r} is no provider ID of this cloud", hint=f"it looks like {config.SCHEME}://n-c2-1"
+            f"{provider_id!r} is not a provider ID of this cloud", hint=f"it looks like {config.SCHEME}://n-c2-1"
         )
     return found
 

@@ -2,7 +2,7 @@
 
 In: the pool, the Services and Nodes that are known, the Service that asks. Out: its address, or an error that says why
 there is none. The same question has the same answer in every process: a Service that has an address keeps it, a new
-one starts to look at a place its namespace and name determine, so that a Service made anew finds its old address
+one starts to look at a place its namespace and name determine, so that a Service created again gets its old address
 when nobody took it meanwhile.
 """
 

@@ -62,7 +62,7 @@ class Cloudlycke:
         return found + await doctor_checks.examine_nodes(self.instances, nodes, "in the inventory")
 
     async def check_ready(self) -> None:
-        # Once is enough: an outage is no reason to count as not ready.
+        # Once is enough: a later outage does not make the manager unready.
         if not self._was_ready:
             await self._inventory.refresh()
             self._was_ready = True

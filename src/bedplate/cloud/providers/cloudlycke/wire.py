@@ -50,10 +50,10 @@ class Wire(Protocol):
         """Tell the neighbours that the address is here."""
 
     def release(self, address: Address) -> None:
-        """Carry it no more; not carrying it is fine."""
+        """Stop carrying it; idempotent."""
 
     def held(self) -> set[Address]:
-        """What this machine carries for us, whoever put it there."""
+        """What this machine carries for us, from this process or an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ class Api:
     def _read(self, kind: type[T], data: object, path: str, answer: Answer) -> T:
         found = models.read(kind, data)
         if isinstance(found, str):
-            raise errors.Protocol(self._subject(path, answer), f"the answer is no {kind.__name__}: {found}")
+            raise errors.Protocol(self._subject(path, answer), f"the answer is not a {kind.__name__}: {found}")
         return found
 
     def _subject(self, path: str, answer: Answer | None = None) -> errors.Subject:

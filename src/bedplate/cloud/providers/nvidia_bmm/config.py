@@ -1,7 +1,7 @@
 """The configuration of `nvidia-bmm`: a YAML file, overridden by the environment.
 
 In: the file given to `--cloud-config` (or none) and the environment. Out: a `Config`, with warnings about what is odd
-but not wrong; every problem is reported at once, each with the key and the variable that mend it. The five keys of the
+but not wrong; every problem is reported at once, each with the key and the variable that fix it. The five keys of the
 original are required (the token unless it comes from elsewhere); everything else is optional. Secrets are `Secret`s.
 """
 
@@ -182,7 +182,7 @@ def _networks(reader: Reader, key: str) -> tuple[Network, ...]:
         try:
             found.append(ipaddress.ip_network(text, strict=False))
         except ValueError:
-            reader.problems.append(f"{key}: {text!r} is no network")
+            reader.problems.append(f"{key}: {text!r} must be a network in CIDR notation")
     return tuple(found)
 
 

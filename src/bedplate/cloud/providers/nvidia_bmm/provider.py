@@ -85,7 +85,7 @@ class NvidiaBmm:
         try:
             parsed = providerid.parse(provider_id)
         except errors.Invalid:
-            # Of our scheme, but no ID: whoever uses it hears what is wrong with it.
+            # Of our scheme, but not a valid ID: its use reports what is wrong with it.
             return ""
         if parsed.org == self.config.org:
             return ""

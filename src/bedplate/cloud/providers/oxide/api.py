@@ -119,7 +119,7 @@ class Api:
             return _read(models.FloatingIp, await self._caller.call(call), call)
         except errors.ApiError as err:
             if code_of(err) == "ObjectAlreadyExists":
-                raise NameTaken(f"there is a floating IP {name!r} already") from err
+                raise NameTaken(f"the floating IP {name!r} already exists") from err
             raise
 
     async def floating_ip_update(self, id_: str, name: str | None, description: str | None) -> models.FloatingIp:
@@ -130,7 +130,7 @@ class Api:
             return _read(models.FloatingIp, await self._caller.call(call), call)
         except errors.ApiError as err:
             if code_of(err) == "ObjectAlreadyExists":
-                raise NameTaken(f"there is a floating IP {name!r} already") from err
+                raise NameTaken(f"the floating IP {name!r} already exists") from err
             raise
 
     async def floating_ip_attach(self, id_: str, instance: str) -> models.FloatingIp:
@@ -188,7 +188,7 @@ class Api:
             if not page.next_page:
                 return found
             token = page.next_page
-        raise Unreadable(f"oxide: {operation}: the list does not end after {MAX_PAGES} pages")
+        raise Unreadable(f"oxide: {operation}: the list has more than {MAX_PAGES} pages")
 
 
 def _read(kind: type[T], answer: Answer, call: Call) -> T:

@@ -57,7 +57,7 @@ class FloatingIpBalancers:
         return names.main_name(cluster, service.namespace, service.name)
 
     def carriers(self, service: core.Service) -> frozenset[str]:
-        """The one node it sits on: how others do is no reason to look at it again."""
+        """The node that carries it: a change of any other node does not lead to `update`."""
         node = self._node(self._seats.instance(service.metadata.uid))
         return frozenset({node.name}) if node is not None else frozenset()
 

@@ -134,7 +134,7 @@ class Carrier:
         """Detach a floating IP of this Service and delete it, give it back, or keep it."""
         refusals = _Refused()
         for _ in range(plan.MAX_STEPS):
-            # Looked up anew each time: what the cloud answered may no longer be this Service's.
+            # Looked up each time: what the cloud answered may no longer be this Service's.
             current = next((found for found in plan.owned(owner, seen.ips) if found.id == one.id), None)
             step = None if current is None else plan.removal(current, is_retained=is_retained, is_renamed=is_renamed)
             if step is None:
@@ -208,7 +208,7 @@ class Carrier:
         try:
             seen.put(await self._api.floating_ip_update(step.ip.id, step.name, step.description))
         except NameTaken:
-            # Somebody has the name, unknown to us so far. Look, so that the next decision knows.
+            # The name is taken, unknown to us so far. Look it up, so that the next decision knows.
             found = await self._api.floating_ip_view(step.name or "", is_name=True)
             if found is None:
                 raise

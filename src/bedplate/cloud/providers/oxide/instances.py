@@ -88,7 +88,7 @@ class OxideInstances:
         except InstanceNotFound:
             return False
         if found.run_state == _DESTROYED and not fresh:
-            # A list or cached answer is no proof; ask for the instance itself.
+            # A list or cached answer does not prove absence; ask for the instance itself.
             return await self.exists(node, fresh=True)
         return found.run_state != _DESTROYED
 

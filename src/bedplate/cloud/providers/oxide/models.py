@@ -154,5 +154,5 @@ class User(Answered, frozen=True):
 
 
 def family_of(address: str) -> str:
-    """`v4` or `v6`; raises ValueError when the text is no address."""
+    """`v4` or `v6`; raises ValueError when the text is not an address."""
     return f"v{ipaddress.ip_address(address).version}"

@@ -25,7 +25,7 @@ _REPLACEMENT = "new"
 class Names:
     """The names one floating IP of a Service may have.
 
-    `spare` is used while another one has `main`: somebody else's, or the one that is to be replaced; `replacement`
+    `spare` is used while another one has `main`: a foreign one, or the one that is to be replaced; `replacement`
     when that is taken as well.
     """
 
@@ -49,7 +49,7 @@ def legacy_name(cluster_name: str, namespace: str, name: str) -> str:
 
 
 def main_name(cluster_name: str, namespace: str, name: str, suffix: str = "") -> str:
-    """The original's name where it is unambiguous; a shortened one with a hash where it had to be cut or mended."""
+    """The original's name where it is unambiguous; a shortened one with a hash where it had to be cut or corrected."""
     full = f"{cluster_name}-{namespace}-{name}"
     whole = f"{full}-{suffix}" if suffix else full
     if is_legal(whole):

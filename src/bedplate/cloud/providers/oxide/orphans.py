@@ -64,7 +64,7 @@ class Orphans:
         self._last: frozenset[str] = frozenset()
 
     async def run(self) -> None:
-        """Scan every ten minutes, for ever; a scan that fails is followed by the next one."""
+        """Scan every ten minutes without end; a scan that fails is followed by the next one."""
         await self._setting.services.synced.wait()
         while True:
             try:

@@ -3,7 +3,7 @@
 Oxide has no tags, so the record stands at the end of the description, behind the words people see:
 `Managed by oxide-cloud-controller-manager. [bedplate cluster=UID service=UID name=NAMESPACE/NAME role=managed]`.
 
-Roles: `managed` was made by us and is deleted with its Service; `adopted` was made by somebody else and lent to the
+Roles: `managed` was made by us and is deleted with its Service; `adopted` was made by another user and lent to the
 Service, and keeps its maker's words in front; `retained` was made by us and outlives its Service, free to be taken by
 the next one that asks for it. A description without a record proves nothing. Pure.
 """

@@ -145,7 +145,7 @@ def choose(
         return Choice(reason=f"every node has {LIMIT} external IPs already")
     rivals = [one for one in occupants if one.uid != asker.uid and one.ports & asker.ports]
     current = _present(asker, roomy)
-    # Whoever is about to leave the present node is no longer in the way there.
+    # A Service that is about to leave its node no longer blocks a place there.
     at_current = [one for one in rivals if current is not None and current.instance in one.stays]
     if current is not None and not at_current:
         return Choice(current)

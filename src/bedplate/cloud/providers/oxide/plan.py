@@ -1,7 +1,7 @@
 """What to do next for a Service's floating IPs: `next_step` and `plan`. Pure; the effects are in `carrying`.
 
-Whoever carries a step out asks again with what the cloud answered, so every step is decided on the latest state, and a
-process that dies between two steps is followed by one that goes on from there. The order gives that:
+The caller carries a step out and asks again with what the cloud answered, so every step is decided on the latest state,
+and a process that dies between two steps is followed by one that goes on from there. The order gives that:
 
 1. claim: write our record into what we may take over, before anything else is done to it;
 2. give every slot its floating IP: keep the old one on a living node, then make the new one (record included, in the
@@ -50,11 +50,11 @@ __all__ = [
 
 
 MAX_STEPS = 60
-"""More than any Service needs; a bound for whoever repeats `next_step`."""
+"""More than any Service needs; a bound for callers that repeat `next_step`."""
 
 
 class FloatingIpNotOwned(CloudError):
-    """A floating IP of the name that is needed belongs to somebody else; the reason of the event of that name."""
+    """A floating IP of the name that is needed is not ours; the reason of the event of that name."""
 
 
 class FloatingIpMissing(CloudError):
@@ -63,7 +63,7 @@ class FloatingIpMissing(CloudError):
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a floating IP; `passed_over` is the one of somebody else that has the name we would have liked."""
+    """Make a floating IP; `passed_over` is the foreign one that has our preferred name."""
 
     slot: Slot
     name: str

@@ -85,7 +85,7 @@ class Oxide:
         self._scan: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Check token and project once; a failure is told and tried again whenever somebody asks for readiness."""
+        """Check token and project once; a failure is reported and retried with every readiness probe."""
         try:
             await self._credentials.verify()
         except CloudError as err:

@@ -66,7 +66,7 @@ class Ask:
 class Slot:
     """One floating IP that a Service should have.
 
-    `family` is what it must be of (empty: any, `preferred` first); `adopt` names one that somebody else made;
+    `family` is what it must be of (empty: any, `preferred` first); `adopt` names one that a user made;
     `allocators` are tried in turn. `takes_any`: whatever the Service has is right, nothing is to be changed.
     """
 

@@ -1,4 +1,4 @@
-"""The BMM REST operations that a cloud controller manager calls, and a few for whoever watches.
+"""The BMM REST operations that a cloud controller manager calls, and a few for observers.
 
 In: requests that have passed token, organisation and role checks. Out: replies as the published document has them,
 with the status codes and texts of the server where the document is silent (400, 404, 429).
@@ -107,8 +107,8 @@ class BmmApi:
 
     def _instances(self, request: Request) -> Reply:
         cloud, query = self._cloud, request.query
-        wanted = {name: frozenset(query.getall(name)) for name in _FILTERS if name in query}
-        self._check_filters(wanted)
+        filters = {name: frozenset(query.getall(name)) for name in _FILTERS if name in query}
+        self._check_filters(filters)
         name, text = query.get("name", ""), query.get("query", "").lower()
         addresses = frozenset(query.getall("ipAddress", []))
 
@@ -116,22 +116,22 @@ class BmmApi:
             data = row.data
             return (
                 data["tenantId"] == cloud.tenant_id
-                and all(data[_FILTERS[key][0]] in values for key, values in wanted.items())
+                and all(data[_FILTERS[key][0]] in values for key, values in filters.items())
                 and (not name or data["name"] == name)
                 and (not addresses or any(addresses & set(each["ipAddresses"]) for each in data["interfaces"]))
                 and (not text or _mentions(data, text))
             )
 
-        key = (tuple(sorted(wanted.items())), name, text, addresses)
+        key = (tuple(sorted(filters.items())), name, text, addresses)
         return self._page(request, cloud.instances, key, is_wanted)
 
-    def _check_filters(self, wanted: dict[str, frozenset[str]]) -> None:
-        for name, values in wanted.items():
+    def _check_filters(self, filters: dict[str, frozenset[str]]) -> None:
+        for name, values in filters.items():
             if bad := [value for value in values if _FILTERS[name][1] and not _UUID.fullmatch(value)]:
                 raise Refused(400, f"Invalid {name} {bad[0]} in query")
-        if any(status not in payloads.STATUSES for status in wanted.get("status", ())):
+        if any(status not in payloads.STATUSES for status in filters.get("status", ())):
             raise Refused(400, "Invalid Status value in query")
-        if any(site not in self._cloud.sites for site in wanted.get("siteId", ())):
+        if any(site not in self._cloud.sites for site in filters.get("siteId", ())):
             raise Refused(404, "Could not find one or more Sites specified in query")
 
     def _page(self, request: Request, index: Index, key: Any, is_wanted: Callable[[Row], bool]) -> Reply:

@@ -202,7 +202,7 @@ class BmmCloud(SimulatedCloud):
     def set_status(self, ref: str, status: str) -> BmmMachine:
         """Put an instance in any status of `objects.STATUSES`."""
         if status not in payloads.STATUSES:
-            raise errors.Invalid(f"{status!r} is no status of an instance", hint=", ".join(payloads.STATUSES))
+            raise errors.Invalid(f"{status!r} is not a status of an instance", hint=", ".join(payloads.STATUSES))
         machine = self.update(ref, **payloads.with_status(self._row(ref).data, status, self.now()))
         self.tell("changed", machine)
         return machine
@@ -276,12 +276,12 @@ class BmmCloud(SimulatedCloud):
         return row
 
     def _named(self, name: str) -> Row | None:
-        found = self._by_name.get(name)
-        return self.instances.get(found[-1]) if found else None
+        key = self._by_name.get(name)
+        return self.instances.get(key[-1]) if key else None
 
     def _machine(self, row: Row) -> BmmMachine:
         data = row.data
-        found = [address for each in data["interfaces"] for address in each["ipAddresses"]]
+        addresses = [address for each in data["interfaces"] for address in each["ipAddresses"]]
         return BmmMachine(
             id=row.key,
             name=data["name"],
@@ -289,7 +289,7 @@ class BmmCloud(SimulatedCloud):
             site_id=data["siteId"],
             tenant_id=data["tenantId"],
             machine_id=data["machineId"],
-            addresses=tuple(found),
+            addresses=tuple(addresses),
             provider_id=f"nvidia-bmm://{self.org}/{data['tenantId']}/{data['siteId']}/{row.key}",
         )
 

@@ -251,28 +251,28 @@ class OxideApi:
         if payloads.UUID.fullmatch(ref):
             if project is not None and not is_parent:
                 raise _invalid("when providing instance as an ID project should not be specified")
-            found = self._cloud.instances.get(ref.lower())
+            instance = self._cloud.instances.get(ref.lower())
         elif project is None:
             raise _invalid("instance should either be UUID or project should be specified")
         else:
-            found = self._cloud.instance_named(self._named(self._cloud.projects, project, "project").key, ref)
-        if found is None:
+            instance = self._cloud.instance_named(self._named(self._cloud.projects, project, "project").key, ref)
+        if instance is None:
             raise _not_found("instance", ref)
-        return found
+        return instance
 
     def _floating_ip(self, request: Request) -> Row:
         ref, project = request.params["floating_ip"], request.query.get("project")
         if payloads.UUID.fullmatch(ref):
             if project is not None:
                 raise _invalid("when providing floating_ip as an ID project should not be specified")
-            found = self._cloud.floating_ips.get(ref.lower())
+            row = self._cloud.floating_ips.get(ref.lower())
         elif project is None:
             raise _invalid("floating_ip should either be UUID or project should be specified")
         else:
-            found = self._cloud.floating_ip_named(self._named(self._cloud.projects, project, "project").key, ref)
-        if found is None:
+            row = self._cloud.floating_ip_named(self._named(self._cloud.projects, project, "project").key, ref)
+        if row is None:
             raise _not_found("floating-ip", ref)
-        return found
+        return row
 
 
 def _invalid(message: str) -> Refused:
@@ -303,7 +303,7 @@ def _check_name(name: str) -> None:
     if len(name) > 63 or not payloads.NAME.fullmatch(name) or payloads.UUID.fullmatch(name):
         raise _malformed(
             "unable to parse JSON body: name: names begin with a lower-case letter, hold letters, digits and dashes, "
-            "do not end with a dash, have at most 63 characters and are no UUIDs"
+            "do not end with a dash, have at most 63 characters and are not UUIDs"
         )
 
 

@@ -186,7 +186,7 @@ class OxideCloud(SimulatedCloud):
     def set_state(self, ref: str, state: str) -> OxideMachine:
         """Put an instance in any run state of the document."""
         if state not in payloads.STATES:
-            raise errors.Invalid(f"{state!r} is no run state of an instance", hint=", ".join(payloads.STATES))
+            raise errors.Invalid(f"{state!r} is not a run state of an instance", hint=", ".join(payloads.STATES))
         machine = self.update(ref, run_state=state, time_run_state_updated=self.now())
         self.tell("changed", machine)
         return machine
@@ -226,7 +226,7 @@ class OxideCloud(SimulatedCloud):
         self.tell("removed", machine)
 
     def create_floating_ip(self, name: str, *, description: str = "", ip: str = "", attach_to: str = "") -> str:
-        """A floating IP that somebody else made; returns its ID."""
+        """A foreign floating IP; returns its ID."""
         allocator = {"type": "explicit", "ip": ip} if ip else {"type": "auto"}
         row = self.floating.create(self.project_id, name, description, allocator)
         if attach_to:
@@ -245,19 +245,19 @@ class OxideCloud(SimulatedCloud):
         return self.instances.get(self._by_name.get((project_id, name), ""))
 
     def floating_ip_named(self, project_id: str, name: str) -> Row | None:
-        found = (row for row in self.floating_ips if row.data["name"] == name)
-        return next((row for row in found if row.data["project_id"] == project_id), None)
+        rows = (row for row in self.floating_ips if row.data["name"] == name)
+        return next((row for row in rows if row.data["project_id"] == project_id), None)
 
     def interfaces_of(self, instance_id: str, lag_s: float = 0.0) -> list[Row]:
         return self.interfaces.pick(self._interfaces_of.get(instance_id, ()), lag_s)
 
     def private_ips_of(self, instance_id: str) -> list[str]:
-        found: list[str] = []
+        addresses: list[str] = []
         for row in self.interfaces_of(instance_id):
             stack = row.data["ip_stack"]
             parts = stack["value"].values() if stack["type"] == "dual_stack" else [stack["value"]]
-            found += [part["ip"] for part in parts]
-        return found
+            addresses += [part["ip"] for part in parts]
+        return addresses
 
     def ephemeral_ips_of(self, instance_id: str) -> list[dict[str, Any]]:
         return [each for each in self._ephemeral.get(instance_id, ()) if each["kind"] == "ephemeral"]
@@ -326,13 +326,13 @@ class OxideCloud(SimulatedCloud):
         self.interfaces.put(identifier, {**data, "primary": number == 0, **fields})
         self._interfaces_of[instance_id].append(identifier)
 
-    def _take_ephemeral(self, wanted: bool | Sequence[str], snat: bool) -> list[dict[str, Any]]:
-        if isinstance(wanted, bool):
-            taken = [self.pools.default("v4")] if wanted else []
-            found = [(pool.take(), pool) for pool in taken]
+    def _take_ephemeral(self, ephemeral: bool | Sequence[str], snat: bool) -> list[dict[str, Any]]:
+        if isinstance(ephemeral, bool):
+            taken = [self.pools.default("v4")] if ephemeral else []
+            claims = [(pool.take(), pool) for pool in taken]
         else:
-            found = [self.pools.claim(address) for address in wanted]
-        rows: list[dict[str, Any]] = [{"kind": "ephemeral", "ip": ip, "ip_pool_id": pool.id} for ip, pool in found]
+            claims = [self.pools.claim(address) for address in ephemeral]
+        rows: list[dict[str, Any]] = [{"kind": "ephemeral", "ip": ip, "ip_pool_id": pool.id} for ip, pool in claims]
         if snat:
             pool = self.pools.default("v4")
             rows.append({"kind": "snat", "ip": pool.take(), "ip_pool_id": pool.id, "first_port": 0, "last_port": 16383})

@@ -1,7 +1,7 @@
 """Floating IPs of the simulated Oxide cloud: their whole life.
 
 In: create, update, attach, detach, delete. Out: rows in the index, or the refusal the API gives. Attaching and
-detaching take `transition_s`; meanwhile the address is busy and says 503 to whoever wants something else of it. As in
+detaching take `transition_s`; meanwhile the address is busy and answers 503 to every other request. As in
 the real server the address names its instance from the start of an attachment to the end of a detachment.
 """
 
