@@ -15,7 +15,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests import programs, servers
+from tests import forkserver, programs, servers
 
 from bedplate.apiserver import server
 
@@ -124,7 +124,7 @@ class Program:
     def __init__(self, folder: pathlib.Path, *arguments: str, env: dict[str, str] | None = None) -> None:
         self.data, self.kubeconfig = folder / "data", folder / "kubeconfig"
         self.kubeconfig.unlink(missing_ok=True)
-        self.process = subprocess.Popen(
+        self.process = forkserver.Process(
             [sys.executable, "-m", "bedplate.apps.bedplate", "apiserver", "--data", str(self.data), "--port", "0",
              "--kubeconfig-out", str(self.kubeconfig), *arguments],
             stderr=subprocess.PIPE, env={**os.environ, **(env or {})},

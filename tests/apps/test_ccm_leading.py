@@ -50,6 +50,8 @@ async def test_a_replica_takes_over_from_one_that_was_killed(
             assert (await second.get("/healthz"))[0] == 200
             assert "controller.started" not in second.log()
             await first.stop(signal.SIGKILL)
+            # Nobody renews or releases it any more: it runs out, here after one second and not after five.
+            await client.patch(LEASES.raw(), name, {"spec": {"leaseDurationSeconds": 1}}, "kube-system")
             await second.logged("controller.started")
             assert await holder(client, name) not in ("", leader)
             async with joined(client, name, labels={"ccm-test": name}):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import io
 import socket
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests import forkserver, servers
@@ -18,7 +20,11 @@ from tests.apps.managers import PROGRAMS, initialised, joined, program, running
 
 from bedplate.api import names
 from bedplate.api.resources import NODES
+from bedplate.cloud.manager import leading
+from bedplate.cloud.manager import process as manager_process
+from bedplate.core import errors
 from bedplate.kube import Client
+from bedplate.program import process
 from bedplate.sim.clouds import BmmCloud, OxideCloud
 
 SIX = (
@@ -198,8 +204,21 @@ async def test_without_a_cluster_the_program_says_what_to_pass(tmp_path: Path) -
     assert "pass --kubeconfig=FILE" in manager.log()
 
 
-async def test_an_api_server_that_does_not_answer_ends_the_program_without_leader_election(tmp_path: Path) -> None:
+def test_an_api_server_that_does_not_answer_ends_the_program_without_leader_election(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leading, "API_PATIENCE_S", 0.1)
+    monkeypatch.setattr(leading, "API_PERIOD_S", 0.02)
     words = [f"--master=http://127.0.0.1:{servers.free_port()}", "--leader-elect=false", "--secure-port=0"]
-    async with running(program(PROGRAMS["cloudlycke"]), *words, folder=tmp_path) as manager:
-        assert await manager.ended() == 1
-    assert "the API server is not healthy" in manager.log()
+    out, err = io.StringIO(), io.StringIO()
+    program = manager_process.program(PROGRAMS["cloudlycke"], "cloudlycke")
+    assert process.run(program, words, {}, _run, out, err) == 1
+    assert "the API server is not healthy" in err.getvalue()
+
+
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    """As the entry points do it, without their signals."""
+    try:
+        asyncio.run(main)
+    except BaseExceptionGroup as group:
+        raise (errors.only(group) or group) from None

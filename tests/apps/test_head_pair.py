@@ -340,6 +340,7 @@ def guarded_etcd(tmp_path: Path) -> Iterator[tuple[str, ...]]:
         yield ("--store", "etcd", "--etcd-endpoints", cluster.endpoints[0], *map(str, files), "--etcd-prefix", "/a/b")
 
 
+@pytest.mark.external
 async def test_an_etcd_is_filled_with_the_folders_history_once_and_belongs_to_its_site(
     tmp_path: Path, guarded_etcd: tuple[str, ...]
 ) -> None:

@@ -104,6 +104,7 @@ def session() -> Session:
     return session
 
 
+@pytest.mark.external
 def test_item_128_the_listener_of_the_ingress_comes_and_goes_with_a_reload(
     session: Session, tmp_path: pathlib.Path
 ) -> None:
@@ -131,6 +132,7 @@ def test_item_128_the_listener_of_the_ingress_comes_and_goes_with_a_reload(
             backend.close()
 
 
+@pytest.mark.external
 def test_a_dead_api_server_is_passed_over(session: Session, tmp_path: pathlib.Path) -> None:
     api, target = servers.free_port(), servers.free_port()
     session.set(rooms.CLUSTER, "kubernetesapiserverproxyport", str(api))

@@ -180,6 +180,7 @@ def rebased(file: File, folder: pathlib.Path) -> File:
     return msgspec.structs.replace(file, content=text)
 
 
+@pytest.mark.external
 def test_item_131_a_real_nginx_accepts_what_is_rendered(session: Session, tmp_path: pathlib.Path) -> None:
     enable_ingress(session)
     file = rebased(rooms.file_of(session.tree, "basecm10", proxy.CONF), tmp_path)
@@ -189,6 +190,7 @@ def test_item_131_a_real_nginx_accepts_what_is_rendered(session: Session, tmp_pa
     assert "test is successful" in done.stderr
 
 
+@pytest.mark.external
 def test_item_131_what_nginx_refuses_is_never_loaded_and_told(session: Session, tmp_path: pathlib.Path) -> None:
     before = desired(session.tree, "basecm10")
     enable_ingress(session)

@@ -55,6 +55,7 @@ def test_the_originals_flags_have_the_originals_defaults() -> None:
     assert {name: ours[name] for name in ORIGINAL} == ORIGINAL
 
 
+@pytest.mark.external
 def test_every_flag_of_the_originals_help_is_known() -> None:
     text = subprocess.run(
         [str(programs.original("ipam-node")), "--help"], capture_output=True, text=True, timeout=60, check=True

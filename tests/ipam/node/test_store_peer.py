@@ -20,7 +20,7 @@ from bedplate.ipam.node.ledger import Ledger, LedgerOptions
 from bedplate.ipam.node.reservations import Owner, Reservation, Wanted
 from bedplate.ipam.node.storeview import read_store, sync_store
 
-pytestmark = pytest.mark.parametrize("server", ["embedded"], indirect=True)
+pytestmark = [pytest.mark.external, pytest.mark.parametrize("server", ["embedded"], indirect=True)]
 ROOT = Path(__file__).parents[3]
 ODD = Owner("odd_1.b-c", "net_0", "uid-<é>&", 'p"\\ \u2028😀\x01\x7f', "n\ts", "\b\f\n\r\ufffd'")
 

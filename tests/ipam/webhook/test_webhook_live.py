@@ -169,6 +169,7 @@ def kubectl(world: World, document: dict[str, Any]) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.external
 async def test_kubectl_shows_refusals_and_warnings(webhook: World) -> None:
     api = {"apiVersion": "nv-ipam.nvidia.com/v1alpha1"}
     bad = {**api, "kind": "IPPool", **body(webhook, "bad", {**IPPOOL, "gateway": "10.0.0.1"})}
