@@ -107,6 +107,14 @@ def test_the_index_lists_every_page() -> None:
     assert not missing, f"docs/README.md does not link to {sorted(map(named, missing))}"
 
 
+@pytest.mark.parametrize("page", [*sorted(ROOT.glob("docs/explanation/*.md")), ROOT / "CONTRIBUTING.md"], ids=named)
+def test_modules_that_a_page_names_exist(page: Path) -> None:
+    modules = {f"/{path.relative_to(ROOT)}" for path in (*ROOT.glob("src/**/*.py"), *ROOT.glob("t*/**/*.py"))}
+    names = re.findall(r"`([\w/]+\.py)`", page.read_text())
+    missing = [name for name in names if not any(module.endswith(f"/{name}") for module in modules)]
+    assert not missing, f"{named(page)} names {missing}"
+
+
 def test_the_contributors_page_names_every_package() -> None:
     rows = re.findall(r"(?m)^\| `(\w+)` \|", (ROOT / "CONTRIBUTING.md").read_text())
     packages = {path.parent.name for path in ROOT.glob("src/bedplate/*/__init__.py")}
