@@ -8,24 +8,17 @@ cryptography library, whose import would cost a tenth of a second at every start
 from __future__ import annotations
 
 import base64
-import contextlib
 import datetime
-import ipaddress
-import os
 import pathlib
 import socket
-from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from bedplate.core import clock as clocks
 from bedplate.core import errors
+from bedplate.serving.files import write_private
 
-if TYPE_CHECKING:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-__all__ = ["Pki", "ensure", "kubeconfig", "serving_names", "write_private"]
+__all__ = ["Pki", "ensure", "kubeconfig", "serving_names"]
 
 AUTHORITY_LIFE = datetime.timedelta(days=3650)
 LEAF_LIFE = datetime.timedelta(days=365)
@@ -84,137 +77,22 @@ def _read(folder: pathlib.Path) -> Pki | None:
 
 
 def _make(folder: pathlib.Path, names: list[str], now: datetime.datetime) -> Pki:
-    authority = _Authority.load(folder) if (folder / "ca.key").exists() else _Authority.make(folder, now)
-    authority.issue(folder, "server", "kube-apiserver", [], names, now)
-    authority.issue(folder, "admin", "kubernetes-admin", ["system:masters"], [], now)
-    made = Pki(str(folder), names, clocks.rfc3339(now + LEAF_LIFE - RENEW_BEFORE))
-    write_private(folder / "state.json", msgspec.json.encode(made))
-    return made
+    from bedplate.serving import issuing
+    from bedplate.serving.issuing import Use
 
-
-def write_private(path: pathlib.Path, content: bytes) -> None:
-    """Write a file that only its owner reads, all of it or nothing."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(content)
-        temporary.replace(path)
-    except OSError as err:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise errors.Invalid(f"cannot write {path}: {err.strerror}", hint="choose a path this user can write") from err
-
-
-class _Authority:
-    """The certificate authority in a folder."""
-
-    def __init__(self, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
-        self._key = key
-        self._certificate = certificate
-
-    @classmethod
-    def load(cls, folder: pathlib.Path) -> _Authority:
-        from cryptography import x509
-        from cryptography.hazmat.primitives import serialization
-
-        key: Any = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
-        return cls(key, x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes()))
-
-    @classmethod
-    def make(cls, folder: pathlib.Path, now: datetime.datetime) -> _Authority:
-        from cryptography import x509
-        from cryptography.hazmat.primitives.asymmetric import ec
-
-        key = ec.generate_private_key(ec.SECP256R1())
-        name = _subject("bedplate-ca", [])
-        builder = _builder(name, name, key, now, AUTHORITY_LIFE)
-        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        builder = builder.add_extension(_usage(is_authority=True), critical=True)
-        certificate = _sign(builder, key)
-        _write_pair(folder, "ca", key, certificate)
-        return cls(key, certificate)
-
-    def issue(
-        self, folder: pathlib.Path, file: str, name: str, groups: list[str], hosts: list[str], now: datetime.datetime
-    ) -> None:
-        """A certificate for a server (with `hosts`) or a client (with `groups`), with a new key."""
-        from cryptography import x509
-        from cryptography.hazmat.primitives.asymmetric import ec
-
-        key = ec.generate_private_key(ec.SECP256R1())
-        purpose = x509.oid.ExtendedKeyUsageOID.SERVER_AUTH if hosts else x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH
-        builder = _builder(_subject(name, groups), self._certificate.subject, key, now, LEAF_LIFE)
-        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        builder = builder.add_extension(_usage(is_authority=False), critical=True)
-        builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
-        if hosts:
-            builder = builder.add_extension(
-                x509.SubjectAlternativeName([_alternative(h) for h in hosts]), critical=False
-            )
-        _write_pair(folder, file, key, _sign(builder, self._key))
-
-
-def _subject(name: str, groups: list[str]) -> x509.Name:
-    from cryptography import x509
-
-    parts = [x509.NameAttribute(x509.NameOID.ORGANIZATION_NAME, group) for group in groups]
-    return x509.Name([*parts, x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-
-
-def _alternative(host: str) -> x509.GeneralName:
-    from cryptography import x509
-
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
-
-
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    now: datetime.datetime,
-    life: datetime.timedelta,
-) -> x509.CertificateBuilder:
-    from cryptography import x509
-
-    # An hour of leeway, for clients whose clock is behind.
-    begin = now - datetime.timedelta(hours=1)
-    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
-    return builder.serial_number(x509.random_serial_number()).not_valid_before(begin).not_valid_after(now + life)
-
-
-def _usage(*, is_authority: bool) -> x509.KeyUsage:
-    from cryptography import x509
-
-    return x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=not is_authority,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=is_authority,
-        crl_sign=is_authority,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _sign(builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
-    from cryptography.hazmat.primitives import hashes
-
-    return builder.sign(key, hashes.SHA256())
-
-
-def _write_pair(
-    folder: pathlib.Path, file: str, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate
-) -> None:
-    from cryptography.hazmat.primitives import serialization
-
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    write_private(folder / f"{file}.key", pem)
-    write_private(folder / f"{file}.crt", certificate.public_bytes(serialization.Encoding.PEM))
+    if (folder / "ca.key").exists():
+        pair = issuing.Pair((folder / "ca.crt").read_bytes(), (folder / "ca.key").read_bytes())
+        authority = issuing.Authority.load(pair)
+    else:
+        authority = issuing.Authority.create("bedplate-ca", now, AUTHORITY_LIFE)
+        authority.pair.write(folder, "ca", certificate_mode=0o600)
+    server = authority.issue("kube-apiserver", now, LEAF_LIFE, uses=[Use.SERVER], hosts=names)
+    server.write(folder, "server", certificate_mode=0o600)
+    admin = authority.issue("kubernetes-admin", now, LEAF_LIFE, uses=[Use.CLIENT], groups=["system:masters"])
+    admin.write(folder, "admin", certificate_mode=0o600)
+    pki = Pki(str(folder), names, clocks.rfc3339(now + LEAF_LIFE - RENEW_BEFORE))
+    write_private(folder / "state.json", msgspec.json.encode(pki))
+    return pki
 
 
 def kubeconfig(pki: Pki, url: str, name: str = "bedplate") -> bytes:

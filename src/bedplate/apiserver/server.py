@@ -39,6 +39,7 @@ from bedplate.apiserver.webhooks import admission, calls
 from bedplate.apiserver.wire import http
 from bedplate.core import clock as clocks
 from bedplate.core import errors, extras, logging
+from bedplate.serving.files import write_private
 from bedplate.store import interface
 
 __all__ = ["ApiServer", "EtcdSettings", "Options"]
@@ -137,7 +138,7 @@ class ApiServer:
         self._tasks.append(group.create_task(self._forget(state)))
         self._tasks.append(group.create_task(sharing.while_leading(parts, lambda: self._control(signer))))
         if options.kubeconfig_out is not None:
-            certificates.write_private(options.kubeconfig_out, self.kubeconfig)
+            write_private(options.kubeconfig_out, self.kubeconfig)
         log.info("apiserver.ready", url=self.url, objects=sum(state.sizes().values()))
 
     def _keys(self, names: list[str]) -> tokens.Signer:

@@ -16,11 +16,12 @@ from datetime import timedelta
 
 import msgspec
 
-from bedplate.apiserver import certificates, hooks, services, status
+from bedplate.apiserver import hooks, services, status
 from bedplate.apiserver.access import subjects
 from bedplate.apiserver.state import bodies, registry
 from bedplate.core import clock as clocks
 from bedplate.core import errors, logging
+from bedplate.serving.files import write_private
 from bedplate.store import interface
 
 __all__ = ["allocation", "share_keys", "while_leading"]
@@ -61,7 +62,7 @@ def _write_keys(folder: pathlib.Path, value: bytes) -> None:
     for name, text in msgspec.json.decode(value, type=dict[str, str]).items():
         path = folder / name
         if not path.exists() or path.read_text() != text:
-            certificates.write_private(path, text.encode())
+            write_private(path, text.encode())
             # Certificates of another authority are of no use: without this file they are made anew.
             (folder / "state.json").unlink(missing_ok=True)
 

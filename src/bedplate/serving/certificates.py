@@ -6,8 +6,6 @@ In: paths, or a folder to keep a self-signed pair in. Out: an `ssl.SSLContext` t
 
 from __future__ import annotations
 
-import ipaddress
-import os
 import ssl
 from collections.abc import Collection
 from datetime import datetime, timedelta
@@ -29,37 +27,13 @@ def self_signed(folder: Path, name: str, hosts: Collection[str], clock: Clock) -
 
     The key is readable for its owner alone.
     """
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import NameOID
+    from bedplate.serving import issuing
 
     cert_file, key_file = folder / f"{name}.crt", folder / f"{name}.key"
     now = clock.now()
-    if _is_usable(cert_file, key_file, hosts, now + _RENEW_BEFORE):
-        return cert_file, key_file
-    folder.mkdir(parents=True, exist_ok=True)
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name}@{int(now.timestamp())}")])
-    names = [x509.IPAddress(ipaddress.ip_address(one)) if _is_address(one) else x509.DNSName(one) for one in hosts]
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + _LIFETIME)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    _write(
-        key_file,
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
-        0o600,
-    )
-    _write(cert_file, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+    if not _is_usable(cert_file, key_file, hosts, now + _RENEW_BEFORE):
+        folder.mkdir(parents=True, exist_ok=True)
+        issuing.self_signed(f"{name}@{int(now.timestamp())}", hosts, now, _LIFETIME).write(folder, name)
     return cert_file, key_file
 
 
@@ -67,34 +41,19 @@ def _is_usable(cert_file: Path, key_file: Path, hosts: Collection[str], until: d
     """Whether the pair fits together, covers the hosts and lasts."""
     from cryptography import x509
 
+    from bedplate.serving import issuing
+
     try:
-        known = x509.load_pem_x509_certificate(cert_file.read_bytes())
-        covered = known.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        certificate = x509.load_pem_x509_certificate(cert_file.read_bytes())
         _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), cert_file, key_file)
-    except (OSError, ValueError, x509.ExtensionNotFound):
+    except (OSError, ValueError):
         return False
-    names = {str(name.value) for name in covered}
-    return known.not_valid_after_utc > until and names.issuperset(hosts)
+    return certificate.not_valid_after_utc > until and issuing.hosts_of(certificate).issuperset(hosts)
 
 
 def _load(context: ssl.SSLContext, cert_file: Path, key_file: Path) -> None:
     # An encrypted key is an error: without the password OpenSSL would ask for one on the terminal, and wait.
     context.load_cert_chain(cert_file, key_file, password="")
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _write(path: Path, data: bytes, mode: int) -> None:
-    part = path.with_suffix(path.suffix + ".part")
-    part.touch(mode=mode)
-    part.write_bytes(data)
-    os.replace(part, path)
 
 
 class Reloader:

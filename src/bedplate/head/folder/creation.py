@@ -20,10 +20,11 @@ from bedplate.head import site
 from bedplate.head.access import USERS
 from bedplate.head.entities import SCHEMA
 from bedplate.head.folder import pki
-from bedplate.head.folder.datafolder import DATABASE, SECRETS_KEY, SETTINGS, Folder, Settings, write_private
+from bedplate.head.folder.datafolder import DATABASE, SECRETS_KEY, SETTINGS, Folder, Settings
 from bedplate.head.founding import create_site
 from bedplate.head.tokens import USER, Tokens
 from bedplate.head.vault import Vault
+from bedplate.serving.files import write_private
 from bedplate.store.interface import Store
 from bedplate.store.sqlite import SqliteStore
 

@@ -20,6 +20,7 @@ import msgspec
 
 from bedplate.core import errors
 from bedplate.core.clock import Clock
+from bedplate.serving.files import write_private
 from bedplate.store.open import StoreOptions
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from bedplate.head.vault import Vault
     from bedplate.store.interface import Store
 
-__all__ = ["Etcd", "Folder", "Opened", "Settings", "open_head", "write_private"]
+__all__ = ["Etcd", "Folder", "Opened", "Settings", "open_head"]
 
 SETTINGS = "head.yaml"
 LOCK = "lock"
@@ -259,18 +260,3 @@ async def open_head(data: Path, *, clock: Clock | None = None) -> AsyncIterator[
             Head(store, SCHEMA, vault, clock=clock) as head,
         ):
             yield Opened(folder, store, vault, head)
-
-
-def write_private(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Write a file, all of it or nothing; only its owner reads it unless `mode` says otherwise."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    except OSError as err:
-        with contextlib.suppress(OSError):
-            fresh.unlink()
-        raise errors.Invalid(f"cannot write {path}: {err.strerror}", hint="choose a path this user can write") from err

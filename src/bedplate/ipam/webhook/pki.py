@@ -7,16 +7,13 @@ while the old one lasts, so that no connection fails in between.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.hazmat.primitives import serialization
 
 from bedplate.serving import issuing
 
@@ -75,49 +72,30 @@ def _with_authority(pair: Pair, now: datetime) -> Pair:
     known = _certificates(pair.authority)
     if known and _fits(known[0], pair.authority_key) and known[0].not_valid_after_utc > now + AUTHORITY_RENEW:
         return pair
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"nv-ipam-webhook-ca@{int(now.timestamp())}")])
-    made = (
-        issuing.builder(name, name, key, now, AUTHORITY_LIFE)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(issuing.usage(is_authority=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    before = [one for one in known[:1] if one.not_valid_after_utc > now]
-    bundle = b"".join(one.public_bytes(serialization.Encoding.PEM) for one in (made, *before))
-    return replace(pair, authority=bundle, authority_key=issuing.key_pem(key))
+    name = f"nv-ipam-webhook-ca@{int(now.timestamp())}"
+    certificate, key = issuing.Authority.create(name, now, AUTHORITY_LIFE, path_length=0).pair
+    previous = [old.public_bytes(serialization.Encoding.PEM) for old in known[:1] if old.not_valid_after_utc > now]
+    return replace(pair, authority=b"".join([certificate, *previous]), authority_key=key)
 
 
 def _is_serving_good(pair: Pair, names: Sequence[str], now: datetime) -> bool:
-    found, authorities = _certificates(pair.certificate), _certificates(pair.authority)
-    if not found or not authorities or not _fits(found[0], pair.key):
+    certificates, authorities = _certificates(pair.certificate), _certificates(pair.authority)
+    if not certificates or not authorities or not _fits(certificates[0], pair.key):
         return False
-    one = found[0]
+    certificate = certificates[0]
     try:
-        one.verify_directly_issued_by(authorities[0])
-        covered = one.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        certificate.verify_directly_issued_by(authorities[0])
+        hosts = issuing.hosts_of(certificate)
     except Exception:
-        # Another authority's signature, or none that this library can check: either way not what we would make.
+        # Another authority's signature, or none that this library can check: either way not what we would issue.
         return False
-    return one.not_valid_after_utc > now + SERVING_RENEW and {str(name.value) for name in covered}.issuperset(names)
+    return certificate.not_valid_after_utc > now + SERVING_RENEW and hosts.issuperset(names)
 
 
 def _with_serving(pair: Pair, names: Sequence[str], now: datetime) -> Pair:
-    authority = _certificates(pair.authority)[0]
-    signer: Any = serialization.load_pem_private_key(pair.authority_key, None)
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
-    made = (
-        issuing.builder(subject, authority.subject, key, now, SERVING_LIFE)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(issuing.usage(is_authority=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
-        .sign(signer, hashes.SHA256())
-    )
-    return replace(pair, certificate=made.public_bytes(serialization.Encoding.PEM), key=issuing.key_pem(key))
+    authority = issuing.Authority.load(issuing.Pair(pair.authority, pair.authority_key))
+    serving = authority.issue(names[0][:64], now, SERVING_LIFE, uses=[issuing.Use.SERVER], hosts=names)
+    return replace(pair, certificate=serving.certificate, key=serving.key)
 
 
 def _certificates(text: bytes) -> list[x509.Certificate]:
@@ -130,14 +108,7 @@ def _certificates(text: bytes) -> list[x509.Certificate]:
 def _fits(certificate: x509.Certificate, key: bytes) -> bool:
     """Whether this is the certificate of that key."""
     try:
-        found: Any = serialization.load_pem_private_key(key, None)
+        private: Any = serialization.load_pem_private_key(key, None)
     except (ValueError, TypeError):
         return False
-    return bool(found.public_key() == certificate.public_key())
-
-
-def _alternative(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
+    return bool(private.public_key() == certificate.public_key())
