@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from bedplate.api.headapi import Action, Failure
+from bedplate.api.headapi import Action, Failure, Result
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
-from bedplate.head.health import NODES, SAMPLES, Health, Measured, Result
+from bedplate.head.health import NODES, SAMPLES, Health, Measured
 from bedplate.head.reports import news
 from bedplate.store.interface import Store
 

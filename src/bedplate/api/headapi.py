@@ -49,6 +49,7 @@ __all__ = [
     "RevisionPage",
     "Sample",
     "Severity",
+    "Status",
     "Token",
     "TokenList",
     "TokenMade",

@@ -1,1 +1,90 @@
-"""The head node: one tree of objects, edited in sessions, committed as revisions, resolved for nodes."""
+"""The head node: entities, who may commit what, resolution, rendering, health.
+
+This package is the front door of front ends: the names below are what they may use of the service and its values. The
+declarations (`schema`, `entities`) and the questions that are asked of a tree (`plan`, `explain`, `resolve`,
+`affected`, `desired`, `render`, `validate`, `changes`, `exchange`, `reports`) are public modules beside it. Everything
+else is the head's own.
+
+Names are loaded when they are first used, so that a shell over a daemon never loads the store.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bedplate.head.access import Access, Identity, demand, may, subject_of
+    from bedplate.head.election import NotActive
+    from bedplate.head.health import Health, Measured, Sample
+    from bedplate.head.notices import Notices
+    from bedplate.head.objects import Obj, Secret, Value
+    from bedplate.head.schema.registry import Path, Schema
+    from bedplate.head.service import Edits, Head, Stale
+    from bedplate.head.session import Edit, Session
+    from bedplate.head.tokens import NODE, Token
+    from bedplate.head.tree import Address, Tree
+    from bedplate.store.interface import StoreFull
+
+__all__ = [
+    "NODE",
+    "Access",
+    "Address",
+    "Edit",
+    "Edits",
+    "Head",
+    "Health",
+    "Identity",
+    "Measured",
+    "NotActive",
+    "Notices",
+    "Obj",
+    "Path",
+    "Sample",
+    "Schema",
+    "Secret",
+    "Session",
+    "Stale",
+    "StoreFull",
+    "Token",
+    "Tree",
+    "Value",
+    "demand",
+    "may",
+    "subject_of",
+]
+
+_MODULES = {
+    "Access": "bedplate.head.access",
+    "Address": "bedplate.head.tree",
+    "Edit": "bedplate.head.session",
+    "Edits": "bedplate.head.service",
+    "Head": "bedplate.head.service",
+    "Health": "bedplate.head.health",
+    "Identity": "bedplate.head.access",
+    "Measured": "bedplate.head.health",
+    "NODE": "bedplate.head.tokens",
+    "NotActive": "bedplate.head.election",
+    "Notices": "bedplate.head.notices",
+    "Obj": "bedplate.head.objects",
+    "Path": "bedplate.head.schema.registry",
+    "Sample": "bedplate.head.health",
+    "Schema": "bedplate.head.schema.registry",
+    "Secret": "bedplate.head.objects",
+    "Session": "bedplate.head.session",
+    "Stale": "bedplate.head.service",
+    "Token": "bedplate.head.tokens",
+    "Tree": "bedplate.head.tree",
+    "Value": "bedplate.head.objects",
+    "demand": "bedplate.head.access",
+    "may": "bedplate.head.access",
+    "subject_of": "bedplate.head.access",
+    "StoreFull": "bedplate.store.interface",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
+    return value

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from bedplate.api.headapi import Result, Status
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock, parse_rfc3339
 from bedplate.head.notices import stamp
@@ -30,16 +31,6 @@ _PAGE = 1000
 _BATCH = 100
 
 State = Literal["UP", "DOWN", "UNKNOWN"]
-Status = Literal["PASS", "FAIL", "UNKNOWN"]
-
-
-class Result(NamedTuple):
-    """What a check said just now."""
-
-    check: str
-    status: Status
-    value: float | None = None
-    info: str = ""
 
 
 class Sample(msgspec.Struct, frozen=True, omit_defaults=True):

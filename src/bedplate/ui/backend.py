@@ -12,10 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from bedplate.api.headapi import AuditEntry, Change, Notice, Revision
-from bedplate.head.objects import Secret
-from bedplate.head.schema.registry import Path
-from bedplate.head.session import Edit
-from bedplate.head.tree import Tree
+from bedplate.head import Edit, Path, Secret, Tree
 
 __all__ = ["Backend", "Event"]
 

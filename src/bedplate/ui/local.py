@@ -10,12 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from bedplate.api.headapi import AuditEntry, Change, Revision
-from bedplate.head.access import Identity
-from bedplate.head.objects import Secret
-from bedplate.head.schema.registry import Path
-from bedplate.head.service import Head
-from bedplate.head.session import Edit
-from bedplate.head.tree import Tree
+from bedplate.head import Edit, Head, Identity, Path, Secret, Tree
 from bedplate.ui.backend import Event
 
 __all__ = ["LocalBackend"]

@@ -26,12 +26,8 @@ from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock, SystemClock, rfc3339
-from bedplate.head import changes
-from bedplate.head.objects import Obj, Secret
+from bedplate.head import Edit, Obj, Path, Schema, Secret, Tree, changes
 from bedplate.head.schema import codec
-from bedplate.head.schema.registry import Path, Schema
-from bedplate.head.session import Edit
-from bedplate.head.tree import Tree
 from bedplate.ui.backend import Event
 
 __all__ = ["RemoteBackend"]

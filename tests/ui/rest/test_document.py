@@ -17,8 +17,8 @@ import pytest
 from tests.head.committing import commit
 from tests.ui.rest.serving import Served, served
 
+from bedplate.api.headapi import Result
 from bedplate.head.entities import SCHEMA
-from bedplate.head.health import Result
 from bedplate.head.session import Edit
 from bedplate.ui.rest.addresses import OPERATIONS
 from bedplate.ui.rest.document import document

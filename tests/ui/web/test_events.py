@@ -12,7 +12,7 @@ from tests.head.committing import commit_session
 from tests.ui.web.conftest import Place
 from tests.ui.web.reading import Reader
 
-from bedplate.head.health import Result
+from bedplate.api.headapi import Result
 
 DEADLINE_S = 60.0
 

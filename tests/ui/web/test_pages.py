@@ -9,8 +9,8 @@ from tests.head.committing import commit, commit_session
 from tests.ui.web.conftest import Place
 from tests.ui.web.reading import Page, Reader
 
+from bedplate.api.headapi import Result
 from bedplate.head.entities import SCHEMA
-from bedplate.head.health import Result
 from bedplate.head.objects import Obj
 from bedplate.head.session import Edit
 from bedplate.ui.web.engine import SECURITY

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from bedplate.core import errors
+from bedplate.head import Path
 from bedplate.head.schema.entity import Entity, Field, Row, Submode
-from bedplate.head.schema.registry import Path
 from bedplate.ui.cmsh import language, place
 from bedplate.ui.cmsh.command import COMMANDS, Arguments, Command
 from bedplate.ui.cmsh.desk import MASTER, Desk

@@ -11,11 +11,9 @@ from dataclasses import dataclass, replace
 
 from bedplate.core import errors
 from bedplate.core.clock import Clock
-from bedplate.head.objects import Obj
+from bedplate.head import Edit, Obj, Path, Schema, Session
 from bedplate.head.schema import ranges
 from bedplate.head.schema.entity import Entity, Submode
-from bedplate.head.schema.registry import Path, Schema
-from bedplate.head.session import Edit, Session
 from bedplate.ui.backend import Backend
 from bedplate.ui.cmsh import layout, place
 from bedplate.ui.cmsh.command import Arguments

@@ -6,8 +6,7 @@ attribute names. Out: prompts and names for people.
 
 from __future__ import annotations
 
-from bedplate.head.schema.registry import Path
-from bedplate.head.session import Session
+from bedplate.head import Path, Session
 
 __all__ = ["is_list", "is_object", "list_of", "path_text", "prompt", "renumbered"]
 

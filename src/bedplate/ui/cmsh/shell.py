@@ -13,9 +13,8 @@ from collections.abc import Callable, Sequence
 
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock
+from bedplate.head import Path, Session
 from bedplate.head.schema.entity import Entity, Submode
-from bedplate.head.schema.registry import Path
-from bedplate.head.session import Session
 from bedplate.ui.backend import Backend
 from bedplate.ui.cmsh import completion, language, place
 from bedplate.ui.cmsh.command import FAILED, NODE_COMMANDS, OK, USAGE, needs_agents, worst

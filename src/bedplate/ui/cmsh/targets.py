@@ -112,7 +112,7 @@ class _Turn:
 
 @contextlib.asynccontextmanager
 async def _in_process(data: pathlib.Path) -> AsyncIterator[Reached]:
-    from bedplate.head.access import Identity as Caller
+    from bedplate.head import Identity as Caller
     from bedplate.ui.local import LocalBackend
 
     async with datafolder.open_head(data) as opened:

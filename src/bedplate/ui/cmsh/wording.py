@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from bedplate.api.headapi import MASK, Change, Revision
+from bedplate.head import Path, Schema
 from bedplate.head.changes import EXTRA
 from bedplate.head.schema import codec
 from bedplate.head.schema.entity import Field, Row, Submode
-from bedplate.head.schema.registry import Path, Schema
 from bedplate.ui.cmsh.place import path_text
 
 __all__ = ["ADDED", "REMOVED", "blobs", "objects_of", "rows", "summary"]

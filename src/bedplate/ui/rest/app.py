@@ -20,7 +20,7 @@ from prometheus_client import generate_latest
 from bedplate.core import errors
 from bedplate.core.logging import get_logger
 from bedplate.core.metrics import shared
-from bedplate.head.access import Identity
+from bedplate.head import Identity
 from bedplate.serving.health import Checks
 from bedplate.ui.rest import auth, problems
 from bedplate.ui.rest.accounts import Accounts

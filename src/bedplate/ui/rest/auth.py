@@ -20,7 +20,7 @@ from aiohttp.typedefs import Handler, Middleware
 from bedplate.api.headapi import Problem
 from bedplate.core import errors
 from bedplate.core.logging import get_logger
-from bedplate.head.access import Access, Identity, demand, subject_of
+from bedplate.head import Access, Identity, demand, subject_of
 from bedplate.ui.rest.problems import TYPES, answer
 
 __all__ = ["guard", "identity", "needed"]

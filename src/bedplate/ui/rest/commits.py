@@ -16,12 +16,8 @@ from aiohttp import web
 from bedplate.api import headapi
 from bedplate.api.headapi import Change, Revision
 from bedplate.core import errors
-from bedplate.head import exchange
-from bedplate.head.access import demand
-from bedplate.head.objects import Obj
+from bedplate.head import Address, Obj, Path, Tree, demand, exchange
 from bedplate.head.plan import Action, plan, touched_between
-from bedplate.head.schema.registry import Path
-from bedplate.head.tree import Address, Tree
 from bedplate.ui.rest.objects import json, nonce_of
 from bedplate.ui.rest.operations import YAML, Ask
 from bedplate.ui.rest.problems import Malformed

@@ -13,8 +13,8 @@ import msgspec
 from bedplate import __version__
 from bedplate.api import headapi
 from bedplate.api.desired import Desired
+from bedplate.head import Schema
 from bedplate.head.schema.entity import Submode
-from bedplate.head.schema.registry import Schema
 from bedplate.ui.rest import schemas
 from bedplate.ui.rest.addresses import OPERATIONS
 from bedplate.ui.rest.operations import Answer, Operation, Parameter

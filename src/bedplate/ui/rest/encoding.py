@@ -8,10 +8,8 @@ from __future__ import annotations
 import msgspec
 
 from bedplate.api import headapi
-from bedplate.head.objects import Obj
+from bedplate.head import Address, Obj, Schema, Tree
 from bedplate.head.schema import codec
-from bedplate.head.schema.registry import Schema
-from bedplate.head.tree import Address, Tree
 
 __all__ = ["Encoder"]
 

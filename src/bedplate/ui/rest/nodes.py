@@ -13,13 +13,10 @@ from aiohttp import web
 
 from bedplate.api import headapi
 from bedplate.api.desired import Desired
-from bedplate.head import health as healths
-from bedplate.head import reports
-from bedplate.head.access import may
+from bedplate.head import NODE, may, reports
 from bedplate.head.desired import desired
 from bedplate.head.explain import explain
 from bedplate.head.schema.ranges import natural
-from bedplate.head.tokens import NODE
 from bedplate.ui.rest import conditions
 from bedplate.ui.rest.objects import json
 from bedplate.ui.rest.operations import Ask
@@ -98,8 +95,7 @@ class Nodes:
         name, said = ask.text("name"), await ask.body(_REPORT)
         self._service.head.standing.refuse_writes()
         self._head.tree.get(("device", name))
-        results = [healths.Result(one.check, one.status, one.value, one.info) for one in said.results]
-        measured = await self._service.health.record(name, results, applied=said.applied, digest=said.digest)
+        measured = await self._service.health.record(name, said.results, applied=said.applied, digest=said.digest)
         news = reports.news(
             name,
             said.actions,

@@ -13,10 +13,7 @@ from aiohttp import web
 
 from bedplate.api import headapi
 from bedplate.core import errors
-from bedplate.head.objects import Obj
-from bedplate.head.service import Edits
-from bedplate.head.session import Edit
-from bedplate.head.tree import Tree
+from bedplate.head import Edit, Edits, Obj, Tree
 from bedplate.ui.rest import conditions
 from bedplate.ui.rest.encoding import Encoder
 from bedplate.ui.rest.operations import JSON, Ask

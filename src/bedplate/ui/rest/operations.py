@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from aiohttp import web
 
-from bedplate.head.access import Identity
+from bedplate.head import Identity
 from bedplate.ui.rest.problems import Malformed
 
 __all__ = ["JSON", "YAML", "Answer", "Ask", "Flag", "Handler", "Names", "Number", "Operation", "Parameter", "Words"]

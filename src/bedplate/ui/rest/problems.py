@@ -14,9 +14,7 @@ from aiohttp import web
 
 from bedplate.api.headapi import Problem
 from bedplate.core import errors
-from bedplate.head.election import NotActive
-from bedplate.head.service import Stale
-from bedplate.store.interface import StoreFull
+from bedplate.head import NotActive, Stale, StoreFull
 
 __all__ = ["ACTIVE", "TYPES", "Malformed", "Precondition", "answer", "from_error"]
 

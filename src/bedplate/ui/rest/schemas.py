@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from bedplate.head import Schema
 from bedplate.head.schema.entity import Entity, Field, Key, Submode
-from bedplate.head.schema.registry import Schema
 from bedplate.ui.rest.addresses import KEY
 
 __all__ = ["alternatives", "components", "key", "mode_name", "reference"]

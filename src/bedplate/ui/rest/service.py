@@ -12,11 +12,8 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry
 
 from bedplate.core.clock import Clock, SystemClock
-from bedplate.head.access import Access
+from bedplate.head import Access, Head, Health, Notices
 from bedplate.head.explain import Renderer
-from bedplate.head.health import Health
-from bedplate.head.notices import Notices
-from bedplate.head.service import Head
 from bedplate.serving.health import Checks
 
 __all__ = ["Limits", "Service"]

@@ -22,10 +22,8 @@ from bedplate.api.headapi import Notice, Revision
 from bedplate.core import errors
 from bedplate.core.clock import parse_rfc3339
 from bedplate.core.logging import get_logger
-from bedplate.head import changes
+from bedplate.head import Address, Health, Measured, changes
 from bedplate.head.affected import affected
-from bedplate.head.health import Health, Measured
-from bedplate.head.tree import Address
 from bedplate.ui.rest.service import Service
 
 __all__ = ["Encoded", "Feed", "Place", "health_event", "moment", "notice_event", "revision_event"]

@@ -13,10 +13,8 @@ import msgspec
 
 from bedplate.api import headapi
 from bedplate.core import errors
-from bedplate.head.objects import Obj
+from bedplate.head import Edit, Obj, Tree
 from bedplate.head.schema import codec
-from bedplate.head.session import Edit
-from bedplate.head.tree import Tree
 from bedplate.ui.rest.problems import Malformed
 
 __all__ = ["decoded", "edits_in"]

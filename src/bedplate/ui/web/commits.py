@@ -15,11 +15,9 @@ from aiohttp import web
 from bedplate.api.desired import File
 from bedplate.api.headapi import Revision
 from bedplate.core import errors
-from bedplate.head import plan, validate
+from bedplate.head import Address, Edit, Session, Tree, plan, validate
 from bedplate.head.affected import affected
 from bedplate.head.render import rendered_file
-from bedplate.head.session import Edit, Session
-from bedplate.head.tree import Address, Tree
 from bedplate.ui.web import diffs, links
 from bedplate.ui.web.visit import Visit
 

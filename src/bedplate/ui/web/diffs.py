@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from bedplate.api.headapi import MASK, Change
+from bedplate.head import Path, Schema
 from bedplate.head.changes import EXTRA
 from bedplate.head.plan import Action
 from bedplate.head.schema import ranges
 from bedplate.head.schema.entity import Entity, Field, Submode
 from bedplate.head.schema.kinds import Blob
-from bedplate.head.schema.registry import Path, Schema
 from bedplate.ui.web import links
 
 __all__ = ["Difference", "Group", "Section", "Step", "compared", "groups", "sections", "short"]

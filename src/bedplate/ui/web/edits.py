@@ -9,8 +9,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from bedplate.core import errors
-from bedplate.head.access import demand
-from bedplate.head.schema.registry import Path
+from bedplate.head import Path, demand
 from bedplate.ui.web import forms, links, views
 from bedplate.ui.web.visit import Visit
 

@@ -17,7 +17,7 @@ from aiohttp import web
 from bedplate.api.headapi import Notice, Revision
 from bedplate.core import errors
 from bedplate.core.logging import get_logger
-from bedplate.head.health import Measured
+from bedplate.head import Measured
 from bedplate.head.schema import ranges
 from bedplate.ui.web import engine, links
 from bedplate.ui.web.visit import Visit, person_of

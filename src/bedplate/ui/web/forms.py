@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bedplate.core import errors
-from bedplate.head.objects import Obj
+from bedplate.head import Obj, Tree
 from bedplate.head.resolve import inherited
 from bedplate.head.schema.entity import Field
 from bedplate.head.schema.kinds import Blob, Bool, Choice, Integer, Kind, ListOf, NodeList, Reference
 from bedplate.head.schema.ranges import natural
-from bedplate.head.tree import Tree
 
 __all__ = ["CLEAR", "EXTRA", "FIELD", "Input", "Outcome", "inputs", "read", "seen"]
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+from bedplate.head import Path, Tree
 from bedplate.head.resolve import Source
-from bedplate.head.schema.registry import Path
-from bedplate.head.tree import Tree
 
 __all__ = ["add", "cause", "clone", "edit", "local", "remove", "revision", "show", "title"]
 

@@ -14,9 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bedplate.core.clock import Clock
-from bedplate.head.objects import Secret
-from bedplate.head.session import Session
-from bedplate.head.tree import Tree
+from bedplate.head import Secret, Session, Tree
 
 __all__ = ["IDLE_S", "Flash", "Login", "Logins"]
 

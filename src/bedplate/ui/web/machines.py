@@ -10,11 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from bedplate.head import Health, Obj, Tree
 from bedplate.head.entities.roles import KubeletRole
-from bedplate.head.health import Health
-from bedplate.head.objects import Obj
 from bedplate.head.schema.ranges import natural
-from bedplate.head.tree import Tree
 from bedplate.ui.web import links
 
 __all__ = ["Cluster", "Giver", "Machine", "clusters", "givers", "machines", "tally"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from bedplate.head.schema.registry import Schema
+from bedplate.head import Schema
 from bedplate.ui.web import links
 
 __all__ = ["Entry", "Group", "navigation", "plural"]

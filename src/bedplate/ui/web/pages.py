@@ -12,14 +12,10 @@ from typing import Any
 from aiohttp import web
 
 from bedplate.core import errors
-from bedplate.head import explain, resolve
-from bedplate.head.health import Sample
-from bedplate.head.objects import Obj
+from bedplate.head import Obj, Path, Sample, Tree, explain, resolve
 from bedplate.head.render import rendered_file
 from bedplate.head.schema import ranges
 from bedplate.head.schema.entity import Submode
-from bedplate.head.schema.registry import Path
-from bedplate.head.tree import Tree
 from bedplate.ui.web import events, links, machines, plots, views
 from bedplate.ui.web.navigation import plural
 from bedplate.ui.web.views import Cell, Listed

@@ -15,8 +15,7 @@ from aiohttp import web
 
 from bedplate.core import errors
 from bedplate.core.logging import get_logger
-from bedplate.head.access import Identity, subject_of
-from bedplate.head.objects import Secret
+from bedplate.head import Identity, Secret, subject_of
 from bedplate.ui.web import engine, links
 from bedplate.ui.web.logins import Logins
 from bedplate.ui.web.site import Site

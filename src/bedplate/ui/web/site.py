@@ -10,11 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bedplate.core.clock import Clock, SystemClock
-from bedplate.head.access import Access
+from bedplate.head import Access, Head, Health, Notices
 from bedplate.head.explain import Renderer
-from bedplate.head.health import Health
-from bedplate.head.notices import Notices
-from bedplate.head.service import Head
 
 __all__ = ["Site"]
 

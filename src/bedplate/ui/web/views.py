@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from bedplate.head.objects import Obj, Value
+from bedplate.head import Obj, Path, Schema, Tree, Value
 from bedplate.head.resolve import inherited
 from bedplate.head.schema.entity import Entity, Field, Row, Submode
 from bedplate.head.schema.kinds import Blob, Bool, ListOf, NodeList
 from bedplate.head.schema.ranges import natural
-from bedplate.head.schema.registry import Path, Schema
-from bedplate.head.tree import Tree
 from bedplate.ui.web import links
 
 __all__ = ["Cell", "Found", "Line", "Listed", "Parameter", "Table", "listing", "parameters", "search", "submode_at"]

@@ -17,11 +17,7 @@ from aiohttp import web
 
 from bedplate.core import errors
 from bedplate.core.logging import get_logger
-from bedplate.head.access import Identity, may
-from bedplate.head.schema.registry import Path
-from bedplate.head.service import Stale
-from bedplate.head.session import Session
-from bedplate.head.tree import Tree
+from bedplate.head import Identity, Path, Session, Stale, Tree, may
 from bedplate.ui.web import engine
 from bedplate.ui.web.logins import Login, Logins
 from bedplate.ui.web.navigation import navigation

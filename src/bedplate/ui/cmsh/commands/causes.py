@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from bedplate.core import errors
-from bedplate.head.tree import Address, Tree
+from bedplate.head import Address, Tree
 from bedplate.ui.cmsh import completion, place
 from bedplate.ui.cmsh.command import DELIMITER, Arguments, Option, command, whole
 from bedplate.ui.cmsh.desk import Desk

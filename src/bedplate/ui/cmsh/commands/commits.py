@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from bedplate.api.headapi import Change, Revision
 from bedplate.core import errors
-from bedplate.head.session import Edit
-from bedplate.head.tree import Address, Tree
+from bedplate.head import Address, Edit, Tree
 from bedplate.ui.cmsh import place, wording
 from bedplate.ui.cmsh.command import DELIMITER, Arguments, Option, command, whole
 from bedplate.ui.cmsh.desk import Desk

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from bedplate.core import errors
+from bedplate.head import Path
 from bedplate.head.schema.entity import Field
-from bedplate.head.schema.registry import Path
 from bedplate.ui.cmsh import completion, files, place
 from bedplate.ui.cmsh.command import Arguments, Option, command
 from bedplate.ui.cmsh.commands.look import CATEGORY, NODES, targets

@@ -64,8 +64,10 @@ async def _export(desk: Desk, args: Arguments) -> None:
     most=1,
 )
 async def _import(desk: Desk, args: Arguments) -> None:
-    from bedplate.head import exchange  # YAML is needed by nothing else here
-    from bedplate.head.session import Session
+    from bedplate.head import (
+        Session,
+        exchange,  # YAML is needed by nothing else here
+    )
 
     text = files.read(args.words[0])
     is_dry = args.flag("dry-run")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from bedplate.core import errors
-from bedplate.head.objects import Obj
+from bedplate.head import Obj
 from bedplate.head.schema import tables
 from bedplate.head.schema.entity import Entity, Key, Row
 from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command

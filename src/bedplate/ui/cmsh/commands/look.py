@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from bedplate.core import errors
-from bedplate.head.objects import Obj
+from bedplate.head import Obj, Path
 from bedplate.head.resolve import inherited
 from bedplate.head.schema.entity import Field, Row, Submode
-from bedplate.head.schema.registry import Path
 from bedplate.ui.cmsh import completion, place
 from bedplate.ui.cmsh.command import DELIMITER, Arguments, Option, command
 from bedplate.ui.cmsh.commands.move import in_a_list

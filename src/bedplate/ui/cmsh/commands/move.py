@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bedplate.head.session import Edit
+from bedplate.head import Edit
 from bedplate.ui.cmsh import completion
 from bedplate.ui.cmsh.command import Arguments, Option, command
 from bedplate.ui.cmsh.desk import Desk

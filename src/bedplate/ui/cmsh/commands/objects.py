@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bedplate.core import errors
-from bedplate.head.schema.registry import Path
+from bedplate.head import Path
 from bedplate.ui.cmsh import completion, place
 from bedplate.ui.cmsh.command import Arguments, command
 from bedplate.ui.cmsh.commands.move import in_a_list

@@ -6,9 +6,9 @@ import posixpath
 from collections.abc import Iterable
 
 from bedplate.core import errors
+from bedplate.head import Path
 from bedplate.head.entities.roles import MANIFESTS, KubeletOption
 from bedplate.head.schema.entity import Field
-from bedplate.head.schema.registry import Path
 from bedplate.ui.cmsh import place
 from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, command
 from bedplate.ui.cmsh.desk import Desk

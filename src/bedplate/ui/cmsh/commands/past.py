@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from bedplate.api.headapi import Change
 from bedplate.core import errors
-from bedplate.head.schema.registry import Path
+from bedplate.head import Path
 from bedplate.ui.cmsh import completion, place, wording
 from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command
 from bedplate.ui.cmsh.desk import Desk
