@@ -18,7 +18,7 @@ from typing import Any
 from bedplate.core import clock, errors, logging
 from bedplate.core.metrics import shared
 from bedplate.ipam.addresses import Address
-from bedplate.ipam.node import install, recovering
+from bedplate.ipam.node import install, podclaims
 from bedplate.ipam.node.cleaner import Cleaner, CleanerOptions, PodAsker
 from bedplate.ipam.node.commits import Commit
 from bedplate.ipam.node.cri import Runtime, Sandbox
@@ -181,7 +181,7 @@ class Daemon:
                 sandboxes = await self._runtime.sandboxes()
             except errors.BedplateError as err:
                 log.warning("recovery.no_runtime", error=str(err))
-        proven = recovering.proven_by_pods(pods, self.view.configs, sandboxes)
+        proven = podclaims.proven_by_pods(pods, self.view.configs, sandboxes)
         adopted = await ledger.adopt(proven)
         self.readiness.must_recover = False
         log.warning("recovery.done", held_by_pods=len(proven), added=adopted)

@@ -2,7 +2,7 @@
 
 In: names inside the folder, bytes. Out: effects, or `OSError`. Everything that reads or writes a store goes through
 `Disk`, so that a test can let any single step fail, or be the last one before a crash. What the steps are for is
-decided in `storage.py` and `recovery.py`.
+decided in `storage.py` and `storeload.py`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,29 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["Disk"]
+__all__ = ["Disk", "journal_name", "previous_name", "recovering_name", "temporary"]
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+
+def journal_name(store: str) -> str:
+    """The name of a store's journal."""
+    return f"{store}.journal"
+
+
+def previous_name(store: str) -> str:
+    """The name of the snapshot before the present one."""
+    return f"{store}.previous"
+
+
+def recovering_name(store: str) -> str:
+    """The name of the file that says that something was lost and not yet made up for."""
+    return f"{store}.recovering"
+
+
+def temporary(name: str, number: int) -> str:
+    """A name for a file that is being written: the original's form."""
+    return f".{name}{number}"
 
 
 class Disk:

@@ -1,7 +1,7 @@
 """The journal: what was acknowledged and is not yet in the store file (Q2).
 
 In: operations on a document, and the checksums of files. Out: lines; or, of a journal's bytes, the operations that a
-file with a given checksum still lacks. Pure; `storage.py` writes, `recovery.py` reads.
+file with a given checksum still lacks. Pure; `storage.py` writes, `storeload.py` reads.
 
 A line is `<crc32> <payload>`, the payload one of
 
@@ -23,12 +23,7 @@ import msgspec
 from bedplate.ipam.node import gojson, storefile
 from bedplate.ipam.node.storefile import Document, Entry, PoolRecord
 
-__all__ = ["Journal", "add", "apply", "call", "delete", "drop", "file", "journal_name", "mark", "read"]
-
-
-def journal_name(store: str) -> str:
-    """The name of a store's journal."""
-    return f"{store}.journal"
+__all__ = ["Journal", "add", "apply", "call", "delete", "drop", "file", "mark", "read"]
 
 
 def _line(payload: bytes) -> bytes:

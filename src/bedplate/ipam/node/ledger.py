@@ -19,12 +19,11 @@ from bedplate.core.clock import Clock
 from bedplate.core.logging import get_logger
 from bedplate.ipam import addresses
 from bedplate.ipam.addresses import Address
-from bedplate.ipam.node import choice, journal, locks, poolconfig, recovery, storefile
+from bedplate.ipam.node import journal, locks, poolconfig, storefile, storeload
 from bedplate.ipam.node.book import Book, PoolPage, free_set
 from bedplate.ipam.node.commits import WHOLE_BELOW, Commit, Committer
-from bedplate.ipam.node.disk import Disk
+from bedplate.ipam.node.disk import Disk, recovering_name
 from bedplate.ipam.node.poolconfig import PoolConfig
-from bedplate.ipam.node.recovery import Recovery
 from bedplate.ipam.node.reservations import (
     AlreadyReserved,
     Exhausted,
@@ -36,10 +35,13 @@ from bedplate.ipam.node.reservations import (
     StoreFailed,
     Usage,
     Wanted,
+    choose_static,
+    foreign_node,
     key_of,
 )
 from bedplate.ipam.node.storage import Storage
 from bedplate.ipam.node.storefile import Entry, PoolRecord
+from bedplate.ipam.node.storeload import Recovery
 
 __all__ = ["Ledger", "LedgerOptions", "Recovery", "timestamp"]
 
@@ -141,7 +143,7 @@ class Ledger:
 
     def _reserve(self, owner: Owner, wanted: Wanted, change: _Change) -> Reservation:
         config = wanted.config
-        static = choice.choose_static(wanted, self._options.static_ip_check)
+        static = choose_static(wanted, self._options.static_ip_check)
         key = key_of(owner.container_id, owner.interface_name)
         page = self._book.pages.get(config.key) or PoolPage(config.key, PoolRecord(config.key))
         if key in page.entries:
@@ -158,7 +160,7 @@ class Ledger:
         return self._enter(page, owner, config, static, page.pointer, change)
 
     def _check_static(self, page: PoolPage, wanted: Wanted, address: Address) -> None:
-        node = choice.foreign_node(wanted, address, self._options.static_ip_check)
+        node = foreign_node(wanted, address, self._options.static_ip_check)
         if address in page.held:
             raise Exhausted(f"{address} of pool {page.key} is reserved already", pool=page.key)
         if node is not None:
@@ -251,9 +253,7 @@ class Ledger:
             self._enter(page, owner, config, one.address, page.pointer, change)
         if change.operations:
             await self._commits.commit(change.operations, change.undo)
-        await asyncio.get_running_loop().run_in_executor(
-            None, self._disk.unlink, recovery.recovering_name(self._disk.name)
-        )
+        await asyncio.get_running_loop().run_in_executor(None, self._disk.unlink, recovering_name(self._disk.name))
         if self.recovery is not None:
             log.warning("ledger.recovered", added=len(change.operations), restored=self.recovery.restored)
         self.recovery = None
@@ -331,7 +331,7 @@ def _renew(storage: Storage, book: Book, *, keeps_previous: bool) -> None:
 def _open(disk: Disk, stamp: Callable[[], str]) -> tuple[Storage, Book, Recovery | None]:
     held = locks.take(disk)
     try:
-        loaded = recovery.load(disk, stamp())
+        loaded = storeload.load(disk, stamp())
         storage, book = Storage(disk, held, loaded.assessment, stamp), Book(loaded.assessment.document)
         if not loaded.is_current:
             _renew(storage, book, keeps_previous=loaded.assessment.file is not None)

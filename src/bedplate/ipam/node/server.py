@@ -17,7 +17,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from bedplate.core import errors, logging
-from bedplate.ipam.node.connection import Connection, Handler
+from bedplate.ipam.node.grpcconnection import Connection, Handler
 from bedplate.ipam.node.grpcstatus import Code
 from bedplate.ipam.node.metrics import CallMetrics
 

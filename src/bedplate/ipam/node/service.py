@@ -7,7 +7,7 @@ durable, is the ledger's; which reservations are dead is the collector's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Protocol, TypeVar, overload
 
@@ -16,8 +16,7 @@ from google.protobuf.message import DecodeError, Message
 from bedplate.core import errors
 from bedplate.ipam import addresses
 from bedplate.ipam.addresses import Network
-from bedplate.ipam.node import requests
-from bedplate.ipam.node.connection import Call, Handler
+from bedplate.ipam.node.grpcconnection import Call, Handler
 from bedplate.ipam.node.grpcstatus import Code, Failed
 from bedplate.ipam.node.ledger import Ledger
 from bedplate.ipam.node.pb import bedplate_ipam_pb2 as own_pb
@@ -28,11 +27,13 @@ from bedplate.ipam.node.readiness import Readiness
 from bedplate.ipam.node.reservations import (
     AlreadyReserved,
     Exhausted,
+    Owner,
     Refused,
     Reservation,
     StoreFailed,
     Wanted,
 )
+from bedplate.ipam.pools import cidrpool_key, ippool_key
 
 __all__ = ["Collecting", "NodeService", "routes_of"]
 
@@ -86,14 +87,14 @@ class NodeService:
 
     async def allocate(self, request: pb.AllocateRequest, call: Call) -> pb.AllocateResponse:
         """ADD: an address of every pool, or none."""
-        parameters = requests.checked(request)
+        parameters = _checked(request)
         _note(call, parameters)
-        keys = requests.keys(parameters.pools, parameters.pool_type)
+        keys = _pool_keys(parameters.pools, parameters.pool_type)
         await self._wait(keys, call)
         wanted = _InTurn(keys, lambda key: self._wanted(parameters, self._config(key)))
         _stop_if_gone(call)
         try:
-            given = await self._ledger.allocate(requests.owner(parameters), wanted)
+            given = await self._ledger.allocate(_owner(parameters), wanted)
         except Exhausted as err:
             if self._on_exhausted is not None:
                 self._on_exhausted(err.pool)
@@ -116,10 +117,10 @@ class NodeService:
 
     async def is_allocated(self, request: pb.IsAllocatedRequest, call: Call) -> pb.IsAllocatedResponse:
         """CHECK: whether every pool holds an address for the interface."""
-        parameters = requests.checked(request)
+        parameters = _checked(request)
         _note(call, parameters)
         _stop_if_gone(call)
-        for name, key in zip(parameters.pools, requests.keys(parameters.pools, parameters.pool_type), strict=True):
+        for name, key in zip(parameters.pools, _pool_keys(parameters.pools, parameters.pool_type), strict=True):
             if self._ledger.find(key, parameters.cni_containerid, parameters.cni_ifname) is None:
                 raise Failed(Code.NOT_FOUND, f"pool {name!r} holds no address for this interface")
         return pb.IsAllocatedResponse()
@@ -128,14 +129,14 @@ class NodeService:
         """DEL: container and interface are enough (W18); without pools, in every pool."""
         parameters = request.parameters
         if not request.HasField("parameters"):
-            raise requests.required("parameters")
+            raise _required("parameters")
         if parameters.pools:
-            requests.check_pools(parameters)
-        requests.check_interface(parameters)
+            _check_pools(parameters)
+        _check_interface(parameters)
         _note(call, parameters)
         _stop_if_gone(call)
         # A pool may be named twice.
-        keys = set(requests.keys(parameters.pools, parameters.pool_type)) if parameters.pools else None
+        keys = set(_pool_keys(parameters.pools, parameters.pool_type)) if parameters.pools else None
         call.notes["released"] = await self._ledger.release(parameters.cni_containerid, parameters.cni_ifname, keys)
         return pb.DeallocateResponse()
 
@@ -146,7 +147,7 @@ class NodeService:
         valid = {(one.container_id, one.ifname) for one in request.valid}
         candidates = [
             one
-            for key in dict.fromkeys(requests.keys(request.pools, request.pool_type))
+            for key in dict.fromkeys(_pool_keys(request.pools, request.pool_type))
             for one in self._ledger.reservations(key)
             if (one.container_id, one.interface_name) not in valid
         ]
@@ -158,7 +159,7 @@ class NodeService:
         """STATUS: whether an ADD on these pools would be served."""
         if len(request.pools) > 2:
             raise Failed(Code.INVALID_ARGUMENT, "pools: at most two")
-        keys = requests.keys(request.pools, request.pool_type)
+        keys = _pool_keys(request.pools, request.pool_type)
         await self._wait(keys, call)
         configs = [self._config(key) for key in keys]
         usage = self._ledger.usage({one.key: one for one in configs})
@@ -298,3 +299,68 @@ def routes_of(written: tuple[str, ...], has_default: bool, bits: int) -> tuple[s
             raise ValueError(f"the route {text!r} is no network")
         found.add(parsed[1])
     return tuple(str(one) for one in sorted(found, key=lambda one: (one.base.to_bytes(one.bits // 8), one.length)))
+
+
+# Checks of requests
+
+
+def _checked(request: pb.AllocateRequest | pb.IsAllocatedRequest) -> pb.IPAMParameters:
+    """The parameters of a request that has everything it must have; checked in the order of the original."""
+    if not request.HasField("parameters"):
+        raise _required("parameters")
+    parameters = request.parameters
+    _check_pools(parameters)
+    _check_interface(parameters)
+    if not parameters.HasField("metadata"):
+        raise _required("parameters.metadata")
+    if not parameters.metadata.k8s_pod_name:
+        raise _required("parameters.metadata.k8s_pod_name")
+    if not parameters.metadata.k8s_pod_namespace:
+        raise _required("parameters.metadata.k8s_pod_namespace")
+    for position, text in enumerate(parameters.requested_ips):
+        if addresses.parse_address(text) is None:
+            raise Failed(Code.INVALID_ARGUMENT, f"parameters.requested_ips[{position}] is not an IP address")
+    if parameters.features.allocate_default_gateway and parameters.requested_ips:
+        raise Failed(Code.INVALID_ARGUMENT, "allocate_default_gateway and requested_ips exclude each other")
+    return parameters
+
+
+def _check_pools(parameters: pb.IPAMParameters) -> None:
+    """One or two pools are named."""
+    if not 1 <= len(parameters.pools) <= 2:
+        raise Failed(Code.INVALID_ARGUMENT, "parameters.pools: one or two pools are needed")
+    for position, name in enumerate(parameters.pools):
+        if not name:
+            raise Failed(Code.INVALID_ARGUMENT, f"parameters.pools[{position}] is empty")
+
+
+def _check_interface(parameters: pb.IPAMParameters) -> None:
+    """It says whose interface it is metadata."""
+    if not parameters.cni_containerid:
+        raise _required("parameters.cni_containerid")
+    if not parameters.cni_ifname:
+        raise _required("parameters.cni_ifname")
+
+
+def _required(field: str) -> Failed:
+    """The failure of a request that lacks something."""
+    return Failed(Code.INVALID_ARGUMENT, f"{field} is required")
+
+
+def _pool_keys(names: Iterable[str], kind: int) -> list[str]:
+    """The keys of pools; a type that is not CIDRPool is IPPool."""
+    key = cidrpool_key if kind == pb.POOL_TYPE_CIDRPOOL else ippool_key
+    return [key(name) for name in names]
+
+
+def _owner(parameters: pb.IPAMParameters) -> Owner:
+    """Whose the address will be."""
+    metadata = parameters.metadata
+    return Owner(
+        parameters.cni_containerid,
+        parameters.cni_ifname,
+        metadata.k8s_pod_uid,
+        metadata.k8s_pod_name,
+        metadata.k8s_pod_namespace,
+        metadata.device_id,
+    )

@@ -21,10 +21,9 @@ import msgspec
 from bedplate.core.logging import get_logger
 from bedplate.ipam.node import journal, storefile
 from bedplate.ipam.node.book import Text
-from bedplate.ipam.node.disk import Disk
-from bedplate.ipam.node.journal import journal_name
+from bedplate.ipam.node.disk import Disk, journal_name, previous_name, temporary
 from bedplate.ipam.node.locks import Locks
-from bedplate.ipam.node.recovery import Assessment, previous_name, temporary
+from bedplate.ipam.node.storeload import Assessment
 
 __all__ = ["Prepared", "Storage"]
 

@@ -14,12 +14,11 @@ import msgspec
 
 from bedplate.core import errors
 from bedplate.core.clock import Clock
-from bedplate.ipam.node import locks, recovery
-from bedplate.ipam.node.disk import Disk
-from bedplate.ipam.node.journal import journal_name
+from bedplate.ipam.node import locks, storeload
+from bedplate.ipam.node.disk import Disk, journal_name, previous_name
 from bedplate.ipam.node.ledger import Ledger
-from bedplate.ipam.node.recovery import Assessment
 from bedplate.ipam.node.reservations import Reservation, StoreBusy, StoreFailed
+from bedplate.ipam.node.storeload import Assessment
 
 __all__ = ["StoreView", "Synced", "read_store", "sync_store"]
 
@@ -67,14 +66,14 @@ def _read(disk: Disk) -> StoreView:
     for _ in range(_READS):
         before = disk.look(disk.name)
         content, log = disk.read(disk.name), disk.read(journal_name(disk.name))
-        previous, after = disk.read(recovery.previous_name(disk.name)), disk.look(disk.name)
+        previous, after = disk.read(previous_name(disk.name)), disk.look(disk.name)
         if before is not None and after is not None and before.st_ino == after.st_ino:
             break  # The file was not replaced between its own reading and that of its journal.
     if content is None:
         raise errors.NotFound(f"there is no store at {disk.path}", hint="name the daemon's --store-file")
     lock = disk.look(locks.lock_name(disk.name))
     holder = (locks.holder_of(lock) if lock else None) or (locks.holder_of(after) if after else None)
-    return StoreView(recovery.assess(content, log, previous), holder)
+    return StoreView(storeload.assess(content, log, previous), holder)
 
 
 class Synced(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bedplate.ipam.node import http2
-from bedplate.ipam.node.connection import Call, Connection, Handler
+from bedplate.ipam.node.grpcconnection import Call, Connection, Handler
 from bedplate.ipam.node.grpcstatus import Code, Failed
 
 METHOD = b"/test.Service/Echo"

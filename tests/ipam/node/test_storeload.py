@@ -13,7 +13,7 @@ from tests.ipam.node.storekit import StepDisk, owner, pool
 
 from bedplate.core.clock import ManualClock
 from bedplate.ipam.addresses import Address
-from bedplate.ipam.node import journal, recovery, storefile
+from bedplate.ipam.node import journal, storefile, storeload
 from bedplate.ipam.node.ledger import Ledger, LedgerOptions
 from bedplate.ipam.node.reservations import Proven, Wanted
 
@@ -74,13 +74,13 @@ async def test_a_journal_torn_at_any_byte_gives_a_state_that_was(tmp_path: Path)
     file, whole = (tmp_path / "store").read_bytes(), (tmp_path / "store.journal").read_bytes()
     lines = journal.read(whole).lines
     for cut in range(len(whole) + 1):
-        found = recovery.assess(file, whole[:cut], None)
+        found = storeload.assess(file, whole[:cut], None)
         complete = sum(line.end <= cut and line.do is not None for line in lines)
         assert not found.broken_file and not found.broken_journal
         if found.place is not None:
             assert found.torn == cut - max(line.end for line in lines if line.end <= cut)
             assert found.journal is not None and found.journal.calls == complete
-    entries = recovery.assess(file, whole, None).document.pools["v4"].entries
+    entries = storeload.assess(file, whole, None).document.pools["v4"].entries
     assert {one.reservation.container_id: one.reservation.address for one in entries.values()} == before
 
 
@@ -108,11 +108,11 @@ async def test_garbage_at_the_end_is_told_and_nothing_acknowledged_is_lost(tmp_p
 def test_a_journal_damaged_at_any_byte_is_seen_and_costs_no_more_than_its_line(tmp_path: Path) -> None:
     before = asyncio.run(with_journal(tmp_path))
     file, whole = (tmp_path / "store").read_bytes(), (tmp_path / "store.journal").read_bytes()
-    place = recovery.assess(file, whole, None).place
+    place = storeload.assess(file, whole, None).place
     begin = next(line.begin for line in journal.read(whole).lines if line.mark == place)
     for at in range(0, len(whole), 3):
         damaged = whole[:at] + bytes([whole[at] ^ 0x15]) + whole[at + 1 :]
-        found = recovery.assess(file, damaged, None)
+        found = storeload.assess(file, damaged, None)
         assert not found.is_foreign
         entries = found.document.pools["v4"].entries.values()
         missing = set(before.items()) - {(one.reservation.container_id, one.reservation.address) for one in entries}
@@ -246,5 +246,5 @@ def test_no_bytes_crash_the_loading(data: st.DataObject) -> None:
     content = damaged(data.draw(st.sampled_from(samples) | st.binary(max_size=80)))
     log = data.draw(st.none() | st.sampled_from(logs) | st.binary(max_size=80))
     previous = data.draw(st.none() | st.sampled_from(samples) | st.binary(max_size=80))
-    found = recovery.assess(content, damaged(log) if log is not None else None, previous)
+    found = storeload.assess(content, damaged(log) if log is not None else None, previous)
     storefile.decode(storefile.encode(found.document))

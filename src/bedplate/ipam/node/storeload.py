@@ -19,29 +19,14 @@ import msgspec
 
 from bedplate.core.logging import get_logger
 from bedplate.ipam.node import gojson, journal, storefile
-from bedplate.ipam.node.disk import Disk
+from bedplate.ipam.node.disk import Disk, journal_name, previous_name, recovering_name
 from bedplate.ipam.node.journal import Journal
 from bedplate.ipam.node.reservations import Reservation, key_of
 from bedplate.ipam.node.storefile import Corrupt, Document, Entry, PoolRecord
 
-__all__ = ["Assessment", "Loaded", "Recovery", "assess", "load", "previous_name", "recovering_name", "temporary"]
+__all__ = ["Assessment", "Loaded", "Recovery", "assess", "load"]
 
 log = get_logger("ipam.node.store")
-
-
-def previous_name(store: str) -> str:
-    """The name of the snapshot before the present one."""
-    return f"{store}.previous"
-
-
-def recovering_name(store: str) -> str:
-    """The name of the file that says that something was lost and not yet made up for."""
-    return f"{store}.recovering"
-
-
-def temporary(name: str, number: int) -> str:
-    """A name for a file that is being written: the original's form."""
-    return f".{name}{number}"
 
 
 class Recovery(msgspec.Struct, frozen=True):
@@ -190,7 +175,7 @@ def load(disk: Disk, stamp: str) -> Loaded:
     """Read a store, clear up behind a killed process, and set aside what is broken, with `stamp` in its name."""
     _remove_leftovers(disk)
     content = disk.read(disk.name) or b""
-    log_name = journal.journal_name(disk.name)
+    log_name = journal_name(disk.name)
     found = assess(content, disk.read(log_name), disk.read(previous_name(disk.name)))
     recovery = _unfinished(disk)
     if found.broken_file or found.broken_journal:
@@ -223,7 +208,7 @@ def _remove_leftovers(disk: Disk) -> None:
 def _set_aside_broken(disk: Disk, found: Assessment, stamp: str) -> Recovery:
     """Keep the broken files under other names. They keep their own, too, until the store is written anew."""
     asides, reasons = [], []
-    for reason, name in ((found.broken_file, disk.name), (found.broken_journal, journal.journal_name(disk.name))):
+    for reason, name in ((found.broken_file, disk.name), (found.broken_journal, journal_name(disk.name))):
         if reason:
             aside = f"{name}.corrupt-{stamp}"
             disk.unlink(aside)

@@ -9,8 +9,8 @@ import msgspec
 
 from bedplate.ipam.node import poolconfig
 from bedplate.ipam.node.cri import Sandbox
+from bedplate.ipam.node.podclaims import proven_by_pods
 from bedplate.ipam.node.proofs import LeanPod
-from bedplate.ipam.node.recovering import proven_by_pods
 
 CONFIGS = {
     config.key: config
