@@ -19,10 +19,10 @@ from rich.text import Text
 
 from bedplate.api.headapi import Notice
 from bedplate.cli.up import demotree
-from bedplate.head.access import Identity
 from bedplate.head.entities import SCHEMA
 from bedplate.head.entities.base import Role
 from bedplate.head.folder import creation, datafolder
+from bedplate.head.identity import Identity
 from bedplate.head.schema.entity import Entity, Field, Row, Submode
 from bedplate.head.schema.registry import describe
 from bedplate.ui.cmsh import notices

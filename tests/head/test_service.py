@@ -12,8 +12,8 @@ from tests.head.committing import commit_session, undo
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 from bedplate.head import records
-from bedplate.head.access import Identity
 from bedplate.head.entities import SCHEMA
+from bedplate.head.identity import Identity
 from bedplate.head.objects import Secret
 from bedplate.head.service import Head, Stale
 from bedplate.head.session import Session

@@ -14,15 +14,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bedplate.head.access import Access, Identity, demand, may, subject_of
-    from bedplate.head.election import NotActive
+    from bedplate.head.access import Access, subject_of
     from bedplate.head.health import Health, Measured, Sample
+    from bedplate.head.identity import NODE, Identity, demand, may
     from bedplate.head.notices import Notices
     from bedplate.head.objects import Obj, Secret, Value
     from bedplate.head.schema.registry import Path, Schema
     from bedplate.head.service import Edits, Head, Stale
     from bedplate.head.session import Edit, Session
-    from bedplate.head.tokens import NODE, Token
+    from bedplate.head.standing import NotActive
+    from bedplate.head.tokens import Token
     from bedplate.head.tree import Address, Tree
     from bedplate.store.interface import StoreFull
 
@@ -61,10 +62,10 @@ _MODULES = {
     "Edits": "bedplate.head.service",
     "Head": "bedplate.head.service",
     "Health": "bedplate.head.health",
-    "Identity": "bedplate.head.access",
+    "Identity": "bedplate.head.identity",
     "Measured": "bedplate.head.health",
-    "NODE": "bedplate.head.tokens",
-    "NotActive": "bedplate.head.election",
+    "NODE": "bedplate.head.identity",
+    "NotActive": "bedplate.head.standing",
     "Notices": "bedplate.head.notices",
     "Obj": "bedplate.head.objects",
     "Path": "bedplate.head.schema.registry",
@@ -76,8 +77,8 @@ _MODULES = {
     "Token": "bedplate.head.tokens",
     "Tree": "bedplate.head.tree",
     "Value": "bedplate.head.objects",
-    "demand": "bedplate.head.access",
-    "may": "bedplate.head.access",
+    "demand": "bedplate.head.identity",
+    "may": "bedplate.head.identity",
     "subject_of": "bedplate.head.access",
     "StoreFull": "bedplate.store.interface",
 }

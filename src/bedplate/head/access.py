@@ -1,10 +1,8 @@
-"""Who is asking, and what they may do: the same rules for the REST API and the page.
+"""Who a request comes from: the same rules for the REST API and the page.
 
-In: the present tree with its users and devices, bearer tokens, certificates that TLS found good. Out: an `Identity`, or
-None for nobody; yes or no for a verb on a resource. What a user may do is said by the user's object alone, so that a
-role that was changed, or a user who was shut out, counts from the next request on, whatever the credential says.
-
-Verbs: `read`, `edit`, `report`. Resources: `tree`, `mode/<mode>`, `secrets`, `tokens`, `metrics`, `node/<name>`.
+In: the present tree with its users and devices, bearer tokens, certificates that TLS accepted. Out: an `Identity`, or
+None for an unknown credential. The user's object alone says what a user may do, so that a changed role, or a disabled
+user, counts from the next request on, whatever the credential says.
 """
 
 from __future__ import annotations
@@ -12,71 +10,20 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from bedplate.core import errors
 from bedplate.head.entities.site import User
+from bedplate.head.identity import NODE, Identity, user_in
 from bedplate.head.objects import Secret
-from bedplate.head.tokens import NODE, Tokens
+from bedplate.head.tokens import Tokens
 from bedplate.head.tree import Tree
 
-__all__ = ["LOCAL", "NODES", "USERS", "Access", "Identity", "demand", "may", "subject_of", "user_in"]
+__all__ = ["NODES", "USERS", "Access", "subject_of"]
 
 USERS: Final = "bedplate:users"
 NODES: Final = "bedplate:nodes"
 """The organisation in the client certificates of users and of nodes."""
-LOCAL: Final = "data folder"
-"""Through what somebody is asking who opened the head's data folder in this process."""
-
-
-class Identity(NamedTuple):
-    """Who is asking: the name of a user or of a node; `admin`, `operator`, `auditor` or `node`; through what."""
-
-    name: str
-    role: str
-    via: str = ""
-
-    @classmethod
-    def local(cls, name: str) -> Identity:
-        """Whoever can open the data folder: its files hold every key there is, so the role is admin. The name is what
-        history says; what the user of that name may do does not matter."""
-        return cls(name, "admin", LOCAL)
-
-
-def may(identity: Identity, verb: str, resource: str) -> bool:
-    """Whether the identity may do that."""
-    if identity.role == "admin":
-        return True
-    if identity.role == NODE:
-        return resource == f"node/{identity.name}" and verb in ("read", "report")
-    if verb == "read":
-        return resource != "secrets"
-    return identity.role == "operator" and resource not in ("secrets", "tokens", "mode/user")
-
-
-def demand(identity: Identity, verb: str, resource: str) -> None:
-    """Raise `Denied` unless the identity may do that."""
-    if may(identity, verb, resource):
-        return
-    who = f"node {identity.name}" if identity.role == NODE else f"{identity.name}, who is {identity.role},"
-    hint = "a node's credential serves its desired state and its reports alone" if identity.role == NODE else _HINT
-    raise errors.Denied(f"{who} may not {verb} {_named(resource)}", hint=hint)
-
-
-_HINT = "ask an administrator; whoami shows who you are, and user mode in cmsh shows roles"
-
-
-def _named(resource: str) -> str:
-    kind, _, name = resource.partition("/")
-    return {"tree": "objects", "mode": f"{name} objects", "node": f"what belongs to {name}"}.get(kind, resource)
-
-
-def user_in(tree: Tree, name: str) -> Identity | None:
-    """The user as a tree has it; None for one that does not exist or is not enabled."""
-    user = tree.find("user", name)
-    if user is None or not User.enabled.value(user):
-        return None
-    return Identity(name, str(User.role.value(user)))
 
 
 class Access:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -22,25 +22,14 @@ from bedplate.core import errors
 from bedplate.core.backoff import jitter
 from bedplate.core.clock import Clock, SystemClock, rfc3339
 from bedplate.core.logging import get_logger
+from bedplate.head.standing import NotActive
 from bedplate.store.interface import CompareFailed, Entry, OutcomeUnknown, Put, Store
 
-__all__ = ["ACTIVE", "Alone", "Candidate", "Election", "NotActive", "Record", "Standing", "Timing", "may_take"]
+__all__ = ["ACTIVE", "Candidate", "Election", "Record", "Timing", "may_take"]
 
 ACTIVE: Final = "/head/active"
 _LOG = get_logger("head.election")
 _JITTER = 0.2
-
-
-class NotActive(errors.Unavailable):
-    """This head takes no writes; `url` is where the active one serves, if there is one."""
-
-    def __init__(self, name: str, url: str) -> None:
-        super().__init__(
-            f"this head node is passive; {name or 'no other one'} is active",
-            hint=f"write to {url}" if url else "try again in some seconds: a head node is about to take over",
-            retry_after_s=1.0,
-        )
-        self.url = url
 
 
 class Candidate(NamedTuple):
@@ -81,37 +70,6 @@ class Timing:
         usual = cls()
         share = lease_s / usual.lease_s
         return cls(lease_s, usual.renew_s * share, usual.retry_s * share)
-
-
-class Standing(Protocol):
-    """What the rest of a daemon asks."""
-
-    @property
-    def is_active(self) -> bool: ...
-
-    @property
-    def active_name(self) -> str: ...
-
-    @property
-    def active_url(self) -> str:
-        """Where the active head serves; empty while nobody is known to be."""
-        ...
-
-    def refuse_writes(self) -> None:
-        """Raise `NotActive` unless this head is certainly the active one now."""
-        ...
-
-
-class Alone:
-    """The standing of a head with a store of its own."""
-
-    def __init__(self, name: str, url: str) -> None:
-        self.is_active = True
-        self.active_name = name
-        self.active_url = url
-
-    def refuse_writes(self) -> None:
-        return None
 
 
 def may_take(record: Record | None, seen_at: float, now: float, own: str) -> bool:

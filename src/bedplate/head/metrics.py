@@ -13,10 +13,11 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Gauge
 
 from bedplate.core.metrics import shared
-from bedplate.head.election import Election, Standing
+from bedplate.head.election import Election
 from bedplate.head.folder import pki
 from bedplate.head.health import Health
 from bedplate.head.service import Head
+from bedplate.head.standing import Standing
 
 __all__ = ["HeadMetrics", "watch"]
 

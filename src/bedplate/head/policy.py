@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from bedplate.core import errors
-from bedplate.head.access import LOCAL, Identity, demand, user_in
 from bedplate.head.changes import MASK
 from bedplate.head.entities.site import User
+from bedplate.head.identity import LOCAL, NODE, Identity, demand, user_in
 from bedplate.head.objects import Obj, Secret
 from bedplate.head.session import Edit
-from bedplate.head.tokens import NODE
 from bedplate.head.tree import Tree
 
 __all__ = ["confirm", "demand_edits", "keep_access", "require_administrator"]

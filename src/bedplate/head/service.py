@@ -16,14 +16,14 @@ from bedplate.api.headapi import AuditEntry, Revision
 from bedplate.core import errors
 from bedplate.core.clock import Clock
 from bedplate.head import changes, policy
-from bedplate.head.access import Identity
 from bedplate.head.edits import apply_edits, fill_masks
-from bedplate.head.election import Alone, Standing
+from bedplate.head.identity import Identity
 from bedplate.head.ledger import Ledger, Outcome
 from bedplate.head.objects import Obj, Secret
 from bedplate.head.records import SealedRevision
 from bedplate.head.schema.registry import Path, Schema
 from bedplate.head.session import Edit, Session
+from bedplate.head.standing import Alone, Standing
 from bedplate.head.tree import Tree
 from bedplate.head.vault import Vault
 from bedplate.store.interface import Store

@@ -21,11 +21,10 @@ from bedplate.core.clock import Clock, SystemClock, parse_rfc3339, rfc3339
 from bedplate.core.logging import get_logger
 from bedplate.store.interface import Batch, Compacted, CompareFailed, Delete, Entry, Put, Store
 
-__all__ = ["NODE", "TOKENS", "USER", "Token", "Tokens"]
+__all__ = ["TOKENS", "USER", "Token", "Tokens"]
 
 TOKENS: Final = "/head/tokens/"
 USER: Final = "user"
-NODE: Final = "node"
 _LOG = get_logger("head.tokens")
 _MARK = "bph"
 _SECRET_BYTES = 32

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.ui.transcripts.driving import Desk
 
-from bedplate.head.access import Identity
+from bedplate.head.identity import Identity
 from bedplate.head.service import Head
 from bedplate.ui.cmsh.shell import Host, Shell
 from bedplate.ui.local import LocalBackend

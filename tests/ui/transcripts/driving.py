@@ -18,8 +18,8 @@ from typing import NamedTuple
 from tests.head.committing import commit_session
 
 from bedplate.core.clock import ManualClock
-from bedplate.head.access import Identity
 from bedplate.head.entities import SCHEMA
+from bedplate.head.identity import Identity
 from bedplate.head.service import Head
 from bedplate.head.tree import Tree
 from bedplate.head.vault import Vault

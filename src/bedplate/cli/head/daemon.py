@@ -27,7 +27,7 @@ from bedplate.core.clock import Clock, SystemClock
 from bedplate.core.logging import get_logger
 from bedplate.head import metrics, records
 from bedplate.head.access import USERS, Access
-from bedplate.head.election import Alone, Candidate, Election, Standing, Timing
+from bedplate.head.election import Candidate, Election, Timing
 from bedplate.head.entities import SCHEMA
 from bedplate.head.folder import pki, transfer
 from bedplate.head.folder.datafolder import DATABASE, SECRETS_KEY, Etcd, Folder
@@ -36,6 +36,7 @@ from bedplate.head.notices import Notices
 from bedplate.head.render import RENDERERS
 from bedplate.head.service import Head
 from bedplate.head.site import ADMIN
+from bedplate.head.standing import Alone, Standing
 from bedplate.head.tokens import Tokens
 from bedplate.serving.certificates import Reloader
 from bedplate.serving.health import Checks

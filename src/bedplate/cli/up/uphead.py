@@ -26,8 +26,8 @@ from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.core.clock import Clock, parse_rfc3339
 from bedplate.core.logging import get_logger
-from bedplate.head.access import Identity
 from bedplate.head.folder import creation, datafolder
+from bedplate.head.identity import Identity
 from bedplate.sim.agents import Devices, Pace
 
 __all__ = ["NAME", "NODES", "UpHead", "folder_of", "serving"]
