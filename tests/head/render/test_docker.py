@@ -1,4 +1,4 @@
-"""Docker::Host: which row becomes which key of the daemon's settings (checklist 56 to 63)."""
+"""Docker::Host: which row becomes which key of the daemon's settings (behaviours 56 to 63)."""
 
 from __future__ import annotations
 

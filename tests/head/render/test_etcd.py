@@ -1,4 +1,4 @@
-"""Etcd::Host: options of etcd in cm-etcd.conf (checklist 118, 119), read by a real etcd."""
+"""Etcd::Host: options of etcd in cm-etcd.conf (behaviours 118, 119), read by a real etcd."""
 
 from __future__ import annotations
 

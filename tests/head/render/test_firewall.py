@@ -1,4 +1,4 @@
-"""firewall: open ports as shorewall's rules and as nftables (checklist 127, 132), with a real nft and real packets."""
+"""firewall: open ports as shorewall's rules and as nftables (behaviours 127, 132), with a real nft and real packets."""
 
 from __future__ import annotations
 

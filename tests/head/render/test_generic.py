@@ -1,4 +1,4 @@
-"""Generic roles: containerd's drop-ins (checklist 123 to 126), read by a real containerd where there is one."""
+"""Generic roles: containerd's drop-ins (behaviours 123 to 126), read by a real containerd where there is one."""
 
 from __future__ import annotations
 

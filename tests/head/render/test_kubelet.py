@@ -1,4 +1,4 @@
-"""kubelet: flags of static pods, and what makes a node part of its cluster (checklist 120, 122)."""
+"""kubelet: flags of static pods, and what makes a node part of its cluster (behaviours 120, 122)."""
 
 from __future__ import annotations
 
