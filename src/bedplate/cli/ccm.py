@@ -58,7 +58,7 @@ Examples:
 """
 
 
-@ccm.group(short_help="Why a node or a Service is as it is.")
+@ccm.group(short_help="Explain the state of a node or a Service.")
 def explain() -> None:
     """Say, from the live cluster and clouds, why an object is as it is; nothing is changed.
 
@@ -68,7 +68,7 @@ def explain() -> None:
     """
 
 
-@explain.command(short_help="Why a node is as it is.", epilog=NODE_EXAMPLES, context_settings=_EXPLAIN)
+@explain.command(short_help="Explain the state of a node.", epilog=NODE_EXAMPLES, context_settings=_EXPLAIN)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="NAME [FLAGS]...")
 def node(words: tuple[str, ...]) -> None:
     """Why a node is or is not initialised, tainted, deleted, or a target of load balancers."""
@@ -76,7 +76,7 @@ def node(words: tuple[str, ...]) -> None:
 
 
 @explain.command(
-    short_help="Why a Service's load balancer is as it is.", epilog=SERVICE_EXAMPLES, context_settings=_EXPLAIN
+    short_help="Explain the state of a Service's load balancer.", epilog=SERVICE_EXAMPLES, context_settings=_EXPLAIN
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="NAMESPACE/NAME [FLAGS]...")
 def service(words: tuple[str, ...]) -> None:
@@ -94,5 +94,5 @@ def _explain(kind: str, words: list[str]) -> NoReturn:
     request = explaining.read(kind, words)
     log = flags_global.log_options(request.options.globals, request.options.given, os.environ)
     logging.configure(dataclasses.replace(log, is_quiet=log.verbosity == 0))
-    found = asyncio.run(explaining.explain(request, dict(os.environ)))
-    sys.exit(explanation.show(found, request.output, sys.stdout))
+    answer = asyncio.run(explaining.explain(request, dict(os.environ)))
+    sys.exit(explanation.show(answer, request.output, sys.stdout))

@@ -49,4 +49,4 @@ def problem(check: str, about: str, message: str, fix: str) -> Finding:
 
 
 def unknown(check: str, about: str, error: BaseException | str, fix: str = "") -> Finding:
-    return Finding(check, "unknown", about, f"could not look: {error}", fix)
+    return Finding(check, "unknown", about, f"could not be checked: {error}", fix)

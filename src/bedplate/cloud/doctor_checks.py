@@ -77,16 +77,16 @@ def _ends(token: Secret) -> datetime | None:
 
 async def examine_nodes(instances: Instances, nodes: Sequence[core.Node], where: str) -> list[Finding]:
     """Whether each node's machine exists, runs and has addresses."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for node in nodes:
         finding = await _examine(instances, node, where)
         if finding is not None:
-            found.append(finding)
-    shown = found[:MOST_LINES]
-    if len(found) > MOST_LINES:
-        left = len(found) - MOST_LINES
+            findings.append(finding)
+    shown = findings[:MOST_LINES]
+    if len(findings) > MOST_LINES:
+        left = len(findings) - MOST_LINES
         shown.append(problem("instance", "nodes", f"{left} more nodes have findings of this kind", "fix these first"))
-    well = len(nodes) - len(found)
+    well = len(nodes) - len(findings)
     if well:
         shown.append(fine("instance", "nodes", f"{well} of {len(nodes)} have a running machine {where}"))
     return shown
@@ -111,7 +111,7 @@ async def _examine(instances: Instances, node: core.Node, where: str) -> Finding
         return problem("provider-id", about, str(err), f"correct --provider-id of its kubelet; then: {look}")
     except errors.BedplateError as err:
         return unknown("instance", about, err, look)
-    if metadata is not None and not any(one.type == "InternalIP" for one in metadata.addresses):
+    if metadata is not None and not any(address.type == "InternalIP" for address in metadata.addresses):
         text = f"its machine {where} has no interface with an address yet"
         return problem("addresses", about, text, "check the machine's network interfaces in the cloud")
     return None

@@ -115,7 +115,7 @@ def _initialisation(node: core.Node, asked: _Asked, clouds: Clouds, reconciles_l
     if asked.provider is None or asked.failure:
         if is_tainted:
             state = State.BAD if asked.is_absent else State.UNKNOWN
-            return Finding("initialised", answer, f"no cloud has answered for it: {asked.failure}", state)
+            return Finding("initialised", answer, f"no cloud claims it: {asked.failure}", state)
         return Finding("initialised", answer, "it does not carry the uninitialized taint")
     name = asked.provider.name
     if is_tainted:
@@ -132,12 +132,12 @@ async def _lifecycle(
 ) -> Finding:
     """One pass of the lifecycle controller over this node's cloud, with nothing carried out."""
     own = _cloud_name(node, clouds)
-    mine = [one for one in nodes if _cloud_name(one, clouds) == own]
-    others = [one for one in nodes if _cloud_name(one, clouds) not in (own, None)]
+    mine = [other for other in nodes if _cloud_name(other, clouds) == own]
+    others = [other for other in nodes if _cloud_name(other, clouds) not in (own, None)]
     moment = lifecycle_plan.Moment(time.monotonic(), time.now())
     surveyed = lifecycle_plan.survey(mine, lifecycle_plan.Memory(), rules, moment)
     asked = [provider for provider in clouds.with_instances() if own in ("", provider.name)]
-    instances = tuple(found for one in asked if (found := clouds.instances(one)) is not None)
+    instances = tuple(instances_of for other in asked if (instances_of := clouds.instances(other)) is not None)
     answers: dict[str, lifecycle_plan.Answer] = {}
 
     async def ask(question: lifecycle_plan.Question) -> None:
@@ -148,7 +148,7 @@ async def _lifecycle(
         await in_parallel(surveyed.questions, CONCURRENT, ask)
     elsewhere = lifecycle_plan.Census(lifecycle_plan.count_managed(others), 0)
     judged = lifecycle_plan.judge(surveyed, answers, rules, moment, elsewhere)
-    verdict = next(one for one in (*surveyed.verdicts, *judged.verdicts) if one.node.name == node.name)
+    verdict = next(other for other in (*surveyed.verdicts, *judged.verdicts) if other.node.name == node.name)
     answer = answers.get(node.metadata.uid)
     return Finding("lifecycle", _action(verdict), verdict.reason, _lifecycle_state(verdict, answer))
 
@@ -216,7 +216,7 @@ async def explain_service(
         _finalizer(service, owner),
         Finding("next step", type(step).__name__.lower(), step.why, _step_state(step)),
     ]
-    provider = next((one for one in clouds if one.name == owner.provider), None)
+    provider = next((cloud for cloud in clouds if cloud.name == owner.provider), None)
     if provider is not None and provider.load_balancers is not None:
         findings.append(await _published(service, provider, cluster))
         ready = targets.nodes_with_endpoints(slices) if service_plan.is_local(service) else None
@@ -241,7 +241,7 @@ def _finalizer(service: core.Service, owner: service_plan.Owner) -> Finding:
     if service_plan.has_finalizer(service):
         return Finding("finalizer", "set", "its load balancer is removed before it goes")
     if not owner.provider:
-        return Finding("finalizer", "none", "it has no load balancer of ours")
+        return Finding("finalizer", "none", "it has no load balancer of this manager")
     return Finding("finalizer", "none", "it is set before anything is made in the cloud", State.BAD)
 
 
@@ -251,26 +251,26 @@ async def _published(service: core.Service, provider: Provider, cluster: str) ->
     name = provider.load_balancers.name(cluster, service)
     try:
         async with asyncio.timeout(ASK_S):
-            found = await provider.load_balancers.get(cluster, service)
+            published = await provider.load_balancers.get(cluster, service)
     except Exception as err:
         failure = str(err) or type(err).__name__
         return Finding("in the cloud", "?", f"{name}: {provider.name} could not be asked: {failure}", State.UNKNOWN)
-    if found is None:
+    if published is None:
         return Finding("in the cloud", "absent", f"{provider.name} has no load balancer {name}", State.BAD)
-    shown = ", ".join(one.ip or one.hostname for one in found.ingress) or "no address"
-    if service_plan.same_status(found, service.status.load_balancer):
+    shown = ", ".join(ingress.ip or ingress.hostname for ingress in published.ingress) or "no address"
+    if service_plan.same_status(published, service.status.load_balancer):
         return Finding("in the cloud", "present", f"{name} with {shown}, as its status says")
-    stated = ", ".join(one.ip or one.hostname for one in service.status.load_balancer.ingress) or "nothing"
+    stated = ", ".join(ingress.ip or ingress.hostname for ingress in service.status.load_balancer.ingress) or "nothing"
     return Finding("in the cloud", "differs", f"{name} has {shown}; its status says {stated}", State.BAD)
 
 
 def _targets(
     nodes: Sequence[core.Node], provider: Provider, clouds: Clouds, ready: frozenset[str] | None
 ) -> Iterable[Finding]:
-    found = [(node, targets.verdict(node, provider.name, clouds.place)) for node in nodes]
-    if not any(verdict.is_target for _, verdict in found):
+    verdicts = [(node, targets.verdict(node, provider.name, clouds.place)) for node in nodes]
+    if not any(verdict.is_target for _, verdict in verdicts):
         yield Finding("targets", "none", "no node may carry its traffic", State.BAD)
-    for node, verdict in sorted(found, key=lambda pair: pair[0].name):
+    for node, verdict in sorted(verdicts, key=lambda pair: pair[0].name):
         words = [verdict.why]
         answer = "yes" if verdict.is_target else "no"
         if verdict.is_target and not node.is_ready:

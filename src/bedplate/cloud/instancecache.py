@@ -198,18 +198,18 @@ class InstanceCache(Generic[T]):
 
     async def _search(self, name: str) -> tuple[T, ...]:
         begun_at = self._time.monotonic()
-        found = tuple(await self._source.search(name))
-        for instance in found:
+        instances = tuple(await self._source.search(name))
+        for instance in instances:
             self._instances[self._source.key(instance)] = self._kept(instance, begun_at)
         self._unfound_names.pop(name, None)
-        if found:
-            self._named[name] = self._kept(found, begun_at)
-            return found
+        if instances:
+            self._named[name] = self._kept(instances, begun_at)
+            return instances
         self._named.pop(name, None)
         self._unfound_names[name] = begun_at
         while len(self._unfound_names) > REMEMBERED_NAMES:
             del self._unfound_names[next(iter(self._unfound_names))]
-        return found
+        return instances
 
     async def _list_if_worth_it(self, asked: str) -> None:
         """Read all instances when enough different ones are wanted and no list is younger than the TTL."""
@@ -242,23 +242,23 @@ class InstanceCache(Generic[T]):
     async def _list(self) -> None:
         begun_at = self._time.monotonic()
         try:
-            found = await self._source.list()
+            instances = await self._source.list()
         except IncompleteList as err:
             self._take(err.found, begun_at)
             raise
-        self._take(found, begun_at)
+        self._take(instances, begun_at)
         # An instance that two pages hold is one, not two of one name.
-        unique = {self._source.key(instance): instance for instance in found}.values()
+        unique = {self._source.key(instance): instance for instance in instances}.values()
         by_name = _grouped((self._source.name(instance), instance) for instance in unique)
         self._listed_at, self._listed_names = begun_at, frozenset(by_name)
         searched = {name: kept for name, kept in self._named.items() if kept.at > begun_at}
         self._named = {name: self._kept(namesakes, begun_at) for name, namesakes in by_name.items()} | searched
 
-    def _take(self, found: Sequence[T], begun_at: float) -> None:
+    def _take(self, instances: Sequence[T], begun_at: float) -> None:
         self._list_good_until = self._time.monotonic() + self._ttl_s
         # A single answer asked for after the list was begun is newer than it.
         newer = {key: kept for key, kept in self._instances.items() if kept.at > begun_at}
-        listed = {self._source.key(instance): self._kept(instance, begun_at) for instance in found}
+        listed = {self._source.key(instance): self._kept(instance, begun_at) for instance in instances}
         self._instances = listed | newer
 
 

@@ -50,12 +50,12 @@ def at_initialisation(labels: Mapping[str, str], metadata: InstanceMetadata) -> 
 
 def at_refresh(labels: Mapping[str, str], metadata: InstanceMetadata) -> Wanted:
     """As the cloud says now, additional labels too; where it says nothing, the old labels speak for the new ones."""
-    wanted = _wanted(labels, metadata, overwrites_additional=True)
-    return Wanted({**from_beta({**labels, **wanted.labels}), **wanted.labels}, wanted.warnings)
+    desired = _wanted(labels, metadata, overwrites_additional=True)
+    return Wanted({**from_beta({**labels, **desired.labels}), **desired.labels}, desired.warnings)
 
 
 def _wanted(labels: Mapping[str, str], metadata: InstanceMetadata, *, overwrites_additional: bool) -> Wanted:
-    wanted: dict[str, str] = {}
+    desired: dict[str, str] = {}
     warnings: list[str] = []
     for (old, new), value in zip(_PAIRS, (metadata.zone, metadata.region, metadata.instance_type), strict=True):
         if not value:
@@ -63,15 +63,15 @@ def _wanted(labels: Mapping[str, str], metadata: InstanceMetadata, *, overwrites
         if problems := names.label_value_problems(value):
             warnings.append(f"label {new} is left out: {problems[0]}")
             continue
-        wanted |= {new: value, old: value}
+        desired |= {new: value, old: value}
     for key, value in metadata.labels.items():
         if problem := _additional_problem(key, value):
             warnings.append(f"label {key} is left out: {problem}")
         elif key not in labels or overwrites_additional:
-            wanted[key] = value
+            desired[key] = value
         elif labels[key] != value:
             warnings.append(f"label {key} stays {labels[key]!r}; the cloud says {value!r}")
-    return Wanted({key: value for key, value in wanted.items() if labels.get(key) != value}, tuple(warnings))
+    return Wanted({key: value for key, value in desired.items() if labels.get(key) != value}, tuple(warnings))
 
 
 def _additional_problem(key: str, value: str) -> str:

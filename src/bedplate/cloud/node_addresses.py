@@ -43,7 +43,7 @@ class Decision:
 
 def parse_node_ips(text: str) -> tuple[IPAddress, ...]:
     """The annotation's one address, or its pair of two families; anything else raises `InvalidNodeIP`."""
-    parsed = tuple(one for one in map(_ip, text.split(",")) if one is not None)
+    parsed = tuple(ip for ip in map(_ip, text.split(",")) if ip is not None)
     if len(parsed) != text.count(",") + 1:
         raise InvalidNodeIP(f"the provided node IP {text!r} is not an IP address or a pair of them")
     if len(parsed) > 2:
@@ -51,7 +51,7 @@ def parse_node_ips(text: str) -> tuple[IPAddress, ...]:
     if len(parsed) == 2:
         if parsed[0].version == parsed[1].version:
             raise InvalidNodeIP(f"the provided node IPs {text!r} are both of IPv{parsed[0].version}")
-        if any(one.is_unspecified for one in parsed):
+        if any(ip.is_unspecified for ip in parsed):
             raise InvalidNodeIP(f"the provided node IPs {text!r} hold an unspecified address")
     return parsed
 
@@ -59,14 +59,14 @@ def parse_node_ips(text: str) -> tuple[IPAddress, ...]:
 def provided_first(text: str, offered: Sequence[Address]) -> tuple[Address, ...]:
     """The addresses equal to the annotation's first; then those of types none of them had, as the cloud gave them."""
     chosen: list[Address] = []
-    for wanted in parse_node_ips(text):
-        matches = [one for one in offered if _ip(one.address) == wanted]
+    for node_ip in parse_node_ips(text):
+        matches = [address for address in offered if _ip(address.address) == node_ip]
         if not matches:
-            listed = ", ".join(f"{one.type} {one.address}" for one in offered) or "none"
-            raise InvalidNodeIP(f"the provided node IP {wanted} is not among the addresses the cloud offers: {listed}")
+            listed = ", ".join(f"{address.type} {address.address}" for address in offered) or "none"
+            raise InvalidNodeIP(f"the provided node IP {node_ip} is not among the addresses the cloud offers: {listed}")
         chosen += matches
-    claimed = {one.type for one in chosen}
-    return (*chosen, *(one for one in offered if one.type not in claimed))
+    claimed = {address.type for address in chosen}
+    return (*chosen, *(address for address in offered if address.type not in claimed))
 
 
 def check_node_ip(node: core.Node, offered: Sequence[Address]) -> None:
@@ -81,17 +81,17 @@ def decide(node: core.Node, offered: Sequence[Address]) -> Decision:
     if not offered:
         return Decision(None, "the cloud offers no addresses: those of the node stay", is_refusal=True)
     now = present(node)
-    wanted = list(offered)
-    if not any(one.type == HOSTNAME for one in wanted):
-        wanted += [one for one in now if one.type == HOSTNAME]
+    chosen = list(offered)
+    if not any(address.type == HOSTNAME for address in chosen):
+        chosen += [address for address in now if address.type == HOSTNAME]
     text = node.metadata.annotations.get(names.ANNOTATION_PROVIDED_NODE_IP)
     if text is not None:
         try:
-            wanted = list(provided_first(text, wanted))
+            chosen = list(provided_first(text, chosen))
         except InvalidNodeIP as err:
             return Decision(None, f"{err.message}: the node's addresses stay", is_refusal=True)
     # The same address twice says nothing more.
-    unique = tuple(dict.fromkeys(wanted))
+    unique = tuple(dict.fromkeys(chosen))
     if _has_internal(now) and not _has_internal(unique):
         return Decision(None, "the cloud offers no InternalIP any more: the last good addresses stay", is_refusal=True)
     if unique == now:
@@ -101,7 +101,7 @@ def decide(node: core.Node, offered: Sequence[Address]) -> Decision:
 
 def present(node: core.Node) -> tuple[Address, ...]:
     """The addresses in the Node's status."""
-    return tuple(Address(one.type, one.address) for one in node.status.addresses)
+    return tuple(Address(address.type, address.address) for address in node.status.addresses)
 
 
 def _ip(text: str) -> IPAddress | None:
@@ -116,8 +116,8 @@ def _ip(text: str) -> IPAddress | None:
 
 
 def _has_internal(addresses: Iterable[Address]) -> bool:
-    return any(one.type == INTERNAL_IP for one in addresses)
+    return any(address.type == INTERNAL_IP for address in addresses)
 
 
 def _listed(addresses: Iterable[Address]) -> str:
-    return ", ".join(f"{one.type} {one.address}" for one in addresses)
+    return ", ".join(f"{address.type} {address.address}" for address in addresses)

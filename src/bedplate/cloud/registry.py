@@ -67,7 +67,7 @@ def names() -> list[str]:
 def register(name: str, factory: Factory) -> None:
     """Add a provider; a name is given once."""
     if name in _BUILT_IN or name in _added:
-        raise errors.AlreadyExists(f"cloud provider {name!r} is registered already")
+        raise errors.AlreadyExists(f"cloud provider {name!r} is already registered")
     _added[name] = factory
 
 

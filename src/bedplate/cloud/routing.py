@@ -114,8 +114,8 @@ Settlement = Claimed | Contested | Waiting | Unclaimed
 
 def scheme_of(provider_id: str) -> str:
     """The part of a provider ID before `://`; empty when there is none."""
-    scheme, found, _ = provider_id.partition("://")
-    return scheme if found else ""
+    scheme, separator, _ = provider_id.partition("://")
+    return scheme if separator else ""
 
 
 class Clouds:
@@ -192,7 +192,7 @@ class Clouds:
 
     async def _replies(self, node: core.Node) -> list[Reply]:
         """All answers; once one provider has claimed the name, the others get little more time."""
-        asked = {asyncio.ensure_future(self._reply(one, node)): one for one in self.with_instances()}
+        asked = {asyncio.ensure_future(self._reply(provider, node)): provider for provider in self.with_instances()}
         waiting: set[asyncio.Future[Any]] = set(asked)
         hurry: asyncio.Future[None] | None = None
         try:
@@ -201,7 +201,7 @@ class Clouds:
                 if hurry is None and any(task.result().metadata is not None for task in done):
                     hurry = asyncio.ensure_future(self._time.sleep(self._patience_s(asked)))
                     waiting.add(hurry)
-            return [task.result() if task.done() else self._silent(one, node) for task, one in asked.items()]
+            return [task.result() if task.done() else self._silent(provider, node) for task, provider in asked.items()]
         finally:
             for task in waiting:
                 task.cancel()

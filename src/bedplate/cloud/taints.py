@@ -25,16 +25,16 @@ def is_uninitialized(node: core.Node) -> bool:
     return any(taint.key == names.TAINT_UNINITIALIZED for taint in node.spec.taints)
 
 
-def has(taints: Iterable[core.Taint], wanted: core.Taint) -> bool:
+def has(taints: Iterable[core.Taint], sought: core.Taint) -> bool:
     """Whether a taint of the same key and effect is there."""
-    return any(_same(taint, wanted) for taint in taints)
+    return any(_same(taint, sought) for taint in taints)
 
 
-def added(taints: Taints, wanted: core.Taint) -> Taints:
+def added(taints: Taints, taint: core.Taint) -> Taints:
     """The list with this taint in it, in the place of one of the same key and effect."""
-    if wanted in taints:
+    if taint in taints:
         return taints
-    return (*removed(taints, wanted), wanted)
+    return (*removed(taints, taint), taint)
 
 
 def removed(taints: Taints, unwanted: core.Taint) -> Taints:
@@ -52,8 +52,8 @@ def on_the_wire(taints: Taints) -> list[dict[str, Any]] | None:
     return [_one(taint) for taint in taints] or None
 
 
-def _same(one: core.Taint, other: core.Taint) -> bool:
-    return (one.key, one.effect) == (other.key, other.effect)
+def _same(left: core.Taint, other: core.Taint) -> bool:
+    return (left.key, left.effect) == (other.key, other.effect)
 
 
 def _one(taint: core.Taint) -> dict[str, Any]:

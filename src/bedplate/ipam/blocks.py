@@ -58,18 +58,18 @@ def excluded_blocks(grid: Grid, addresses: RangeSet, offsets: RangeSet) -> Range
     """Which blocks have no address left, given excluded addresses and excluded offsets in every block."""
     if offsets.covers(Range(0, grid.span - 1)):
         return RangeSet([Range(0, grid.count - 1)])
-    found: list[Range] = []
+    blocks: list[Range] = []
     judged = -1
-    for one in addresses:
-        found.append(grid.inside(one))
-        touched = grid.touched_by(one)
-        found.extend(
+    for range_ in addresses:
+        blocks.append(grid.inside(range_))
+        touched = grid.touched_by(range_)
+        blocks.extend(
             Range(index, index)
             for index in {touched.first, touched.last}
             if judged < index <= touched.last and next(left_in(grid, index, addresses, offsets), None) is None
         )
         judged = max(judged, touched.last)
-    return RangeSet(found)
+    return RangeSet(blocks)
 
 
 def left_in(grid: Grid, index: int, addresses: RangeSet, offsets: RangeSet) -> Iterator[Range]:
@@ -111,12 +111,12 @@ class FreeBlocks:
     def lowest(self, bounds: Range | None = None) -> int | None:
         """The lowest free block, of those in the bounds if there are any."""
         first, last = bounds or Range(0, self._count - 1)
-        found = self._from(max(first, 0))
-        return found if found <= min(last, self._count - 1) else None
+        index = self._from(max(first, 0))
+        return index if index <= min(last, self._count - 1) else None
 
     def some_held_left(self) -> bool:
         """Some block would be free were it not held back."""
-        return any(self._some_untaken(gap) for one in self._held for gap in self._excluded.gaps(one))
+        return any(self._some_untaken(gap) for range_ in self._held for gap in self._excluded.gaps(range_))
 
     def _some_untaken(self, indexes: Range) -> bool:
         size = indexes.last - indexes.first + 1

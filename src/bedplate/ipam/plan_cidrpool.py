@@ -111,7 +111,7 @@ def cut_prefixes(spec: CIDRPoolSpec) -> PrefixCut:
         grid,
         excluded,
         {entry.node_name: entry for entry in spec.static_allocations if entry.node_name},
-        frozenset(one[1] for one in spoken_for if one is not None),
+        frozenset(prefix[1] for prefix in spoken_for if prefix is not None),
         spec.gateway_index,
     )
 

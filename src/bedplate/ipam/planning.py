@@ -142,7 +142,7 @@ def excluded_offsets(exclusions: Iterable[ExcludeIndexRange]) -> RangeSet:
 
 def held_indexes(grid: Grid, bits: int, held: Held) -> RangeSet:
     """Which blocks hold an address that is held back."""
-    return RangeSet(grid.touched_by(one.addresses) for one in held.blocks if one.bits == bits)
+    return RangeSet(grid.touched_by(block.addresses) for block in held.blocks if block.bits == bits)
 
 
 def fill(
@@ -175,13 +175,13 @@ def _give_back(
     placed: dict[str, int], names: Collection[str], grid: Grid, free: FreeBlocks, bits: int, held: Held
 ) -> None:
     """A node that came back gets the block that was held back for it, if that is still a block."""
-    for one in held.blocks:
-        if one.bits != bits or one.node not in names or one.node in placed:
+    for block in held.blocks:
+        if block.bits != bits or block.node not in names or block.node in placed:
             continue
-        index = grid.index_of(one.addresses.first)
+        index = grid.index_of(block.addresses.first)
         if index is not None and free.may_take(index):
             free.take(index)
-            placed[one.node] = index
+            placed[block.node] = index
 
 
 def _settle_near(

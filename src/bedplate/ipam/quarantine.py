@@ -163,8 +163,8 @@ def _bounded(entries: Iterable[Entry]) -> tuple[tuple[Entry, ...], tuple[Entry, 
 
 
 def _held(entries: Iterable[Entry]) -> Held:
-    found = ((entry.node, _addresses(entry.block)) for entry in entries)
-    return Held(tuple(HeldBlock(node, *where) for node, where in found if where is not None))
+    blocks = ((entry.node, _addresses(entry.block)) for entry in entries)
+    return Held(tuple(HeldBlock(node, *where) for node, where in blocks if where is not None))
 
 
 def _addresses(block: str) -> tuple[int, Range] | None:

@@ -28,7 +28,7 @@ class RangeSet:
     def __init__(self, ranges: Iterable[Range] = ()) -> None:
         firsts: list[int] = []
         lasts: list[int] = []
-        for first, last in sorted(one for one in ranges if one.first <= one.last):
+        for first, last in sorted(range_ for range_ in ranges if range_.first <= range_.last):
             if lasts and first <= lasts[-1] + 1:
                 lasts[-1] = max(lasts[-1], last)
             else:
@@ -61,10 +61,10 @@ class RangeSet:
             return None
         return Range(self._firsts[at], self._lasts[at])
 
-    def covers(self, wanted: Range) -> bool:
+    def covers(self, part: Range) -> bool:
         """Every value of the range is in the set. Ranges never touch, so one of them has to hold it all."""
-        found = self.around(wanted.first)
-        return found is not None and found.last >= wanted.last
+        range_ = self.around(part.first)
+        return range_ is not None and range_.last >= part.last
 
     def within(self, bounds: Range) -> Iterator[Range]:
         """The parts of the set that lie in the bounds, ascending."""
@@ -77,10 +77,10 @@ class RangeSet:
     def gaps(self, bounds: Range) -> Iterator[Range]:
         """The parts of the bounds that the set does not hold, ascending."""
         start = bounds.first
-        for one in self.within(bounds):
-            if one.first > start:
-                yield Range(start, one.first - 1)
-            start = one.last + 1
+        for range_ in self.within(bounds):
+            if range_.first > start:
+                yield Range(start, range_.first - 1)
+            start = range_.last + 1
         if start <= bounds.last:
             yield Range(start, bounds.last)
 

@@ -21,27 +21,27 @@ def in_blocks(spec: IPPoolSpec, allocations: Iterable[IPAllocation]) -> list[int
     """The usable addresses of each block of an IPPool."""
     addresses, offsets = excluded_addresses(spec.exclusions), excluded_offsets(spec.per_node_exclusions)
     gateway = parse_address(spec.gateway)
-    found = []
+    counts = []
     for entry in allocations:
         first, last = parse_address(entry.start_ip), parse_address(entry.end_ip)
         if first is not None and last is not None:
             hosts = Range(first.value, last.value)
-            found.append(_left(hosts, first.value, addresses, offsets, _value(gateway, first.bits)))
-    return found
+            counts.append(_left(hosts, first.value, addresses, offsets, _value(gateway, first.bits)))
+    return counts
 
 
 def in_prefixes(spec: CIDRPoolSpec, allocations: Iterable[CIDRAllocation]) -> list[int]:
     """The usable addresses of each prefix of a CIDRPool."""
     addresses, offsets = excluded_addresses(spec.exclusions), excluded_offsets(spec.per_node_exclusions)
-    found = []
+    counts = []
     for entry in allocations:
         parsed = parse_network(entry.prefix)
         if parsed is not None:
             prefix: Network = parsed[1]
             hosts = Range(first_usable(prefix), last_usable(prefix))
             gateway = _value(parse_address(entry.gateway), prefix.bits)
-            found.append(_left(hosts, prefix.base, addresses, offsets, gateway))
-    return found
+            counts.append(_left(hosts, prefix.base, addresses, offsets, gateway))
+    return counts
 
 
 def _value(gateway: Address | None, bits: int) -> int | None:

@@ -71,45 +71,45 @@ def summary(problems: Sequence[Problem]) -> str:
 
 def ippool_problems(name: str, spec: IPPoolSpec) -> list[Problem]:
     """What is wrong with an IPPool."""
-    found = list(_name_problems(name))
+    problems = list(_name_problems(name))
     parsed = parse_network(spec.subnet)
     network = parsed[1] if parsed else None
     if network is None:
-        found.append(_invalid("spec.subnet", spec.subnet, _NOT_A_NETWORK))
+        problems.append(_invalid("spec.subnet", spec.subnet, _NOT_A_NETWORK))
     size = spec.per_node_block_size
     if size < 1:
-        found.append(_invalid("spec.perNodeBlockSize", size, "must be at least 1"))
+        problems.append(_invalid("spec.perNodeBlockSize", size, "must be at least 1"))
     elif network is not None and size > usable(network):
         detail = f"is more than the {usable(network)} usable addresses of the subnet"
-        found.append(_invalid("spec.perNodeBlockSize", size, detail))
+        problems.append(_invalid("spec.perNodeBlockSize", size, detail))
     if network is not None:
-        found.extend(_exclusion_problems(network, spec.exclusions))
+        problems.extend(_exclusion_problems(network, spec.exclusions))
     if size >= 1:
-        found.extend(_index_problems(min(size - 1, INT32_MAX), spec.per_node_exclusions))
+        problems.extend(_index_problems(min(size - 1, INT32_MAX), spec.per_node_exclusions))
     if spec.gateway:
-        found.extend(_gateway_problems("spec.gateway", spec.gateway, network))
-    found.extend(_selector_problems(spec.node_selector))
+        problems.extend(_gateway_problems("spec.gateway", spec.gateway, network))
+    problems.extend(_selector_problems(spec.node_selector))
     if not spec.gateway:
-        found.extend(_needless_routes("spec.gateway", spec.default_gateway, spec.routes))
-    found.extend(_route_problems(spec.routes, network, spec.default_gateway))
-    return found
+        problems.extend(_needless_routes("spec.gateway", spec.default_gateway, spec.routes))
+    problems.extend(_route_problems(spec.routes, network, spec.default_gateway))
+    return problems
 
 
 def cidrpool_problems(name: str, spec: CIDRPoolSpec) -> list[Problem]:
     """What is wrong with a CIDRPool."""
-    found = list(_name_problems(name))
+    problems = list(_name_problems(name))
     parsed = parse_network(spec.cidr)
     cidr = parsed[1] if parsed else None
     misfit = _cut_problem(spec)
     if misfit is not None:
-        found.append(misfit)
+        problems.append(misfit)
     elif cidr is not None:
-        found.extend(_prefix_problems(spec, cidr))
-    found.extend(_selector_problems(spec.node_selector))
+        problems.extend(_prefix_problems(spec, cidr))
+    problems.extend(_selector_problems(spec.node_selector))
     if spec.gateway_index is None:
-        found.extend(_needless_routes("spec.gatewayIndex", spec.default_gateway, spec.routes))
-    found.extend(_route_problems(spec.routes, cidr, spec.default_gateway))
-    return found
+        problems.extend(_needless_routes("spec.gatewayIndex", spec.default_gateway, spec.routes))
+    problems.extend(_route_problems(spec.routes, cidr, spec.default_gateway))
+    return problems
 
 
 def _cut_problem(spec: CIDRPoolSpec) -> Problem | None:

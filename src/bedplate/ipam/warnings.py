@@ -68,22 +68,22 @@ class Overlap:
 def ippool_warnings(spec: IPPoolSpec) -> list[str]:
     """What is odd about an IPPool."""
     cut = cut_blocks(spec)
-    found = list(_host_bits("subnet", spec.subnet))
+    warnings = list(_host_bits("subnet", spec.subnet))
     offsets = excluded_offsets(spec.per_node_exclusions)
     if offsets.covers(Range(0, cut.grid.span - 1)):
-        return [*found, "spec.perNodeExclusions covers every address of a block: no node will get one"]
+        return [*warnings, "spec.perNodeExclusions covers every address of a block: no node will get one"]
     if cut.grid.count == cut.barred.total():
-        found.append("spec.exclusions and spec.gateway leave no block: no node will get one")
+        warnings.append("spec.exclusions and spec.gateway leave no block: no node will get one")
     gateway = parse_address(spec.gateway)
     if gateway is None:
-        return found
-    found.extend(_odd_gateway(cut.network, gateway))
+        return warnings
+    warnings.extend(_odd_gateway(cut.network, gateway))
     index = (gateway.value - cut.grid.first) // cut.grid.stride
     if 0 <= index < cut.grid.count and index not in cut.barred:
         left = left_in(cut.grid, index, excluded_addresses(spec.exclusions), offsets)
         if _none_but(left, gateway.value):
-            found.append(f"the block at {_at(cut.network, cut.grid, index)} has no address left but the gateway")
-    return found
+            warnings.append(f"the block at {_at(cut.network, cut.grid, index)} has no address left but the gateway")
+    return warnings
 
 
 def cidrpool_warnings(spec: CIDRPoolSpec) -> list[str]:
@@ -125,28 +125,28 @@ def cidrpool_territory(key: str, spec: CIDRPoolSpec) -> Territory | None:
     if parsed is None:
         return None
     reserved = (parse_network(entry.prefix) for entry in spec.static_allocations if not entry.node_name)
-    nobodys = RangeSet(Range(one[1].base, one[1].top) for one in reserved if one is not None)
+    nobodys = RangeSet(Range(prefix[1].base, prefix[1].top) for prefix in reserved if prefix is not None)
     return _territory(key, parsed[1], excluded_addresses(spec.exclusions).union(nobodys))
 
 
-def overlaps_of(one: Territory, others: Iterable[Territory]) -> list[Overlap]:
+def overlaps_of(territory: Territory, others: Iterable[Territory]) -> list[Overlap]:
     """Every other pool that this one shares addresses with."""
-    found = []
+    overlaps = []
     for other in others:
-        if other.key == one.key or not one.network.overlaps(other.network):
+        if other.key == territory.key or not territory.network.overlaps(other.network):
             continue
-        shared = _first_shared(one.addresses, other.addresses)
+        shared = _first_shared(territory.addresses, other.addresses)
         if shared is not None:
-            found.append(Overlap(one.key, other.key, one.network.bits, shared))
-    return found
+            overlaps.append(Overlap(territory.key, other.key, territory.network.bits, shared))
+    return overlaps
 
 
 def _territory(key: str, network: Network, excluded: RangeSet) -> Territory:
     return Territory(key, network, RangeSet(excluded.gaps(Range(network.base, network.top))))
 
 
-def _first_shared(one: RangeSet, other: RangeSet) -> Range | None:
-    fewer, more = sorted((one, other), key=len)
+def _first_shared(left: RangeSet, other: RangeSet) -> Range | None:
+    fewer, more = sorted((left, other), key=len)
     return next((shared for run in fewer for shared in more.within(run)), None)
 
 
@@ -165,7 +165,7 @@ def _odd_gateway(network: Network, gateway: Address) -> Iterable[str]:
 
 def _at_ends(grid: Grid, addresses: RangeSet) -> list[int]:
     """The blocks that an exclusion begins or ends in: all others are excluded whole or not at all."""
-    ends = {index for one in addresses for index in grid.touched_by(one)}
+    ends = {index for range_ in addresses for index in grid.touched_by(range_)}
     return sorted(index for index in ends if 0 <= index < grid.count)
 
 

@@ -109,19 +109,19 @@ def ensure(
     environ = dict(os.environ if environ is None else environ)
     report = progress or (lambda _line: None)
     cache = cache_folder(environ)
-    wanted = [_known(name) for name in dict.fromkeys(programs)]
-    found: dict[str, Path] = {}
-    for program in wanted:
+    known = [_known(name) for name in dict.fromkeys(programs)]
+    paths: dict[str, Path] = {}
+    for program in known:
         path = None if only_exact else _given(program, version, environ, report)
         path = path or _in_cache(program, version, cache)
         if path is None and not only_exact:
             path = _on_path(program, version, environ)
         if path is not None:
-            found[program.name] = path
-    missing = [program for program in wanted if program.name not in found]
+            paths[program.name] = path
+    missing = [program for program in known if program.name not in paths]
     if missing:
-        found |= _build(missing, versions.resolve(version), cache, environ, report)
-    return {program.name: found[program.name] for program in wanted}
+        paths |= _build(missing, versions.resolve(version), cache, environ, report)
+    return {program.name: paths[program.name] for program in known}
 
 
 def _build(

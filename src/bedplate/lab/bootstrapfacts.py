@@ -25,13 +25,15 @@ _OWN_METADATA = ("name", "namespace", "labels", "annotations")
 
 def collect(get: Callable[[str], dict[str, Any]]) -> list[dict[str, Any]]:
     """Read every path through `get` and reduce what it holds."""
-    found: list[dict[str, Any]] = []
+    objects: list[dict[str, Any]] = []
     for path in PATHS:
         answer = get(path)
         kind = answer["kind"].removesuffix("List")
-        items = sorted(answer["items"], key=lambda one: (one["metadata"].get("namespace", ""), one["metadata"]["name"]))
-        found += [reduced(one | {"apiVersion": answer["apiVersion"], "kind": kind}) for one in items]
-    return found
+        items = sorted(
+            answer["items"], key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"]["name"])
+        )
+        objects += [reduced(item | {"apiVersion": answer["apiVersion"], "kind": kind}) for item in items]
+    return objects
 
 
 def reduced(obj: dict[str, Any]) -> dict[str, Any]:

@@ -163,10 +163,10 @@ class Builder:
 
     def _find_go(self) -> str:
         if self._go is None:
-            found = shutil.which("go", path=self._environ.get("PATH", os.defpath))
-            if found is None or not _is_recent(found):
-                found = self._install_go()
-            self._go = found
+            go = shutil.which("go", path=self._environ.get("PATH", os.defpath))
+            if go is None or not _is_recent(go):
+                go = self._install_go()
+            self._go = go
         return self._go
 
     def _install_go(self) -> str:

@@ -86,7 +86,7 @@ def kubeadm_recipes(names: Iterable[str], programs: Mapping[str, Path], tool: Pa
 
 
 def _proxy_recipe(name: str, proxy: Path) -> images.Recipe:
-    tools = [Path(found).resolve() for tool in _PROXY_TOOLS if (found := shutil.which(tool))]
+    tools = [Path(path).resolve() for tool in _PROXY_TOOLS if (path := shutil.which(tool))]
     files = {"usr/local/bin/kube-proxy": proxy}
     links: dict[str, str] = {}
     for inside, source in images.with_libraries(tools).items():
@@ -100,7 +100,7 @@ def _proxy_recipe(name: str, proxy: Path) -> images.Recipe:
 
 
 def _find(program: str, package: str) -> Path:
-    found = shutil.which(program)
-    if found is None:
+    path = shutil.which(program)
+    if path is None:
         raise errors.NotFound(f"{program} is not installed", hint=f"apt-get install {package}")
-    return Path(found).resolve()
+    return Path(path).resolve()

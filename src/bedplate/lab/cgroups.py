@@ -85,11 +85,11 @@ class Tree:
 
     def members(self, below: str = "") -> list[int]:
         """Ids of all processes in the tree, or in one part of it."""
-        found: list[int] = []
+        processes: list[int] = []
         for folder, _, _ in os.walk(self._tracking / self.name / below):
             with contextlib.suppress(OSError):
-                found += [int(text) for text in Path(folder, "cgroup.procs").read_text().split()]
-        return found
+                processes += [int(text) for text in Path(folder, "cgroup.procs").read_text().split()]
+        return processes
 
     @property
     def exists(self) -> bool:

@@ -123,13 +123,13 @@ def up(
 @_OUTPUT
 def status(name: str, output: str) -> None:
     """Show a lab: its nodes, the programs on them, where its files are."""
-    found = _run(inspection.inspect(name, state.Shelf()))
+    status_ = _run(inspection.inspect(name, state.Shelf()))
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(found)))
+        click.echo(msgspec.json.format(msgspec.json.encode(status_)))
         return
     for key in ("name", "phase", "kubernetes", "control_plane", "subnet", "pod_cidr", "api", "kubeconfig", "logs"):
-        click.echo(f"{key.replace('_', ' ') + ':':<15}{getattr(found, key)}")
-    rows = [[node.name, node.address, node.condition, " ".join(node.programs)] for node in found.nodes]
+        click.echo(f"{key.replace('_', ' ') + ':':<15}{getattr(status_, key)}")
+    rows = [[node.name, node.address, node.condition, " ".join(node.programs)] for node in status_.nodes]
     _table(["NODE", "ADDRESS", "STATE", "PROGRAMS"], rows)
 
 
@@ -223,11 +223,11 @@ def binaries() -> None:
 @_OUTPUT
 def get_binaries(programs: tuple[str, ...], kubernetes: str, output: str) -> None:
     """Find the programs, building those that are missing, and print their paths."""
-    found = found_binaries.ensure(programs, kubernetes, progress=_reporter())
+    paths = found_binaries.ensure(programs, kubernetes, progress=_reporter())
     if output == "json":
-        click.echo(json.dumps({name: str(path) for name, path in found.items()}, indent=2))
+        click.echo(json.dumps({name: str(path) for name, path in paths.items()}, indent=2))
     else:
-        for path in found.values():
+        for path in paths.values():
             click.echo(path)
 
 

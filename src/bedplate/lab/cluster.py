@@ -138,18 +138,18 @@ def _clear_place(name: str, shelf: state.Shelf, report: Report) -> None:
     teardown.remove(name, folder)
 
 
-async def _claim(options: Options, shelf: state.Shelf, held: contextlib.ExitStack) -> state.Record:
+async def _claim(options: Options, shelf: state.Shelf, stack: contextlib.ExitStack) -> state.Record:
     others = [record.plan for name in shelf.names() if (record := shelf.read(name)) is not None]
     taken = [Network(cidr) for plan in others for cidr in (plan.subnet, plan.pod_cidr)]
     while True:
         plan = make_plan(options, taken + await network.in_use())
-        wanted = [Network(plan.subnet), Network(plan.pod_cidr)]
-        claimed = [held.enter_context(claim) for one in wanted if (claim := claims.claim(one)) is not None]
+        networks = [Network(plan.subnet), Network(plan.pod_cidr)]
+        claimed = [stack.enter_context(claim) for range_ in networks if (claim := claims.claim(range_)) is not None]
         # A lab that held a network until now made its routes before releasing it, so they are read once more.
         in_use = await network.in_use()
-        if len(claimed) == len(wanted) and not any(one.overlaps(route) for one in wanted for route in in_use):
+        if len(claimed) == len(networks) and not any(range_.overlaps(route) for range_ in networks for route in in_use):
             break
-        taken += wanted
+        taken += networks
     record = state.Record("starting", os.getpid(), plan)
     shelf.write(record)
     return record

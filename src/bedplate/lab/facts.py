@@ -165,15 +165,15 @@ def _listed(groups: list[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
 
 async def _probe_selectors(server: _Server, gathered: reduce.Gathered) -> dict[str, list[str]]:
     """Which fields a list can be narrowed by: the server refuses a selector on any other."""
-    found: dict[str, list[str]] = {}
+    selectors: dict[str, list[str]] = {}
     for key, path, kind in _listed(gathered.groups):
         document = gathered.openapi[path.strip("/").rpartition("/")[0]]
         schemas = document["components"]["schemas"]
         root = next((name for name, schema in schemas.items() if _is_kind(schema, key, kind)), None)
         wishes = sorted({*_scalar_paths(schemas, root), *_ODD_SELECTORS}) if root else []
         answers = await asyncio.gather(*(server.allows(f"{path}?limit=1&fieldSelector={wish}%3Dx") for wish in wishes))
-        found[key] = [wish for wish, is_allowed in zip(wishes, answers, strict=True) if is_allowed]
-    return found
+        selectors[key] = [wish for wish, is_allowed in zip(wishes, answers, strict=True) if is_allowed]
+    return selectors
 
 
 def _is_kind(schema: Mapping[str, Any], key: str, kind: str) -> bool:

@@ -68,14 +68,14 @@ def full_name(name: str) -> str:
 
 def with_libraries(programs: Iterable[Path]) -> dict[str, Path]:
     """The programs and every shared library the loader would bring in for them, at the same paths inside."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for program in programs:
-        found[str(program).lstrip("/")] = program
+        files[str(program).lstrip("/")] = program
         answer = subprocess.run(["ldd", str(program)], capture_output=True, text=True, timeout=30, check=False)
         for word in answer.stdout.split():
             if word.startswith("/"):
-                found[word.lstrip("/")] = Path(word)
-    return found
+                files[word.lstrip("/")] = Path(word)
+    return files
 
 
 class Store:

@@ -104,16 +104,16 @@ async def _conditions(folder: Path) -> tuple[dict[str, str], str]:
         text = await commands.run([*command, "get", "nodes", "-o", "json"], "ask the API server", timeout_s=15)
     except (errors.BedplateError, OSError) as err:
         return {}, f"unreachable: {str(err).splitlines()[-1]}"
-    found = {}
+    by_node = {}
     for item in json.loads(text)["items"]:
         conditions = {each["type"]: each["status"] for each in item["status"].get("conditions", [])}
-        found[item["metadata"]["name"]] = "Ready" if conditions.get("Ready") == "True" else "NotReady"
-    return found, "ready"
+        by_node[item["metadata"]["name"]] = "Ready" if conditions.get("Ready") == "True" else "NotReady"
+    return by_node, "ready"
 
 
 def _programs(tree: cgroups.Tree, node: str) -> list[str]:
-    found = set()
+    programs = set()
     for pid in tree.members(node):
         with contextlib.suppress(OSError):
-            found.add(Path(f"/proc/{pid}/comm").read_text().strip())
-    return sorted(_PROGRAMS[name] for name in found & _PROGRAMS.keys())
+            programs.add(Path(f"/proc/{pid}/comm").read_text().strip())
+    return sorted(_PROGRAMS[name] for name in programs & _PROGRAMS.keys())

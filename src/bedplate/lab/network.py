@@ -31,12 +31,12 @@ NODE_SYSCTLS = {
 async def in_use() -> list[ipaddress.IPv4Network]:
     """The networks this machine has routes to, apart from the default."""
     text = await commands.run(["ip", "-json", "-4", "route", "show", "table", "all"], "read the routes")
-    found = []
+    networks = []
     for row in json.loads(text or "[]"):
         target = row.get("dst", "default")
         if target != "default" and row.get("table") != "local":
-            found.append(ipaddress.IPv4Network(target, strict=False))
-    return found
+            networks.append(ipaddress.IPv4Network(target, strict=False))
+    return networks
 
 
 def machine_batch(plan: Plan, switch_pid: int) -> str:

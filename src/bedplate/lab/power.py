@@ -83,13 +83,13 @@ async def _connect_pods(ground: Ground, this: NodePlan) -> None:
 
 
 def _find(plan: Plan, name: str) -> NodePlan:
-    found = next((each for each in plan.nodes if each.name == name), None)
-    if found is None:
+    node = next((each for each in plan.nodes if each.name == name), None)
+    if node is None:
         raise errors.NotFound(
             f"lab {plan.name!r} has no node {name!r}", hint="nodes: " + ", ".join(each.name for each in plan.nodes)
         )
-    if found == plan.nodes[0]:
+    if node == plan.nodes[0]:
         raise errors.Invalid(
             f"{name!r} carries the control plane of lab {plan.name!r}: only other nodes can be stopped"
         )
-    return found
+    return node

@@ -44,12 +44,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._send_bytes(b"{}", "application/json", has_body)
             return
         match = _PATH.fullmatch(url.path)
-        found = self._find(match, urllib.parse.parse_qs(url.query)) if match else None
-        if found is None:
+        blob = self._find(match, urllib.parse.parse_qs(url.query)) if match else None
+        if blob is None:
             body = json.dumps({"errors": [{"code": "NAME_UNKNOWN", "message": "not in this lab"}]}).encode()
             self._send_bytes(body, "application/json", has_body, status=404)
             return
-        digest, path, kind = found
+        digest, path, kind = blob
         self.send_response(200)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(path.stat().st_size))

@@ -132,8 +132,8 @@ def test_the_order_of_families_matters_and_labels_selector_or_status_do_not() ->
 def test_services_that_neither_want_one_never_need_an_update() -> None:
     before, after = service(type="NodePort"), service(type="NodePort", annotations={"a": "b"})
     assert plans.update_reason(before, after, OURS) == ""
-    assert plans.update_reason(service(), after, OURS) == "it wants no load balancer any more"
-    assert plans.update_reason(after, service(), OURS) == "it wants a load balancer now"
+    assert plans.update_reason(service(), after, OURS) == "it no longer needs a load balancer"
+    assert plans.update_reason(after, service(), OURS) == "it needs a load balancer now"
 
 
 def test_an_absent_ip_mode_is_vip_and_nothing_else_is_forgiven() -> None:

@@ -1,4 +1,4 @@
-"""Kubernetes::ApiServerProxy: nginx over all API servers and the ingress (behaviours 128, 131), read by a real nginx."""
+"""Kubernetes::ApiServerProxy: nginx over all API servers and the ingress (behaviours 128, 131), with a real nginx."""
 
 from __future__ import annotations
 

@@ -46,11 +46,11 @@ def _account(facts: ClusterFacts) -> Iterator[Finding]:
 
 def _role(facts: ClusterFacts) -> Iterator[Finding]:
     name = facts.names.role
-    for kind, found in (("ClusterRole", facts.role), ("ClusterRoleBinding", facts.binding)):
+    for kind, item in (("ClusterRole", facts.role), ("ClusterRoleBinding", facts.binding)):
         about = f"{kind} {name}"
-        if isinstance(found, Exception):
-            yield unknown("rbac", about, found)
-        elif found is None:
+        if isinstance(item, Exception):
+            yield unknown("rbac", about, item)
+        elif item is None:
             fix = f"{facts.names.remedy}   (then: kubectl get {kind.lower()} {name})"
             yield problem("rbac", about, "does not exist", fix)
         else:
@@ -64,9 +64,12 @@ def _role(facts: ClusterFacts) -> Iterator[Finding]:
 
 def _subject(facts: ClusterFacts, binding: Mapping[str, Any]) -> Iterator[Finding]:
     about = f"ClusterRoleBinding {facts.names.role}"
-    wanted = ("ServiceAccount", facts.names.namespace, facts.names.account)
-    subjects = [(one.get("kind"), one.get("namespace"), one.get("name")) for one in binding.get("subjects") or ()]
-    if wanted not in subjects:
+    account = ("ServiceAccount", facts.names.namespace, facts.names.account)
+    subjects = [
+        (subject.get("kind"), subject.get("namespace"), subject.get("name"))
+        for subject in binding.get("subjects") or ()
+    ]
+    if account not in subjects:
         fix = (
             f"kubectl create clusterrolebinding {facts.names.role} --clusterrole={facts.names.role}"
             f" --serviceaccount={facts.names.namespace}:{facts.names.account}"
@@ -112,10 +115,10 @@ def _deeds(things: Sequence[Permission]) -> str:
 
 def _by_resource(rows: Iterable[Permission]) -> list[list[Permission]]:
     """Verbs on the same thing together."""
-    found: dict[str, list[Permission]] = {}
+    permissions: dict[str, list[Permission]] = {}
     for row in rows:
-        found.setdefault(row.target, []).append(row)
-    return list(found.values())
+        permissions.setdefault(row.target, []).append(row)
+    return list(permissions.values())
 
 
 def _lease(facts: ClusterFacts) -> Iterator[Finding]:
@@ -138,7 +141,7 @@ def _lease(facts: ClusterFacts) -> Iterator[Finding]:
     limit = timedelta(seconds=spec.lease_duration_seconds or 15)
     if age is None or age > limit:
         ago = "never" if age is None else f"{age.total_seconds():.0f} s ago"
-        text = f"{spec.holder_identity} renewed it {ago}; it is good for {limit.total_seconds():.0f} s"
+        text = f"{spec.holder_identity} renewed it {ago}; it is valid for {limit.total_seconds():.0f} s"
         yield problem("leader", about, f"has expired: {text}", fix)
     else:
         yield fine("leader", about, f"{spec.holder_identity} leads")

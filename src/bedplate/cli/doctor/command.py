@@ -34,7 +34,7 @@ Examples:
   bedplate doctor --cloud-provider cloudlycke -o json
   bedplate doctor ipam
 \b
-Exit code: 0 all checks passed, 1 something is wrong, 2 something could not be looked at.
+Exit code: 0 all checks passed, 1 something is wrong, 2 something could not be checked.
 """
 # What the originals' manifests call their objects (ClusterRole, ServiceAccount, Lease), and where they are.
 _NAMES = {
@@ -189,29 +189,29 @@ async def _metrics(options: Options) -> str | Exception:
 
 
 def _providers(options: Options) -> tuple[list[Provider], list[Finding]]:
-    made: list[Provider] = []
+    providers: list[Provider] = []
     findings: list[Finding] = []
     for name in options.providers:
         try:
-            made.append(registry.create(name, registry.Setting(options.configs.get(name), os.environ)))
+            providers.append(registry.create(name, registry.Setting(options.configs.get(name), os.environ)))
         except errors.BedplateError as err:
             fix = err.hint or "correct the file of --cloud-config, or the environment"
             findings.append(problem("configuration", name, errors.describe(err), fix))
-    return made, findings
+    return providers, findings
 
 
 async def _ask_clouds(providers: Sequence[Provider], nodes: Sequence[core.Node]) -> list[Finding]:
     clouds = Clouds(providers)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for provider in providers:
         # A node without a provider ID may be anybody's; the provider looks for its name.
         own = [node for node in nodes if not node.spec.provider_id or _is_of(clouds, node, provider)]
         try:
             if isinstance(provider, Diagnosable):
-                found += await provider.diagnose(own)
+                findings += await provider.diagnose(own)
         finally:
             await provider.close()
-    return found
+    return findings
 
 
 def _is_of(clouds: Clouds, node: core.Node, provider: Provider) -> bool:

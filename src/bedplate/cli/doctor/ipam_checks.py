@@ -30,10 +30,10 @@ def check_ipam(facts: IpamFacts) -> list[Finding]:
     if isinstance(facts.version, Exception):
         fix = "check the kubeconfig (kubectl --kubeconfig=… version) and the network to the API server"
         return [unknown("kubernetes-api", "API server", facts.version, fix)]
-    found = [fine("kubernetes-api", "API server", f"answers, version {facts.version}")]
+    findings = [fine("kubernetes-api", "API server", f"answers, version {facts.version}")]
     for part in (_definitions, _pools, _controller, _lease, _daemons, _accounts, _webhook):
-        found += part(facts)
-    return found
+        findings += part(facts)
+    return findings
 
 
 def _definitions(facts: IpamFacts) -> Iterator[Finding]:
@@ -52,9 +52,9 @@ def _definitions(facts: IpamFacts) -> Iterator[Finding]:
 
 def _served(definition: Mapping[str, Any]) -> list[str]:
     conditions = (definition.get("status") or {}).get("conditions") or ()
-    if not any(one.get("type") == "Established" and one.get("status") == "True" for one in conditions):
+    if not any(entry.get("type") == "Established" and entry.get("status") == "True" for entry in conditions):
         return []
-    return [one["name"] for one in definition["spec"]["versions"] if one.get("served")]
+    return [entry["name"] for entry in definition["spec"]["versions"] if entry.get("served")]
 
 
 # Pools
@@ -81,26 +81,28 @@ def _pools(facts: IpamFacts) -> Iterator[Finding]:
 def _told(explanation: Explanation) -> Iterator[Finding]:
     about = f"{explanation.kind} {explanation.name}"
     fix = f"bedplate ipam explain {explanation.kind.lower()}/{explanation.name}"
-    odd = [one for one in explanation.findings if one.state != State.GOOD]
-    if any(one.topic == "no block" for one in odd):
+    odd = [finding for finding in explanation.findings if finding.state != State.GOOD]
+    if any(finding.topic == "no block" for finding in odd):
         # They are told one by one, with the reason.
-        odd = [one for one in odd if one.topic != "nodes"]
-    for one in odd:
-        text = f"{one.topic}: {one.answer}: {one.why}"
-        yield problem("pools", about, text, fix) if one.state == State.BAD else note("pools", about, text)
-    if all(one.state == State.NOTICE for one in odd):
-        yield fine("pools", about, "; ".join(one.why for one in explanation.findings if one.state == State.GOOD))
+        odd = [finding for finding in odd if finding.topic != "nodes"]
+    for finding in odd:
+        text = f"{finding.topic}: {finding.answer}: {finding.why}"
+        yield problem("pools", about, text, fix) if finding.state == State.BAD else note("pools", about, text)
+    if all(finding.state == State.NOTICE for finding in odd):
+        yield fine(
+            "pools", about, "; ".join(finding.why for finding in explanation.findings if finding.state == State.GOOD)
+        )
 
 
 def _duplicates(land: Landscape) -> Iterator[Finding]:
     inside = [
-        one
-        for one in land.holdings
-        if any(view.network is not None and view.network.holds(one.address) for view in land.views)
+        holding
+        for holding in land.holdings
+        if any(view.network is not None and view.network.holds(holding.address) for view in land.views)
     ]
-    for address, count in sorted(Counter(one.address for one in inside).items()):
+    for address, count in sorted(Counter(holding.address for holding in inside).items()):
         if count > 1:
-            holders = [one.who for one in inside if one.address == address]
+            holders = [holding.who for holding in inside if holding.address == address]
             fix = f"bedplate ipam explain {address}, then delete the pod that got it last"
             yield problem("addresses", str(address), f"{count} pods have it: {_few(holders)}", fix)
     if inside:
@@ -115,21 +117,21 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _controller(facts: IpamFacts) -> Iterator[Finding]:
-    called, found = facts.names, facts.deployment
+    called, deployment = facts.names, facts.deployment
     about = f"Deployment {called.namespace}/{called.deployment}"
-    if isinstance(found, Exception):
-        yield unknown("controller", about, found)
-    elif found is None:
+    if isinstance(deployment, Exception):
+        yield unknown("controller", about, deployment)
+    elif deployment is None:
         yield note("controller", about, "does not exist: the controller runs elsewhere, or not at all", called.remedy)
     else:
-        ready = (found.get("status") or {}).get("readyReplicas", 0)
-        wanted = (found.get("spec") or {}).get("replicas", 1)
+        ready = (deployment.get("status") or {}).get("readyReplicas", 0)
+        replicas = (deployment.get("spec") or {}).get("replicas", 1)
         fix = f"kubectl -n {called.namespace} describe pods -l app=nvidia-k8s-ipam,name=controller"
         logs = f"kubectl -n {called.namespace} logs deployment/{called.deployment}"
-        if ready < wanted:
-            yield problem("controller", about, f"{ready} of {wanted} replicas are ready", f"{fix}; {logs}")
+        if ready < replicas:
+            yield problem("controller", about, f"{ready} of {replicas} replicas are ready", f"{fix}; {logs}")
         else:
-            yield fine("controller", about, f"{ready} of {wanted} replicas are ready")
+            yield fine("controller", about, f"{ready} of {replicas} replicas are ready")
 
 
 def _lease(facts: IpamFacts) -> Iterator[Finding]:
@@ -155,12 +157,12 @@ def _lease(facts: IpamFacts) -> Iterator[Finding]:
 
 
 def _daemons(facts: IpamFacts) -> Iterator[Finding]:
-    called, found = facts.names, facts.daemon_set
+    called, daemon_set = facts.names, facts.daemon_set
     about = f"DaemonSet {called.namespace}/{called.daemon_set}"
-    if isinstance(found, Exception):
-        yield unknown("daemons", about, found)
+    if isinstance(daemon_set, Exception):
+        yield unknown("daemons", about, daemon_set)
         return
-    if found is None:
+    if daemon_set is None:
         yield note("daemons", about, "does not exist: the daemons run elsewhere, or not at all", called.remedy)
         return
     key, value = _DAEMON_LABEL
@@ -169,8 +171,8 @@ def _daemons(facts: IpamFacts) -> Iterator[Finding]:
         for pod in facts.pods
         if pod.metadata.namespace == called.namespace and pod.metadata.labels.get(key) == value
     ]
-    status = found.get("status") or {}
-    wanted = status.get("desiredNumberScheduled", 0)
+    status = daemon_set.get("status") or {}
+    scheduled = status.get("desiredNumberScheduled", 0)
     bad = [pod for pod in pods if not _is_ready(pod)]
     for pod in bad[:_MOST]:
         fix = f"kubectl -n {called.namespace} logs {pod.name}   (on the node: bedplate doctor ipam --on-node)"
@@ -182,10 +184,10 @@ def _daemons(facts: IpamFacts) -> Iterator[Finding]:
     if missing:
         text = f"has no pod on {_few(missing)}: pods there get no address"
         yield note("daemons", about, text, f"kubectl -n {called.namespace} describe daemonset {called.daemon_set}")
-    if not bad and status.get("numberReady", 0) >= wanted:
-        yield fine("daemons", about, f"{status.get('numberReady', 0)} of {wanted} pods are ready")
+    if not bad and status.get("numberReady", 0) >= scheduled:
+        yield fine("daemons", about, f"{status.get('numberReady', 0)} of {scheduled} pods are ready")
     elif not bad:
-        text = f"{status.get('numberReady', 0)} of {wanted} pods are ready"
+        text = f"{status.get('numberReady', 0)} of {scheduled} pods are ready"
         yield problem("daemons", about, text, f"kubectl -n {called.namespace} rollout status ds/{called.daemon_set}")
 
 
@@ -209,14 +211,14 @@ def _accounts(facts: IpamFacts) -> Iterator[Finding]:
 
 def _objects(facts: IpamFacts, account: Account) -> Iterator[Finding]:
     missing = []
-    for kind, found in (
+    for kind, item in (
         ("ServiceAccount", facts.accounts.get(account.name)),
         ("ClusterRole", facts.roles.get(account.name)),
         ("ClusterRoleBinding", facts.bindings.get(account.name)),
     ):
-        if isinstance(found, Exception):
-            yield unknown("rbac", f"{kind} {account.name}", found)
-        elif found is None:
+        if isinstance(item, Exception):
+            yield unknown("rbac", f"{kind} {account.name}", item)
+        elif item is None:
             missing.append(kind)
     about = f"{account.program}'s account"
     if len(missing) == 3 and facts.deployment is None and facts.daemon_set is None:
@@ -242,32 +244,36 @@ def _rights(facts: IpamFacts, account: Account) -> Iterator[Finding]:
 
 
 def _by_target(rows: Sequence[Permission]) -> list[str]:
-    found: dict[str, list[str]] = {}
+    verbs_by_target: dict[str, list[str]] = {}
     for row in rows:
-        found.setdefault(row.target, []).append(row.verb)
-    return [f"{', '.join(verbs)} {target}" for target, verbs in found.items()]
+        verbs_by_target.setdefault(row.target, []).append(row.verb)
+    return [f"{', '.join(verbs)} {target}" for target, verbs in verbs_by_target.items()]
 
 
 # Webhook
 
 
 def _webhook(facts: IpamFacts) -> Iterator[Finding]:
-    called, found = facts.names, facts.webhook
+    called, configuration = facts.names, facts.webhook
     about = f"ValidatingWebhookConfiguration {called.webhook}"
-    if isinstance(found, Exception):
-        yield unknown("webhook", about, found)
+    if isinstance(configuration, Exception):
+        yield unknown("webhook", about, configuration)
         return
-    if found is None:
+    if configuration is None:
         text = "does not exist: pools are not judged before they are taken (events and `bedplate ipam explain` do)"
         yield note("webhook", about, text)
         return
-    yield from _bundles(facts, about, found)
+    yield from _bundles(facts, about, configuration)
     yield from _backend(facts)
     yield _judgement(facts, about)
 
 
-def _bundles(facts: IpamFacts, about: str, found: Mapping[str, Any]) -> Iterator[Finding]:
-    empty = [one["name"] for one in found.get("webhooks") or () if not (one.get("clientConfig") or {}).get("caBundle")]
+def _bundles(facts: IpamFacts, about: str, configuration: Mapping[str, Any]) -> Iterator[Finding]:
+    empty = [
+        webhook["name"]
+        for webhook in configuration.get("webhooks") or ()
+        if not (webhook.get("clientConfig") or {}).get("caBundle")
+    ]
     if empty:
         text = f"{', '.join(empty)}: no CA bundle, so that no API server trusts the controller"
         fix = (
@@ -276,7 +282,7 @@ def _bundles(facts: IpamFacts, about: str, found: Mapping[str, Any]) -> Iterator
         )
         yield problem("webhook", about, text, fix)
     else:
-        yield fine("webhook", about, f"{len(found.get('webhooks') or ())} webhooks, each with a CA bundle")
+        yield fine("webhook", about, f"{len(configuration.get('webhooks') or ())} webhooks, each with a CA bundle")
 
 
 def _backend(facts: IpamFacts) -> Iterator[Finding]:
@@ -289,7 +295,12 @@ def _backend(facts: IpamFacts) -> Iterator[Finding]:
     elif isinstance(facts.endpoints, Exception):
         yield unknown("webhook", about, facts.endpoints)
     else:
-        ready = [one for each in facts.endpoints for one in each.endpoints or () if one.conditions.ready is not False]
+        ready = [
+            endpoint
+            for each in facts.endpoints
+            for endpoint in each.endpoints or ()
+            if endpoint.conditions.ready is not False
+        ]
         if ready:
             yield fine("webhook", about, f"{len(ready)} pods are behind it")
         else:

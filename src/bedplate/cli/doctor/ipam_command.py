@@ -26,7 +26,7 @@ Examples:
   bedplate doctor ipam --on-node --no-cluster           this node alone, without an API server
   bedplate doctor ipam -n nvidia-network-operator -o json
 \b
-Exit code: 0 all checks passed, 1 something is wrong, 2 something could not be looked at.
+Exit code: 0 all checks passed, 1 something is wrong, 2 something could not be checked.
 """
 _DEFAULT = ipam_node.Places()
 
@@ -68,11 +68,11 @@ async def _examine(
     kubeconfig: str | None, called: ipam_facts.Names, places: ipam_node.Places, *, on_node: bool
 ) -> list[Finding]:
     """`kubeconfig`: None to leave the cluster out."""
-    found = await _cluster(kubeconfig, called) if kubeconfig is not None else []
+    findings = await _cluster(kubeconfig, called) if kubeconfig is not None else []
     if on_node or ipam_node.is_node(places):
-        return found + await ipam_node.check_node(places)
-    text = "not looked at: this machine does not seem to be one (no plugin, configuration or store)"
-    return [*found, note("node", "this node", text, "bedplate doctor ipam, as root on a node")]
+        return findings + await ipam_node.check_node(places)
+    text = "not checked: this machine does not seem to be one (no plugin, configuration or store)"
+    return [*findings, note("node", "this node", text, "bedplate doctor ipam, as root on a node")]
 
 
 async def _cluster(kubeconfig: str, called: ipam_facts.Names) -> list[Finding]:

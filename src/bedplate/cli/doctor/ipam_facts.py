@@ -130,12 +130,12 @@ async def gather(client: Client, acting: Acting, called: Names, now: datetime, t
         return IpamFacts(called, now, version)
     kinds = [ref.qualified for ref in (IPPOOLS, CIDRPOOLS)]
     definitions = await reading.get_each(client, resources.CRDS.raw(), kinds)
-    found = await reading.find(survey.read(client, called.namespace, tell))
+    read = await reading.find(survey.read(client, called.namespace, tell))
     space, accounts = called.namespace, accounts_of(called)
     deployment = await reading.get(client, resources.DEPLOYMENTS.raw(), called.deployment, space)
     lease = await reading.get(client, resources.LEASES, LEASE, space)
     daemon_set = await reading.get(client, _DAEMON_SETS, called.daemon_set, space)
-    whose = [one.name for one in accounts]
+    whose = [account.name for account in accounts]
     roles = await reading.get_each(client, _ROLES, whose)
     bindings = await reading.get_each(client, _BINDINGS, whose)
     people = await reading.get_each(client, resources.SERVICE_ACCOUNTS, whose, space)
@@ -146,7 +146,7 @@ async def gather(client: Client, acting: Acting, called: Names, now: datetime, t
         now,
         version,
         definitions,
-        found,
+        read,
         await _elsewhere(client, space),
         deployment,
         lease,
@@ -154,7 +154,7 @@ async def gather(client: Client, acting: Acting, called: Names, now: datetime, t
         roles,
         bindings,
         people,
-        {one.name: await _rights(acting(one.user(space)), one) for one in accounts},
+        {account.name: await _rights(acting(account.user(space)), account) for account in accounts},
         webhook,
         service,
         await reading.attempt(_slices(client, space, f"{names.LABEL_SERVICE_NAME}={called.service}")),
@@ -163,13 +163,13 @@ async def gather(client: Client, acting: Acting, called: Names, now: datetime, t
 
 
 async def _elsewhere(client: Client, namespace: str) -> tuple[str, ...]:
-    found: list[str] = []
+    foreign: list[str] = []
     for ref in (IPPOOLS, CIDRPOOLS):
         pools = await reading.find(client.list(ref))
         if pools is not None and not isinstance(pools, Exception):
             items: Sequence[Any] = pools.items
-            found += [f"{ref.kind} {one.namespace}/{one.name}" for one in items if one.namespace != namespace]
-    return tuple(found)
+            foreign += [f"{ref.kind} {pool.namespace}/{pool.name}" for pool in items if pool.namespace != namespace]
+    return tuple(foreign)
 
 
 async def _slices(client: Client, namespace: str, label: str) -> tuple[discovery.EndpointSlice, ...]:

@@ -55,11 +55,11 @@ def is_node(places: Places) -> bool:
 
 async def check_node(places: Places) -> list[Finding]:
     """All checks of this machine."""
-    found, conf = _configuration(places)
-    found += await _plugin(places)
-    found.append(await _socket(conf))
-    found += _log(places, conf)
-    return [*found, *_store(places)]
+    findings, conf = _configuration(places)
+    findings += await _plugin(places)
+    findings.append(await _socket(conf))
+    findings += _log(places, conf)
+    return [*findings, *_store(places)]
 
 
 def _configuration(places: Places) -> tuple[list[Finding], dict[str, Any]]:
@@ -107,11 +107,11 @@ async def _plugin(places: Places) -> list[Finding]:
         return [
             problem("node", about, f"does not answer CNI_COMMAND=VERSION: {str(err) or type(err).__name__}", restart)
         ]
-    found = [fine("node", about, f"speaks CNI {versions[0]} to {versions[-1]}")]
+    findings = [fine("node", about, f"speaks CNI {versions[0]} to {versions[-1]}")]
     shipped = install.find_plugin(_DEFAULT.cni)
     if shipped is not None and shipped.read_bytes() != places.plugin.read_bytes():
-        found.append(note("node", about, f"is not the one that came with this program ({shipped})"))
-    return found
+        findings.append(note("node", about, f"is not the one that came with this program ({shipped})"))
+    return findings
 
 
 async def _socket(conf: dict[str, Any]) -> Finding:
@@ -119,7 +119,7 @@ async def _socket(conf: dict[str, Any]) -> Finding:
     about = f"daemon at {target}"
     fix = "kubectl -n kube-system get pods -o wide -l name=nv-ipam-node, then kubectl logs of the one on this node"
     if not target.startswith("unix:"):
-        return note("node", about, "not looked at: only unix sockets are")
+        return note("node", about, "not checked: only unix sockets can be")
     path = target.removeprefix("unix:").removeprefix("//")
     try:
         await grpcclient.call(path, STATUS, b"", timeout_s=TIMEOUT_S)
@@ -165,12 +165,12 @@ def _store(places: Places) -> Iterator[Finding]:
     except errors.BedplateError as err:
         yield unknown("node", about, err, "run the doctor as root")
         return
-    for one in seen.findings:
-        text = f"{one.topic}: {one.answer}: {one.why}"
-        if one.state == State.BAD:
+    for finding in seen.findings:
+        text = f"{finding.topic}: {finding.answer}: {finding.why}"
+        if finding.state == State.BAD:
             yield problem("node", about, text, f"bedplate ipam store check {places.store}")
-        elif one.state == State.NOTICE:
+        elif finding.state == State.NOTICE:
             yield note("node", about, text)
-    if all(one.state == State.GOOD for one in seen.findings):
-        counts = next(one for one in seen.findings if one.topic == "reservations")
-        yield fine("node", about, f"is well and holds {counts.answer} reservations")
+    if all(finding.state == State.GOOD for finding in seen.findings):
+        counts = next(finding for finding in seen.findings if finding.topic == "reservations")
+        yield fine("node", about, f"is intact and holds {counts.answer} reservations")

@@ -20,14 +20,14 @@ PATIENCE = timedelta(minutes=2)
 
 def check_nodes(nodes: Sequence[core.Node], clouds: Clouds, now: datetime) -> list[Finding]:
     """All checks of node objects; one good line stands for all that are well."""
-    found = [finding for node in nodes for finding in _check(node, clouds, now)]
-    bad = {finding.about for finding in found}
+    findings = [finding for node in nodes for finding in _check(node, clouds, now)]
+    bad = {finding.about for finding in findings}
     if not nodes:
         return [note("kubelet", "nodes", "the cluster has no nodes")]
     well = len(nodes) - len(bad)
     if well:
-        found.append(fine("kubelet", "nodes", f"{well} of {len(nodes)} are initialised and well described"))
-    return found
+        findings.append(fine("kubelet", "nodes", f"{well} of {len(nodes)} are initialised and well described"))
+    return findings
 
 
 def _check(node: core.Node, clouds: Clouds, now: datetime) -> Iterator[Finding]:
@@ -66,13 +66,13 @@ def _foreign(node: core.Node, place: Foreign, clouds: Clouds) -> Finding:
 
 
 def _addresses(node: core.Node, about: str) -> Iterator[Finding]:
-    kinds = {one.type for one in node.status.addresses}
+    kinds = {address.type for address in node.status.addresses}
     if "InternalIP" not in kinds:
         yield problem("addresses", about, "has no InternalIP", f"bedplate ccm explain node {node.name}")
-    wanted = node.metadata.annotations.get(names.ANNOTATION_PROVIDED_NODE_IP)
-    if wanted is not None:
+    node_ip = node.metadata.annotations.get(names.ANNOTATION_PROVIDED_NODE_IP)
+    if node_ip is not None:
         try:
-            node_addresses.parse_node_ips(wanted)
+            node_addresses.parse_node_ips(node_ip)
         except node_addresses.InvalidNodeIP as err:
             fix = f"correct --node-ip of the kubelet on {node.name} and restart it"
             yield problem("addresses", about, f"its kubelet's --node-ip is unusable: {err}", fix)

@@ -46,7 +46,7 @@ def check_rates(text: str | Exception | None, now: datetime) -> list[Finding]:
     """What the metrics say; None: no address was given."""
     if text is None:
         hint = "--metrics-url https://HOST:10258/metrics --metrics-token-file FILE"
-        return [note("request-rate", "manager", "not looked at: give the address of its metrics", hint)]
+        return [note("request-rate", "manager", "not checked: give the address of its metrics", hint)]
     if isinstance(text, Exception):
         return [
             unknown("request-rate", "manager", text, "check --metrics-url, --metrics-token-file, --metrics-ca-file")

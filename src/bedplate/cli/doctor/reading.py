@@ -51,11 +51,11 @@ async def get_each(
     client: Client, ref: ResourceRef[T], names: Iterable[str], namespace: str | None = None
 ) -> dict[str, T | Exception | None]:
     """Several objects, by name."""
-    found: dict[str, T | Exception | None] = {}
+    objects: dict[str, T | Exception | None] = {}
     for name in names:
         asked: Awaitable[T] = client.get(ref, name, namespace)
-        found[name] = await find(asked)
-    return found
+        objects[name] = await find(asked)
+    return objects
 
 
 async def version(client: Client) -> str:

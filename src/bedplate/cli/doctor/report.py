@@ -1,7 +1,7 @@
 """What a doctor's visit comes to: findings in order of their weight, as text or JSON, and an exit code.
 
 In: findings. Out: text on standard output. 0 all checks passed, 1 something is wrong, 2 nothing wrong was seen but
-something could not be looked at."""
+something could not be checked."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def show(findings: Sequence[Finding], output: str) -> None:
             click.echo(f"{'':<22} → {_indented(finding.fix)}")
     counts = {level: sum(finding.level == level for finding in findings) for level in _ORDER}
     click.echo(
-        f"\n{counts['problem']} wrong, {counts['unknown']} could not be looked at, {counts['note']} notes, "
+        f"\n{counts['problem']} wrong, {counts['unknown']} could not be checked, {counts['note']} notes, "
         f"{counts['ok']} in order"
     )
 

@@ -64,7 +64,7 @@ def head() -> None:
     type=click.Path(path_type=Path, file_okay=False),
     help="Make one more head of the site of this data folder: same authority and keys, tree in a common etcd.",
 )
-@click.option("--host", "hosts", multiple=True, help="One more name or address that the head is reached by.")
+@click.option("--host", "hosts", multiple=True, help="Another name or address under which the head is reached.")
 def init(data: Path, name: str, nodes: int | None, join: Path | None, hosts: tuple[str, ...]) -> None:
     """Make a data folder that is not there yet, or is empty. What is there already is never touched."""
     from bedplate.head import site
@@ -79,8 +79,8 @@ def init(data: Path, name: str, nodes: int | None, join: Path | None, hosts: tup
         click.echo(_joined(data, name))
         return
     count = site.NODES if nodes is None else nodes
-    made = _run(creation.make(data, name=name or site.HEAD_NODE, nodes=count, hosts=hosts))
-    click.echo(_begun(data, made.settings.name, count))
+    folder = _run(creation.make(data, name=name or site.HEAD_NODE, nodes=count, hosts=hosts))
+    click.echo(_begun(data, folder.settings.name, count))
 
 
 def _begun(data: Path, name: str, nodes: int) -> str:
@@ -111,11 +111,11 @@ def _joined(data: Path, name: str) -> str:
 
 def _etcd_options(command: F) -> F:
     for option in (
-        click.option("--etcd-prefix", default="", help="Where in the etcd the tree is.  [default: /bedplate]"),
-        click.option("--etcd-keyfile", default="", help="The key of that certificate."),
-        click.option("--etcd-certfile", default="", help="The certificate that the etcd knows us by."),
-        click.option("--etcd-cafile", default="", help="The authority of the etcd."),
-        click.option("--etcd-endpoints", default="", help="URLs of the etcd's members, with commas."),
+        click.option("--etcd-prefix", default="", help="Prefix of the tree's keys in the etcd.  [default: /bedplate]"),
+        click.option("--etcd-keyfile", default="", help="Key of that certificate."),
+        click.option("--etcd-certfile", default="", help="Client certificate for the etcd."),
+        click.option("--etcd-cafile", default="", help="Certificate authority of the etcd."),
+        click.option("--etcd-endpoints", default="", help="URLs of the etcd's members, separated by commas."),
         click.option(
             "--store",
             type=click.Choice(["sqlite", "etcd"]),
@@ -162,18 +162,20 @@ def serve(
     stopping.run_until_stopped(_serve(served), stops_within_s=_STOPS_WITHIN_S)
 
 
-def _chosen_etcd(store: str | None, said: dict[str, str], known: Etcd | None) -> Etcd | None:
+def _chosen_etcd(store: str | None, options: dict[str, str], known: Etcd | None) -> Etcd | None:
     """The etcd to use: what the command line says over what the folder remembers."""
-    given = {name.removeprefix("etcd_"): value for name, value in said.items() if value}
+    given = {name.removeprefix("etcd_"): value for name, value in options.items() if value}
     if store is None and not given:
         return known
     if store == "sqlite":
         if given:
             raise click.UsageError("--store sqlite and options of an etcd exclude each other")
         return None
-    endpoints = tuple(one for one in given.pop("endpoints", "").split(",") if one) or (known.endpoints if known else ())
+    endpoints = tuple(endpoint for endpoint in given.pop("endpoints", "").split(",") if endpoint) or (
+        known.endpoints if known else ()
+    )
     if not endpoints:
-        raise errors.Invalid("--store etcd needs --etcd-endpoints", hint="name the etcd's members, with commas")
+        raise errors.Invalid("--store etcd needs --etcd-endpoints", hint="name the etcd's members, separated by commas")
     base = known or Etcd()
     files = {name: str(Path(path).absolute()) for name, path in given.items() if name != "prefix"}
     return Etcd(
@@ -202,25 +204,25 @@ async def _serve(daemon: Daemon) -> None:
         sys.stdout.flush()
 
 
-@head.command(name="status", short_help="How the head of a data folder is.")
+@head.command(name="status", short_help="Show the state of the head of a data folder.")
 @data_option
 @display.output_option
 def status_(data: Path, output: str) -> None:
     """Whether it is served, where, at which revision, whether it is active, and when its certificates end."""
     from bedplate.head.folder import administration
 
-    found = _run(administration.status(Folder.find(data)))
+    status = _run(administration.status(Folder.find(data)))
     rows = [
-        ("name", found.name),
-        ("data", found.data),
-        ("store", found.store),
-        ("daemon", found.daemon),
-        ("url", found.url),
-        ("revision", "" if found.revision is None else found.revision),
-        ("standing", found.standing + (f" (active: {found.active})" if found.active else "")),
-        *((f"{name}.crt ends", end) for name, end in found.certificates.items()),
+        ("name", status.name),
+        ("data", status.data),
+        ("store", status.store),
+        ("daemon", status.daemon),
+        ("url", status.url),
+        ("revision", "" if status.revision is None else status.revision),
+        ("standing", status.standing + (f" (active: {status.active})" if status.active else "")),
+        *((f"{name}.crt ends", end) for name, end in status.certificates.items()),
     ]
-    display.show(output, ("what", "value"), [row for row in rows if row[1] != ""], found)
+    display.show(output, ("what", "value"), [row for row in rows if row[1] != ""], status)
 
 
 @head.command(short_help="Write the whole history into one file.")
@@ -270,7 +272,7 @@ def token() -> None:
 @data_option
 @click.option("--node", "is_node", is_flag=True, help="SUBJECT is a node: the token serves its agent alone.")
 @click.option("--name", default="", help="What it is for.")
-@click.option("--days", type=click.IntRange(0, 36500), default=0, help="How long it is good; 0: until it is revoked.")
+@click.option("--days", type=click.IntRange(0, 36500), default=0, help="How long it is valid; 0: until it is revoked.")
 @display.output_option
 def create(subject: str, data: Path, is_node: bool, name: str, days: int, output: str) -> None:
     """Make a token for the user (or node) SUBJECT and print it, alone, on standard output."""
@@ -294,12 +296,15 @@ def list_(data: Path, output: str) -> None:
     """All tokens: whose, what for, until when, last used."""
     from bedplate.head.folder import administration
 
-    found = _run(administration.list_tokens(Folder.find(data)))
-    rows = [(one.id, one.kind, one.subject, one.name, one.created, one.expires or "never", one.used) for one in found]
-    display.show(output, ("id", "kind", "subject", "name", "created", "expires", "last used"), rows, found)
+    tokens = _run(administration.list_tokens(Folder.find(data)))
+    rows = [
+        (record.id, record.kind, record.subject, record.name, record.created, record.expires or "never", record.used)
+        for record in tokens
+    ]
+    display.show(output, ("id", "kind", "subject", "name", "created", "expires", "last used"), rows, tokens)
 
 
-@token.command(short_help="Take a token away.")
+@token.command(short_help="Revoke a token.")
 @click.argument("id_", metavar="ID")
 @data_option
 def revoke(id_: str, data: Path) -> None:
@@ -314,7 +319,7 @@ def revoke(id_: str, data: Path) -> None:
 @click.argument("name")
 @data_option
 @click.option("--node", "is_node", is_flag=True, help="NAME is a node: the certificate serves its agent alone.")
-@click.option("--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="How long it is good.")
+@click.option("--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="How long it is valid.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("."), help="Folder to write to.")
 def certificate(name: str, data: Path, is_node: bool, days: int, out: Path) -> None:
     """Write NAME.crt and NAME.key, a client certificate for the user (or node) NAME.
@@ -324,9 +329,9 @@ def certificate(name: str, data: Path, is_node: bool, days: int, out: Path) -> N
     """
     from bedplate.head.folder import administration
 
-    made = administration.issue_certificate(Folder.find(data), name, out, is_node=is_node, days=days)
-    click.echo(f"{made.certificate} and {made.key}, good until {made.ends}")
-    click.echo(f"  fingerprint {made.fingerprint}")
+    issued = administration.issue_certificate(Folder.find(data), name, out, is_node=is_node, days=days)
+    click.echo(f"{issued.certificate} and {issued.key}, good until {issued.ends}")
+    click.echo(f"  fingerprint {issued.fingerprint}")
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:

@@ -276,14 +276,14 @@ async def _quietly(work: Awaitable[None]) -> None:
 def _listen(bind: str, port: int) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in bind else socket.AF_INET
-        made = socket.create_server((bind, port), family=family, backlog=1024, reuse_port=False)
+        server = socket.create_server((bind, port), family=family, backlog=1024, reuse_port=False)
     except OSError as err:
         raise errors.Invalid(
             f"cannot listen on {bind}:{port}: {err.strerror}",
             hint="choose another --port or --bind; 0 takes a free port",
         ) from err
-    made.setblocking(False)
-    return made
+    server.setblocking(False)
+    return server
 
 
 def _bracketed(host: str) -> str:

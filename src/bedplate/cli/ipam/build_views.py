@@ -41,7 +41,11 @@ def view_of(
         reserved=_reserved(pool, blocks, bare.network, bare.grid),
         blocks=tuple(_counted(blocks, used)),
         held=tuple(_held(held or {}, bare.network, bare.grid)),
-        strays=tuple(f"{one.node}: {one.text}" for one in entries if (one.node, one.text) not in known),
+        strays=tuple(
+            f"{allocation.node}: {allocation.text}"
+            for allocation in entries
+            if (allocation.node, allocation.text) not in known
+        ),
     )
 
 
@@ -71,8 +75,8 @@ def _cidrpool(pool: pools.CIDRPool) -> PoolView:
     length, index = pool.spec.per_node_network_prefix, pool.spec.gateway_index
     grid = None
     if network is not None and network.length <= length <= network.bits:
-        one = Network(network.bits, network.base, length)
-        span = addresses.last_usable(one) - one.base + 1
+        prefix = Network(network.bits, network.base, length)
+        span = addresses.last_usable(prefix) - prefix.base + 1
         grid = Grid(network.base, 1 << (network.bits - length), span, 1 << (length - network.length))
     return PoolView(
         "CIDRPool",
@@ -88,14 +92,14 @@ def _cidrpool(pool: pools.CIDRPool) -> PoolView:
 
 
 def _exclusions(pool: Pool, bits: int) -> Iterator[Range]:
-    for one in pool.spec.exclusions:
-        first, last = addresses.parse_address(one.start_ip), addresses.parse_address(one.end_ip)
+    for exclusion in pool.spec.exclusions:
+        first, last = addresses.parse_address(exclusion.start_ip), addresses.parse_address(exclusion.end_ip)
         if first is not None and last is not None and first.bits == last.bits == bits:
             yield Range(first.value, last.value)
 
 
 def _excluded(pool: Pool, view: PoolView, grid: Grid, wide: RangeSet) -> RangeSet:
-    offsets = RangeSet(Range(one.start_index, one.end_index) for one in pool.spec.per_node_exclusions)
+    offsets = RangeSet(Range(exclusion.start_index, exclusion.end_index) for exclusion in pool.spec.per_node_exclusions)
     gateway = addresses.parse_address(view.gateway)
     if grid.stride == 1 and isinstance(pool, pools.IPPool) and gateway is not None and gateway.bits == view.bits:
         # A block of the gateway alone would have nothing for pods.
@@ -117,9 +121,9 @@ class _Entry:
 def _entries(pool: Pool) -> Iterator[_Entry]:
     if isinstance(pool, pools.IPPool):
         gateway = addresses.parse_address(pool.spec.gateway)
-        for one in pool.status.allocations:
-            first, last = addresses.parse_address(one.start_ip), addresses.parse_address(one.end_ip)
-            yield _Entry(one.node_name, f"{one.start_ip}-{one.end_ip}", first, last, gateway)
+        for allocation in pool.status.allocations:
+            first, last = addresses.parse_address(allocation.start_ip), addresses.parse_address(allocation.end_ip)
+            yield _Entry(allocation.node_name, f"{allocation.start_ip}-{allocation.end_ip}", first, last, gateway)
         return
     for entry in pool.status.allocations:
         gateway = addresses.parse_address(entry.gateway)
@@ -146,7 +150,10 @@ def _block(entry: _Entry, pool: Pool, network: Network, grid: Grid, wide: RangeS
         lowest = addresses.first_usable(prefix)
     if (first.value, last.value) != (lowest, hosts.last):
         return None
-    own = [Range(hosts.first + one.start_index, hosts.first + one.end_index) for one in pool.spec.per_node_exclusions]
+    own = [
+        Range(hosts.first + exclusion.start_index, hosts.first + exclusion.end_index)
+        for exclusion in pool.spec.per_node_exclusions
+    ]
     bounds = Range(first.value, last.value)
     excluded = RangeSet((*wide.within(bounds), *RangeSet(own).within(bounds)))
     return Block(entry.node, index, first, last, entry.text, entry.gateway, excluded)
@@ -155,24 +162,26 @@ def _block(entry: _Entry, pool: Pool, network: Network, grid: Grid, wide: RangeS
 def _counted(blocks: Sequence[Block], used: Iterable[Address]) -> list[Block]:
     """Blocks with the number of their addresses that are in use; addresses and blocks meet in one pass."""
     taken = sorted(set(used))
-    found: list[Block] = []
+    counted: list[Block] = []
     at = 0
-    for block in sorted(blocks, key=lambda one: one.first):
+    for block in sorted(blocks, key=lambda item: item.first):
         while at < len(taken) and taken[at] < block.first:
             at += 1
         end = at
         while end < len(taken) and taken[end] <= block.last:
             end += 1
-        found.append(dataclasses.replace(block, used=end - at))
-    return sorted(found, key=lambda one: one.node)
+        counted.append(dataclasses.replace(block, used=end - at))
+    return sorted(counted, key=lambda item: item.node)
 
 
 def _reserved(pool: Pool, blocks: Sequence[Block], network: Network, grid: Grid) -> tuple[int, ...]:
     """Prefixes that are kept for a node that has none yet, or for nobody."""
     if isinstance(pool, pools.IPPool):
         return ()
-    parsed = [addresses.parse_network(one.prefix) for one in pool.spec.static_allocations]
-    indexes = [grid.index_of(one[1].base) for one in parsed if one is not None and network.holds_network(one[1])]
+    parsed = [addresses.parse_network(prefix.prefix) for prefix in pool.spec.static_allocations]
+    indexes = [
+        grid.index_of(prefix[1].base) for prefix in parsed if prefix is not None and network.holds_network(prefix[1])
+    ]
     return tuple(sorted({index for index in indexes if index is not None} - {block.index for block in blocks}))
 
 

@@ -77,7 +77,7 @@ def pools(kubeconfig: str, namespace: str, output: str) -> None:
 
 @ipam.command(short_help="Which node has which block.")
 @click.argument("pool", default="")
-@click.option("--node", default="", help="Of this node alone.")
+@click.option("--node", default="", help="Only of this node.")
 @_of_cluster
 @display.output_option
 def blocks(pool: str, node: str, kubeconfig: str, namespace: str, output: str) -> None:
@@ -90,9 +90,9 @@ def blocks(pool: str, node: str, kubeconfig: str, namespace: str, output: str) -
 
 
 @ipam.command(short_help="Who holds which address.")
-@click.option("--pool", default="", help="Of this pool alone.")
-@click.option("--node", default="", help="On this node alone.")
-@click.option("--pod", default="", metavar="NAMESPACE/NAME", help="Of this pod alone.")
+@click.option("--pool", default="", help="Only of this pool.")
+@click.option("--node", default="", help="Only on this node.")
+@click.option("--pod", default="", metavar="NAMESPACE/NAME", help="Only of this pod.")
 @_stores
 @_of_cluster
 @display.output_option
@@ -124,8 +124,8 @@ def explain(what: str, stores: tuple[str, ...], kubeconfig: str, namespace: str,
     """
     from bedplate.core import explanation
 
-    found = _explain(what, _look(kubeconfig, namespace, stores))
-    sys.exit(explanation.show(found, output, sys.stdout))
+    answer = _explain(what, _look(kubeconfig, namespace, stores))
+    sys.exit(explanation.show(answer, output, sys.stdout))
 
 
 @ipam.command(name="map", short_help="A picture of a pool: which blocks are given, and how full.")
@@ -162,7 +162,7 @@ Examples:
 """
 
 
-@ipam.group(short_help="A node's store file: what is in it, whether it is well.", epilog=STORE_EXAMPLES)
+@ipam.group(short_help="A node's store file: its content, and whether it is intact.", epilog=STORE_EXAMPLES)
 def store() -> None:
     """The file in which a node's daemon keeps its reservations.
 
@@ -189,7 +189,7 @@ def show(file: Path, output: str) -> None:
         raise errors.Invalid(f"{file} is broken: {view.problem}", hint=f"bedplate ipam store check {file}")
 
 
-@store.command(short_help="Whether FILE is well.")
+@store.command(short_help="Check whether FILE is intact.")
 @_file
 @display.output_option
 def check(file: Path, output: str) -> None:
@@ -259,9 +259,9 @@ async def _read(kubeconfig: str, namespace: str, stores: tuple[str, ...]) -> Lan
     settings = config.load(kubeconfig or None).with_rate(-1, 1).with_user_agent("bedplate-ipam")
     with progress.shown() as tell:
         async with Client(settings) as client:
-            found = await survey.read(client, namespace, tell)
-    stored = [one for store in stores for one in holdings(Path(store))] if stores else None
-    return landscape.see(found, clock.SystemClock().now(), stored)
+            read = await survey.read(client, namespace, tell)
+    stored = [holding for store in stores for holding in holdings(Path(store))] if stores else None
+    return landscape.see(read, clock.SystemClock().now(), stored)
 
 
 def _explain(what: str, land: Landscape) -> Explanation:
@@ -272,22 +272,22 @@ def _explain(what: str, land: Landscape) -> Explanation:
     if address is not None:
         return explain_pools.explain_address(address, land)
     kind, _, name = what.rpartition("/")
-    found = [
+    explanations = [
         (f"node/{name}", explain_pools.explain_node(node, land))
         for node in land.nodes
         if node.name == name and kind in ("", "node")
     ]
     for pool, view in zip(land.pools, land.views, strict=True):
         if view.name == name and kind in ("", view.kind.lower()):
-            found.append((f"{view.kind.lower()}/{name}", explain_pools.explain_pool(pool, view, land)))
-    if not found:
+            explanations.append((f"{view.kind.lower()}/{name}", explain_pools.explain_pool(pool, view, land)))
+    if not explanations:
         hint = "bedplate ipam pools, and kubectl get nodes, list what there is"
         text = f"{what} is neither an address nor a node, nor a pool in namespace {land.namespace}"
         raise errors.NotFound(text, hint=hint)
-    if len(found) > 1:
-        choices = " or ".join(name for name, _ in found)
-        raise errors.Invalid(f"{what} is the name of several things", hint=f"choose one: {choices}")
-    return found[0][1]
+    if len(explanations) > 1:
+        choices = " or ".join(name for name, _ in explanations)
+        raise errors.Invalid(f"{what} is ambiguous: several objects have this name", hint=f"choose one: {choices}")
+    return explanations[0][1]
 
 
 def _known_pool(land: Landscape, pool: str) -> None:

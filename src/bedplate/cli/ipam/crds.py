@@ -25,11 +25,11 @@ _CHECKOUT = Path(__file__).resolve().parents[4] / "deploy" / "crds"
 def documents() -> list[dict[str, Any]]:
     """The definitions of IPPool and CIDRPool."""
     packaged = resources.files("bedplate").joinpath(*_PACKAGED)
-    found = []
+    texts = []
     for name in FILES:
         place = packaged.joinpath(name) if packaged.joinpath(name).is_file() else _CHECKOUT / name
         try:
-            found.append(yaml.safe_load(place.read_text(encoding="utf-8")))
+            texts.append(yaml.safe_load(place.read_text(encoding="utf-8")))
         except OSError as err:
             raise errors.Invalid(f"the definition {name} is not installed", hint="install bedplate again") from err
-    return found
+    return texts

@@ -31,7 +31,7 @@ CONTROLLER = "deployment/nv-ipam-controller"
 def explain_address(address: Address, land: Landscape) -> Explanation:
     """Everything about one address."""
     views = [view for view in land.views if view.network is not None and view.network.holds(address)]
-    holdings = [one for one in land.holdings if one.address == address]
+    holdings = [holding for holding in land.holdings if holding.address == address]
     findings: list[Finding] = []
     for view in views:
         findings += _in_pool(address, view)
@@ -61,11 +61,11 @@ def _place(address: Address, view: PoolView, block: Block | None) -> Finding:
     index = view.index_of(address)
     if index is None:
         return Finding("block", "none", "lies outside every block: what is left over at the ends of the network")
-    if (kept := next((one for one in view.held if one.index == index), None)) is not None:
+    if (kept := next((candidate for candidate in view.held if candidate.index == index), None)) is not None:
         until = f" until {kept.until:%Y-%m-%d %H:%M:%S} UTC" if kept.until is not None else ""
         text = f"{kept.text} was node {kept.node}'s, and is kept back{until}: pods of it may still run"
         return Finding("block", "quarantined", text, State.NOTICE)
-    taken = next((one for one in view.blocks if one.index == index), None)
+    taken = next((candidate for candidate in view.blocks if candidate.index == index), None)
     if taken is not None:
         return Finding("block", taken.text, f"given to node {taken.node}; this address of it is never given to pods")
     if index in view.reserved:
@@ -94,39 +94,43 @@ def _nature(address: Address, view: PoolView, block: Block | None) -> Finding:
 
 
 def _holders(holdings: Sequence[Holding], views: Sequence[PoolView], land: Landscape) -> list[Finding]:
-    found: list[Finding] = []
-    for one in holdings:
-        where = f" through interface {one.interface}" if one.interface else ""
-        network = f" of network {one.network}" if one.network else ""
-        since = f", since {one.since:%Y-%m-%d %H:%M:%S} UTC ({_ago(one, land.now)})" if one.since is not None else ""
-        text = f"on node {one.node or 'unknown'}{where}{network}{since}; its {one.source} says so"
-        found.append(Finding("holder", one.who, text))
-        found += _stray(one, views)
-    holders = {(one.namespace, one.pod, one.container) for one in holdings if one.source != "store"}
+    findings: list[Finding] = []
+    for holding in holdings:
+        where = f" through interface {holding.interface}" if holding.interface else ""
+        network = f" of network {holding.network}" if holding.network else ""
+        since = (
+            f", since {holding.since:%Y-%m-%d %H:%M:%S} UTC ({_ago(holding, land.now)})"
+            if holding.since is not None
+            else ""
+        )
+        text = f"on node {holding.node or 'unknown'}{where}{network}{since}; its {holding.source} says so"
+        findings.append(Finding("holder", holding.who, text))
+        findings += _stray(holding, views)
+    holders = {(holding.namespace, holding.pod, holding.container) for holding in holdings if holding.source != "store"}
     if len(holders) > 1:
         text = "more than one pod has this address: delete one of them, then see which of their nodes lost its block"
-        found.append(Finding("holders", str(len(holders)), text, State.BAD))
+        findings.append(Finding("holders", str(len(holders)), text, State.BAD))
     if not holdings:
         known = "no pod's annotation or podIPs names it" if land.has_pods else "no pods were read"
         more = "" if land.has_stores else "; a node's store may (--store-file, on that node)"
-        found.append(Finding("holder", "nobody", known + more))
-    return found
+        findings.append(Finding("holder", "nobody", known + more))
+    return findings
 
 
-def _stray(one: Holding, views: Sequence[PoolView]) -> Iterator[Finding]:
+def _stray(holding: Holding, views: Sequence[PoolView]) -> Iterator[Finding]:
     for view in views:
-        block = view.block_with(one.address)
-        if block is None or not one.node or block.node == one.node:
+        block = view.block_with(holding.address)
+        if block is None or not holding.node or block.node == holding.node:
             continue
         text = (
-            f"the block is node {block.node}'s, but its holder runs on {one.node}: the block changed hands, or "
+            f"the block is node {block.node}'s, but its holder runs on {holding.node}: the block changed hands, or "
             "the pod asked for this address by name; another pod may get it too"
         )
         yield Finding("node", "another", text, State.BAD)
 
 
-def _ago(one: Holding, now: datetime) -> str:
-    return f"{display.age((now - one.since).total_seconds())} ago" if one.since is not None else ""
+def _ago(holding: Holding, now: datetime) -> str:
+    return f"{display.age((now - holding.since).total_seconds())} ago" if holding.since is not None else ""
 
 
 # Nodes
@@ -172,7 +176,7 @@ def _why_none(why: str, view: PoolView, namespace: str) -> str:
             f"{'perNodeBlockSize smaller' if view.kind == 'IPPool' else 'prefixes longer'}, or narrow the nodeSelector"
         )
     if why == "quarantined":
-        times = [one.until for one in view.held if one.until is not None]
+        times = [block.until for block in view.held if block.until is not None]
         until = f", the first until {min(times):%Y-%m-%d %H:%M:%S} UTC" if times else ""
         return f"the blocks that are left were those of nodes that went away, and are kept back{until}"
     return (
@@ -219,12 +223,12 @@ def _blocks(view: PoolView) -> Finding:
 
 
 def _nodes(pool: Pool, view: PoolView, land: Landscape) -> Iterator[Finding]:
-    wanted = [node for node in land.nodes if not selection.why_not(pool.spec.node_selector, node)]
+    selected = [node for node in land.nodes if not selection.why_not(pool.spec.node_selector, node)]
     given, unplaced = {block.node for block in view.blocks}, land.unplaced(view.key)
-    without = [node.name for node in wanted if node.name not in given]
-    text = f"{len(wanted)} of the cluster's {len(land.nodes)} match the nodeSelector; without a block: {len(without)}"
-    state = State.BAD if without else State.NOTICE if not wanted else State.GOOD
-    yield Finding("nodes", str(len(wanted)), text, state)
+    without = [node.name for node in selected if node.name not in given]
+    text = f"{len(selected)} of the cluster's {len(land.nodes)} match the nodeSelector; without a block: {len(without)}"
+    state = State.BAD if without else State.NOTICE if not selected else State.GOOD
+    yield Finding("nodes", str(len(selected)), text, state)
     if view.problems:
         return
     reasons = ((name, _why_none(unplaced.get(name, ""), view, land.namespace)) for name in without)
@@ -233,10 +237,10 @@ def _nodes(pool: Pool, view: PoolView, land: Landscape) -> Iterator[Finding]:
 
 
 def _by_reason(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
-    found: dict[str, list[str]] = {}
+    nodes_by_reason: dict[str, list[str]] = {}
     for name, reason in pairs:
-        found.setdefault(reason, []).append(name)
-    return list(found.items())
+        nodes_by_reason.setdefault(reason, []).append(name)
+    return list(nodes_by_reason.items())
 
 
 def _few(names: Sequence[str]) -> str:

@@ -72,7 +72,7 @@ def of_pod(pod: core.Pod) -> Iterator[Holding]:
             if address is not None and address not in seen:
                 seen.add(address)
                 yield _holding(pod, address, attachment.interface, attachment.name, "network-status")
-    written_ips = [one.ip for one in pod.status.pod_ips] or [pod.status.pod_ip]
+    written_ips = [pod_ip.ip for pod_ip in pod.status.pod_ips] or [pod.status.pod_ip]
     for written in written_ips:
         address = parse_address(written)
         if address is not None and address not in seen:

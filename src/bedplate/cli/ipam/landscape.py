@@ -38,15 +38,15 @@ class Landscape:
     def overlaps(self, key: str) -> list[tuple[str, str]]:
         """The other pools that share addresses with this one, each with a sentence."""
         mine = next(view for view in self.views if view.key == key)
-        found: list[tuple[str, str]] = []
+        overlapping: list[tuple[str, str]] = []
         for other in self.views:
             if other.key == key or mine.network is None or other.network is None:
                 continue
             if mine.network.overlaps(other.network):
                 name = f"{other.kind} {other.name}"
                 text = f"its {other.network_text} and this pool's {mine.network_text} share addresses"
-                found.append((name, f"{text}: two pods may get the same one"))
-        return found
+                overlapping.append((name, f"{text}: two pods may get the same one"))
+        return overlapping
 
     def unplaced(self, key: str) -> Mapping[str, str]:
         """Nodes that the controller would leave without a block, and why: exhausted or quarantined."""
@@ -56,41 +56,41 @@ class Landscape:
 
 def see(survey: Survey, now: datetime, stored: Iterable[Holding] | None = None) -> Landscape:
     """Put it together. `stored`: what nodes' stores say, None when none was read."""
-    held = list(holders.of_pods(survey.pods or ()))
-    known = {(one.address, one.uid) for one in held}
-    held += [one for one in stored or () if (one.address, one.uid) not in known or not one.uid]
-    used = {one.address for one in held}
+    holdings = list(holders.of_pods(survey.pods or ()))
+    known = {(holding.address, holding.uid) for holding in holdings}
+    holdings += [holding for holding in stored or () if (holding.address, holding.uid) not in known or not holding.uid]
+    used = {holding.address for holding in holdings}
     views = tuple(
         build_views.view_of(pool, used=used, held=quarantined(pool, now), problems=problems_of(pool))
         for pool in survey.pools
     )
-    held = [_placed(one, views) for one in held]
+    holdings = [_placed(holding, views) for holding in holdings]
     return Landscape(
         survey.namespace,
         now,
         survey.pools,
         views,
         survey.nodes,
-        tuple(held),
+        tuple(holdings),
         has_pods=survey.pods is not None,
         has_stores=stored is not None,
     )
 
 
-def _placed(one: Holding, views: Iterable[PoolView]) -> Holding:
+def _placed(holding: Holding, views: Iterable[PoolView]) -> Holding:
     """A store does not name its node; whose block the address is of does."""
-    if one.node:
-        return one
-    blocks = [view.block_with(one.address) for view in views if one.pool in ("", view.key)]
-    found = next((block.node for block in blocks if block is not None), "")
-    return dataclasses.replace(one, node=found)
+    if holding.node:
+        return holding
+    blocks = [view.block_with(holding.address) for view in views if holding.pool in ("", view.key)]
+    node = next((block.node for block in blocks if block is not None), "")
+    return dataclasses.replace(holding, node=node)
 
 
 def problems_of(pool: Pool) -> list[str]:
     """What is wrong with the spec."""
     if isinstance(pool, pools.IPPool):
-        return [str(one) for one in validation.ippool_problems(pool.name, pool.spec)]
-    return [str(one) for one in validation.cidrpool_problems(pool.name, pool.spec)]
+        return [str(problem) for problem in validation.ippool_problems(pool.name, pool.spec)]
+    return [str(problem) for problem in validation.cidrpool_problems(pool.name, pool.spec)]
 
 
 def oddities(pool: Pool) -> list[str]:
@@ -102,25 +102,25 @@ def oddities(pool: Pool) -> list[str]:
 
 def quarantined(pool: Pool, now: datetime) -> build_views.Held:
     """The blocks that the pool's annotation still keeps back."""
-    return {one.block: (one.node, one.until) for one in _entries(pool) if one.until > now}
+    return {entry.block: (entry.node, entry.until) for entry in _entries(pool) if entry.until > now}
 
 
 def unplaced(pool: Pool, nodes: Sequence[core.Node], now: datetime) -> dict[str, str]:
     """Who would get no block now, by the controller's own plan: exhausted or quarantined."""
-    wanted = [PlanNode(node.name, node.metadata.labels) for node in nodes]
+    plan_nodes = [PlanNode(node.name, node.metadata.labels) for node in nodes]
     hold = quarantine.Hold(quarantine.Policy.ALWAYS)
-    found: tuple[Unplaced, ...]
+    nodes_without: tuple[Unplaced, ...]
     if isinstance(pool, pools.IPPool):
         ippool = pool
-        found = quarantine.plan_held(
-            lambda held: plan_ippool.plan_ippool(ippool, wanted, held), _entries(pool), now, hold
+        nodes_without = quarantine.plan_held(
+            lambda held: plan_ippool.plan_ippool(ippool, plan_nodes, held), _entries(pool), now, hold
         ).plan.unplaced
     else:
         cidrpool = pool
-        found = quarantine.plan_held(
-            lambda held: plan_cidrpool.plan_cidrpool(cidrpool, wanted, held), _entries(pool), now, hold
+        nodes_without = quarantine.plan_held(
+            lambda held: plan_cidrpool.plan_cidrpool(cidrpool, plan_nodes, held), _entries(pool), now, hold
         ).plan.unplaced
-    return {one.node: str(one.why) for one in found}
+    return {item.node: str(item.why) for item in nodes_without}
 
 
 def _entries(pool: Pool) -> tuple[quarantine.Entry, ...]:

@@ -68,26 +68,26 @@ def _map(view: PoolView, width: int) -> list[str]:
     label = max(len(_start(view, 0)), len(_start(view, max(view.total - 1, 0)))) + 2
     per_row = 64 if width - label >= 64 else 32 if width - label >= 32 else 16
     given = {block.index: block for block in view.blocks}
-    marks = dict.fromkeys(view.reserved, RESERVED) | dict.fromkeys((one.index for one in view.held), QUARANTINED)
+    marks = dict.fromkeys(view.reserved, RESERVED) | dict.fromkeys((item.index for item in view.held), QUARANTINED)
     busy = sorted({*given, *marks})
     cell = 1
     while len({index // (cell * per_row) for index in busy}) > MOST_ROWS:
         cell *= 2
     rows = sorted({index // (cell * per_row) for index in busy})
-    found: list[str] = []
+    lines: list[str] = []
     at = 0
     for row in rows or [0]:
-        found += _gap(view, at, row * cell * per_row)
+        lines += _gap(view, at, row * cell * per_row)
         at = min((row + 1) * cell * per_row, view.total)
         indexes = range(row * cell * per_row, at, cell)
         cells = [_mark(view, index, min(index + cell, at), given, marks) for index in indexes]
         runs = (
-            ("".join(mark for mark, _ in run), colour) for colour, run in itertools.groupby(cells, lambda one: one[1])
+            ("".join(mark for mark, _ in run), colour) for colour, run in itertools.groupby(cells, lambda item: item[1])
         )
         drawn = "".join(_coloured(text, colour) for text, colour in runs)
-        found.append(f"{_start(view, row * cell * per_row):<{label}}{drawn}")
-    found += _gap(view, at, view.total)
-    return found if cell == 1 else [*found, "", f"each mark stands for {cell} blocks: how many of them are given"]
+        lines.append(f"{_start(view, row * cell * per_row):<{label}}{drawn}")
+    lines += _gap(view, at, view.total)
+    return lines if cell == 1 else [*lines, "", f"each mark stands for {cell} blocks: how many of them are given"]
 
 
 def _gap(view: PoolView, first: int, end: int) -> list[str]:
@@ -127,11 +127,11 @@ def _level(share: float) -> str:
 
 
 def _fullest(blocks: Sequence[Block], most: int) -> Iterable[str]:
-    ranked = sorted(blocks, key=lambda one: (-(one.used / one.usable if one.usable else 0), one.node))[:most]
-    nodes = max(len(one.node) for one in ranked)
-    texts = max(len(one.text) for one in ranked)
-    for one in ranked:
-        use = f"{bar(one.used, one.usable)} {one.used} of {tables.count(one.usable)}"
-        yield f"{one.node:<{nodes}}   {one.text:<{texts}}   {use}"
+    ranked = sorted(blocks, key=lambda block: (-(block.used / block.usable if block.usable else 0), block.node))[:most]
+    nodes = max(len(block.node) for block in ranked)
+    texts = max(len(block.text) for block in ranked)
+    for block in ranked:
+        use = f"{bar(block.used, block.usable)} {block.used} of {tables.count(block.usable)}"
+        yield f"{block.node:<{nodes}}   {block.text:<{texts}}   {use}"
     if len(blocks) > most:
         yield f"and {len(blocks) - most} more nodes (bedplate ipam blocks)"

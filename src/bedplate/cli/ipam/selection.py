@@ -41,14 +41,14 @@ def _why_not(term: NodeSelectorTerm, node: core.Node) -> str:
     if not term.match_expressions and not term.match_fields:
         return "the term is empty, and matches no node"
     failing = [
-        f"{written(one)} fails: {_labelled(one, node)}"
-        for one in term.match_expressions
-        if not _holds(NodeSelectorTerm(match_expressions=(one,)), node)
+        f"{written(requirement)} fails: {_labelled(requirement, node)}"
+        for requirement in term.match_expressions
+        if not _holds(NodeSelectorTerm(match_expressions=(requirement,)), node)
     ]
     failing += [
-        f"{written(one)} fails: the node's name is {node.name}"
-        for one in term.match_fields
-        if not _holds(NodeSelectorTerm(match_fields=(one,)), node)
+        f"{written(requirement)} fails: the node's name is {node.name}"
+        for requirement in term.match_fields
+        if not _holds(NodeSelectorTerm(match_fields=(requirement,)), node)
     ]
     return ", and ".join(failing)
 

@@ -27,42 +27,42 @@ __all__ = ["check", "holdings", "listed"]
 
 def holdings(path: Path) -> Iterator[Holding]:
     """What a store says about who holds what. It does not say which node it is of."""
-    for one in read_store(path).reservations():
-        address = parse_address(one.address)
+    for reservation in read_store(path).reservations():
+        address = parse_address(reservation.address)
         if address is not None:
             yield Holding(
                 address,
-                one.pod_namespace,
-                one.pod_name,
-                one.pod_uid,
+                reservation.pod_namespace,
+                reservation.pod_name,
+                reservation.pod_uid,
                 "",
-                one.interface_name,
+                reservation.interface_name,
                 "",
-                _moment(one),
+                _moment(reservation),
                 "store",
-                one.pool,
-                one.container_id,
-                one.device_id,
+                reservation.pool,
+                reservation.container_id,
+                reservation.device_id,
             )
 
 
 def listed(view: StoreView, now: datetime) -> Table:
     """Every reservation."""
-    found = sorted(view.reservations(), key=_place)
+    reservations = sorted(view.reservations(), key=_place)
     columns = ("address", "pool", "pod", "interface", "container", "device", "age")
     rows = [
         (
-            one.address or "-",
-            one.pool,
-            f"{one.pod_namespace}/{one.pod_name}" if one.pod_name else "-",
-            one.interface_name,
-            one.container_id[:13],
-            one.device_id or "-",
-            display.age((now - since).total_seconds()) if (since := _moment(one)) is not None else "-",
+            reservation.address or "-",
+            reservation.pool,
+            f"{reservation.pod_namespace}/{reservation.pod_name}" if reservation.pod_name else "-",
+            reservation.interface_name,
+            reservation.container_id[:13],
+            reservation.device_id or "-",
+            display.age((now - since).total_seconds()) if (since := _moment(reservation)) is not None else "-",
         )
-        for one in found
+        for reservation in reservations
     ]
-    return Table(columns, rows, [_plain(one) for one in found])
+    return Table(columns, rows, [_plain(reservation) for reservation in reservations])
 
 
 def check(path: Path, view: StoreView) -> Explanation:
@@ -94,56 +94,67 @@ def _findings(path: Path, view: StoreView) -> Iterator[Finding]:
         yield Finding("daemon", f"process {view.holder}", "uses the store now")
     else:
         yield Finding("daemon", "none", "no process is known to use the store")
-    found = list(view.reservations())
-    yield Finding("reservations", str(len(found)), _by_pool(found))
-    yield from _doubtful(found)
+    reservations = list(view.reservations())
+    yield Finding("reservations", str(len(reservations)), _by_pool(reservations))
+    yield from _doubtful(reservations)
 
 
-def _by_pool(found: list[Reservation]) -> str:
-    counts = Counter(one.pool for one in found)
+def _by_pool(reservations: list[Reservation]) -> str:
+    counts = Counter(reservation.pool for reservation in reservations)
     return ", ".join(f"{count} of {pool}" for pool, count in sorted(counts.items())) or "nothing is held"
 
 
-def _doubtful(found: list[Reservation]) -> Iterator[Finding]:
+def _doubtful(reservations: list[Reservation]) -> Iterator[Finding]:
     """What no daemon should have written."""
-    twice = Counter((one.pool, one.address) for one in found)
+    twice = Counter((reservation.pool, reservation.address) for reservation in reservations)
     for (pool, written), count in sorted(twice.items()):
         if count > 1:
             yield Finding("twice", written, f"{count} interfaces have it in pool {pool}", State.BAD)
-    for one in found:
-        address, config = parse_address(one.address), poolconfig.read(one.pool, one.config)
+    for reservation in reservations:
+        address, config = parse_address(reservation.address), poolconfig.read(reservation.pool, reservation.config)
         if address is None:
-            yield Finding("address", one.address or "none", f"{_name(one)} of {one.pool} has no address", State.BAD)
+            yield Finding(
+                "address",
+                reservation.address or "none",
+                f"{_name(reservation)} of {reservation.pool} has no address",
+                State.BAD,
+            )
         elif config is not None and not config.network.holds(address):
-            yield Finding("address", one.address, f"{_name(one)}: {config.subnet} does not hold it", State.BAD)
+            yield Finding(
+                "address", reservation.address, f"{_name(reservation)}: {config.subnet} does not hold it", State.BAD
+            )
 
 
-def _name(one: Reservation) -> str:
-    return f"{one.pod_namespace}/{one.pod_name}" if one.pod_name else f"container {one.container_id}"
+def _name(reservation: Reservation) -> str:
+    return (
+        f"{reservation.pod_namespace}/{reservation.pod_name}"
+        if reservation.pod_name
+        else f"container {reservation.container_id}"
+    )
 
 
-def _place(one: Reservation) -> tuple[str, int, str]:
-    address = parse_address(one.address)
-    return one.pool, address.value if address is not None else -1, one.container_id
+def _place(reservation: Reservation) -> tuple[str, int, str]:
+    address = parse_address(reservation.address)
+    return reservation.pool, address.value if address is not None else -1, reservation.container_id
 
 
-def _moment(one: Reservation) -> datetime | None:
+def _moment(reservation: Reservation) -> datetime | None:
     try:
-        return clock.parse_rfc3339(one.create_time)
+        return clock.parse_rfc3339(reservation.create_time)
     except ValueError:
         return None
 
 
-def _plain(one: Reservation) -> dict[str, Any]:
+def _plain(reservation: Reservation) -> dict[str, Any]:
     return {
-        "address": one.address,
-        "pool": one.pool,
-        "namespace": one.pod_namespace,
-        "pod": one.pod_name,
-        "uid": one.pod_uid,
-        "interface": one.interface_name,
-        "container": one.container_id,
-        "device": one.device_id,
-        "since": one.create_time,
-        "config": one.config,
+        "address": reservation.address,
+        "pool": reservation.pool,
+        "namespace": reservation.pod_namespace,
+        "pod": reservation.pod_name,
+        "uid": reservation.pod_uid,
+        "interface": reservation.interface_name,
+        "container": reservation.container_id,
+        "device": reservation.device_id,
+        "since": reservation.create_time,
+        "config": reservation.config,
     }

@@ -59,15 +59,15 @@ async def _pools(client: Client, ref: ResourceRef[Any], namespace: str) -> tuple
 
 
 async def _counted(client: Client, ref: ResourceRef[Any], tell: Tell) -> tuple[Any, ...]:
-    found: list[Any] = []
+    items: list[Any] = []
     try:
         async for page in client.list_pages(ref):
-            found += page.items
-            tell(f"read {len(found)} {ref.plural}")
+            items += page.items
+            tell(f"read {len(items)} {ref.plural}")
     except kube_errors.Expired:
         # The server has forgotten the moment of the first page: the whole list, however long, is of one moment.
-        found = (await client.list(ref)).items
-    return tuple(found)
+        items = (await client.list(ref)).items
+    return tuple(items)
 
 
 def _name(pool: Pool) -> str:

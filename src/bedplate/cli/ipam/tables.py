@@ -78,7 +78,8 @@ def _pool(view: PoolView, land: Landscape) -> dict[str, Any]:
             "excluded": view.excluded.total(),
         },
         "quarantine": [
-            {"block": one.text, "node": one.node, "until": _moment(one.until), "index": one.index} for one in view.held
+            {"block": block.text, "node": block.node, "until": _moment(block.until), "index": block.index}
+            for block in view.held
         ],
         "addresses": {"used": view.used, "usable": view.usable},
         "state": _state(view, land),
@@ -89,7 +90,7 @@ def _pool(view: PoolView, land: Landscape) -> dict[str, Any]:
 
 def blocks(land: Landscape, pool: str = "", node: str = "") -> Table:
     """The blocks of all pools, or of one, or of one node."""
-    found = [
+    listed = [
         (view, block)
         for view in land.views
         if pool in ("", view.name, view.key)
@@ -99,9 +100,9 @@ def blocks(land: Landscape, pool: str = "", node: str = "") -> Table:
     columns = ("pool", "kind", "node", "block", "gateway", "in use", "of")
     rows = [
         (view.name, view.kind, block.node, block.text, block.gateway or "-", block.used, count(block.usable))
-        for view, block in found
+        for view, block in listed
     ]
-    return Table(columns, rows, [_block(view, block) for view, block in found])
+    return Table(columns, rows, [_block(view, block) for view, block in listed])
 
 
 def _block(view: PoolView, block: Block) -> dict[str, Any]:
@@ -122,54 +123,54 @@ def _block(view: PoolView, block: Block) -> dict[str, Any]:
 
 def allocations(land: Landscape, *, pool: str = "", node: str = "", pod: str = "") -> Table:
     """Who holds which address of the pools."""
-    found: list[tuple[Holding, PoolView | None]] = []
-    for one in sorted(land.holdings, key=lambda each: (each.address, each.source)):
-        if node not in ("", one.node) or pod not in ("", one.who):
+    pairs: list[tuple[Holding, PoolView | None]] = []
+    for holding in sorted(land.holdings, key=lambda each: (each.address, each.source)):
+        if node not in ("", holding.node) or pod not in ("", holding.who):
             continue
-        views = _pools_of(one, land.views)
-        if not views and one.source != "store":
+        views = _pools_of(holding, land.views)
+        if not views and holding.source != "store":
             # An address of another network, such as the cluster's first one.
             continue
-        if pool and pool != one.pool and all(pool not in (view.name, view.key) for view in views):
+        if pool and pool != holding.pool and all(pool not in (view.name, view.key) for view in views):
             continue
-        found.append((one, views[0] if views else None))
+        pairs.append((holding, views[0] if views else None))
     columns = ("address", "pool", "node", "pod", "interface", "age", "source")
     rows = [
         (
-            one.address,
-            view.name if view is not None else one.pool or "-",
-            one.node or "-",
-            one.who,
-            one.interface or "-",
-            display.age((land.now - one.since).total_seconds()) if one.since is not None else "-",
-            one.source,
+            holding.address,
+            view.name if view is not None else holding.pool or "-",
+            holding.node or "-",
+            holding.who,
+            holding.interface or "-",
+            display.age((land.now - holding.since).total_seconds()) if holding.since is not None else "-",
+            holding.source,
         )
-        for one, view in found
+        for holding, view in pairs
     ]
-    return Table(columns, rows, [_holding(one, view) for one, view in found])
+    return Table(columns, rows, [_holding(holding, view) for holding, view in pairs])
 
 
-def _pools_of(one: Holding, views: Iterable[PoolView]) -> list[PoolView]:
-    if one.pool:
-        return [view for view in views if view.key == one.pool]
-    return [view for view in views if view.network is not None and view.network.holds(one.address)]
+def _pools_of(holding: Holding, views: Iterable[PoolView]) -> list[PoolView]:
+    if holding.pool:
+        return [view for view in views if view.key == holding.pool]
+    return [view for view in views if view.network is not None and view.network.holds(holding.address)]
 
 
-def _holding(one: Holding, view: PoolView | None) -> dict[str, Any]:
+def _holding(holding: Holding, view: PoolView | None) -> dict[str, Any]:
     return {
-        "address": str(one.address),
-        "pool": view.name if view is not None else one.pool,
+        "address": str(holding.address),
+        "pool": view.name if view is not None else holding.pool,
         "kind": view.kind if view is not None else "",
-        "node": one.node,
-        "namespace": one.namespace,
-        "pod": one.pod,
-        "uid": one.uid,
-        "interface": one.interface,
-        "network": one.network,
-        "container": one.container,
-        "device": one.device,
-        "since": _moment(one.since),
-        "source": one.source,
+        "node": holding.node,
+        "namespace": holding.namespace,
+        "pod": holding.pod,
+        "uid": holding.uid,
+        "interface": holding.interface,
+        "network": holding.network,
+        "container": holding.container,
+        "device": holding.device,
+        "since": _moment(holding.since),
+        "source": holding.source,
     }
 
 

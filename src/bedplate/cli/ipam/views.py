@@ -89,7 +89,11 @@ class PoolView:
     @property
     def free(self) -> int:
         """Blocks that a node could get now."""
-        taken = {block.index for block in self.blocks} | {one.index for one in self.held} | set(self.reserved)
+        taken = (
+            {block.index for block in self.blocks}
+            | {quarantined.index for quarantined in self.held}
+            | set(self.reserved)
+        )
         return max(0, self.total - self.excluded.total() - sum(index not in self.excluded for index in taken))
 
     @property

@@ -86,13 +86,15 @@ _OPTIONS = [
         callback=_script,
         help="Fault script (YAML, see below).",
     ),
-    _span("--latency", "How late every answer is."),
-    _span("--list-lag", "How old the lists are (views are always right)."),
-    _span("--transition", "How long a machine takes from one state to the next."),
+    _span("--latency", "Delay of every answer."),
+    _span("--list-lag", "Age of the lists (views are always current)."),
+    _span("--transition", "Time that a machine takes from one state to the next."),
     _span("--token-life", "How long a token is valid; 0s: it never expires."),
     click.option("--rate-limit", is_flag=True, help="Answer 429 beyond 10 requests a second, 30 at once."),
-    _span("--stop-every", "Stop some machine about so often; 0s: never. It starts again after a minute."),
-    _span("--terminate-every", "Terminate some machine about so often; 0s: never. It is replaced after a minute."),
+    _span("--stop-every", "Stop a random machine about this often; 0s: never. It starts again after a minute."),
+    _span(
+        "--terminate-every", "Terminate a random machine about this often; 0s: never. It is replaced after a minute."
+    ),
     click.option("--write-config", "config", type=click.Path(path_type=Path), help="Also write the cloud-config file."),
 ]
 

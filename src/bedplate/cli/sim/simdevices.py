@@ -30,10 +30,12 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="The data folder of a head here.")
-@click.option("--url", "urls", multiple=True, metavar="URL", help="A head; say it again for every one of the site.")
+@click.option(
+    "--url", "urls", multiple=True, metavar="URL", help="URL of a head; repeat it for every head of the site."
+)
 @click.option("--token-file", type=click.Path(path_type=Path, dir_okay=False), help="Bearer token.")
 @click.option("--cacert", type=click.Path(path_type=Path, dir_okay=False), help="The authority of the head.")
-@click.option("--names", default="", metavar="LIST", help="These devices alone, with commas.  [default: all]")
+@click.option("--names", default="", metavar="LIST", help="Only these devices, separated by commas.  [default: all]")
 def devices(data: Path | None, urls: tuple[str, ...], token_file: Path | None, cacert: Path | None, names: str) -> None:
     """Simulate the devices of a head: they apply what is committed, report it, and run their checks."""
     only = [name for name in names.split(",") if name] or None
@@ -66,7 +68,7 @@ def _text(file: Path) -> str:
 
 async def _run(client: HeadClient, only: list[str] | None) -> None:
     async with client:
-        known = {one.key for one in await client.list("device")} if only is not None else set()
+        known = {entity.key for entity in await client.list("device")} if only is not None else set()
         if lost := sorted(set(only or ()) - known):
             raise errors.NotFound(f"the head has no device {', '.join(lost)}", hint="cmsh -c 'device list' shows them")
         simulated, listens = Devices(client, only), asyncio.Event()
@@ -85,7 +87,7 @@ async def _tell(client: HeadClient, listens: asyncio.Event) -> None:
         if is_up:
             listens.set()
         else:
-            click.echo(f"the head is away: {words}", err=True)
+            click.echo(f"the head is unavailable: {words}", err=True)
 
     async for event in client.events(types=("notice",), on_link=linked):
         if (told := event.notice) is not None:

@@ -108,11 +108,11 @@ async def _run(options: Options) -> None:
     settings = server.Options(data=options.data / "apiserver", port=_port(options), kubeconfig_out=kubeconfig)
     async with server.ApiServer(settings) as running:
         (options.data / "port").write_text(running.url.rsplit(":", 1)[1])
-        said = [f"API server ready after {time.monotonic() - started:.1f} s at {running.url}"]
-        said += ["", f"  export KUBECONFIG={shlex.quote(str(kubeconfig))}", ""]
-        click.echo("\n".join(said))
+        lines = [f"API server ready after {time.monotonic() - started:.1f} s at {running.url}"]
+        lines += ["", f"  export KUBECONFIG={shlex.quote(str(kubeconfig))}", ""]
+        click.echo("\n".join(lines))
         try:
-            await _simulate(options, kubeconfig, started, said)
+            await _simulate(options, kubeconfig, started, lines)
         finally:
             click.echo(f"stopped; the data is kept in {options.data}")
 
@@ -132,7 +132,7 @@ def _port(options: Options) -> int:
     return last
 
 
-async def _simulate(options: Options, kubeconfig: Path, started: float, said: list[str]) -> None:
+async def _simulate(options: Options, kubeconfig: Path, started: float, lines: list[str]) -> None:
     from bedplate.cli import clusterview
     from bedplate.cli.up import demopools, podnets
     from bedplate.cli.up import site as sites
@@ -180,7 +180,7 @@ async def _simulate(options: Options, kubeconfig: Path, started: float, said: li
                 if options.is_plain:
                     await clusterview.follow_plain(look)
                 else:
-                    await clusterview.follow_live(look, [*said, *more], started)
+                    await clusterview.follow_live(look, [*lines, *more], started)
 
 
 @contextlib.asynccontextmanager
@@ -243,7 +243,7 @@ def _next_step() -> str:
     program = os.path.relpath(shutil.which(sys.argv[0]) or "bedplate")
     if binaries.cached("kubectl") is not None:
         return f"try: {program} kubectl get nodes"
-    return f"there is no kubectl here yet; to build one: {program} binaries get kubectl"
+    return f"kubectl is not installed; to build it: {program} binaries get kubectl"
 
 
 async def _seen(fleet: fleets.Fleet, count: int) -> None:

@@ -119,8 +119,8 @@ def _overlay(
     kept = {key: value for key, value in values.items() if value}
     if priority != 500:
         kept["priority"] = priority
-    held = {role.key: role for role in roles}
-    return "configurationoverlay", Obj("ConfigurationOverlay", name, kept, children={"roles": held})
+    roles_by_key = {role.key: role for role in roles}
+    return "configurationoverlay", Obj("ConfigurationOverlay", name, kept, children={"roles": roles_by_key})
 
 
 def _containerd(*drop_ins: tuple[str, str]) -> Obj:

@@ -49,11 +49,11 @@ class _Attachment:
 def networks_of(pod: core.Pod) -> list[_Attachment]:
     """The networks that the pod's annotation names, as `name`, `namespace/name` or either with `@interface`."""
     parts = [part.strip() for part in pod.metadata.annotation(NETWORKS).split(",") if part.strip()]
-    found = []
+    networks = []
     for number, part in enumerate(parts, start=1):
         name, _, interface = part.partition("@")
-        found.append(_Attachment(name.rpartition("/")[2], interface or f"net{number}"))
-    return found
+        networks.append(_Attachment(name.rpartition("/")[2], interface or f"net{number}"))
+    return networks
 
 
 class PodNetworks:
@@ -78,8 +78,8 @@ class PodNetworks:
 
     def pools(self) -> list[clusterview.Pool]:
         """Every pool at this moment: IPPools first, by name."""
-        ippools = sorted(self.ippools, key=lambda one: one.name)
-        cidrpools = sorted(self.cidrpools, key=lambda one: one.name)
+        ippools = sorted(self.ippools, key=lambda pool: pool.name)
+        cidrpools = sorted(self.cidrpools, key=lambda pool: pool.name)
         return [*map(self._pool, ippools), *map(self._pool, cidrpools)]
 
     def _pool(self, pool: IPPool | CIDRPool) -> clusterview.Pool:
@@ -94,23 +94,25 @@ class PodNetworks:
 
     async def attach(self, pod: core.Pod) -> Mapping[str, str]:
         """Addresses for every network that the pod asks for; the same ones when it asks again."""
-        wanted = networks_of(pod)
-        if not wanted:
+        attachments = networks_of(pod)
+        if not attachments:
             return {}
         ledger = await self._ledger(pod.spec.node_name)
         self._homes[key_of(pod)] = (pod.spec.node_name, pod.metadata.uid)
         entries = []
-        for one in wanted:
-            config = self._config(one.network, pod.spec.node_name)
-            found = ledger.find(config.key, pod.metadata.uid, one.interface)
-            given = found if found is not None else await self._allocate(ledger, pod, one, config)
-            entry = {"name": f"{names.NAMESPACE_SYSTEM}/{one.network}", "interface": one.interface}
+        for attachment in attachments:
+            config = self._config(attachment.network, pod.spec.node_name)
+            reservation = ledger.find(config.key, pod.metadata.uid, attachment.interface)
+            given = reservation if reservation is not None else await self._allocate(ledger, pod, attachment, config)
+            entry = {"name": f"{names.NAMESPACE_SYSTEM}/{attachment.network}", "interface": attachment.interface}
             entries.append({**entry, "ips": [given.address], "dns": {}})
         return {NETWORK_STATUS: json.dumps(entries)}
 
-    async def _allocate(self, ledger: Ledger, pod: core.Pod, one: _Attachment, config: PoolConfig) -> Reservation:
+    async def _allocate(
+        self, ledger: Ledger, pod: core.Pod, attachment: _Attachment, config: PoolConfig
+    ) -> Reservation:
         meta = pod.metadata
-        owner = Owner(meta.uid, one.interface, meta.uid, meta.name, meta.namespace)
+        owner = Owner(meta.uid, attachment.interface, meta.uid, meta.name, meta.namespace)
         (given,) = await ledger.allocate(owner, [Wanted(config)])
         self.used[config.key] += 1
         return given
@@ -120,9 +122,9 @@ class PodNetworks:
         key = f"{names.NAMESPACE_SYSTEM}/{network}"
         ippool, cidrpool = self.ippools.get(key), self.cidrpools.get(key)
         if ippool is not None:
-            for one in ippool.status.allocations:
-                if one.node_name == node:
-                    return poolrules.ippool_config(network, ippool.spec, one)
+            for allocation in ippool.status.allocations:
+                if allocation.node_name == node:
+                    return poolrules.ippool_config(network, ippool.spec, allocation)
         elif cidrpool is not None:
             for entry in cidrpool.status.allocations:
                 if entry.node_name == node:
@@ -138,9 +140,9 @@ class PodNetworks:
                 folder.mkdir(parents=True, exist_ok=True)
                 ledger = await Ledger.open(folder / STORE, clock=self._time)
                 self._ledgers[node] = ledger
-                for one in ledger.reservations():
-                    self.used[one.pool] += 1
-                    self._homes[f"{one.pod_namespace}/{one.pod_name}"] = (node, one.pod_uid)
+                for reservation in ledger.reservations():
+                    self.used[reservation.pool] += 1
+                    self._homes[f"{reservation.pod_namespace}/{reservation.pod_name}"] = (node, reservation.pod_uid)
             return self._ledgers[node]
 
     # Freeing
@@ -165,10 +167,10 @@ class PodNetworks:
 
     async def _free(self, node: str, uid: str) -> None:
         ledger = await self._ledger(node)
-        dead = [one for one in ledger.reservations() if one.pod_uid == uid]
-        for one in dead:
-            freed = await ledger.release(one.container_id, one.interface_name, [one.pool])
-            self.used[one.pool] -= freed
+        dead = [reservation for reservation in ledger.reservations() if reservation.pod_uid == uid]
+        for reservation in dead:
+            freed = await ledger.release(reservation.container_id, reservation.interface_name, [reservation.pool])
+            self.used[reservation.pool] -= freed
 
     # Running
 

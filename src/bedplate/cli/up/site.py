@@ -89,9 +89,9 @@ class Site:
             self.cloud.agenda.run()
             if touched := (self._changed | self._down) & self._fleet.machines.keys():
                 self._changed.clear()
-                found = {machine.name: machine for machine in self.cloud.all() if machine.name in touched}
+                machines = {machine.name: machine for machine in self.cloud.all() if machine.name in touched}
                 for name in sorted(touched):
-                    await self._compare(name, found.get(name))
+                    await self._compare(name, machines.get(name))
             await self._time.sleep(LOOK_EVERY_S)
 
     async def _compare(self, name: str, machine: BmmMachine | None) -> None:

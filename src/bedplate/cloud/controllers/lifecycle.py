@@ -137,7 +137,7 @@ class Monitor:
         self._unanswered_at: float | None = None
         clouds = owner.clouds
         asked = (provider,) if provider is not None else clouds.with_instances()
-        self._instances = tuple(found for one in asked if (found := clouds.instances(one)) is not None)
+        self._instances = tuple(instances for cloud in asked if (instances := clouds.instances(cloud)) is not None)
 
     async def run(self) -> None:
         """Pass after pass, a period after the last has ended, until cancelled."""
@@ -263,8 +263,8 @@ class Monitor:
         is_told = False
         try:
             for _ in range(DELETE_TRIES):
-                found = await self._owner.client.get(NODES, judged.name)
-                if changed := lifecycle_plan.may_still_delete(judged, found):
+                current = await self._owner.client.get(NODES, judged.name)
+                if changed := lifecycle_plan.may_still_delete(judged, current):
                     self._log.info("lifecycle.spared", node=judged.name, reason=changed)
                     self._owner.metrics.blocked.labels("changed").inc()
                     return False
@@ -273,7 +273,7 @@ class Monitor:
                     is_told = True
                 try:
                     await self._owner.client.delete(
-                        NODES, judged.name, uid=found.metadata.uid, resource_version=found.metadata.resource_version
+                        NODES, judged.name, uid=current.metadata.uid, resource_version=current.metadata.resource_version
                     )
                 except errors.Conflict:
                     continue
@@ -298,14 +298,14 @@ class Monitor:
 
 async def ask(instances: tuple[Instances, ...], question: Question, time: clock.Clock) -> Answer:
     """What the clouds say of a node: there when one has it, absent only when each of them says so for certain."""
-    answers = await asyncio.gather(*(_ask_one(one, question, time) for one in instances))
-    for wanted in (True, None):
+    answers = await asyncio.gather(*(_ask_one(reply, question, time) for reply in instances))
+    for existence in (True, None):
         for answer in answers:
-            if answer.exists is wanted:
+            if answer.exists is existence:
                 return answer
     if not answers:
         return Answer(None, time.monotonic(), time.monotonic(), error="no cloud to ask")
-    first, last = min(one.asked_at for one in answers), max(one.answered_at for one in answers)
+    first, last = min(reply.asked_at for reply in answers), max(reply.answered_at for reply in answers)
     return Answer(False, first, last, question.is_fresh)
 
 

@@ -323,8 +323,8 @@ def _verdict(node: core.Node, answer: Answer, past: Past, rules: Rules, now: Mom
         return Verdict(node, Action.KEEP, f"whether its machine exists could not be found out: {answer.error}")
     if answer.exists:
         return _when_present(node, answer, past, rules)
-    if held := _grace(node, past, rules, now):
-        return Verdict(node, Action.KEEP, f"its machine does not exist, but {held}", withheld=GRACE)
+    if grace := _grace(node, past, rules, now):
+        return Verdict(node, Action.KEEP, f"its machine does not exist, but {grace}", withheld=GRACE)
     if brake:
         is_due = past.blocked_at is None or now.monotonic - past.blocked_at >= REPEAT_EVENT_S
         return Verdict(node, Action.BLOCK, f"its machine does not exist, but {brake}", withheld=BRAKE, is_told=is_due)
@@ -335,7 +335,7 @@ def _verdict(node: core.Node, answer: Answer, past: Past, rules: Rules, now: Mom
 
 def _unconfirmed(past: Past, rules: Rules) -> str:
     if past.absences >= rules.confirmations:
-        return "its machine does not exist, but after so long that is asked once more, without a cache"
+        return "its machine does not exist; after so long the cloud is asked once more, without a cache"
     return (
         f"its machine does not exist; that has {past.absences} of {rules.confirmations} confirmations, which must be "
         f"{rules.period_s:g} s apart and, after the first, without a cache (--node-deletion-confirmations)"
@@ -347,10 +347,10 @@ def _when_present(node: core.Node, answer: Answer, past: Past, rules: Rules) -> 
         return Verdict(node, Action.KEEP, f"its machine exists; whether it is switched off is unknown: {answer.error}")
     if not answer.is_shutdown:
         return Verdict(node, Action.KEEP, "it is not ready, but its machine exists and is not switched off")
-    wanted = [taints.SHUTDOWN]
+    expected = [taints.SHUTDOWN]
     if rules.is_out_of_service_tainted and past.shutdowns >= 2:
-        wanted.append(taints.OUT_OF_SERVICE)
-    missing = tuple(taint for taint in wanted if taint not in _bare(node.spec.taints))
+        expected.append(taints.OUT_OF_SERVICE)
+    missing = tuple(taint for taint in expected if taint not in _bare(node.spec.taints))
     if not missing:
         return Verdict(node, Action.KEEP, "its machine is switched off, and its taints say so")
     return Verdict(node, Action.TAINT, "its machine is switched off: it is tainted", missing)
@@ -379,16 +379,16 @@ def after_deletions(memory: Memory, uids: Iterable[str]) -> Memory:
     return Memory(nodes, memory.is_first)
 
 
-def may_still_delete(judged: core.Node, found: core.Node) -> str:
+def may_still_delete(judged: core.Node, current: core.Node) -> str:
     """Why a node, read again just before its deletion, must not be deleted after all; empty when it may."""
-    if found.metadata.uid != judged.metadata.uid:
+    if current.metadata.uid != judged.metadata.uid:
         return "another node has joined under its name"
-    if found.spec.provider_id != judged.spec.provider_id:
+    if current.spec.provider_id != judged.spec.provider_id:
         return "its provider ID has changed"
-    if found.is_ready:
+    if current.is_ready:
         return "it is ready again"
-    if is_excluded(found.metadata.labels):
+    if is_excluded(current.metadata.labels):
         return "its label now excludes it from lifecycle management"
-    if found.metadata.is_deleting:
+    if current.metadata.is_deleting:
         return "it is being deleted by another client"
     return ""

@@ -127,8 +127,8 @@ class NodeController:
                 self._in_hand.discard(name)
 
         def keys(change: Change[core.Node]) -> Iterable[str]:
-            wanted = node_plan.is_of_interest(change.old, change.new) and self._is_of(change.new, provider)
-            return (change.key,) if wanted else ()
+            is_relevant = node_plan.is_of_interest(change.old, change.new) and self._is_of(change.new, provider)
+            return (change.key,) if is_relevant else ()
 
         queue = Controller(
             f"Nodes{suffix}",

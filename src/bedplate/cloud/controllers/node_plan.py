@@ -80,7 +80,7 @@ def initialise(node: core.Node, metadata: InstanceMetadata | None, clouds: Cloud
     if not taints.is_uninitialized(node):
         return Verdict(Kind.LEAVE, "it is initialised: it does not carry the uninitialized taint")
     if metadata is None:
-        return Verdict(Kind.LEAVE, f"{provider_name} has nothing to do for it: it stays as it is, with its taint")
+        return Verdict(Kind.LEAVE, f"{provider_name} does not handle it: it keeps its taint")
     provider_id = node.spec.provider_id or metadata.provider_id
     if refusal := _provider_id_problem(node, metadata, clouds, provider_name):
         return Verdict(Kind.REFUSE, refusal)
@@ -90,15 +90,15 @@ def initialise(node: core.Node, metadata: InstanceMetadata | None, clouds: Cloud
         return Verdict(
             Kind.REFUSE, f"node {node.name}: {err.message}; it stays tainted", event_reason=REASON_INVALID_NODE_IP
         )
-    wanted = labels.at_initialisation(node.metadata.labels, metadata)
+    desired = labels.at_initialisation(node.metadata.labels, metadata)
     spec: dict[str, Any] = {
         "taints": taints.on_the_wire(taints.without_key(node.spec.taints, names.TAINT_UNINITIALIZED))
     }
     if not node.spec.provider_id:
         spec["providerID"] = provider_id
-    patch = {"metadata": _metadata(node, wanted.labels, is_exact=True), "spec": spec}
+    patch = {"metadata": _metadata(node, desired.labels, is_exact=True), "spec": spec}
     reason = f"{provider_name} knows it as {provider_id}: provider ID and labels are set, the taint goes"
-    return Verdict(Kind.INITIALISE, reason, patch, warnings=wanted.warnings)
+    return Verdict(Kind.INITIALISE, reason, patch, warnings=desired.warnings)
 
 
 def _provider_id_problem(node: core.Node, metadata: InstanceMetadata, clouds: Clouds, provider_name: str) -> str:
@@ -116,11 +116,11 @@ def _provider_id_problem(node: core.Node, metadata: InstanceMetadata, clouds: Cl
 
 def reconcile_beta_labels(node: core.Node) -> Verdict:
     """New topology labels follow the old ones."""
-    wanted = labels.from_beta(node.metadata.labels)
-    if not wanted:
+    desired = labels.from_beta(node.metadata.labels)
+    if not desired:
         return Verdict(Kind.LEAVE, "its old and new topology labels agree")
-    shown = ", ".join(f"{key}={value}" for key, value in wanted.items())
-    return Verdict(Kind.CORRECT, f"labels follow their old twins: {shown}", {"metadata": _metadata(node, wanted)})
+    shown = ", ".join(f"{key}={value}" for key, value in desired.items())
+    return Verdict(Kind.CORRECT, f"labels follow their old twins: {shown}", {"metadata": _metadata(node, desired)})
 
 
 def refresh(node: core.Node, metadata: InstanceMetadata | None, *, reconciles_labels: bool) -> Verdict:
@@ -128,14 +128,14 @@ def refresh(node: core.Node, metadata: InstanceMetadata | None, *, reconciles_la
     if taints.is_uninitialized(node):
         return Verdict(Kind.LEAVE, "it is not initialised yet: that comes first")
     if metadata is None:
-        return Verdict(Kind.LEAVE, "its cloud has nothing to do for it")
+        return Verdict(Kind.LEAVE, "its cloud does not handle it")
     chosen = node_addresses.decide(node, metadata.addresses)
-    wanted = labels.at_refresh(node.metadata.labels, metadata) if reconciles_labels else labels.Wanted()
-    warnings = (*((chosen.reason,) if chosen.is_refusal else ()), *wanted.warnings)
-    if chosen.addresses is None and not wanted.labels:
+    desired = labels.at_refresh(node.metadata.labels, metadata) if reconciles_labels else labels.Wanted()
+    warnings = (*((chosen.reason,) if chosen.is_refusal else ()), *desired.warnings)
+    if chosen.addresses is None and not desired.labels:
         return Verdict(Kind.LEAVE, f"its labels are right; {chosen.reason}", warnings=warnings)
-    shown = ", ".join(f"{key}={value}" for key, value in wanted.labels.items()) or "none"
-    patch = {"metadata": _metadata(node, wanted.labels)} if wanted.labels else None
+    shown = ", ".join(f"{key}={value}" for key, value in desired.labels.items()) or "none"
+    patch = {"metadata": _metadata(node, desired.labels)} if desired.labels else None
     return Verdict(Kind.CORRECT, f"labels to set: {shown}; {chosen.reason}", patch, chosen.addresses, warnings=warnings)
 
 
@@ -144,11 +144,11 @@ def refresh_addresses(node: core.Node, metadata: InstanceMetadata) -> Verdict:
     return refresh(node, metadata, reconciles_labels=False)
 
 
-def _metadata(node: core.Node, wanted: Mapping[str, str], *, is_exact: bool = False) -> dict[str, Any]:
+def _metadata(node: core.Node, desired: Mapping[str, str], *, is_exact: bool = False) -> dict[str, Any]:
     """A patch's metadata: labels, and what the object must still be: this very one or this very version of it."""
-    found: dict[str, Any] = {"uid": node.metadata.uid}
+    fields: dict[str, Any] = {"uid": node.metadata.uid}
     if is_exact:
-        found["resourceVersion"] = node.metadata.resource_version
-    if wanted:
-        found["labels"] = dict(wanted)
-    return found
+        fields["resourceVersion"] = node.metadata.resource_version
+    if desired:
+        fields["labels"] = dict(desired)
+    return fields

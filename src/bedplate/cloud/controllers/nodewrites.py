@@ -49,35 +49,35 @@ class NodeWriter:
     ) -> core.Node | None:
         """Write what `decide` makes of the node; None when there was nothing (any more) to write, or no such node."""
         for step in range(tries.steps):
-            wanted = decide(node)
-            if wanted is None:
+            change = decide(node)
+            if change is None:
                 return None
             try:
-                return await self.client.patch(NODES, node.name, wanted, field_manager=self.field_manager)
+                return await self.client.patch(NODES, node.name, change, field_manager=self.field_manager)
             except kube_errors.NotFound:
                 return None
             except errors.Conflict:
                 if step == tries.steps - 1:
                     raise
             await self.time.sleep(backoff.jitter(tries.base_s, 1.0, self.rng))
-            found = await self.current(node)
-            if found is None:
+            current = await self.current(node)
+            if current is None:
                 return None
-            node = found
+            node = current
         return None
 
     async def current(self, node: core.Node) -> core.Node | None:
         """This very node as it is now; None when it is gone, or stands for another machine: what is to be written was
         decided by what a cloud said of the one before."""
         try:
-            found = await self.client.get(NODES, node.name)
+            current = await self.client.get(NODES, node.name)
         except kube_errors.NotFound:
             return None
-        is_same = found.metadata.uid == node.metadata.uid and found.spec.provider_id == node.spec.provider_id
-        return found if is_same else None
+        is_same = current.metadata.uid == node.metadata.uid and current.spec.provider_id == node.spec.provider_id
+        return current if is_same else None
 
-    async def addresses(self, node: core.Node, wanted: Sequence[Address]) -> core.Node:
+    async def addresses(self, node: core.Node, desired: Sequence[Address]) -> core.Node:
         """Replace the whole list: its merge key is the type, and two addresses of one type would become one."""
-        listed = [{"type": one.type, "address": one.address} for one in wanted]
+        listed = [{"type": address.type, "address": address.address} for address in desired]
         body = {"metadata": {"uid": node.metadata.uid}, "status": {"addresses": listed}}
         return await self.client.patch(NODES, node.name, body, subresource="status", field_manager=self.field_manager)

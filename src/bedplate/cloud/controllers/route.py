@@ -98,7 +98,7 @@ class RouteController:
         self._options = options
         self._time = time
         self._rng = rng if rng is not None else random.Random()
-        self._routes = {one.name: one.routes for one in clouds if one.routes is not None}
+        self._routes = {cloud.name: cloud.routes for cloud in clouds if cloud.routes is not None}
         is_wanted = options.configure_cloud_routes and bool(self._routes)
         self._cidrs = plans.parse_cluster_cidrs(options.cluster_cidr) if is_wanted else ()
         self._operations = asyncio.Semaphore(MOST_OPERATIONS)
@@ -190,15 +190,15 @@ class RouteController:
 
     async def _reconcile(self, provider: str, routes: Routes) -> bool:
         try:
-            found = list(await self._call(routes.list(self._options.cluster_name)))
+            present = list(await self._call(routes.list(self._options.cluster_name)))
         except Exception as err:
             _report("route.list_failed", err, provider=provider)
             return False
-        todo = self.plan(provider, found)
+        todo = self.plan(provider, present)
         for note in todo.notes:
             log.v(4).info("route.left", provider=provider, why=note)
         run = _Run(provider, routes)
-        deleting = asyncio.ensure_future(_all(self._delete(run, one) for one in todo.deletions))
+        deleting = asyncio.ensure_future(_all(self._delete(run, deletion) for deletion in todo.deletions))
         try:
             if todo.deletes_first:
                 await deleting
@@ -212,8 +212,8 @@ class RouteController:
     def _judged(self, todo: plans.RoutePlan) -> Iterator[tuple[core.Node, bool, list[plans.Creation]]]:
         """Nodes of which something is to be said, with the routes to make for each."""
         creations: dict[str, list[plans.Creation]] = {}
-        for one in todo.creations:
-            creations.setdefault(one.node.name, []).append(one)
+        for creation in todo.creations:
+            creations.setdefault(creation.node.name, []).append(creation)
         for name, has_cidrs in todo.judged.items():
             if (node := self._nodes.get(name)) is not None:
                 yield node, has_cidrs, creations.get(name, [])
@@ -232,14 +232,14 @@ class RouteController:
 
     async def _serve(self, run: _Run, node: core.Node, has_cidrs: bool, creations: list[plans.Creation]) -> None:
         """Make one node's routes, then say on the node whether it has them all."""
-        made = await _all(self._create(run, one) for one in creations)
-        if not all(made):
+        results = await _all(self._create(run, creation) for creation in creations)
+        if not all(results):
             run.failed_nodes.add(node.name)
-        wanted = plans.unavailable_condition(node, has_cidrs and all(made))
-        if wanted is None:
+        condition = plans.unavailable_condition(node, has_cidrs and all(results))
+        if condition is None:
             return
         try:
-            await self._persist(lambda: self._say(node, wanted))
+            await self._persist(lambda: self._say(node, condition))
         except kube_errors.NotFound:
             log.v(2).info("route.node_gone", node=node.name)
         except Exception as err:
@@ -263,8 +263,8 @@ class RouteController:
         log.info("route.created", provider=run.provider, node=node.name, cidr=route.destination_cidr, why=step.why)
         return True
 
-    async def _say(self, node: core.Node, wanted: tuple[str, str, str]) -> None:
-        patch = plans.condition_patch(wanted, self._time.now())
+    async def _say(self, node: core.Node, condition: tuple[str, str, str]) -> None:
+        patch = plans.condition_patch(condition, self._time.now())
         await self._client.patch(NODES, node.name, patch, type=PatchType.STRATEGIC, subresource="status")
 
     async def _operate(self, call: Awaitable[T]) -> T:
@@ -290,8 +290,8 @@ class RouteController:
 async def _all(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """The outcomes of all, side by side; each work takes care of its own errors."""
     async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(one) for one in works]
-    return [one.result() for one in running]
+        running = [tasks.create_task(task) for task in works]
+    return [task.result() for task in running]
 
 
 def _report(event: str, err: Exception, **values: object) -> None:

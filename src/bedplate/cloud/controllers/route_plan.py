@@ -109,13 +109,13 @@ def plan(
             continue
         judged[node.name] = True
         for cidr in node.spec.pod_cidrs:
-            found = [one for one in own if _network(one.destination_cidr) == _network(cidr)]
+            matching = [candidate for candidate in own if _network(candidate.destination_cidr) == _network(cidr)]
             # Of two good ones none is removed: a cloud may delete by destination.
-            if good := [one for one in found if not _fault(one, node)]:
+            if good := [candidate for candidate in matching if not _fault(candidate, node)]:
                 kept.update(good)
                 notes.append(f"node {node.name} has its route to {cidr}")
             else:
-                creations.append(_creation(node, cidr, found[0] if found else None))
+                creations.append(_creation(node, cidr, matching[0] if matching else None))
     known = {node.name for node in nodes}
     deletions: list[Deletion] = []
     for route in routes:
@@ -124,12 +124,14 @@ def plan(
             deletions.append(verdict)
         elif verdict:
             notes.append(verdict)
-    deletes_first = any(one.enable_node_addresses for one in routes) or any(one.replaces for one in creations)
+    deletes_first = any(candidate.enable_node_addresses for candidate in routes) or any(
+        candidate.replaces for candidate in creations
+    )
     return RoutePlan(tuple(deletions), tuple(creations), tuple(notes), deletes_first, judged)
 
 
 def _addresses(node: core.Node) -> tuple[Address, ...]:
-    return tuple(Address(one.type, one.address) for one in node.status.addresses)
+    return tuple(Address(address.type, address.address) for address in node.status.addresses)
 
 
 def _fault(route: Route, node: core.Node) -> str:
@@ -142,9 +144,9 @@ def _fault(route: Route, node: core.Node) -> str:
 
 
 def _creation(node: core.Node, cidr: str, replaced: Route | None) -> Creation:
-    wanted = Route(target_node=node.name, destination_cidr=cidr, target_node_addresses=_addresses(node))
+    route = Route(target_node=node.name, destination_cidr=cidr, target_node_addresses=_addresses(node))
     why = _fault(replaced, node) if replaced is not None else f"node {node.name} has no route to its pods {cidr}"
-    return Creation(node, wanted, why, replaced)
+    return Creation(node, route, why, replaced)
 
 
 def _deletion(
@@ -191,18 +193,18 @@ def _network(text: str) -> Network | None:
 
 def unavailable_condition(node: core.Node, has_routes: bool) -> tuple[str, str, str] | None:
     """Status, reason and message of the condition to set; None when it says so already."""
-    wanted = (
+    condition = (
         ("False", "RouteCreated", "RouteController created a route")
         if has_routes
         else ("True", "NoRouteCreated", "RouteController failed to create a route")
     )
     now = node.condition(CONDITION)
-    return None if now is not None and (now.status, now.reason) == wanted[:2] else wanted
+    return None if now is not None and (now.status, now.reason) == condition[:2] else condition
 
 
-def condition_patch(wanted: tuple[str, str, str], now: datetime) -> dict[str, Any]:
+def condition_patch(content: tuple[str, str, str], now: datetime) -> dict[str, Any]:
     """A strategic merge patch of `nodes/status`; conditions are merged by type."""
-    status, reason, message = wanted
+    status, reason, message = content
     condition = {
         "type": CONDITION,
         "status": status,

@@ -86,7 +86,7 @@ class ServiceController:
         time: clock.Clock,
         registry: CollectorRegistry,
     ) -> None:
-        balancers = {one.name: one.load_balancers for one in clouds if one.load_balancers is not None}
+        balancers = {cloud.name: cloud.load_balancers for cloud in clouds if cloud.load_balancers is not None}
         self.ownership = plans.Ownership(
             tuple(balancers),
             plans.parse_classes(options.load_balancer_class),
@@ -162,8 +162,8 @@ class ServiceController:
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for one in waits:
-                one.cancel()
+            for wait in waits:
+                wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
         if not self._slices.synced.is_set():
             log.warning("service.no_endpointslices", hint="Services with externalTrafficPolicy Local wait for them")
@@ -268,8 +268,8 @@ class ServiceController:
             self._node_queue.add_after(_ALL_NODES, min(due))
 
     def _finish(self, key: str) -> None:
-        for one in self._passes:
-            one.left.discard(key)
-        for one in [one for one in self._passes if not one.left]:
-            self._metrics.node_syncs.observe(self._time.monotonic() - one.started)
-            self._passes.remove(one)
+        for pass_ in self._passes:
+            pass_.left.discard(key)
+        for pass_ in [pass_ for pass_ in self._passes if not pass_.left]:
+            self._metrics.node_syncs.observe(self._time.monotonic() - pass_.started)
+            self._passes.remove(pass_)

@@ -60,8 +60,8 @@ def parse_classes(entries: Iterable[str]) -> dict[str, str]:
         name, _, provider = entry.strip().partition("=")
         if not name:
             problems.append(f"{entry!r} names no class")
-        elif found := names.label_key_problems(name):
-            problems.append(f"{name!r} is not a load balancer class: {found[0]}")
+        elif reasons := names.label_key_problems(name):
+            problems.append(f"{name!r} is not a load balancer class: {reasons[0]}")
         elif name in classes:
             problems.append(f"{name!r} is listed twice")
         classes[name] = provider
@@ -102,15 +102,17 @@ class Ownership:
             return Owner("", f"its type is {service.spec.type or 'ClusterIP'}, not LoadBalancer")
         if not self.providers:
             return Owner("", "no provider of this manager has load balancers")
-        wanted = service.spec.load_balancer_class
-        if wanted is None:
+        class_name = service.spec.load_balancer_class
+        if class_name is None:
             if not self.takes_unset:
                 return Owner("", "it names no loadBalancerClass, and --load-balancer-default-class is false")
             return Owner(self.providers[0], f"it names no loadBalancerClass, so {self.providers[0]} serves it")
-        if wanted not in self.classes:
-            return Owner("", f"its loadBalancerClass {wanted!r} is not in --load-balancer-class: another controller's")
-        provider = self.classes[wanted] or self.providers[0]
-        return Owner(provider, f"its loadBalancerClass {wanted!r} is served by {provider}")
+        if class_name not in self.classes:
+            return Owner(
+                "", f"its loadBalancerClass {class_name!r} is not in --load-balancer-class: another controller's"
+            )
+        provider = self.classes[class_name] or self.providers[0]
+        return Owner(provider, f"its loadBalancerClass {class_name!r} is served by {provider}")
 
 
 def has_finalizer(service: core.Service) -> bool:
@@ -151,7 +153,7 @@ def update_reason(old: core.Service, new: core.Service, ownership: Ownership) ->
     if not was and not now:
         return ""
     if was != now:
-        return "it wants a load balancer now" if now else "it wants no load balancer any more"
+        return "it needs a load balancer now" if now else "it no longer needs a load balancer"
     changed = [
         shown
         for attribute, shown in _COMPARED
@@ -164,9 +166,9 @@ def update_reason(old: core.Service, new: core.Service, ownership: Ownership) ->
     return f"changed: {', '.join(changed)}" if changed else ""
 
 
-def same_status(one: core.LoadBalancerStatus, other: core.LoadBalancerStatus) -> bool:
+def same_status(left: core.LoadBalancerStatus, other: core.LoadBalancerStatus) -> bool:
     """Whether two statuses mean the same: the API server writes an absent ipMode as VIP."""
-    return [_explicit(entry) for entry in one.ingress] == [_explicit(entry) for entry in other.ingress]
+    return [_explicit(entry) for entry in left.ingress] == [_explicit(entry) for entry in other.ingress]
 
 
 def _explicit(entry: core.LoadBalancerIngress) -> core.LoadBalancerIngress:
@@ -267,7 +269,7 @@ class Update:
     @property
     def why(self) -> str:
         """Found out when asked for: with thousands of nodes that takes longer than the decision."""
-        difference = self.before.difference(self.now) if self.before is not None else "it was never told of any"
+        difference = self.before.difference(self.now) if self.before is not None else "it was never given any"
         return f"its targets changed ({difference})"
 
     @property
@@ -339,18 +341,18 @@ def _others(service: core.Service, memory: Memory | None, ownership: Ownership, 
     """The providers that may have a load balancer of this Service though it is not theirs."""
     if memory is not None:
         former = (memory.provider,) if memory.may_exist else ()
-        found = (*memory.unswept, *former)
+        candidates = (*memory.unswept, *former)
     else:
-        found = ownership.providers if has_finalizer(service) else ()
-    return tuple(sorted({one for one in found if one != owner.provider}))
+        candidates = ownership.providers if has_finalizer(service) else ()
+    return tuple(sorted({provider for provider in candidates if provider != owner.provider}))
 
 
 def _gone(memory: Memory | None) -> Step:
     if memory is None:
         return Nothing("there is no such Service, and this process has made no load balancer for it")
     if not memory.may_exist:
-        return Forget("the Service is gone before its load balancer was begun")
-    return Release(memory, "the Service is gone without having waited for our finalizer")
+        return Forget("the Service was deleted before its load balancer was created")
+    return Release(memory, "the Service was deleted although our finalizer was set")
 
 
 def _let_go(memory: Memory | None) -> Step:
@@ -371,7 +373,7 @@ def _delete(service: core.Service, memory: Memory | None, ownership: Ownership, 
 def _outlives_status(service: core.Service, owner: Owner) -> bool:
     """Whether people will go on seeing a status that is ours and no longer true. One of another class may be theirs."""
     if service.metadata.is_deleting:
-        return bool(owner.provider) and any(one != FINALIZER for one in service.metadata.finalizers)
+        return bool(owner.provider) and any(finalizer != FINALIZER for finalizer in service.metadata.finalizers)
     return service.spec.type != LOAD_BALANCER
 
 
@@ -389,7 +391,7 @@ def _keep(
 ) -> Step:
     if memory is None or memory.announced is None:
         is_served = has_finalizer(service) and bool(service.status.load_balancer.ingress)
-        why = "this process has just begun: it makes sure" if is_served else "it has no load balancer yet"
+        why = "this process has just started, and ensures it once" if is_served else "it has no load balancer yet"
         return _ensure(service, owner, f"{owner.why}; {why}", is_news=not is_served)
     if memory.provider != owner.provider:
         return _ensure(service, owner, f"it moves from {memory.provider} to {owner.provider}")

@@ -60,7 +60,9 @@ class ServiceSync:
         self._client = client
         self._balancers = balancers
         self._carried = {
-            name: one for name, one in balancers.items() if one.needs_ready_nodes and isinstance(one, Carried)
+            name: balancer
+            for name, balancer in balancers.items()
+            if balancer.needs_ready_nodes and isinstance(balancer, Carried)
         }
         self._books = books
         self._services = services

@@ -224,7 +224,7 @@ class TargetBook:
             self._sorted = tuple(self._targets[name] for name in sorted(self._targets))
         if endpoints is None:
             return self._sorted
-        return tuple(Target(one.node, one.is_ready, one.node.name in endpoints) for one in self._sorted)
+        return tuple(Target(member.node, member.is_ready, member.node.name in endpoints) for member in self._sorted)
 
     def _put(self, name: str, target: Target) -> bool:
         self._targets[name] = target

@@ -279,8 +279,8 @@ def _decode(exchange: Exchange, expects: Expected | None) -> tuple[Any, str]:
         data = msgspec.json.decode(exchange.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None, "the body is not JSON"
-    wanted = {"object": dict, "array": list}.get(expects or "")
-    if wanted is not None and not isinstance(data, wanted):
+    expected = {"object": dict, "array": list}.get(expects or "")
+    if expected is not None and not isinstance(data, expected):
         return None, f"the body is JSON of another type than {expects}"
     return data, ""
 

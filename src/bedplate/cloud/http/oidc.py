@@ -153,8 +153,8 @@ def _token_in(answer: Exchange, scrubber: Scrubber) -> tuple[Secret, float]:
     fields = content if isinstance(content, dict) else {}
     token, life = fields.get("access_token"), fields.get("expires_in")
     if answer.status != 200 or not isinstance(token, str) or not token:
-        said = fields.get("error_description") or fields.get("error") or "no token in the answer"
-        raise TokenUnavailable(f"status {answer.status}: {scrubber.clean(str(said))[:200]}")
+        reason = fields.get("error_description") or fields.get("error") or "no token in the answer"
+        raise TokenUnavailable(f"status {answer.status}: {scrubber.clean(str(reason))[:200]}")
     if not isinstance(life, int | float) or isinstance(life, bool) or life <= 0:
         life = DEFAULT_LIFE_S
     return Secret(token), float(life)

@@ -112,20 +112,20 @@ class TokenFile:
 
     async def _read(self, stamp: object) -> None:
         try:
-            found = Secret(self._extract(await asyncio.to_thread(self._path.read_text, encoding="utf-8")))
+            secret = Secret(self._extract(await asyncio.to_thread(self._path.read_text, encoding="utf-8")))
         except (OSError, UnicodeDecodeError) as err:
             self._failed(err.strerror or "unreadable" if isinstance(err, OSError) else "not text")
             return
-        if not found:
+        if not secret:
             self._failed("no token in it")
             return
         # The first read does not count as a reload.
         if self._token:
-            result = "changed" if found != self._token else "unchanged"
+            result = "changed" if secret != self._token else "unchanged"
             self._reloads(result)
             log.v(2).info("cloud.token.read_again", file=str(self._path), result=result)
         # The stamp was taken before reading: a file replaced in between is read once more, never missed.
-        self._token, self._stamp = found, stamp
+        self._token, self._stamp = secret, stamp
 
     def _failed(self, reason: str) -> None:
         self._reloads("error")
@@ -134,7 +134,7 @@ class TokenFile:
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return (found.st_mtime_ns, found.st_size, found.st_ino)
+    return (status.st_mtime_ns, status.st_size, status.st_ino)

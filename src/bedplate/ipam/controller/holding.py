@@ -76,35 +76,35 @@ class Holding:
         before = await self._still_used(pool, self._entries(pool), exists)
         if not before:
             plan = planner(NOTHING)
-            if not any(one.why is FreedWhy.NODE_GONE for one in plan.freed):
+            if not any(freed.why is FreedWhy.NODE_GONE for freed in plan.freed):
                 return HoldingPlan(plan)
         hold = quarantine.Hold(self.policy, timedelta(seconds=self.period_s))
         asked = _Asked()
         if self.policy is Policy.PODS:
             hold = replace(hold, has_pods=asked)
-        found = quarantine.plan_held(planner, before, self.time.now(), hold)
+        quarantined = quarantine.plan_held(planner, before, self.time.now(), hold)
         if asked.nodes:
-            using = await self._using(pool, found.plan, asked.nodes, exists)
+            using = await self._using(pool, quarantined.plan, asked.nodes, exists)
             if using:
                 hold = replace(hold, has_pods=using.__contains__)
-                found = quarantine.plan_held(planner, before, self.time.now(), hold)
-        if found.left_out:
-            log.warning("quarantine.too_many", pool=pool.name, left_out=len(found.left_out))
-        return HoldingPlan(found.plan, found.entries, self._again_s(found))
+                quarantined = quarantine.plan_held(planner, before, self.time.now(), hold)
+        if quarantined.left_out:
+            log.warning("quarantine.too_many", pool=pool.name, left_out=len(quarantined.left_out))
+        return HoldingPlan(quarantined.plan, quarantined.entries, self._again_s(quarantined))
 
-    async def remember(self, statuses: Any, key: str, pool: Pool, found: HoldingPlan) -> bool:
+    async def remember(self, statuses: Any, key: str, pool: Pool, holding: HoldingPlan) -> bool:
         """Write down what is held back, before the status that gives it up; whether that was needed."""
-        wanted = found.annotation
-        if wanted == pool.metadata.annotation(ANNOTATION) or found.plan.problems:
+        annotation = holding.annotation
+        if annotation == pool.metadata.annotation(ANNOTATION) or holding.plan.problems:
             return False
         if "patch" in self._is_told:
-            self._memory[pool.metadata.uid] = found.entries
+            self._memory[pool.metadata.uid] = holding.entries
             return False
         try:
-            await statuses.annotate(key, pool, ANNOTATION, wanted or None)
+            await statuses.annotate(key, pool, ANNOTATION, annotation or None)
         except errors.Denied as err:
             self._tell("patch", "blocks are held back in memory only: a restart forgets them", err)
-            self._memory[pool.metadata.uid] = found.entries
+            self._memory[pool.metadata.uid] = holding.entries
             return False
         return True
 
@@ -145,7 +145,7 @@ class Holding:
         if pods is None:
             return frozenset()
         self._looked_at[pool.metadata.uid] = self.time.monotonic()
-        gone = ((one.node, one.block) for one in plan.freed if one.why is FreedWhy.NODE_GONE)
+        gone = ((freed.node, freed.block) for freed in plan.freed if freed.why is FreedWhy.NODE_GONE)
         using = uses_of(gone, pods, exists)
         for node, block in sorted(using):
             log.info("quarantine.held", pool=pool.name, node=node, block=block, for_s=self.period_s)
@@ -160,8 +160,8 @@ class Holding:
             self._tell("list", "no block is held back, as with the original", err)
             return None
 
-    def _again_s(self, found: quarantine.Quarantined[Any]) -> float | None:
-        end = found.next_end()
+    def _again_s(self, quarantined: quarantine.Quarantined[Any]) -> float | None:
+        end = quarantined.next_end()
         if end is None:
             return None
         left_s = max(0.1, (end - self.time.now()).total_seconds())

@@ -40,7 +40,7 @@ class Neighbours:
         own = _territory(kind.name, pool)
         if own is None:
             return []
-        return [str(one) for one in warnings.overlaps_of(own, self._territories())]
+        return [str(overlap) for overlap in warnings.overlaps_of(own, self._territories())]
 
     def warnings(self, kind: Kind[Any], pool: Any) -> list[str]:
         """What to say about a pool that may be stored."""

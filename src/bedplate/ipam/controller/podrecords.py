@@ -50,8 +50,8 @@ class PodRecord(meta.Object, frozen=True):
 
     def addresses(self) -> Iterator[Address]:
         """Every address that the pod is known to have, on any network."""
-        for one in self.status.pod_ips:
-            yield from _parsed((one.ip,))
+        for pod_ip in self.status.pod_ips:
+            yield from _parsed((pod_ip.ip,))
         try:
             networks = msgspec.json.decode(self.metadata.annotation(NETWORK_STATUS, "[]"), type=list[_Network])
         except msgspec.DecodeError:
@@ -81,11 +81,11 @@ class PodRecords:
 
     async def of(self, nodes: Collection[str]) -> dict[str, list[PodRecord]]:
         """The pods of each of these nodes that may hold addresses. Raises `Denied` where that may not be read."""
-        found: dict[str, list[PodRecord]] = {node: [] for node in nodes}
+        records: dict[str, list[PodRecord]] = {node: [] for node in nodes}
         for pod in await self._list(nodes):
-            if pod.spec.node_name in found and pod.may_hold_addresses:
-                found[pod.spec.node_name].append(pod)
-        return found
+            if pod.spec.node_name in records and pod.may_hold_addresses:
+                records[pod.spec.node_name].append(pod)
+        return records
 
     async def _list(self, nodes: Collection[str]) -> list[PodRecord]:
         if len(nodes) > SINGLE_LOOKUPS:

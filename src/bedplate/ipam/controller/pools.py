@@ -134,12 +134,12 @@ class PoolController(Generic[P]):
         self._planned.setdefault(key, None)
         about = events.reference(self.kind.ref, pool)
         self.teller.state(about, key, telling.OVERLAP, self.overlaps(self.kind, pool))
-        found = await self.holding.plan(pool, functools.partial(self._plan, pool), self._roster.has)
-        plan = found.plan
+        holding = await self.holding.plan(pool, functools.partial(self._plan, pool), self._roster.has)
+        plan = holding.plan
         self._planned[key] = plan.allocations
-        self._tell(key, pool, about, found)
-        if await self.holding.remember(self.statuses, key, pool, found):
-            self._log.v(1).info("pool.quarantine_written", pool=key, blocks=len(found.entries))
+        self._tell(key, pool, about, holding)
+        if await self.holding.remember(self.statuses, key, pool, holding):
+            self._log.v(1).info("pool.quarantine_written", pool=key, blocks=len(holding.entries))
             pool = self.statuses.present(key) or pool
         if plan.allocations != pool.status.allocations:
             await self._write(key, pool, about, plan)
@@ -147,7 +147,7 @@ class PoolController(Generic[P]):
             if plan.unplaced:
                 # What this plan freed may be allocated in the next one.
                 return Result(requeue_after_s=0.0)
-        return Result(requeue_after_s=found.again_s)
+        return Result(requeue_after_s=holding.again_s)
 
     async def _write(self, key: str, pool: P, about: meta.ObjectReference, plan: Plan[Any]) -> None:
         """Write the status. A server that refuses it for good (too large for its store, say) is told about: the nodes
@@ -167,16 +167,16 @@ class PoolController(Generic[P]):
     def _plan(self, pool: P, held: Held) -> Plan[Any]:
         return self.kind.plan(pool, self._roster.nodes(), held, self.mode)
 
-    def _tell(self, key: str, pool: P, about: meta.ObjectReference, found: HoldingPlan) -> None:
-        plan = found.plan
+    def _tell(self, key: str, pool: P, about: meta.ObjectReference, holding: HoldingPlan) -> None:
+        plan = holding.plan
         text = validation.summary(plan.problems)
         self.teller.state(about, key, telling.INVALID_SPEC, [text] if text else [])
         if not plan.problems:
-            self.teller.nodes(about, key, self.kind.exhausted, {one.node: _why(one) for one in plan.unplaced})
+            self.teller.nodes(about, key, self.kind.exhausted, {node.node: _why(node) for node in plan.unplaced})
         usage = Usage(
             capacity=0 if plan.problems else self.kind.capacity(pool),
             used=len(plan.allocations),
-            quarantined=len(found.entries),
+            quarantined=len(holding.entries),
             nodes_without_block=len(plan.unplaced),
             is_valid=not plan.problems,
             usable=functools.partial(self.kind.usable, pool.spec, plan.allocations),
@@ -197,7 +197,7 @@ def _is_too_large(refused: kube_errors.ApiError) -> bool:
     return refused.code == 413 or "too large" in refused.message
 
 
-def _why(one: Unplaced) -> str:
-    if one.why is UnplacedWhy.QUARANTINED:
-        return f"no free block for node {one.node}: those left are held back for nodes that went away"
-    return f"no free block for node {one.node}: the pool is used up"
+def _why(node: Unplaced) -> str:
+    if node.why is UnplacedWhy.QUARANTINED:
+        return f"no free block for node {node.node}: those left are held back for nodes that went away"
+    return f"no free block for node {node.node}: the pool is used up"

@@ -48,15 +48,15 @@ class Statuses(Generic[P]):
 
     def present(self, key: str) -> P | None:
         """The pool as far as it is known: what the cache holds, or a write of ours that it has not seen yet."""
-        found = self._cache.get(key)
+        cached = self._cache.get(key)
         written = self._written.get(key)
-        if found is None or written is None:
+        if cached is None or written is None:
             self._written.pop(key, None)
-            return found
-        if _version(found) in written.replaced and found.metadata.uid == written.pool.metadata.uid:
+            return cached
+        if _version(cached) in written.replaced and cached.metadata.uid == written.pool.metadata.uid:
             return written.pool
         del self._written[key]
-        return found
+        return cached
 
     async def write(self, key: str, pool: P, allocations: Sequence[Any]) -> P:
         """Replace the status. Raises `Conflict` when the pool has changed since."""
@@ -85,12 +85,12 @@ class Statuses(Generic[P]):
         self._written.pop(key, None)
 
     def _keep(self, key: str, before: P, metadata: meta.ObjectMeta, after: P) -> P:
-        made = msgspec.structs.replace(after, metadata=metadata)
+        pool = msgspec.structs.replace(after, metadata=metadata)
         known = self._written.get(key)
         is_next = known is not None and _version(known.pool) == _version(before)
         replaced = frozenset({_version(before)}) | (known.replaced if known is not None and is_next else frozenset())
-        self._written[key] = _Written(replaced, made)
-        return made
+        self._written[key] = _Written(replaced, pool)
+        return pool
 
 
 def _version(pool: meta.Object) -> str:

@@ -148,26 +148,26 @@ class SecretCertificates:
 
     async def look(self) -> None:
         """One round."""
-        held = await self._held()
-        if self.pair.use(held.certificate, held.key):
+        pair = await self._held()
+        if self.pair.use(pair.certificate, pair.key):
             log.info("webhook.certificate_loaded", secret=f"{self.namespace}/{self.secret}")
-        await self._publish(held.authority)
+        await self._publish(pair.authority)
 
     async def _held(self) -> pki.Pair:
         """What the Secret holds, after it was made or renewed."""
         now = self.time.now()
         try:
-            found: dict[str, Any] = await self.client.get(SECRETS.raw(), self.secret, self.namespace)
+            secret: dict[str, Any] = await self.client.get(SECRETS.raw(), self.secret, self.namespace)
         except kube_errors.NotFound:
-            made = pki.renewed(self._unwritten, self.names, now)
-            await self._write({"metadata": {"name": self.secret, "namespace": self.namespace}}, made)
-            return made
-        data = {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
-        held = pki.Pair.of(data)
-        made = pki.renewed(held, self.names, now)
-        if made != held:
-            await self._write(found, made)
-        return made
+            renewed = pki.renewed(self._unwritten, self.names, now)
+            await self._write({"metadata": {"name": self.secret, "namespace": self.namespace}}, renewed)
+            return renewed
+        data = {key: base64.b64decode(value) for key, value in (secret.get("data") or {}).items()}
+        pair = pki.Pair.of(data)
+        renewed = pki.renewed(pair, self.names, now)
+        if renewed != pair:
+            await self._write(secret, renewed)
+        return renewed
 
     async def _write(self, secret: dict[str, Any], pair: pki.Pair) -> None:
         if self.is_dry_run:
@@ -187,18 +187,22 @@ class SecretCertificates:
     async def _publish(self, authority: bytes) -> None:
         """Let the API server trust the authority."""
         try:
-            found: dict[str, Any] = await self.client.get(CONFIGURATIONS, self.configuration)
+            configuration: dict[str, Any] = await self.client.get(CONFIGURATIONS, self.configuration)
         except kube_errors.NotFound:
             log.v(1).info("webhook.no_configuration", name=self.configuration)
             return
-        wanted = base64.b64encode(authority).decode()
+        bundle = base64.b64encode(authority).decode()
         changes: list[dict[str, Any]] = [
-            {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": wanted}
-            for index, one in enumerate(found.get("webhooks") or ())
-            if one["clientConfig"].get("caBundle") != wanted
+            {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle}
+            for index, webhook in enumerate(configuration.get("webhooks") or ())
+            if webhook["clientConfig"].get("caBundle") != bundle
         ]
         if not changes or self.is_dry_run:
             return
-        version = {"op": "test", "path": "/metadata/resourceVersion", "value": found["metadata"]["resourceVersion"]}
+        version = {
+            "op": "test",
+            "path": "/metadata/resourceVersion",
+            "value": configuration["metadata"]["resourceVersion"],
+        }
         await self.client.patch(CONFIGURATIONS, self.configuration, [version, *changes], type=PatchType.JSON)
         log.info("webhook.authority_published", configuration=self.configuration, webhooks=len(changes))

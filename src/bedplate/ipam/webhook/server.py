@@ -97,12 +97,12 @@ class WebhookServer:
             started = self.time.monotonic()
             metrics.active.labels(rules.path).inc()
             try:
-                found = review.judge(rules, await request.read(), warn)
+                verdict = review.judge(rules, await request.read(), warn)
             finally:
                 metrics.active.labels(rules.path).dec()
                 metrics.seconds.labels(rules.path).observe(self.time.monotonic() - started)
-            metrics.total.labels(rules.path, str(found.code)).inc()
-            log.v(2).info("webhook.judged", kind=rules.model.__name__, code=found.code)
-            return web.Response(body=found.body, content_type="application/json")
+            metrics.total.labels(rules.path, str(verdict.code)).inc()
+            log.v(2).info("webhook.judged", kind=rules.model.__name__, code=verdict.code)
+            return web.Response(body=verdict.body, content_type="application/json")
 
         return answer

@@ -110,15 +110,15 @@ def _column(column: Mapping[str, Any]) -> list[Any]:
 
 
 def _kinds(schemas: Mapping[str, Any]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    kinds_by_type: dict[str, str] = {}
     for name, schema in schemas.items():
         kinds: Sequence[Mapping[str, str]] = schema.get("x-kubernetes-group-version-kind") or ()
         # DeleteOptions and WatchEvent belong to every group and version; the reader knows them by kind alone.
         if len(kinds) == 1:
             kind = kinds[0]
             api_version = f"{kind['group']}/{kind['version']}" if kind["group"] else kind["version"]
-            found[f"{api_version}/{kind['kind']}"] = name
-    return found
+            kinds_by_type[f"{api_version}/{kind['kind']}"] = name
+    return kinds_by_type
 
 
 def _schema(schema: Any) -> Any:
@@ -153,30 +153,30 @@ def _go_field(facts: Mapping[str, Any]) -> list[Any]:
 
 
 def _reachable(schemas: Mapping[str, Any], go_types: Mapping[str, Any]) -> set[str]:
-    found: set[str] = set()
+    reachable: set[str] = set()
     waiting = list(schemas)
     while waiting:
         name = waiting.pop()
-        if name in found:
+        if name in reachable:
             continue
-        found.add(name)
+        reachable.add(name)
         for facts in go_types.get(name, {"fields": ()})["fields"]:
             inner = facts["type"].lstrip("*[]{}M")
             if inner in go_types:
                 waiting.append(inner)
-    return found
+    return reachable
 
 
 def _defaults(facts: Iterable[Mapping[str, Any]], go_types: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    defaults: dict[str, dict[str, Any]] = {}
     for fact in facts:
         key = (fact["type"], fact["field"])
         if key in RULED or (fact["value"] == {} and not _is_pointer(go_types, *key)):
             continue
-        known = found.setdefault(fact["type"], {}).setdefault(fact["field"], fact["value"])
+        known = defaults.setdefault(fact["type"], {}).setdefault(fact["field"], fact["value"])
         if known != fact["value"] and not _is_unserved(fact["type"]):
             raise ValueError(f"{key[0]}.{key[1]} has the defaults {known!r} and {fact['value']!r}: it needs a rule")
-    return found
+    return defaults
 
 
 def _is_pointer(go_types: Mapping[str, Any], type_name: str, field_name: str) -> bool:

@@ -252,7 +252,7 @@ class SimulatedCloud(abc.ABC):
         try:
             if request.path.startswith(admin.ROOT):
                 if route is None:
-                    raise Refused(404, f"nothing here; {admin.ROOT} lists what there is")
+                    raise Refused(404, f"not found; {admin.ROOT} lists the paths")
                 return route.handler(request)
             self._check_rate()
             if route is None:

@@ -53,18 +53,18 @@ def wanted(
         return {}
     local = {
         key
-        for one in slices
-        if node.name in targets.nodes_with_endpoints([one])
-        for key in targets.service_of_slice(one)
+        for slice_ in slices
+        if node.name in targets.nodes_with_endpoints([slice_])
+        for key in targets.service_of_slice(slice_)
     }
-    found: dict[pools.Address, str] = {}
+    addresses: dict[pools.Address, str] = {}
     for service in services:
         key = f"{service.namespace}/{service.name}"
         is_ours = names.FINALIZER_LOAD_BALANCER in service.metadata.finalizers and not service.metadata.is_deleting
         address = pools.published(service, pool) if is_ours else None
         if address is not None and (service.spec.external_traffic_policy != "Local" or key in local):
-            found[address] = key
-    return found
+            addresses[address] = key
+    return addresses
 
 
 class Agent:

@@ -137,15 +137,17 @@ def _instances(value: Any, problems: list[str]) -> tuple[Instance, ...]:
     if not isinstance(value, list):
         problems.append("instances: must be a list")
         return ()
-    found = []
+    instances = []
     for number, item in enumerate(value):
         instance = _convert(item, Instance, f"instances[{number}]", problems)
         if instance is not None:
             problems += [f"instances[{number}]: {problem}" for problem in _instance_problems(instance)]
-            found.append(instance)
+            instances.append(instance)
     for field in ("id", "name"):
-        problems += [f"instances: two have the {field} {text!r}" for text in _twice(getattr(i, field) for i in found)]
-    return tuple(found)
+        problems += [
+            f"instances: two have the {field} {text!r}" for text in _twice(getattr(i, field) for i in instances)
+        ]
+    return tuple(instances)
 
 
 def _convert(value: Any, kind: type[T], where: str, problems: list[str]) -> T | None:
@@ -180,9 +182,9 @@ def _pool_problems(balancer: LoadBalancer) -> list[str]:
 
 def _twice(texts: Iterable[str]) -> list[str]:
     seen: set[str] = set()
-    found: list[str] = []
+    repeated: list[str] = []
     for text in texts:
-        if text in seen and text not in found:
-            found.append(text)
+        if text in seen and text not in repeated:
+            repeated.append(text)
         seen.add(text)
-    return found
+    return repeated

@@ -52,13 +52,13 @@ class Machines:
 
     async def metadata(self, node: core.Node) -> InstanceMetadata | None:
         said("instance_metadata", node.name)
-        found = await self._instance(node)
+        instance = await self._instance(node)
         return InstanceMetadata(
-            provider_id=found.provider_id,
-            instance_type=found.type,
-            addresses=addresses_of(found),
-            zone=found.zone,
-            region=found.region,
+            provider_id=instance.provider_id,
+            instance_type=instance.type,
+            addresses=addresses_of(instance),
+            zone=instance.zone,
+            region=instance.region,
         )
 
     def was_absent(self, name: str, within_s: float) -> bool:

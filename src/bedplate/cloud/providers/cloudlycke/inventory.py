@@ -24,12 +24,12 @@ _Mark = tuple[int, int, int]
 
 def instance_id(provider_id: str) -> str:
     """The ID in `cloudlycke://<ID>`; raises `Invalid` for anything else."""
-    scheme, separator, found = provider_id.partition("://")
-    if scheme != config.SCHEME or not separator or not found or "/" in found:
+    scheme, separator, id_ = provider_id.partition("://")
+    if scheme != config.SCHEME or not separator or not id_ or "/" in id_:
         raise errors.Invalid(
             f"{provider_id!r} is not a provider ID of this cloud", hint=f"it looks like {config.SCHEME}://n-c2-1"
         )
-    return found
+    return id_
 
 
 class Inventory:
@@ -41,9 +41,9 @@ class Inventory:
         self._fault = ""
         self._mark: _Mark | None = None
 
-    async def by_id(self, wanted: str) -> config.Instance:
+    async def by_id(self, id_: str) -> config.Instance:
         """The instance with this ID, running or stopped."""
-        return self._judge(await self._find("id", wanted), f"ID {wanted!r}")
+        return self._judge(await self._find("id", id_), f"ID {id_!r}")
 
     async def by_name(self, name: str) -> config.Instance:
         """The instance with this node name, running or stopped."""
@@ -66,17 +66,17 @@ class Inventory:
             raise CloudError("the Cloudlycke API does not answer (apiError is set)")
         return self._current
 
-    async def _find(self, field: str, wanted: str) -> config.Instance | None:
+    async def _find(self, field: str, value: str) -> config.Instance | None:
         current = await self.refresh()
-        return next((each for each in current.instances if getattr(each, field) == wanted), None)
+        return next((each for each in current.instances if getattr(each, field) == value), None)
 
     @staticmethod
-    def _judge(found: config.Instance | None, what: str) -> config.Instance:
-        if found is not None and found.api_error:
+    def _judge(instance: config.Instance | None, what: str) -> config.Instance:
+        if instance is not None and instance.api_error:
             raise CloudError(f"the Cloudlycke API does not answer for the instance with {what} (apiError is set)")
-        if found is None or found.state == "terminated":
+        if instance is None or instance.state == "terminated":
             raise InstanceNotFound(f"Cloudlycke has no instance with {what}")
-        return found
+        return instance
 
     def _reread(self, path: Path) -> None:
         try:

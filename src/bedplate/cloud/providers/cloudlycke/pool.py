@@ -28,24 +28,24 @@ def published(service: core.Service, pool: Network) -> Address | None:
     """The address of the pool that stands in a Service's status."""
     if service.spec.type != "LoadBalancer":
         return None
-    return next((found for each in service.status.load_balancer.ingress if (found := _within(each.ip, pool))), None)
+    return next((address for each in service.status.load_balancer.ingress if (address := _within(each.ip, pool))), None)
 
 
 def holders(services: Iterable[core.Service], nodes: Iterable[core.Node], pool: Network) -> dict[Address, str]:
     """Who has which address of the pool: the UID of a Service (of two, the older one has it) or the name of a node."""
-    found: dict[Address, str] = {}
+    holders_: dict[Address, str] = {}
     for service in sorted(
         services, key=lambda each: (each.metadata.creation_timestamp or _LONG_AGO, each.metadata.uid)
     ):
         address = published(service, pool)
         if address is not None:
-            found.setdefault(address, service.metadata.uid)
+            holders_.setdefault(address, service.metadata.uid)
     for node in nodes:
         for each in node.status.addresses:
             address = _within(each.address, pool)
             if address is not None:
-                found[address] = f"node {node.name}"
-    return found
+                holders_[address] = f"node {node.name}"
+    return holders_
 
 
 def choose(service: core.Service, taken: Mapping[Address, str], pool: Network) -> Address:

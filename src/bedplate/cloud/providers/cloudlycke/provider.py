@@ -56,10 +56,10 @@ class Cloudlycke:
             await self._inventory.refresh()
         except errors.BedplateError as err:
             return [unknown("cloud-api", self.name, err, "correct the file of --cloud-config")]
-        found = [fine("cloud-api", self.name, "the inventory can be read")]
+        findings = [fine("cloud-api", self.name, "the inventory can be read")]
         if self.instances is None:
-            return found
-        return found + await doctor_checks.examine_nodes(self.instances, nodes, "in the inventory")
+            return findings
+        return findings + await doctor_checks.examine_nodes(self.instances, nodes, "in the inventory")
 
     async def check_ready(self) -> None:
         # Once is enough: a later outage does not make the manager unready.

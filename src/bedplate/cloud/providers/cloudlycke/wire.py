@@ -99,37 +99,37 @@ class KernelWire:
             line.send(_announcement(line.getsockname()[4], address))
 
     def release(self, address: Address) -> None:
-        for found in self._ours():
-            if found.interface.ip == address:
+        for entry in self._ours():
+            if entry.interface.ip == address:
                 attributes = _attribute(_IFA_LOCAL, address.packed) + _attribute(_IFA_ADDRESS, address.packed)
-                self._change(_DELETE, 0, found.index, attributes, f"release {address}")
+                self._change(_DELETE, 0, entry.index, attributes, f"release {address}")
 
     def held(self) -> set[Address]:
-        return {found.interface.ip for found in self._ours()}
+        return {entry.interface.ip for entry in self._ours()}
 
     def _ours(self) -> list[Found]:
-        return [found for found in self._all() if found.label.endswith(LABEL)]
+        return [entry for entry in self._all() if entry.label.endswith(LABEL)]
 
     def _home(self, address: Address) -> int | None:
         """The interface whose network holds the address; the narrowest, if several do."""
         fitting = [
-            found
-            for found in self._all()
-            if address in found.interface.network and not found.label.endswith(LABEL) and found.interface.ip != address
+            entry
+            for entry in self._all()
+            if address in entry.interface.network and not entry.label.endswith(LABEL) and entry.interface.ip != address
         ]
-        return max(fitting, key=lambda found: found.interface.network.prefixlen).index if fitting else None
+        return max(fitting, key=lambda entry: entry.interface.network.prefixlen).index if fitting else None
 
     def _all(self) -> list[Found]:
         body = _BODY.pack(socket.AF_INET, 0, 0, 0, 0)
-        found = []
+        entries = []
         for kind, content in self._ask(_GET, _DUMP, body):
             if kind == _NEW:
                 _, prefix, _, _, index = _BODY.unpack_from(content)
                 values = dict(_attributes(content[_BODY.size :]))
                 packed = values.get(_IFA_LOCAL, values.get(_IFA_ADDRESS, b""))
                 label = values.get(_IFA_LABEL, b"").rstrip(b"\0").decode()
-                found.append(Found(index, ipaddress.IPv4Interface((packed, prefix)), label))
-        return found
+                entries.append(Found(index, ipaddress.IPv4Interface((packed, prefix)), label))
+        return entries
 
     def _change(self, kind: int, flags: int, index: int, attributes: bytes, what: str) -> None:
         body = _BODY.pack(socket.AF_INET, 32, 0, 0, index) + attributes
@@ -149,15 +149,15 @@ class KernelWire:
             line.bind((0, 0))
             line.send(_HEADER.pack(_HEADER.size + len(body), kind, flags | _REQUEST, sequence, 0) + body)
             while True:
-                for found, content in _messages(line.recv(1 << 16)):
-                    if found == _DONE:
+                for message, content in _messages(line.recv(1 << 16)):
+                    if message == _DONE:
                         return
-                    if found == _ERROR:
+                    if message == _ERROR:
                         (code,) = struct.unpack_from("=l", content)
                         if code:
                             raise OSError(-code, os.strerror(-code))
                         return
-                    yield found, content
+                    yield message, content
 
 
 def _attribute(kind: int, value: bytes) -> bytes:

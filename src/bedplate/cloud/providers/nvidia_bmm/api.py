@@ -29,10 +29,10 @@ class Api:
     async def instance(self, instance_id: str) -> models.Instance:
         """get-instance. `NotFound` carries the body to judge."""
         path = self._base + path_of("instance", instance_id)
-        found = await self._object(models.Instance, "get-instance", path)
-        if found.key != instance_id.lower():
-            raise errors.Protocol(self._subject(path), f"asked for instance {instance_id}, got {found.id!r}")
-        return found
+        instance = await self._object(models.Instance, "get-instance", path)
+        if instance.key != instance_id.lower():
+            raise errors.Protocol(self._subject(path), f"asked for instance {instance_id}, got {instance.id!r}")
+        return instance
 
     async def instances(self, *filters: tuple[str, str]) -> list[models.Instance]:
         """get-all-instance, all pages. Raises `IncompleteList` when they do not fit together."""
@@ -75,10 +75,10 @@ class Api:
         return self._read(kind, answer.data, path, answer)
 
     def _read(self, kind: type[T], data: object, path: str, answer: Answer) -> T:
-        found = models.read(kind, data)
-        if isinstance(found, str):
-            raise errors.Protocol(self._subject(path, answer), f"the answer is not a {kind.__name__}: {found}")
-        return found
+        value = models.read(kind, data)
+        if isinstance(value, str):
+            raise errors.Protocol(self._subject(path, answer), f"the answer is not a {kind.__name__}: {value}")
+        return value
 
     def _subject(self, path: str, answer: Answer | None = None) -> errors.Subject:
         status = answer.status if answer is not None else 200

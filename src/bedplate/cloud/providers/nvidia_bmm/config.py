@@ -177,13 +177,13 @@ def _oidc(reader: Reader) -> Oidc | None:
 
 
 def _networks(reader: Reader, key: str) -> tuple[Network, ...]:
-    found = []
+    networks = []
     for text in reader.words(key):
         try:
-            found.append(ipaddress.ip_network(text, strict=False))
+            networks.append(ipaddress.ip_network(text, strict=False))
         except ValueError:
             reader.problems.append(f"{key}: {text!r} must be a network in CIDR notation")
-    return tuple(found)
+    return tuple(networks)
 
 
 def _check(config: Config, reader: Reader) -> None:
@@ -208,12 +208,12 @@ def _check(config: Config, reader: Reader) -> None:
 
 def oddities(config: Config) -> list[str]:
     """What is not wrong, but probably not meant."""
-    found = list(config.warnings)
+    warnings = list(config.warnings)
     for key, value in (("siteId", config.site_id), ("tenantId", config.tenant_id)):
         if not is_uuid(value):
-            found.append(f"{key} is not a UUID, as the IDs of BMM are")
+            warnings.append(f"{key} is not a UUID, as the IDs of BMM are")
     if config.is_insecure:
-        found.append("insecure is set: the server's certificate is not verified")
+        warnings.append("insecure is set: the server's certificate is not verified")
     if config.endpoint.startswith("http://") and not is_bypassed(urlsplit(config.endpoint).hostname or "", 80, ""):
-        found.append("the endpoint is not https: the token travels in clear")
-    return found
+        warnings.append("the endpoint is not https: the token is sent unencrypted")
+    return warnings

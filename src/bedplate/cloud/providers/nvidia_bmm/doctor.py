@@ -29,9 +29,9 @@ async def diagnose(
     api: Api, instances: Instances, config: Config, token: Secret, nodes: Sequence[core.Node], now: datetime
 ) -> list[Finding]:
     """Everything; after a refusal of the first call nothing more is asked."""
-    found = [note("configuration", _ABOUT, oddity) for oddity in oddities(config)]
+    findings = [note("configuration", _ABOUT, oddity) for oddity in oddities(config)]
     fix = "put a new token into the Secret nvidia-bmm-cloud-config (key cloud-config); it is read again by itself"
-    found += doctor_checks.check_token(_ABOUT, token, now, fix)
+    findings += doctor_checks.check_token(_ABOUT, token, now, fix)
     advice = doctor_checks.Advice(
         token=fix,
         access=f"check orgName ({config.org}), tenantId, and that the token has the role FORGE_TENANT_ADMIN",
@@ -40,14 +40,16 @@ async def diagnose(
     try:
         tenant = await api.current_tenant()
     except CloudError as err:
-        return [*found, doctor_checks.judge_failure(_ABOUT, err, advice)]
-    found.append(fine("cloud-api", _ABOUT, f"{config.endpoint} answers and accepts the token"))
+        return [*findings, doctor_checks.judge_failure(_ABOUT, err, advice)]
+    findings.append(fine("cloud-api", _ABOUT, f"{config.endpoint} answers and accepts the token"))
     if tenant.id != config.tenant_id:
-        text = f"the token is of tenant {tenant.id}, but tenantId is {config.tenant_id}"
-        found.append(problem("configuration", _ABOUT, text, f"set tenantId to {tenant.id}, or use the other's token"))
-    found += await _site(api, config)
-    found += _foreign_sites(nodes, config)
-    return found + await doctor_checks.examine_nodes(instances, nodes, f"at {config.endpoint}")
+        text = f"the token belongs to tenant {tenant.id}, but tenantId is {config.tenant_id}"
+        findings.append(
+            problem("configuration", _ABOUT, text, f"set tenantId to {tenant.id}, or use the other's token")
+        )
+    findings += await _site(api, config)
+    findings += _foreign_sites(nodes, config)
+    return findings + await doctor_checks.examine_nodes(instances, nodes, f"at {config.endpoint}")
 
 
 async def _site(api: Api, config: Config) -> list[Finding]:
@@ -57,13 +59,13 @@ async def _site(api: Api, config: Config) -> list[Finding]:
     except http_errors.NotFound:
         return [problem("configuration", about, "BMM knows no such site", "correct siteId")]
     except CloudError as err:
-        return [note("configuration", about, f"could not be looked at: {err}")]
+        return [note("configuration", about, f"could not be checked: {err}")]
     return [fine("configuration", about, f"is known ({site.name or 'without a name'})")]
 
 
 def _foreign_sites(nodes: Sequence[core.Node], config: Config) -> list[Finding]:
     """Provider IDs that name another tenant than the configuration: legal, but most often a slip."""
-    found = []
+    findings = []
     for node in nodes:
         try:
             parsed = providerid.parse(node.spec.provider_id) if node.spec.provider_id else None
@@ -71,5 +73,5 @@ def _foreign_sites(nodes: Sequence[core.Node], config: Config) -> list[Finding]:
             continue
         if parsed is not None and parsed.tenant and parsed.tenant != config.tenant_id:
             text = f"its provider ID names tenant {parsed.tenant}, the configuration {config.tenant_id}"
-            found.append(note("provider-id", f"Node {node.name}", text))
-    return found
+            findings.append(note("provider-id", f"Node {node.name}", text))
+    return findings

@@ -76,12 +76,12 @@ class BmmInstances:
         if node.spec.provider_id:
             instance = await self._by_id(node, fresh=False)
         else:
-            found = await self._by_name(node)
-            if found is None:
+            match = await self._by_name(node)
+            if match is None:
                 raise InstanceNotFound(
                     f"node {node.name}: node has no provider ID, and {self._where_searched()} has it"
                 )
-            instance = found
+            instance = match
         site_id = instance.site_id or self._config.site_id
         return InstanceMetadata(
             provider_id=node.spec.provider_id or self._provider_id(instance, site_id),
@@ -98,15 +98,15 @@ class BmmInstances:
         """The node's machine, for a question about life and death."""
         if node.spec.provider_id:
             return await self._by_id(node, fresh=fresh)
-        found = await self._by_name(node) if self._config.node_name_match != "none" else None
-        if found is None:
+        instance = await self._by_name(node) if self._config.node_name_match != "none" else None
+        if instance is None:
             # Not InstanceNotFound: a search that finds nothing says nothing about a machine we cannot name.
             raise CloudError(f"node {node.name}: node has no provider ID, and {self._where_searched()} has it")
         try:
-            return await self._cache.get(found.key, fresh=fresh)
+            return await self._cache.get(instance.key, fresh=fresh)
         except InstanceNotFound as err:
             # That one is gone, but another of the same name may have come: the node itself is not proven absent.
-            raise CloudError(f"node {node.name}: node has no provider ID, and its namesake is gone: {err}") from err
+            raise CloudError(f"node {node.name}: node has no provider ID, and its instance is gone: {err}") from err
 
     async def _by_id(self, node: core.Node, *, fresh: bool) -> Instance:
         parsed = providerid.parse(node.spec.provider_id)
@@ -123,14 +123,18 @@ class BmmInstances:
         ips = _node_ips(node)
         if not ips:
             return None
-        found = self._ours(await self._source.search_ips(ips))
-        return _one(node, [one for one in found if _has_ip(one, ips)], "its addresses")
+        candidates = self._ours(await self._source.search_ips(ips))
+        return _one(node, [candidate for candidate in candidates if _has_ip(candidate, ips)], "its addresses")
 
-    def _ours(self, found: Sequence[Instance]) -> list[Instance]:
+    def _ours(self, candidates: Sequence[Instance]) -> list[Instance]:
         """Those of the configured tenant and site: a list may hold others."""
         config = self._config
-        is_at_home = [one for one in found if (one.site_id or config.site_id).lower() == config.site_id.lower()]
-        return [one for one in is_at_home if one.tenant_id == config.tenant_id]
+        is_at_home = [
+            candidate
+            for candidate in candidates
+            if (candidate.site_id or config.site_id).lower() == config.site_id.lower()
+        ]
+        return [candidate for candidate in is_at_home if candidate.tenant_id == config.tenant_id]
 
     def _where_searched(self) -> str:
         return f"no instance of tenant {self._config.tenant_id} at site {self._config.site_id}"
@@ -141,9 +145,9 @@ class BmmInstances:
     # What the instance says
 
     def _addresses(self, node: core.Node, instance: Instance) -> tuple[Address, ...]:
-        found = metadata.addresses(metadata.instance_ips(instance), node.name, self._config)
-        if found or not _is_uninitialised(node):
-            return found
+        addresses = metadata.addresses(metadata.instance_ips(instance), node.name, self._config)
+        if addresses or not _is_uninitialised(node):
+            return addresses
         provided = node.metadata.annotations.get(names.ANNOTATION_PROVIDED_NODE_IP)
         if provided is None:
             raise RetryError(
@@ -186,13 +190,13 @@ class BmmInstances:
             return None
 
 
-def _one(node: core.Node, found: Sequence[Instance], by: str) -> Instance | None:
-    if len(found) > 1:
-        ids = ", ".join(sorted(instance.key for instance in found))
+def _one(node: core.Node, candidates: Sequence[Instance], by: str) -> Instance | None:
+    if len(candidates) > 1:
+        ids = ", ".join(sorted(instance.key for instance in candidates))
         raise AmbiguousInstance(
             f"node {node.name}: several instances are found by {by}: {ids}", hint="start the kubelet with --provider-id"
         )
-    return found[0] if found else None
+    return candidates[0] if candidates else None
 
 
 def _node_ips(node: core.Node) -> list[str]:
@@ -200,7 +204,7 @@ def _node_ips(node: core.Node) -> list[str]:
     provided = node.metadata.annotations.get(names.ANNOTATION_PROVIDED_NODE_IP)
     if provided is not None:
         return [str(ip) for ip in parse_node_ips(provided) if not ip.is_unspecified]
-    reported = (metadata.parse_ip(one.address) for one in node.status.addresses if one.type == "InternalIP")
+    reported = (metadata.parse_ip(address.address) for address in node.status.addresses if address.type == "InternalIP")
     return [str(ip) for ip in reported if ip is not None]
 
 

@@ -46,13 +46,13 @@ def label_value(text: str) -> str:
 
 def instance_ips(instance: Instance) -> list[IPAddress]:
     """Every IP of its interfaces in the order a Node should have them: physical first, ready first, each once."""
-    found: dict[IPAddress, None] = {}
-    usable = [one for one in instance.interfaces or () if one.status != _DELETING]
+    ips: dict[IPAddress, None] = {}
+    usable = [candidate for candidate in instance.interfaces or () if candidate.status != _DELETING]
     for interface in sorted(usable, key=_rank):
         for text in interface.ip_addresses or ():
             if (parsed := parse_ip(text)) is not None:
-                found.setdefault(parsed)
-    return list(found)
+                ips.setdefault(parsed)
+    return list(ips)
 
 
 def _rank(interface: Interface) -> tuple[bool, bool]:
@@ -70,17 +70,17 @@ def parse_ip(text: str) -> IPAddress | None:
 
 def addresses(ips: Iterable[IPAddress], node_name: str, config: Config) -> tuple[Address, ...]:
     """The Node's addresses; empty when there is no IP among them."""
-    found = []
-    for one in ips:
-        if _is_in(one, config.external_cidrs):
-            found.append(Address("ExternalIP", str(one)))
-        elif not config.internal_cidrs or _is_in(one, config.internal_cidrs):
-            found.append(Address("InternalIP", str(one)))
-    return (*found, Address("Hostname", node_name)) if found else ()
+    listed = []
+    for ip in ips:
+        if _is_in(ip, config.external_cidrs):
+            listed.append(Address("ExternalIP", str(ip)))
+        elif not config.internal_cidrs or _is_in(ip, config.internal_cidrs):
+            listed.append(Address("InternalIP", str(ip)))
+    return (*listed, Address("Hostname", node_name)) if listed else ()
 
 
-def _is_in(one: IPAddress, networks: Iterable[Network]) -> bool:
-    return any(one in network for network in networks)
+def _is_in(ip: IPAddress, networks: Iterable[Network]) -> bool:
+    return any(ip in network for network in networks)
 
 
 def zone(site_id: str, config: Config) -> str:
@@ -122,20 +122,24 @@ def labels(instance: Instance, machine: Machine | None, config: Config) -> dict[
         "vpc": instance.vpc_id,
         "machine-id": instance.machine_id,
         "nvlink-domain": _only(
-            one.nv_link_domain_id for one in instance.nv_link_interfaces or () if one.status != _DELETING
+            interface.nv_link_domain_id
+            for interface in instance.nv_link_interfaces or ()
+            if interface.status != _DELETING
         ),
         "infiniband": _only(
-            one.partition_id for one in instance.infiniband_interfaces or () if one.status != _DELETING
+            interface.partition_id
+            for interface in instance.infiniband_interfaces or ()
+            if interface.status != _DELETING
         ),
         "vendor": machine.vendor if machine is not None else None,
         "product-name": machine.product_name if machine is not None else None,
     }
     facts |= {name: value for name, value in single.items() if name in config.labels}
-    found = {f"{config.label_prefix}{name}": label_value(value) for name, value in facts.items() if value}
-    return {key: value for key, value in found.items() if value and not names.label_key_problems(key)}
+    values = {f"{config.label_prefix}{name}": label_value(value) for name, value in facts.items() if value}
+    return {key: value for key, value in values.items() if value and not names.label_key_problems(key)}
 
 
 def _only(values: Iterable[str | None]) -> str | None:
     """The one value all interfaces have; None when they differ, since a label has room for one."""
-    found = {value for value in values if value}
-    return found.pop() if len(found) == 1 else None
+    distinct = {value for value in values if value}
+    return distinct.pop() if len(distinct) == 1 else None

@@ -38,14 +38,14 @@ class Pagination(msgspec.Struct, frozen=True, rename="camel"):
         if text is None:
             return None
         try:
-            found = msgspec.json.decode(text.encode(), type=Pagination)
+            pagination = msgspec.json.decode(text.encode(), type=Pagination)
         except msgspec.DecodeError as err:
             return f"the header X-Pagination is not usable: {err}"
-        if found.page_size < 1 or found.total < 0:
-            return f"the header X-Pagination speaks of {found.total} in pages of {found.page_size}"
-        if found.page_number != number:
-            return f"page {found.page_number} came when page {number} was asked for"
-        return found
+        if pagination.page_size < 1 or pagination.total < 0:
+            return f"the header X-Pagination speaks of {pagination.total} in pages of {pagination.page_size}"
+        if pagination.page_number != number:
+            return f"page {pagination.page_number} came when page {number} was asked for"
+        return pagination
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,35 +58,35 @@ class Page(Generic[T]):
 
 async def read_all(fetch: Callable[[int], Awaitable[Page[T]]], key: Callable[[T], str]) -> list[T]:
     """All items, each once. Raises what `fetch` raises, and `IncompleteList` with what was found."""
-    is_complete, found = await _read_once(fetch, key, is_last=False)
+    is_complete, items = await _read_once(fetch, key, is_last=False)
     if not is_complete:
-        is_complete, found = await _read_once(fetch, key, is_last=True)
+        is_complete, items = await _read_once(fetch, key, is_last=True)
     if not is_complete:
-        raise IncompleteList("the list changed while it was read, twice", list(found.values()))
-    return list(found.values())
+        raise IncompleteList("the list changed while it was read, twice", list(items.values()))
+    return list(items.values())
 
 
 async def _read_once(
     fetch: Callable[[int], Awaitable[Page[T]]], key: Callable[[T], str], *, is_last: bool
 ) -> tuple[bool, dict[str, T]]:
     """Whether nothing disturbed the reading, and what was found; only the last reading goes on after a disturbance."""
-    found: dict[str, T] = {}
+    items: dict[str, T] = {}
     totals: set[int] = set()
     for number in range(1, MOST_PAGES):
         page = await fetch(number)
-        found |= {key(item): item for item in page.items}
-        said = page.pagination
-        if said is None:
+        items |= {key(item): item for item in page.items}
+        pagination = page.pagination
+        if pagination is None:
             if len(page.items) < PAGE_SIZE:
                 # A header that vanishes half-way leaves its total unproven.
-                return not totals, found
+                return not totals, items
             continue
-        totals.add(said.total)
+        totals.add(pagination.total)
         if len(totals) > 1 and not is_last:
-            return False, found
-        if number * said.page_size >= said.total:
-            return len(totals) == 1 and len(found) >= said.total, found
-    return False, found
+            return False, items
+        if number * pagination.page_size >= pagination.total:
+            return len(totals) == 1 and len(items) >= pagination.total, items
+    return False, items
 
 
 def query(number: int, *pairs: tuple[str, str]) -> tuple[tuple[str, str], ...]:

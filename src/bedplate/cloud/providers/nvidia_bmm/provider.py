@@ -124,7 +124,7 @@ class NvidiaBmm:
             else:
                 self._unready = ""
                 if tenant.id != self.config.tenant_id:
-                    text = f"the token is of tenant {tenant.id}, but tenantId is {self.config.tenant_id}"
+                    text = f"the token belongs to tenant {tenant.id}, but tenantId is {self.config.tenant_id}"
                     log.warning("bmm.other_tenant", reason=text)
                     self._tell(text)
             self._check_again_at = self._setting.time.monotonic() + CHECK_AGAIN_S

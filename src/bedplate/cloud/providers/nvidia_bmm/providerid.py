@@ -42,8 +42,8 @@ class ProviderID:
 
 def parse(text: str) -> ProviderID:
     """Read any of the forms; raises `Invalid`, which says what is wrong."""
-    scheme, found, rest = text.partition("://")
-    if not found or scheme not in (SCHEME, ALIAS):
+    scheme, separator, rest = text.partition("://")
+    if not separator or scheme not in (SCHEME, ALIAS):
         raise errors.Invalid(f"provider ID {text!r} does not begin with {SCHEME}://")
     segments = rest.split("/")
     if len(segments) == 3:

@@ -36,19 +36,19 @@ class Reader:
         return [f"unknown key {path}{_suggestion(path, self._known)}" for path in self._unknown(self._content, "")]
 
     def _unknown(self, content: Mapping[Any, Any], prefix: str) -> list[str]:
-        found: list[str] = []
+        unknown: list[str] = []
         for key, value in content.items():
             path = f"{prefix}{key}"
             if path in self._known:
                 continue
             is_parent = any(known.startswith(f"{path}.") for known in self._known)
             if is_parent and isinstance(value, dict):
-                found += self._unknown(value, f"{path}.")
+                unknown += self._unknown(value, f"{path}.")
             elif is_parent and value is not None:
                 self.problems.append(f"{path}: must hold settings by name")
             elif not is_parent:
-                found.append(path)
-        return found
+                unknown.append(path)
+        return unknown
 
     def from_environ(self, key: str) -> str:
         """The variable's value."""
@@ -113,11 +113,11 @@ class Reader:
 
     def names(self, key: str, allowed: Sequence[str]) -> tuple[str, ...]:
         """A list of words out of those allowed."""
-        found = self.words(key)
-        for word in found:
+        words = self.words(key)
+        for word in words:
             if word not in allowed:
                 self.problems.append(f"{key}: {word!r} is none of {', '.join(allowed)}")
-        return found
+        return words
 
     def mapping(self, key: str) -> dict[str, str]:
         """Texts by name; in the environment `name=text,name=text`."""

@@ -67,7 +67,7 @@ class BmmSource:
 
     async def _list_everything(self) -> None:
         begun_at = self._time.monotonic()
-        self._everything = (begun_at, frozenset(one.key for one in await self._api.instances()))
+        self._everything = (begun_at, frozenset(instance.key for instance in await self._api.instances()))
 
     async def list(self) -> Sequence[Instance]:
         """All instances of the configured site and of those other sites that nodes name and the API knows."""
@@ -97,8 +97,8 @@ class BmmSource:
 
     async def search(self, name: str) -> Sequence[Instance]:
         """All of that name at the configured site. The filter may be loose: the name is compared here."""
-        found = await self._api.instances(("siteId", self._config.site_id), ("name", name))
-        return [instance for instance in found if instance.name == name]
+        instances = await self._api.instances(("siteId", self._config.site_id), ("name", name))
+        return [instance for instance in instances if instance.name == name]
 
     async def search_ips(self, ips: Sequence[str]) -> Sequence[Instance]:
         """All at the configured site that the API gives for these addresses."""

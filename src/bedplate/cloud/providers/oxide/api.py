@@ -175,7 +175,7 @@ class Api:
 
     async def _pages(self, kind: type[T], operation: str, path: tuple[str, ...], **query: str) -> list[T]:
         """The whole list; an error on any page is an error of the whole."""
-        found: list[T] = []
+        items: list[T] = []
         token: str | None = None
         for _ in range(MAX_PAGES):
             # By id: names change, and interfaces of two instances may have one; both would fall between two pages.
@@ -184,9 +184,9 @@ class Api:
                 asked["page_token"] = token
             call = Call("GET", path_of(*path), operation, tuple(asked.items()))
             page: models.Page[Any] = _read(models.Page[kind], await self._caller.call(call), call)  # type: ignore[valid-type]
-            found += page.items
+            items += page.items
             if not page.next_page:
-                return found
+                return items
             token = page.next_page
         raise Unreadable(f"oxide: {operation}: the list has more than {MAX_PAGES} pages")
 

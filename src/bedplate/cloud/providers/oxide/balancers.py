@@ -36,7 +36,7 @@ _BY_INSTANCE = "oxide instance"
 
 def _instances_of(node: core.Node) -> list[str]:
     """The index of nodes by their instance."""
-    return [one.instance for one in placement.candidates([Target(node)])]
+    return [candidate.instance for candidate in placement.candidates([Target(node)])]
 
 
 class FloatingIpBalancers:
@@ -64,10 +64,10 @@ class FloatingIpBalancers:
     async def get(self, cluster: str, service: core.Service) -> core.LoadBalancerStatus | None:
         owner = self._owner(service)
         seen = await self._look(cluster, owner, service)
-        found = self._published(cluster, owner, service, seen)
-        if not found:
-            found = self._left_by_original(cluster, service, seen)
-        return self._status(found, service, ()) if found else None
+        ips = self._published(cluster, owner, service, seen)
+        if not ips:
+            ips = self._left_by_original(cluster, service, seen)
+        return self._status(ips, service, ()) if ips else None
 
     async def ensure(
         self, cluster: str, service: core.Service, targets: Sequence[Target]
@@ -85,7 +85,7 @@ class FloatingIpBalancers:
                 nodes=self._nodes(seen),
                 legacy_name=names.legacy_name(cluster, service.namespace, service.name),
                 is_retained=ask.is_retained,
-                published=frozenset(one.ip for one in service.status.load_balancer.ingress),
+                published=frozenset(ingress.ip for ingress in service.status.load_balancer.ingress),
             )
             try:
                 await self._carrier.claim(lambda: plan.next_claim(want, seen.ips), seen)
@@ -127,9 +127,9 @@ class FloatingIpBalancers:
             await self._carrier.claim(lambda: self._next_legacy(cluster, owner, service, seen), seen)
             is_retained = wants.must_retain(service)
             lasting = {names.names_of(cluster, owner, suffix).main for suffix in ("", "v6")}
-            for one in plan.owned(owner, seen.ips):
-                is_renamed = one.name not in lasting
-                await self._carrier.remove(owner, one, seen, is_retained=is_retained, is_renamed=is_renamed)
+            for ip in plan.owned(owner, seen.ips):
+                is_renamed = ip.name not in lasting
+                await self._carrier.remove(owner, ip, seen, is_retained=is_retained, is_renamed=is_renamed)
             if self._carrier.may_have_made(owner):
                 raise RetryError(
                     f"a request to make a floating IP for {service.namespace}/{service.name} has no answer yet",
@@ -163,49 +163,49 @@ class FloatingIpBalancers:
         adopted = [part.strip() for part in service.metadata.annotation(wants.NAME).split(",") if part.strip()]
         for name in (*names.all_names(cluster, owner), *adopted):
             if seen.named(name) is None:
-                found = await self._api.floating_ip_view(name, is_name=not providerid.is_uuid(name))
-                if found is not None:
-                    seen.put(found)
+                ip = await self._api.floating_ip_view(name, is_name=not providerid.is_uuid(name))
+                if ip is not None:
+                    seen.put(ip)
         if is_thorough:
             # Oxide hides what one may not see: what is missing is gone only while the project is there.
             await self._api.project_view()
         return seen
 
     async def _named(self, name: str, seen: Seen) -> models.FloatingIp:
-        found = seen.named(name)
-        if found is None:
-            found = await self._api.floating_ip_view(name, is_name=not providerid.is_uuid(name))
-            if found is None:
+        ip = seen.named(name)
+        if ip is None:
+            ip = await self._api.floating_ip_view(name, is_name=not providerid.is_uuid(name))
+            if ip is None:
                 raise plan.FloatingIpMissing(f"there is no floating IP {name!r} in the project")
-            seen.put(found)
-        return found
+            seen.put(ip)
+        return ip
 
     async def _pool(self, name: str) -> models.Pool | None:
         if not name:
             return None
-        found = await self._api.ip_pool_view(name)
-        if found is None:
+        pool = await self._api.ip_pool_view(name)
+        if pool is None:
             raise errors.Invalid(f"there is no IP pool {name!r}", hint=f"correct the annotation {wants.POOL}")
-        return found
+        return pool
 
     def _nodes(self, seen: Seen) -> frozenset[str]:
         """The instances of this cluster's nodes, those of them that have a floating IP."""
-        attached = {providerid.fold(one.instance_id) for one in seen.ips if one.instance_id}
+        attached = {providerid.fold(ip.instance_id) for ip in seen.ips if ip.instance_id}
         return frozenset(instance for instance in attached if self._node(instance) is not None)
 
     def _node(self, instance: str | None) -> core.Node | None:
-        found = self._setting.nodes.by_index(_BY_INSTANCE, providerid.fold(instance or ""))
-        return found[0] if found else None
+        nodes = self._setting.nodes.by_index(_BY_INSTANCE, providerid.fold(instance or ""))
+        return nodes[0] if nodes else None
 
     def _left_by_original(self, cluster: str, service: core.Service, seen: Seen) -> list[models.FloatingIp]:
         """What the original manager made for this very Service: it is on a node of ours, or the status shows it."""
         name = names.legacy_name(cluster, service.namespace, service.name)
-        published = {one.ip for one in service.status.load_balancer.ingress}
+        published = {ip.ip for ip in service.status.load_balancer.ingress}
         return [
-            one
-            for one in seen.ips
-            if plan.is_legacy(one, name)
-            and (self._node(one.instance_id) is not None if one.instance_id else one.ip in published)
+            ip
+            for ip in seen.ips
+            if plan.is_legacy(ip, name)
+            and (self._node(ip.instance_id) is not None if ip.instance_id else ip.ip in published)
         ]
 
     def _next_legacy(
@@ -220,11 +220,11 @@ class FloatingIpBalancers:
     ) -> tuple[wants.Slot, ...]:
         """One slot per family that the Service has, its primary family first."""
         order = [*service.spec.ip_families[:1], "IPv4", "IPv6"]
-        families = {one.family for one in plan.owned(owner, seen.ips)}
-        wanted = dict.fromkeys("v6" if name == "IPv6" else "v4" for name in order)
+        families = {ip.family for ip in plan.owned(owner, seen.ips)}
+        order_of_families = dict.fromkeys("v6" if name == "IPv6" else "v4" for name in order)
         return tuple(
             wants.Slot(names.names_of(cluster, owner, "v6" if family == "v6" else ""), family, family, takes_any=True)
-            for family in wanted
+            for family in order_of_families
             if family in families
         )
 
@@ -252,7 +252,7 @@ class FloatingIpBalancers:
         )
 
     def _conflict(self, choice: placement.Choice) -> str:
-        known = {one.metadata.uid: f"{one.namespace}/{one.name}" for one in self._setting.services}
+        known = {other.metadata.uid: f"{other.namespace}/{other.name}" for other in self._setting.services}
         others = ", ".join(known.get(uid, uid) for uid in choice.clashing[:5])
         return f"{choice.reason}: {others}; add a node, or use other ports"
 
@@ -288,22 +288,24 @@ class FloatingIpBalancers:
         self, want: plan.Want, service: core.Service, targets: Sequence[Target], seen: Seen
     ) -> core.LoadBalancerStatus:
         assigned = plan.assign(want, plan.owned(want.owner, seen.ips))
-        found = [assigned[slot] for slot in want.slots if slot in assigned and slot not in want.failed]
-        if not found:
+        ips = [assigned[slot] for slot in want.slots if slot in assigned and slot not in want.failed]
+        if not ips:
             return service.status.load_balancer
-        return self._status(found, service, targets)
+        return self._status(ips, service, targets)
 
     def _status(
-        self, found: Sequence[models.FloatingIp], service: core.Service, targets: Sequence[Target]
+        self, ips: Sequence[models.FloatingIp], service: core.Service, targets: Sequence[Target]
     ) -> core.LoadBalancerStatus:
-        where = found[0].instance_id
+        where = ips[0].instance_id
         node = self._node(where)
         if node is None:
-            given = (one for one in placement.candidates(targets) if providerid.same(one.instance, where))
-            node = next((one.node for one in given), None)
+            given = (
+                candidate for candidate in placement.candidates(targets) if providerid.same(candidate.instance, where)
+            )
+            node = next((candidate.node for candidate in given), None)
         is_hidden = service.metadata.annotation(wants.HIDE_INTERNAL) in wants.TRUE
-        wanted = statuses.status_of(found, node, hides_internal=is_hidden)
-        return statuses.unless_same(wanted, service.status.load_balancer)
+        status = statuses.status_of(ips, node, hides_internal=is_hidden)
+        return statuses.unless_same(status, service.status.load_balancer)
 
     def _event(self, service: core.Service, reason: str, message: str) -> None:
         log.warning("oxide.service", service=f"{service.namespace}/{service.name}", reason=reason, message=message)

@@ -38,23 +38,23 @@ class Seen:
     """The project's floating IPs as far as they are known; `fresh` ones were read one by one, or answered just now."""
 
     def __init__(self, listed: Iterable[models.FloatingIp]) -> None:
-        self._by_id = {one.id: one for one in listed}
+        self._by_id = {ip.id: ip for ip in listed}
         self._fresh: set[str] = set()
 
     @property
     def ips(self) -> tuple[models.FloatingIp, ...]:
         return tuple(self._by_id.values())
 
-    def is_fresh(self, one: models.FloatingIp) -> bool:
-        return one.id in self._fresh
+    def is_fresh(self, ip: models.FloatingIp) -> bool:
+        return ip.id in self._fresh
 
     def named(self, name_or_id: str) -> models.FloatingIp | None:
-        return next((one for one in self.ips if one.name == name_or_id or providerid.same(one.id, name_or_id)), None)
+        return next((ip for ip in self.ips if ip.name == name_or_id or providerid.same(ip.id, name_or_id)), None)
 
-    def put(self, one: models.FloatingIp) -> None:
+    def put(self, ip: models.FloatingIp) -> None:
         """Take in what the cloud has just said of one."""
-        self._by_id[one.id] = one
-        self._fresh.add(one.id)
+        self._by_id[ip.id] = ip
+        self._fresh.add(ip.id)
 
     def drop(self, id_: str) -> None:
         """It is gone."""
@@ -120,12 +120,12 @@ class Carrier:
                     raise RetryError(f"the cloud is not ready for this: {_text(step)}{refusals}", RETRY_S)
                 log.warning("oxide.family_missing", family=slot.family, error=f"{_text(step)}{refusals}")
                 want, refusals = replace(want, failed=want.failed | {slot}), _Refused()
-        raise RetryError(f"the floating IPs of the Service do not come to rest{refusals}", RETRY_S)
+        raise RetryError(f"the floating IPs of the Service did not settle{refusals}", RETRY_S)
 
     async def remove(
         self,
         owner: ownership.Owner,
-        one: models.FloatingIp,
+        ip: models.FloatingIp,
         seen: Seen,
         *,
         is_retained: bool = False,
@@ -135,7 +135,7 @@ class Carrier:
         refusals = _Refused()
         for _ in range(plan.MAX_STEPS):
             # Looked up each time: what the cloud answered may no longer be this Service's.
-            current = next((found for found in plan.owned(owner, seen.ips) if found.id == one.id), None)
+            current = next((own for own in plan.owned(owner, seen.ips) if own.id == ip.id), None)
             step = None if current is None else plan.removal(current, is_retained=is_retained, is_renamed=is_renamed)
             if step is None:
                 return
@@ -145,7 +145,7 @@ class Carrier:
             refusals.note(await self.carry_out(step, seen))
             if refusals.are_enough:
                 break
-        raise RetryError(f"the floating IP {one.name} ({one.ip}) cannot be let go yet{refusals}", RETRY_S)
+        raise RetryError(f"the floating IP {ip.name} ({ip.ip}) cannot be released yet{refusals}", RETRY_S)
 
     async def carry_out(self, step: plan.Step, seen: Seen) -> http_errors.ApiError | None:
         """Do one step and take in the answer, or the refusal it met, which is returned: decide again."""
@@ -182,10 +182,10 @@ class Carrier:
                 return
             except NameTaken:
                 # Made by an earlier attempt whose answer was lost, or hidden from us by an old list.
-                found = await self._api.floating_ip_view(step.name, is_name=True)
-                if found is None:
+                ip = await self._api.floating_ip_view(step.name, is_name=True)
+                if ip is None:
                     raise
-                seen.put(found)
+                seen.put(ip)
                 return
             except http_errors.Invalid:
                 if not allocators:
@@ -197,22 +197,22 @@ class Carrier:
         service = record.owner.service if record is not None else ""
         self._unanswered[service] = self._time.monotonic()
         try:
-            made = await self._api.floating_ip_create(step.name, step.description, allocator)
+            ip = await self._api.floating_ip_create(step.name, step.description, allocator)
         except (NameTaken, http_errors.Invalid, http_errors.Conflict, http_errors.NotFound, http_errors.Forbidden):
             del self._unanswered[service]
             raise
         del self._unanswered[service]
-        return made
+        return ip
 
     async def _update(self, step: plan.Update, seen: Seen) -> None:
         try:
             seen.put(await self._api.floating_ip_update(step.ip.id, step.name, step.description))
         except NameTaken:
             # The name is taken, unknown to us so far. Look it up, so that the next decision knows.
-            found = await self._api.floating_ip_view(step.name or "", is_name=True)
-            if found is None:
+            ip = await self._api.floating_ip_view(step.name or "", is_name=True)
+            if ip is None:
                 raise
-            seen.put(found)
+            seen.put(ip)
 
     async def _await_effect(self, answer: models.FloatingIp, instance: str | None, seen: Seen) -> None:
         """Read the floating IP until it is where it should be."""
@@ -239,18 +239,18 @@ class Carrier:
         await self._time.sleep(REFUSED_WAIT_S)
         await self._take_in(step.ip.id, await self._api.floating_ip_view(step.ip.id), seen)
 
-    async def _is_certain(self, one: models.FloatingIp, seen: Seen) -> bool:
+    async def _is_certain(self, ip: models.FloatingIp, seen: Seen) -> bool:
         """Whether it is as we believe; what is known from a list only is read first."""
-        if seen.is_fresh(one):
+        if seen.is_fresh(ip):
             return True
-        found = await self._api.floating_ip_view(one.id)
-        await self._take_in(one.id, found, seen)
-        return found == one
+        current = await self._api.floating_ip_view(ip.id)
+        await self._take_in(ip.id, current, seen)
+        return current == ip
 
-    async def _take_in(self, id_: str, found: models.FloatingIp | None, seen: Seen) -> None:
+    async def _take_in(self, id_: str, current: models.FloatingIp | None, seen: Seen) -> None:
         """What the cloud says of one. It is gone only while the project is there: Oxide hides what one may not see."""
-        if found is not None:
-            seen.put(found)
+        if current is not None:
+            seen.put(current)
             return
         await self._api.project_view()
         seen.drop(id_)
@@ -277,8 +277,8 @@ class _Refused:
         return f": {self._errors[-1]}" if self._errors else ""
 
 
-def _is_at(one: models.FloatingIp, instance: str | None) -> bool:
-    return providerid.same(one.instance_id, instance) if instance is not None else not one.instance_id
+def _is_at(ip: models.FloatingIp, instance: str | None) -> bool:
+    return providerid.same(ip.instance_id, instance) if instance is not None else not ip.instance_id
 
 
 def _slot_of(step: plan.Step, want: plan.Want, seen: Seen) -> wants.Slot | None:
@@ -286,7 +286,7 @@ def _slot_of(step: plan.Step, want: plan.Want, seen: Seen) -> wants.Slot | None:
     if isinstance(step, plan.Create):
         return step.slot
     assigned = plan.assign(want, plan.owned(want.owner, seen.ips))
-    return next((slot for slot, one in assigned.items() if one.id == step.ip.id), None)
+    return next((slot for slot, ip in assigned.items() if ip.id == step.ip.id), None)
 
 
 def _text(step: plan.Step) -> str:

@@ -121,14 +121,14 @@ def load(environ: Mapping[str, str], file: Path | None) -> Config:
 def _profile(environ: Mapping[str, str], given: _File, host: str, problems: list[str]) -> profiles.Profile:
     """The profile for what is not set otherwise; what is wrong with it is added to the problems."""
     try:
-        found = profiles.load(environ, environ.get("OXIDE_PROFILE") or given.profile)
+        profile = profiles.load(environ, environ.get("OXIDE_PROFILE") or given.profile)
     except errors.Invalid as err:
         problems.append(str(err))
         return profiles.Profile()
-    if host and found.file is not None and _with_scheme(host) != _with_scheme(found.host):
+    if host and profile.file is not None and _with_scheme(host) != _with_scheme(profile.host):
         # Its token is for its own host, and must not be shown to another one.
-        problems.append(f"token: the profile {found.name!r} is for another host than the one that is set")
-    return found
+        problems.append(f"token: the profile {profile.name!r} is for another host than the one that is set")
+    return profile
 
 
 def _without_credentials(environ: Mapping[str, str], given: _File) -> tuple[Mapping[str, str], _File]:
@@ -146,20 +146,20 @@ def _without_credentials(environ: Mapping[str, str], given: _File) -> tuple[Mapp
 
 def _problems(host: str, project: str, labels: tuple[str, ...], *, has_token: bool) -> list[str]:
     """What is missing or wrong, each with the ways to set it right."""
-    found = []
+    problems = []
     if not host:
-        found.append("host: not set; set OXIDE_HOST, or `host` in --cloud-config, or OXIDE_PROFILE")
+        problems.append("host: not set; set OXIDE_HOST, or `host` in --cloud-config, or OXIDE_PROFILE")
     elif problem := http_client.endpoint_problem(host):
-        found.append(f"host (OXIDE_HOST): {problem}")
+        problems.append(f"host (OXIDE_HOST): {problem}")
     if not has_token:
-        found.append(
+        problems.append(
             "token: not set; set OXIDE_TOKEN or OXIDE_TOKEN_FILE, or `token` or `tokenFile` in --cloud-config, "
             "or OXIDE_PROFILE"
         )
     if not project:
-        found.append("project: not set; set OXIDE_PROJECT (name or id), or `project` in --cloud-config")
+        problems.append("project: not set; set OXIDE_PROJECT (name or id), or `project` in --cloud-config")
     known = ", ".join(metadata.LABELS)
-    return [*found, *(f"labels: {name!r} is none of {known}" for name in labels if name not in metadata.LABELS)]
+    return [*problems, *(f"labels: {name!r} is none of {known}" for name in labels if name not in metadata.LABELS)]
 
 
 def _with_scheme(host: str) -> str:

@@ -32,13 +32,13 @@ async def diagnose(api: Api, instances: Instances, config: Config, nodes: Sequen
         user = await api.current_user_view()
     except CloudError as err:
         return [doctor_checks.judge_failure(_ABOUT, err, advice)]
-    found = [fine("cloud-api", _ABOUT, f"{config.host} answers and accepts the token (silo {user.silo_name})")]
+    findings = [fine("cloud-api", _ABOUT, f"{config.host} answers and accepts the token (silo {user.silo_name})")]
     try:
         project = await api.project_view()
     except ApiError as err:
         if not is_absence(err):
-            return [*found, doctor_checks.judge_failure(_ABOUT, err, advice)]
+            return [*findings, doctor_checks.judge_failure(_ABOUT, err, advice)]
         text = f"silo {user.silo_name} has no project {config.project!r} that this token may see"
-        return [*found, problem("configuration", _ABOUT, text, "correct OXIDE_PROJECT, or use a token of its silo")]
-    found.append(fine("configuration", f"project {project.name}", "is there"))
-    return found + await doctor_checks.examine_nodes(instances, nodes, f"in project {project.name}")
+        return [*findings, problem("configuration", _ABOUT, text, "correct OXIDE_PROJECT, or use a token of its silo")]
+    findings.append(fine("configuration", f"project {project.name}", "is there"))
+    return findings + await doctor_checks.examine_nodes(instances, nodes, f"in project {project.name}")

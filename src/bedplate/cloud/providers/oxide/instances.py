@@ -35,26 +35,26 @@ class _Source:
         self._credentials = credentials
 
     async def get(self, key: str) -> models.Instance:
-        found = await self._api.instance_view(key)
-        if found is None:
+        instance = await self._api.instance_view(key)
+        if instance is None:
             await self._credentials.verify()
             await self._api.project_view()
             raise InstanceNotFound(f"there is no instance {key}")
-        if not providerid.same(found.id, key):
-            raise CloudError(f"asked for the instance {key}, the cloud answered with {found.id}")
-        return found
+        if not providerid.same(instance.id, key):
+            raise CloudError(f"asked for the instance {key}, the cloud answered with {instance.id}")
+        return instance
 
     async def list(self) -> Sequence[models.Instance]:
         return await self._api.instance_list()
 
     async def search(self, name: str) -> Sequence[models.Instance]:
-        found = await self._api.instance_view(name, is_name=True)
-        if found is None:
+        instance = await self._api.instance_view(name, is_name=True)
+        if instance is None:
             await self._api.project_view()
             return ()
-        if found.name != name:
-            raise CloudError(f"asked for the instance named {name}, the cloud answered with {found.name}")
-        return (found,)
+        if instance.name != name:
+            raise CloudError(f"asked for the instance named {name}, the cloud answered with {instance.name}")
+        return (instance,)
 
     def key(self, instance: models.Instance) -> str:
         return providerid.fold(instance.id)
@@ -84,34 +84,34 @@ class OxideInstances:
 
     async def exists(self, node: core.Node, *, fresh: bool = False) -> bool:
         try:
-            found = await self._find(node, fresh=fresh)
+            instance = await self._find(node, fresh=fresh)
         except InstanceNotFound:
             return False
-        if found.run_state == _DESTROYED and not fresh:
+        if instance.run_state == _DESTROYED and not fresh:
             # A list or cached answer does not prove absence; ask for the instance itself.
             return await self.exists(node, fresh=True)
-        return found.run_state != _DESTROYED
+        return instance.run_state != _DESTROYED
 
     async def is_shutdown(self, node: core.Node, *, fresh: bool = False) -> bool:
         try:
-            found = await self._find(node, fresh=fresh)
+            instance = await self._find(node, fresh=fresh)
         except InstanceNotFound:
             return True
-        return found.run_state == "stopped" or (found.run_state == "failed" and not found.auto_restart_enabled)
+        return instance.run_state == "stopped" or (instance.run_state == "failed" and not instance.auto_restart_enabled)
 
     async def metadata(self, node: core.Node) -> InstanceMetadata | None:
         if not node.spec.provider_id and not names.is_legal(node.name):
             raise InstanceNotFound(f"{node.name!r} cannot be the name of an instance")
-        found = await self._find(node, fresh=False)
-        interfaces = await self._networks.interfaces(found.id)
-        external = await self._networks.external_ips(found)
+        instance = await self._find(node, fresh=False)
+        interfaces = await self._networks.interfaces(instance.id)
+        external = await self._networks.external_ips(instance)
         return InstanceMetadata(
-            provider_id=node.spec.provider_id or providerid.format_id(found.id),
-            instance_type=metadata.instance_type(found),
-            addresses=metadata.node_addresses(found, interfaces, external),
+            provider_id=node.spec.provider_id or providerid.format_id(instance.id),
+            instance_type=metadata.instance_type(instance),
+            addresses=metadata.node_addresses(instance, interfaces, external),
             zone=self._config.zone,
             region=self._config.region,
-            labels=metadata.labels(found, self._config.labels),
+            labels=metadata.labels(instance, self._config.labels),
         )
 
     def was_absent(self, name: str, within_s: float) -> bool:
@@ -126,7 +126,7 @@ class OxideInstances:
             return await self._cache.get(providerid.fold(providerid.instance_id(node.spec.provider_id)), fresh=fresh)
         if not names.is_legal(node.name):
             raise CloudError(f"node {node.name}: no provider ID, and its name cannot be that of an instance")
-        found = await self._source.search(node.name) if fresh else await self._cache.find(node.name)
-        if not found:
+        instances = await self._source.search(node.name) if fresh else await self._cache.find(node.name)
+        if not instances:
             raise InstanceNotFound(f"there is no instance named {node.name} in the project")
-        return found[0]
+        return instances[0]

@@ -24,14 +24,14 @@ def node_addresses(
     external: Iterable[models.ExternalIp],
 ) -> tuple[Address, ...]:
     """All addresses of the instance, in the order a Node shows them, each once."""
-    found = [Address("Hostname", instance.hostname)] if instance.hostname else []
+    listed = [Address("Hostname", instance.hostname)] if instance.hostname else []
     # By name, which is unique within an instance: lists come in different orders, and a Node must not change for that.
-    for interface in sorted(interfaces, key=lambda one: (not one.primary, one.name)):
-        found += [Address("InternalIP", address) for address in interface.addresses]
-    for one in external:
-        if one.kind == "ephemeral" or (one.kind == "floating" and not ownership.is_managed_address(one.description)):
-            found.append(Address("ExternalIP", one.ip))
-    return tuple(dict.fromkeys(found))
+    for interface in sorted(interfaces, key=lambda item: (not item.primary, item.name)):
+        listed += [Address("InternalIP", address) for address in interface.addresses]
+    for item in external:
+        if item.kind == "ephemeral" or (item.kind == "floating" and not ownership.is_managed_address(item.description)):
+            listed.append(Address("ExternalIP", item.ip))
+    return tuple(dict.fromkeys(listed))
 
 
 def instance_type(instance: models.Instance) -> str:
@@ -39,7 +39,7 @@ def instance_type(instance: models.Instance) -> str:
     return f"{instance.ncpus}-{instance.memory // _GIB}"
 
 
-def labels(instance: models.Instance, wanted: Sequence[str]) -> dict[str, str]:
+def labels(instance: models.Instance, keys: Sequence[str]) -> dict[str, str]:
     """The labels asked for, those that the instance has a value for."""
     values = {"project-id": instance.project_id, "cpu-platform": instance.cpu_platform or ""}
-    return {LABELS[name]: values[name] for name in wanted if values.get(name)}
+    return {LABELS[name]: values[name] for name in keys if values.get(name)}

@@ -79,8 +79,8 @@ def all_names(cluster_name: str, owner: ownership.Owner) -> tuple[str, ...]:
     """Every name under which this manager, or the original, may have made something for the Service."""
     single, second = names_of(cluster_name, owner), names_of(cluster_name, owner, "v6")
     legacy = legacy_name(cluster_name, owner.namespace, owner.name)
-    found = (legacy, *(name for one in (single, second) for name in (one.main, one.spare, one.replacement)))
-    return tuple(name for name in dict.fromkeys(found) if is_legal(name))
+    names = (legacy, *(name for turn in (single, second) for name in (turn.main, turn.spare, turn.replacement)))
+    return tuple(name for name in dict.fromkeys(names) if is_legal(name))
 
 
 def _with_hash(full: str, source: tuple[str, ...], suffix: str) -> str:

@@ -90,14 +90,14 @@ class Networks:
     def ephemeral_ips(self, instance: str) -> int:
         """How many ephemeral IPs an instance has, as far as is known."""
         read = self._external.get(providerid.fold(instance))
-        return 0 if read is None else sum(one.kind == "ephemeral" for one in read.ips)
+        return 0 if read is None else sum(ip.kind == "ephemeral" for ip in read.ips)
 
     def _known(self, key: str) -> Interfaces | None:
         now = self._time.monotonic()
         if now < self._bulk_until and key in self._bulk:
             return self._bulk[key]
-        found, until = self._interfaces.get(key, ((), float("-inf")))
-        return found if now < until else None
+        interfaces, until = self._interfaces.get(key, ((), float("-inf")))
+        return interfaces if now < until else None
 
     def _is_due(self, key: str, read: _Read) -> bool:
         now = self._time.monotonic()
@@ -106,19 +106,19 @@ class Networks:
         return now >= read.at + self._ttl_s
 
     async def _read_interfaces(self, key: str) -> Interfaces:
-        found = tuple(await self._api.instance_network_interface_list(key))
+        interfaces = tuple(await self._api.instance_network_interface_list(key))
         now = self._time.monotonic()
         self._interfaces.pop(key, None)
-        self._interfaces[key] = (found, now + self._ttl_s)
+        self._interfaces[key] = (interfaces, now + self._ttl_s)
         while self._interfaces[first := next(iter(self._interfaces))][1] <= now:
             del self._interfaces[first]
-        return found
+        return interfaces
 
     async def _read_external(self, key: str, instance: models.Instance) -> tuple[models.ExternalIp, ...]:
         at = self._time.monotonic()
-        found = tuple(await self._api.instance_external_ip_list(key))
-        self._external[key] = _Read(instance.time_modified, found, at)
-        return found
+        ips = tuple(await self._api.instance_external_ip_list(key))
+        self._external[key] = _Read(instance.time_modified, ips, at)
+        return ips
 
     def _count_asked(self, key: str) -> int:
         """Note the question; how many different ones there were within a TTL."""
@@ -136,31 +136,31 @@ class Networks:
             subnets = await self._subnets()
             if subnets is None:
                 return
-            found: dict[str, Interfaces] = {}
+            by_instance: dict[str, Interfaces] = {}
             for subnet in subnets:
-                for one in await self._api.vpc_subnet_list_network_interfaces(subnet.id):
-                    key = providerid.fold(one.instance_id)
-                    found[key] = (*found.get(key, ()), one)
+                for interface in await self._api.vpc_subnet_list_network_interfaces(subnet.id):
+                    key = providerid.fold(interface.instance_id)
+                    by_instance[key] = (*by_instance.get(key, ()), interface)
         except _COMMON_FATE:
             raise
         except CloudError as err:
             log.warning("oxide.subnets_unusable", reason=str(err), next="one instance at a time")
             self._no_bulk_before = self._time.monotonic() + self._ttl_s
             return
-        self._bulk, self._bulk_until = found, self._time.monotonic() + self._ttl_s
+        self._bulk, self._bulk_until = by_instance, self._time.monotonic() + self._ttl_s
         self._rotate()
 
     async def _subnets(self) -> list[models.Subnet] | None:
         limit = max(MANY_SUBNETS, self._expected())
         vpcs = await self._api.vpc_list()
-        found: list[models.Subnet] = []
+        subnets: list[models.Subnet] = []
         for vpc in vpcs if len(vpcs) <= limit else ():
-            found += await self._api.vpc_subnet_list(vpc.id)
-        if len(vpcs) > limit or len(found) > limit:
-            log.info("oxide.subnets_many", vpcs=len(vpcs), subnets=len(found), next="one instance at a time")
+            subnets += await self._api.vpc_subnet_list(vpc.id)
+        if len(vpcs) > limit or len(subnets) > limit:
+            log.info("oxide.subnets_many", vpcs=len(vpcs), subnets=len(subnets), next="one instance at a time")
             self._no_bulk_before = self._time.monotonic() + BULK_PAUSE_S
             return None
-        return found
+        return subnets
 
     def _rotate(self) -> None:
         """Forget instances that are gone; choose those whose external IPs are read again in this refresh."""

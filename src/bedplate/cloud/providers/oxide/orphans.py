@@ -41,15 +41,15 @@ def find(
     clusters: frozenset[str], services: Iterable[core.Service], ips: Sequence[models.FloatingIp]
 ) -> list[models.FloatingIp]:
     """Those that belong to this cluster, by any of its ids, and to no Service that it has."""
-    alive = {one.metadata.uid for one in services}
-    found = []
-    for one in ips:
-        record = ownership.parse(one.description)
+    alive = {item.metadata.uid for item in services}
+    orphans = []
+    for item in ips:
+        record = ownership.parse(item.description)
         if record is None or record.role == "retained" or record.owner.cluster not in clusters:
             continue
         if record.owner.service not in alive:
-            found.append(one)
-    return found
+            orphans.append(item)
+    return orphans
 
 
 class Orphans:
@@ -83,21 +83,21 @@ class Orphans:
             return []
         seen = Seen(await self._api.floating_ip_list())
         # The Services are read after the list: one created meanwhile is known, and its floating IP no orphan.
-        found = find(self._setting.cluster_aliases() | {cluster}, self._setting.services, seen.ips)
-        self._metrics.count.set(len(found))
-        for one in found:
-            if one.id not in self._last:
-                log.warning("oxide.orphan", floating_ip=one.name, address=one.ip, description=one.description)
-        confirmed = [one for one in found if one.id in self._last]
-        self._last = frozenset(one.id for one in found)
+        orphans = find(self._setting.cluster_aliases() | {cluster}, self._setting.services, seen.ips)
+        self._metrics.count.set(len(orphans))
+        for ip in orphans:
+            if ip.id not in self._last:
+                log.warning("oxide.orphan", floating_ip=ip.name, address=ip.ip, description=ip.description)
+        confirmed = [ip for ip in orphans if ip.id in self._last]
+        self._last = frozenset(ip.id for ip in orphans)
         if self._deletes:
-            for one in confirmed:
-                await self._delete(one, seen)
-        return found
+            for ip in confirmed:
+                await self._delete(ip, seen)
+        return orphans
 
-    async def _delete(self, one: models.FloatingIp, seen: Seen) -> None:
-        record = ownership.parse(one.description)
+    async def _delete(self, ip: models.FloatingIp, seen: Seen) -> None:
+        record = ownership.parse(ip.description)
         if record is None or any(record.owner.service == service.metadata.uid for service in self._setting.services):
             return
-        log.warning("oxide.orphan.deleting", floating_ip=one.name, address=one.ip)
-        await self._carrier.remove(record.owner, one, seen)
+        log.warning("oxide.orphan.deleting", floating_ip=ip.name, address=ip.ip)
+        await self._carrier.remove(record.owner, ip, seen)

@@ -65,12 +65,12 @@ class Record:
 @lru_cache(maxsize=8192)
 def parse(description: str) -> Record | None:
     """The record in a description; None when there is none."""
-    found = _RECORD.fullmatch(description)
-    if found is None:
+    match = _RECORD.fullmatch(description)
+    if match is None:
         return None
-    owner = Owner(found["cluster"], found["service"], found["namespace"], found["name"])
-    role: Role = "managed" if found["role"] == "managed" else "adopted" if found["role"] == "adopted" else "retained"
-    return Record(owner, role, found["words"] if role == "adopted" else "")
+    owner = Owner(match["cluster"], match["service"], match["namespace"], match["name"])
+    role: Role = "managed" if match["role"] == "managed" else "adopted" if match["role"] == "adopted" else "retained"
+    return Record(owner, role, match["words"] if role == "adopted" else "")
 
 
 def write(record: Record) -> str:

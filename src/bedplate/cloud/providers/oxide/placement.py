@@ -51,7 +51,9 @@ class Candidate:
     def families(self) -> frozenset[str]:
         """Those of its private addresses; empty when they are not known."""
         return frozenset(
-            "v6" if ":" in one.address else "v4" for one in self.node.status.addresses if one.type == "InternalIP"
+            "v6" if ":" in address.address else "v4"
+            for address in self.node.status.addresses
+            if address.type == "InternalIP"
         )
 
 
@@ -108,21 +110,21 @@ def ports_of(service: core.Service) -> frozenset[Port]:
 
 def seniority(service: core.Service) -> tuple[str, str]:
     """Sorts older Services first; one without a date of creation is the youngest."""
-    made = service.metadata.creation_timestamp
-    return (made.isoformat() if made is not None else "9999", service.metadata.uid)
+    created = service.metadata.creation_timestamp
+    return (created.isoformat() if created is not None else "9999", service.metadata.uid)
 
 
 def candidates(targets: Iterable[Target], refused: frozenset[str] = frozenset()) -> tuple[Candidate, ...]:
     """The nodes that may carry a floating IP; one without a provider ID of ours is none and blocks nobody."""
-    found = []
+    nodes = []
     for target in targets:
         try:
             instance = providerid.fold(providerid.instance_id(target.node.spec.provider_id))
         except errors.Invalid:
             continue
         tier = 2 if not target.is_ready else 0 if target.has_endpoints else 1
-        found.append(Candidate(target.node, instance, tier, instance in refused))
-    return tuple(found)
+        nodes.append(Candidate(target.node, instance, tier, instance in refused))
+    return tuple(nodes)
 
 
 def choose(
@@ -137,35 +139,35 @@ def choose(
         return Choice(reason="no nodes for service")
     # The fabric refuses an address on an instance that has no private one of its family.
     if asker.families:
-        nodes = [one for one in nodes if not one.families or one.families >= asker.families] or nodes
-    best = min(one.tier for one in nodes)
-    able = [one for one in nodes if one.tier == best]
-    roomy = [one for one in able if used.get(one.instance, 0) - own.get(one.instance, 0) + asker.needs <= LIMIT]
+        nodes = [node for node in nodes if not node.families or node.families >= asker.families] or nodes
+    best = min(node.tier for node in nodes)
+    able = [node for node in nodes if node.tier == best]
+    roomy = [node for node in able if used.get(node.instance, 0) - own.get(node.instance, 0) + asker.needs <= LIMIT]
     if not roomy:
         return Choice(reason=f"every node has {LIMIT} external IPs already")
-    rivals = [one for one in occupants if one.uid != asker.uid and one.ports & asker.ports]
+    rivals = [node for node in occupants if node.uid != asker.uid and node.ports & asker.ports]
     current = _present(asker, roomy)
     # A Service that is about to leave its node no longer blocks a place there.
-    at_current = [one for one in rivals if current is not None and current.instance in one.stays]
+    at_current = [node for node in rivals if current is not None and current.instance in node.stays]
     if current is not None and not at_current:
         return Choice(current)
-    blocked = frozenset().union(*(one.touches for one in rivals))
-    free = [one for one in roomy if one.instance not in blocked]
+    blocked = frozenset().union(*(node.touches for node in rivals))
+    free = [node for node in roomy if node.instance not in blocked]
     if free:
-        return Choice(min(free, key=lambda one: _rank(asker, one, used)))
-    if current is not None and all(asker.seniority < one.seniority for one in at_current):
+        return Choice(min(free, key=lambda node: _rank(asker, node, used)))
+    if current is not None and all(asker.seniority < node.seniority for node in at_current):
         # Both are there and neither can leave: the older one stays, the younger one hears of it.
         return Choice(current)
-    reachable = {one.instance for one in roomy}
+    reachable = {node.instance for node in roomy}
     return Choice(
         reason="every node that could serve it already answers on one of its ports",
         is_clash=True,
-        clashing=tuple(sorted(one.uid for one in rivals if one.touches & reachable)),
+        clashing=tuple(sorted(node.uid for node in rivals if node.touches & reachable)),
     )
 
 
 def _present(asker: Asker, nodes: Sequence[Candidate]) -> Candidate | None:
-    by_instance = {one.instance: one for one in nodes}
+    by_instance = {node.instance: node for node in nodes}
     return next((by_instance[instance] for instance in asker.current if instance in by_instance), None)
 
 

@@ -124,12 +124,12 @@ class Want:
 
 def owned(owner: ownership.Owner, ips: Iterable[models.FloatingIp]) -> list[models.FloatingIp]:
     """Those whose record names this very Service, in a lasting order."""
-    found = []
-    for one in ips:
-        record = ownership.parse(one.description)
+    own = []
+    for ip in ips:
+        record = ownership.parse(ip.description)
         if record is not None and record.role != "retained" and record.owner.is_same_service(owner):
-            found.append(one)
-    return sorted(found, key=lambda one: (one.name, one.id))
+            own.append(ip)
+    return sorted(own, key=lambda ip: (ip.name, ip.id))
 
 
 def next_step(want: Want, ips: Sequence[models.FloatingIp]) -> Step | None:
@@ -143,7 +143,7 @@ def next_step(want: Want, ips: Sequence[models.FloatingIp]) -> Step | None:
             return claim
     own = owned(want.owner, ips)
     assigned = assign(want, own)
-    spare = [one for one in own if one not in assigned.values()]
+    spare = [ip for ip in own if ip not in assigned.values()]
     for slot in want.slots:
         step = _fill(want, slot, assigned, spare, ips)
         if step is not None:
@@ -152,9 +152,9 @@ def next_step(want: Want, ips: Sequence[models.FloatingIp]) -> Step | None:
         return None
     # What could not be replaced is better than nothing.
     irreplaceable = {slot.family for slot in want.failed}
-    for one in spare:
-        if one.family not in irreplaceable:
-            return removal(one, is_retained=want.is_retained and one.ip in want.published)
+    for ip in spare:
+        if ip.family not in irreplaceable:
+            return removal(ip, is_retained=want.is_retained and ip.ip in want.published)
     return _rename(assigned, ips)
 
 
@@ -174,14 +174,14 @@ def predict(step: Step, ips: Sequence[models.FloatingIp]) -> tuple[models.Floati
     """What the cloud would hold after a step; an address that the cloud will choose is the family's zero."""
     if isinstance(step, Create):
         address = step.slot.ip or ("::" if (step.slot.family or step.slot.preferred) == "v6" else "0.0.0.0")
-        made = models.FloatingIp(
+        created = models.FloatingIp(
             id=f"predicted-{step.name}",
             name=step.name,
             description=step.description,
             ip=address,
             ip_pool_id=step.slot.pool_id,
         )
-        return (*ips, made)
+        return (*ips, created)
     changed: models.FloatingIp | None = step.ip
     if isinstance(step, Attach):
         changed = msgspec.structs.replace(step.ip, instance_id=step.instance)
@@ -193,64 +193,64 @@ def predict(step: Step, ips: Sequence[models.FloatingIp]) -> tuple[models.Floati
         name = step.ip.name if step.name is None else step.name
         description = step.ip.description if step.description is None else step.description
         changed = msgspec.structs.replace(step.ip, name=name, description=description)
-    rest = tuple(one for one in ips if one.id != step.ip.id)
+    rest = tuple(ip for ip in ips if ip.id != step.ip.id)
     return rest if changed is None else (*rest, changed)
 
 
-def removal(one: models.FloatingIp, *, is_retained: bool, is_renamed: bool = True) -> Step | None:
+def removal(ip: models.FloatingIp, *, is_retained: bool, is_renamed: bool = True) -> Step | None:
     """The next step of getting rid of a floating IP of ours: detach; then delete it, or give it back or keep it.
 
     `is_renamed`: one that is kept must not keep the name as well.
     """
-    if one.instance_id:
-        return Detach(one)
-    record = ownership.parse(one.description)
+    if ip.instance_id:
+        return Detach(ip)
+    record = ownership.parse(ip.description)
     if record is None or record.role == "retained":
         return None
     if record.role == "adopted":
-        return Update(one, description=record.words)
+        return Update(ip, description=record.words)
     if is_retained:
-        name = names.kept_name(one.name, one.id) if is_renamed else None
-        return Update(one, name, ownership.write(replace(record, role="retained")))
-    return Delete(one)
+        name = names.kept_name(ip.name, ip.id) if is_renamed else None
+        return Update(ip, name, ownership.write(replace(record, role="retained")))
+    return Delete(ip)
 
 
 def assign(want: Want, own: Sequence[models.FloatingIp]) -> dict[Slot, models.FloatingIp]:
     """Which of the Service's floating IPs fills which slot."""
-    found: dict[Slot, models.FloatingIp] = {}
+    assigned: dict[Slot, models.FloatingIp] = {}
     for slot in want.slots:
-        candidates = [one for one in own if one not in found.values() and slot.matches(one)]
+        candidates = [ip for ip in own if ip not in assigned.values() and slot.matches(ip)]
         if candidates:
-            found[slot] = min(candidates, key=lambda one: _rank(want, slot, one))
-    return found
+            assigned[slot] = min(candidates, key=lambda ip: _rank(want, slot, ip))
+    return assigned
 
 
-def _rank(want: Want, slot: Slot, one: models.FloatingIp) -> tuple[bool, bool, bool, bool, str]:
+def _rank(want: Want, slot: Slot, ip: models.FloatingIp) -> tuple[bool, bool, bool, bool, str]:
     return (
-        one.family != slot.preferred,
-        one.name != slot.names.main,
-        not providerid.same(one.instance_id, want.instance),
-        not one.instance_id,
-        one.id,
+        ip.family != slot.preferred,
+        ip.name != slot.names.main,
+        not providerid.same(ip.instance_id, want.instance),
+        not ip.instance_id,
+        ip.id,
     )
 
 
 # Claiming
 
 
-def may_borrow(one: models.FloatingIp, want: Want) -> bool:
+def may_borrow(ip: models.FloatingIp, want: Want) -> bool:
     """Whether a floating IP that the Service names may be used by it: nobody else's, and not in use elsewhere."""
-    record = ownership.parse(one.description)
+    record = ownership.parse(ip.description)
     if record is not None and record.role != "retained" and not record.owner.is_same_place(want.owner):
         return False
-    if one.instance_id and is_legacy(one, one.name) and one.name != want.legacy_name:
+    if ip.instance_id and is_legacy(ip, ip.name) and ip.name != want.legacy_name:
         # The original manager has attached it for another Service, which has not taken it over yet.
         return False
-    return _is_free(one, want.nodes)
+    return _is_free(ip, want.nodes)
 
 
-def _is_free(one: models.FloatingIp, nodes: frozenset[str]) -> bool:
-    return not one.instance_id or providerid.fold(one.instance_id) in nodes
+def _is_free(ip: models.FloatingIp, nodes: frozenset[str]) -> bool:
+    return not ip.instance_id or providerid.fold(ip.instance_id) in nodes
 
 
 def next_claim(want: Want, ips: Sequence[models.FloatingIp]) -> Update | None:
@@ -261,53 +261,53 @@ def next_claim(want: Want, ips: Sequence[models.FloatingIp]) -> Update | None:
             step = _claim_named(want, slot, ips)
             if step is not None:
                 return step
-    for one in ips:
-        if one not in own and _is_left_behind(one, want):
-            left = ownership.parse(one.description) or ownership.Record(want.owner, "managed")
-            return Update(one, description=ownership.write(replace(left, owner=want.owner)))
+    for ip in ips:
+        if ip not in own and _is_left_behind(ip, want):
+            left = ownership.parse(ip.description) or ownership.Record(want.owner, "managed")
+            return Update(ip, description=ownership.write(replace(left, owner=want.owner)))
     filled = assign(want, own)
     for slot in want.slots:
         if slot not in filled and not slot.adopt:
-            for one in ips:
-                if _is_kept_for(one, want) and slot.matches(one):
-                    return Update(one, description=_managed(want))
+            for ip in ips:
+                if _is_kept_for(ip, want) and slot.matches(ip):
+                    return Update(ip, description=_managed(want))
     return None
 
 
 def _claim_named(want: Want, slot: Slot, ips: Sequence[models.FloatingIp]) -> Update | None:
-    one = next((one for one in ips if is_named(one, slot.adopt)), None)
-    if one is None:
+    ip = next((ip for ip in ips if is_named(ip, slot.adopt)), None)
+    if ip is None:
         raise FloatingIpMissing(f"there is no floating IP {slot.adopt!r} in the project")
-    record = ownership.parse(one.description)
+    record = ownership.parse(ip.description)
     if record is not None and record.role == "adopted" and record.owner.is_same_service(want.owner):
         return None
-    if not may_borrow(one, want):
+    if not may_borrow(ip, want):
         whose = f"it serves {_whose(record)}" if record is not None else "it is in use for something else"
-        raise FloatingIpNotOwned(f"the floating IP {one.name} ({one.ip}) cannot be used: {whose}")
-    words = one.description if record is None else record.words
-    return Update(one, description=ownership.write(ownership.Record(want.owner, "adopted", words)))
+        raise FloatingIpNotOwned(f"the floating IP {ip.name} ({ip.ip}) cannot be used: {whose}")
+    words = ip.description if record is None else record.words
+    return Update(ip, description=ownership.write(ownership.Record(want.owner, "adopted", words)))
 
 
-def _is_left_behind(one: models.FloatingIp, want: Want) -> bool:
-    record = ownership.parse(one.description)
+def _is_left_behind(ip: models.FloatingIp, want: Want) -> bool:
+    record = ownership.parse(ip.description)
     if record is not None:
         # Namespace and name are unique in a cluster, so a Service of another UID there is no more.
         is_earlier = record.owner.is_same_place(want.owner) and record.owner.service != want.owner.service
         return is_earlier and record.role != "retained"
-    if not is_legacy(one, want.legacy_name) or not _is_free(one, want.nodes):
+    if not is_legacy(ip, want.legacy_name) or not _is_free(ip, want.nodes):
         return False
     # In use on a node of ours it is ours. Unused it may be, and is taken for use, but never just to be deleted.
-    return bool(one.instance_id) or any(slot.matches(one) for slot in want.slots)
+    return bool(ip.instance_id) or any(slot.matches(ip) for slot in want.slots)
 
 
-def is_legacy(one: models.FloatingIp, name: str) -> bool:
+def is_legacy(ip: models.FloatingIp, name: str) -> bool:
     """Whether the original manager has made it, for a Service whose floating IP it calls so."""
-    return one.description == ownership.LEGACY_DESCRIPTION and one.name == name
+    return ip.description == ownership.LEGACY_DESCRIPTION and ip.name == name
 
 
-def _is_kept_for(one: models.FloatingIp, want: Want) -> bool:
-    record = ownership.parse(one.description)
-    if record is None or record.role != "retained" or not _is_free(one, want.nodes):
+def _is_kept_for(ip: models.FloatingIp, want: Want) -> bool:
+    record = ownership.parse(ip.description)
+    if record is None or record.role != "retained" or not _is_free(ip, want.nodes):
         return False
     return record.owner.is_same_place(want.owner)
 
@@ -326,16 +326,16 @@ def _fill(
     spare: Sequence[models.FloatingIp],
     ips: Sequence[models.FloatingIp],
 ) -> Step | None:
-    one = assigned.get(slot)
+    ip = assigned.get(slot)
     if slot in want.failed:
         return None
-    if one is None:
+    if ip is None:
         if want.is_settled:
             return None
         if slot.adopt:
             raise FloatingIpMissing(f"the floating IP {slot.adopt!r} is of another family than the Service")
         return _keep_alive(want, slot, spare) or _create(want, slot, spare, ips)
-    step = _move(one, want.instance)
+    step = _move(ip, want.instance)
     if isinstance(step, Attach) and providerid.fold(step.instance) in want.full:
         # The one it replaces is on the way out; its place is needed now.
         leaving = next((old for old in spare if providerid.same(old.instance_id, step.instance)), None)
@@ -352,20 +352,20 @@ def _keep_alive(want: Want, slot: Slot, spare: Sequence[models.FloatingIp]) -> S
 def _keeper(slot: Slot, spare: Sequence[models.FloatingIp]) -> models.FloatingIp | None:
     """The one of the old ones that goes on serving: attached, or of the main name."""
     family = slot.family or slot.preferred
-    able = [one for one in spare if one.family == family]
-    return min(able, key=lambda one: (not one.instance_id, one.name != slot.names.main, one.id), default=None)
+    able = [ip for ip in spare if ip.family == family]
+    return min(able, key=lambda ip: (not ip.instance_id, ip.name != slot.names.main, ip.id), default=None)
 
 
-def _move(one: models.FloatingIp, instance: str | None) -> Attach | Detach | None:
-    if instance is None or providerid.same(one.instance_id, instance):
+def _move(ip: models.FloatingIp, instance: str | None) -> Attach | Detach | None:
+    if instance is None or providerid.same(ip.instance_id, instance):
         return None
-    return Detach(one) if one.instance_id else Attach(one, instance)
+    return Detach(ip) if ip.instance_id else Attach(ip, instance)
 
 
 def _create(want: Want, slot: Slot, spare: Sequence[models.FloatingIp], ips: Sequence[models.FloatingIp]) -> Step:
     """Make one, under the first name that is free; a stranger's that has the main name is passed over or refused."""
     own = owned(want.owner, ips)
-    holders = {one.name: one for one in ips}
+    holders = {ip.name: ip for ip in ips}
     holder = holders.get(slot.names.main)
     theirs = holder if holder is not None and holder not in own else None
     if theirs is not None and ownership.parse(theirs.description) is None:
@@ -378,7 +378,7 @@ def _create(want: Want, slot: Slot, spare: Sequence[models.FloatingIp], ips: Seq
         return Create(slot, name, _managed(want), theirs)
     # An earlier replacement that is no longer wanted either; never the one that serves meanwhile.
     keeper = _keeper(slot, spare)
-    stale = next((one for one in spare if one is not keeper and one.name in slot.names.in_turn), None)
+    stale = next((ip for ip in spare if ip is not keeper and ip.name in slot.names.in_turn), None)
     step = removal(stale, is_retained=False) if stale is not None else None
     if step is None:
         raise FloatingIpNotOwned(f"all names of the floating IP are taken: {', '.join(slot.names.in_turn)}")
@@ -386,10 +386,10 @@ def _create(want: Want, slot: Slot, spare: Sequence[models.FloatingIp], ips: Seq
 
 
 def _rename(assigned: Mapping[Slot, models.FloatingIp], ips: Sequence[models.FloatingIp]) -> Update | None:
-    taken = {one.name for one in ips}
-    for slot, one in assigned.items():
-        if one.name in (slot.names.spare, slot.names.replacement) and slot.names.main not in taken:
-            return Update(one, name=slot.names.main)
+    taken = {ip.name for ip in ips}
+    for slot, ip in assigned.items():
+        if ip.name in (slot.names.spare, slot.names.replacement) and slot.names.main not in taken:
+            return Update(ip, name=slot.names.main)
     return None
 
 

@@ -40,11 +40,11 @@ def load(environ: Mapping[str, str], name: str) -> Profile:
     if not name:
         return Profile()
     file = folder / "credentials.toml"
-    found = _entry(_read(file), name)
-    if found is None:
+    profile = _entry(_read(file), name)
+    if profile is None:
         raise errors.Invalid(f"profile {name!r} is not in {file}")
-    host = _text(found, "host")
-    if not host or not _text(found, "token"):
+    host = _text(profile, "host")
+    if not host or not _text(profile, "token"):
         raise errors.Invalid(f"profile {name!r} in {file} lacks host or token")
     return Profile(name, host, file)
 
@@ -75,8 +75,8 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _entry(content: Mapping[str, Any], profile: str) -> Mapping[str, Any] | None:
     profiles = content.get("profile")
-    found = profiles.get(profile) if isinstance(profiles, dict) else None
-    return found if isinstance(found, dict) else None
+    entry = profiles.get(profile) if isinstance(profiles, dict) else None
+    return entry if isinstance(entry, dict) else None
 
 
 def _text(content: Mapping[str, Any], key: str) -> str:

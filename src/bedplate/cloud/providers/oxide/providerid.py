@@ -30,10 +30,10 @@ def instance_id(provider_id: str) -> str:
         raise errors.Invalid("provider id is empty")
     if not provider_id.startswith(_PREFIX):
         raise errors.Invalid(f"provider id {provider_id!r} does not have '{_PREFIX}' prefix")
-    found = provider_id.removeprefix(_PREFIX)
-    if not is_uuid(found):
-        raise errors.Invalid(f"provider id {provider_id!r} contains invalid uuid {found!r}")
-    return found
+    uuid_text = provider_id.removeprefix(_PREFIX)
+    if not is_uuid(uuid_text):
+        raise errors.Invalid(f"provider id {provider_id!r} contains invalid uuid {uuid_text!r}")
+    return uuid_text
 
 
 def format_id(instance: str) -> str:
@@ -46,6 +46,6 @@ def fold(uuid: str) -> str:
     return uuid.lower()
 
 
-def same(one: str | None, other: str | None) -> bool:
+def same(left: str | None, other: str | None) -> bool:
     """Whether both name one thing; nothing is the same as nothing else."""
-    return bool(one) and bool(other) and fold(one or "") == fold(other or "")
+    return bool(left) and bool(other) and fold(left or "") == fold(other or "")

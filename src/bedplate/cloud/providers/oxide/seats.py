@@ -81,21 +81,21 @@ class Seats:
 
     def used(self, request: Request, nodes: Iterable[placement.Candidate]) -> Counter[str]:
         """External IPs by instance: attached ones, ephemeral ones, and those that are about to come."""
-        found = _count(request.ips)
+        counts = _count(request.ips)
         for node in nodes:
-            found[node.instance] += self._ephemeral_ips(node.instance)
+            counts[node.instance] += self._ephemeral_ips(node.instance)
         there = {
-            (record.owner.service, providerid.fold(one.instance_id))
-            for one in request.ips
-            if one.instance_id and (record := ownership.parse(one.description)) is not None
+            (record.owner.service, providerid.fold(ip.instance_id))
+            for ip in request.ips
+            if ip.instance_id and (record := ownership.parse(ip.description)) is not None
         }
         for uid, seat in self._seats.items():
             if uid != request.owner.service and (uid, seat.instance) not in there:
-                found[seat.instance] += seat.slots
-        return found
+                counts[seat.instance] += seat.slots
+        return counts
 
     def _current(self, owner: ownership.Owner, own: Sequence[models.FloatingIp]) -> tuple[str, ...]:
-        attached = [providerid.fold(one.instance_id) for one in own if one.instance_id]
+        attached = [providerid.fold(ip.instance_id) for ip in own if ip.instance_id]
         seat = self._seats.get(owner.service)
         if attached or seat is None or seat.instance in self._refusals.current():
             return tuple(attached)
@@ -103,18 +103,18 @@ class Seats:
         return (seat.instance,)
 
     def _occupants(self, request: Request, cluster_name: str) -> list[placement.Occupant]:
-        services = {one.metadata.uid: one for one in self._services()}
+        services = {other.metadata.uid: other for other in self._services()}
         for uid, known in self._seats.items():
             services.setdefault(uid, known.service)
         attached = self._attached(request, cluster_name, services)
-        found = []
+        occupants = []
         for uid in {*attached, *self._seats} - {request.owner.service}:
             service = services.get(uid)
             if service is None:
                 # A Service that is gone answers on no port.
                 continue
             seat = self._seats.get(uid)
-            found.append(
+            occupants.append(
                 placement.Occupant(
                     uid=uid,
                     ports=placement.ports_of(service),
@@ -123,29 +123,29 @@ class Seats:
                     reserved=seat.instance if seat is not None else "",
                 )
             )
-        return found
+        return occupants
 
     def _attached(
         self, request: Request, cluster_name: str, services: Mapping[str, core.Service]
     ) -> dict[str, set[str]]:
         """Instances by Service, from records and, for what the original manager left, from names."""
         legacy = {
-            names.legacy_name(cluster_name, one.metadata.namespace, one.metadata.name): uid
-            for uid, one in services.items()
-            if one.spec.type == "LoadBalancer"
+            names.legacy_name(cluster_name, item.metadata.namespace, item.metadata.name): uid
+            for uid, item in services.items()
+            if item.spec.type == "LoadBalancer"
         }
-        found: dict[str, set[str]] = {}
-        for one in request.ips:
-            record = ownership.parse(one.description)
+        attached: dict[str, set[str]] = {}
+        for item in request.ips:
+            record = ownership.parse(item.description)
             uid = ""
             if record is not None and record.owner.is_same_cluster(request.owner):
                 uid = record.owner.service
-            elif plan.is_legacy(one, one.name):
-                uid = legacy.get(one.name, "")
-            if uid and one.instance_id:
-                found.setdefault(uid, set()).add(providerid.fold(one.instance_id))
-        return found
+            elif plan.is_legacy(item, item.name):
+                uid = legacy.get(item.name, "")
+            if uid and item.instance_id:
+                attached.setdefault(uid, set()).add(providerid.fold(item.instance_id))
+        return attached
 
 
 def _count(ips: Iterable[models.FloatingIp]) -> Counter[str]:
-    return Counter(providerid.fold(one.instance_id) for one in ips if one.instance_id)
+    return Counter(providerid.fold(ip.instance_id) for ip in ips if ip.instance_id)

@@ -20,23 +20,26 @@ def status_of(
     ips: Iterable[models.FloatingIp], node: core.Node | None, *, hides_internal: bool = False
 ) -> core.LoadBalancerStatus:
     """The status for these floating IPs on that node (None: on none that we know)."""
-    ingress = [core.LoadBalancerIngress(ip=one.ip, ip_mode="Proxy") for one in ips]
+    ingress = [core.LoadBalancerIngress(ip=item.ip, ip_mode="Proxy") for item in ips]
     if node is not None and not hides_internal:
         ingress += [
-            core.LoadBalancerIngress(ip=one.address) for one in node.status.addresses if one.type == "InternalIP"
+            core.LoadBalancerIngress(ip=item.address) for item in node.status.addresses if item.type == "InternalIP"
         ]
     return core.LoadBalancerStatus(ingress=tuple(ingress))
 
 
-def is_same(one: core.LoadBalancerStatus, other: core.LoadBalancerStatus) -> bool:
+def is_same(left: core.LoadBalancerStatus, other: core.LoadBalancerStatus) -> bool:
     """Whether both say the same: the API server writes the default mode where none was given."""
-    return _plain(one) == _plain(other)
+    return _plain(left) == _plain(other)
 
 
-def unless_same(wanted: core.LoadBalancerStatus, published: core.LoadBalancerStatus) -> core.LoadBalancerStatus:
+def unless_same(status: core.LoadBalancerStatus, published: core.LoadBalancerStatus) -> core.LoadBalancerStatus:
     """What is published, to the letter, when it says the same: then nobody has a reason to write it again."""
-    return published if is_same(wanted, published) else wanted
+    return published if is_same(status, published) else status
 
 
 def _plain(status: core.LoadBalancerStatus) -> list[tuple[str, str, str]]:
-    return [(one.ip, one.hostname, one.ip_mode or (_DEFAULT_MODE if one.ip else "")) for one in status.ingress]
+    return [
+        (ingress.ip, ingress.hostname, ingress.ip_mode or (_DEFAULT_MODE if ingress.ip else ""))
+        for ingress in status.ingress
+    ]

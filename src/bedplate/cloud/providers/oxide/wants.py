@@ -80,25 +80,25 @@ class Slot:
     is_required: bool = True
     takes_any: bool = False
 
-    def matches(self, one: models.FloatingIp) -> bool:
+    def matches(self, ip: models.FloatingIp) -> bool:
         """Whether this floating IP of the Service is what the slot asks for."""
-        if self.family and one.family != self.family:
+        if self.family and ip.family != self.family:
             return False
         if self.takes_any:
             return True
         if self.adopt:
-            return is_named(one, self.adopt)
-        record = ownership.parse(one.description)
+            return is_named(ip, self.adopt)
+        record = ownership.parse(ip.description)
         if record is not None and record.role == "adopted":
             return False
         if self.ip:
-            return _same_address(one.ip, self.ip)
-        return not self.pool_id or providerid.same(one.ip_pool_id, self.pool_id)
+            return _same_address(ip.ip, self.ip)
+        return not self.pool_id or providerid.same(ip.ip_pool_id, self.pool_id)
 
 
-def is_named(one: models.FloatingIp, name: str) -> bool:
+def is_named(ip: models.FloatingIp, name: str) -> bool:
     """Whether a name or id means this floating IP."""
-    return one.name == name or providerid.same(one.id, name)
+    return ip.name == name or providerid.same(ip.id, name)
 
 
 def read(service: core.Service) -> Ask:
@@ -143,11 +143,11 @@ def slots(
     if len(by_family) < len(ask.adopt):
         raise errors.Invalid(f"annotation {NAME} must name floating IPs of different families")
     is_strict = service.spec.ip_family_policy == "RequireDualStack"
-    found = []
+    slots_ = []
     for position, family in enumerate(families):
         given = Slot(second if family == "v6" else first, family, family, is_required=is_strict or position == 0)
-        found.append(_fill(given, ask, pool, by_family.get(family, "")))
-    return tuple(found)
+        slots_.append(_fill(given, ask, pool, by_family.get(family, "")))
+    return tuple(slots_)
 
 
 def _families(service: core.Service, ask: Ask) -> tuple[str, ...]:
@@ -195,8 +195,8 @@ def source_ranges(service: core.Service) -> tuple[str, ...]:
     given = service.spec.load_balancer_source_ranges
     if not given:
         given = tuple(service.metadata.annotations.get(SOURCE_RANGES, "").split(","))
-    found = tuple(sorted({part.strip() for part in given} - {""}))
-    return () if _EVERYBODY.intersection(found) else found
+    ranges = tuple(sorted({part.strip() for part in given} - {""}))
+    return () if _EVERYBODY.intersection(ranges) else ranges
 
 
 def _explicit(ip: str) -> dict[str, Any]:
@@ -227,5 +227,5 @@ def _address(text: str) -> str | None:
         return None
 
 
-def _same_address(one: str, other: str) -> bool:
-    return ipaddress.ip_address(one) == ipaddress.ip_address(other)
+def _same_address(left: str, other: str) -> bool:
+    return ipaddress.ip_address(left) == ipaddress.ip_address(other)
