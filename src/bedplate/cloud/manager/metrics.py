@@ -1,4 +1,4 @@
-"""Metrics of the process, under the names that dashboards for Kubernetes' own managers know (§7.5).
+"""Metrics of the process, under the names that dashboards for Kubernetes' own managers know.
 
 In: observations of the process and of its health checks. Out: samples in the registry that the program passes in.
 Health has a registry of its own, as it is served apart (`/metrics/slis`).

@@ -1,4 +1,4 @@
-"""FNV-1a (32 bits): the checksum of a store file (§9).
+"""FNV-1a (32 bits): the checksum of a store file.
 
 In: bytes, and the sum of what came before them. Out: the sum. The work is done by `libstoresum.so` (crates/storesum),
 which lies beside this module or in the environment's `lib`; without it by Python, a hundred times slower, and the log

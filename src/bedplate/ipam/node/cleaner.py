@@ -1,11 +1,11 @@
-"""Frees addresses whose owners are proven dead, and nothing else (§10, Q4).
+"""Frees addresses whose owners are proven dead, and nothing else.
 
 In: the ledger, the pods of this node, the API server, the container runtime where its socket is given. Out: freed
-addresses, each with its reason in the log. Everything is decided without holding up a call (W11); the ledger frees only
+addresses, each with its reason in the log. Everything is decided without holding up a call; the ledger frees only
 what is still as it was when it was judged.
 
 Dead means dead on several looks: a sandbox that the runtime did not have twice, or a pod that was gone from the cache
-and from the API server itself `misses` times in a row. A look that fails proves nothing, for that reservation (W14).
+and from the API server itself `misses` times in a row. A look that fails proves nothing, for that reservation.
 """
 
 from __future__ import annotations

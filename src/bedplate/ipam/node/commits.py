@@ -1,4 +1,4 @@
-"""Group commit: one write to the disk for all calls that came meanwhile (Q2).
+"""Group commit: one write to the disk for all calls that came meanwhile.
 
 In: changes that were made to the book, each with its undoing. Out: `commit` returns when its change is on the disk;
 when it is not, the change and all later ones are undone, last first, and every one of their calls raises

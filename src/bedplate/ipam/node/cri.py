@@ -1,4 +1,4 @@
-"""Which pod sandboxes the container runtime has: the strongest proof that an address is or is not in use (Q4).
+"""Which pod sandboxes the container runtime has: the strongest proof that an address is or is not in use.
 
 In: the path of the runtime's CRI socket. Out: sandboxes, those that have stopped too, for their network is torn down
 only with a DEL. The container id of a CNI call is the sandbox's id.

@@ -1,4 +1,4 @@
-"""Which numbers of a block are free, and which comes next (§8.4).
+"""Which numbers of a block are free, and which comes next.
 
 In: the ends of a block, what is never given, and numbers as they are taken and given back. Out: the next free number
 after a pointer, going round. Pure.

@@ -1,4 +1,4 @@
-"""Texts in JSON as the original's library writes and reads them (§9): its checksum is taken over these very bytes.
+"""Texts in JSON as the original's library writes and reads them: its checksum is taken over these very bytes.
 
 In: strings; bytes of a document. Out: quoted strings; a tree whose objects are tuples of pairs in the order written:
 a later pair may repeat the name of an earlier one. Which names mean what is not known here. Pure.

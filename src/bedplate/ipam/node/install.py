@@ -1,4 +1,4 @@
-"""What the daemon puts on the node (§11): the CNI plugin and its configuration.
+"""What the daemon puts on the node: the CNI plugin and its configuration.
 
 In: options. Out: two files, each complete or as it was: a new one is made beside it, synced, and renamed over it; of a
 failure nothing is left. Neither is removed when the daemon ends.

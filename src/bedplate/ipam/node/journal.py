@@ -1,4 +1,4 @@
-"""The journal: what was acknowledged and is not yet in the store file (Q2).
+"""The journal: what was acknowledged and is not yet in the store file.
 
 In: operations on a document, and the checksums of files. Out: lines; or, of a journal's bytes, the operations that a
 file with a given checksum still lacks. Pure; `storage.py` writes, `storeload.py` reads.

@@ -1,4 +1,4 @@
-"""Who has which address (§8): the only place that chooses one.
+"""Who has which address: the only place that chooses one.
 
 In: owners, what they want, and a store's path. Out: reservations that are on the disk when they are returned. One
 event loop owns the memory; `commits.py` makes batches of changes durable. It knows no pods and no API server: which

@@ -1,4 +1,4 @@
-"""Who may use a store: one process at a time, ours or the original's (W7).
+"""Who may use a store: one process at a time, ours or the original's.
 
 In: a `Disk`. Out: the locks, or `StoreBusy` naming the process that has them.
 

@@ -1,4 +1,4 @@
-"""What the daemon counts (W24).
+"""What the daemon counts.
 
 In: a prometheus registry. Out: counters and histograms of calls and of the cleaner, and gauges of every pool and of the
 store, read when they are asked for.

@@ -1,4 +1,4 @@
-"""What pods prove to hold after a store was damaged (W9).
+"""What pods prove to hold after a store was damaged.
 
 In: the pods of this node, the pools, the runtime's sandboxes where they are known. Out: addresses that have to be taken
 for reserved. Pure.

@@ -1,9 +1,9 @@
-"""What a node knows of a pool (§6): the block, the gateway, what is left out, and the text of it all.
+"""What a node knows of a pool: the block, the gateway, what is left out, and the text of it all.
 
 In: the texts of a pool and its status, as `poolview.py` finds them, or the text kept in a store. Out: a `PoolConfig`
 that can be allocated from, or `BadPool` saying what is wrong with it. Pure.
 
-Exclusions are merged and cut to the block here, so that they may overlap (W20); `document` keeps them as written.
+Exclusions are merged and cut to the block here, so that they may overlap; `document` keeps them as written.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def document_of(
     *,
     default_gateway: bool,
 ) -> str:
-    """The JSON text of §6, byte for byte."""
+    """The JSON text of the pool, byte for byte as the original writes it."""
     quote = gojson.quote
     left_out = ",".join(f'{{"startIP":{quote(first)},"endIP":{quote(last)}}}' for first, last in exclusions)
     ways = ",".join(f'{{"dst":{quote(route)}}}' for route in routes)

@@ -1,9 +1,9 @@
-"""From a pool and this node's entry in its status to what can be allocated from (§6).
+"""From a pool and this node's entry in its status to what can be allocated from.
 
 In: a spec, the node's entry. Out: a `PoolConfig`, or `BadPool` saying why there is none. Pure.
 
-The document keeps exclusions as the original writes them, overlapping ones too; choosing uses them merged (W20). An
-exclusion that covers a node's whole prefix with both ends outside stays (W21).
+The document keeps exclusions as the original writes them, overlapping ones too; choosing uses them merged. An
+exclusion that covers a node's whole prefix with both ends outside stays.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _inside(exclusions: Iterable[ExcludeRange], prefix: Network, block: Texts) -
 
 
 def _prefix(key: str, spec: CIDRPoolSpec, own: CIDRAllocation) -> Network:
-    """The node's prefix, if the entry fits the spec. Networks are compared, not their texts (W22)."""
+    """The node's prefix, if the entry fits the spec. Networks are compared, not their texts."""
     parsed = parse_network(own.prefix)
     if parsed is None or parsed[0].value != parsed[1].base:
         raise BadPool(f"pool {key}: this node's prefix {own.prefix!r} is no network")

@@ -1,10 +1,10 @@
-"""What this node knows of all pools: the pools' custom resources in, `PoolConfig`s out (§6).
+"""What this node knows of all pools: the pools' custom resources in, `PoolConfig`s out.
 
 In: changes of IPPools and CIDRPools, as a cache tells them. Out: configurations by pool key, what is wrong with those
 that have none, and which node's block holds an address. Asks nobody for anything.
 
 A pool's status holds an entry for every node of the cluster and arrives with every change of any of them: only this
-node's entry is decoded, and nothing is made anew while it and the spec stay as they were (W30).
+node's entry is decoded, and nothing is made anew while it and the spec stay as they were.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class PoolView:
         self._note_problems(key, summary(ippool_problems(pool.name, spec)) if isinstance(spec, IPPoolSpec) else "")
 
     def _note_problems(self, key: str, text: str) -> None:
-        """The original's daemon never looked at an IPPool's spec: it is used all the same, and said once (W31)."""
+        """The original's daemon never looked at an IPPool's spec: it is used all the same, and said once."""
         if text:
             log.warning("pool.invalid", pool=key, error=text, effect="used as far as it goes")
             self._keep_problem(key, text)

@@ -1,4 +1,4 @@
-"""When a reservation is dead (Q4): what one look proves.
+"""When a reservation is dead: what one look proves.
 
 In: a reservation, the sandboxes of the runtime, what the API server says of its pod. Out: `Evidence`. Pure; looking
 twice, counting and freeing are the cleaner's.

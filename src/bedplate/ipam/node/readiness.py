@@ -1,4 +1,4 @@
-"""Whether the daemon can do its work, and waiting until it can (W15).
+"""Whether the daemon can do its work, and waiting until it can.
 
 In: what the parts report. Out: readiness for the probe and for calls. Ready means: the store is loaded, the caches hold
 complete lists, the socket is bound, and nothing that was lost waits to be found again.

@@ -73,7 +73,7 @@ class StoreBusy(StoreFailed):
 
 
 class StaticIPCheck(enum.Enum):
-    """What happens to a wanted address that may be another's (W6, W23, Q6).
+    """What happens to a wanted address that may be another's.
 
     Only `OFF` gives out the network's own and its broadcast address, as the original does.
     """
@@ -122,11 +122,11 @@ class Reservation(msgspec.Struct, frozen=True, gc=False):
     pod_namespace: str
     device_id: str
     config: str
-    """The pool's document (§6) when the address was given."""
+    """The pool's document when the address was given."""
 
 
 class Proven(msgspec.Struct, frozen=True):
-    """An address that a pod is known to have although the store lost it (W9): what its annotations say.
+    """An address that a pod is known to have although the store lost it: what its annotations say.
 
     `container_id` is empty where nobody knows it: then only the cleaner can free the address.
     """

@@ -1,4 +1,4 @@
-"""The calls of CNI plugins (§7): from messages to the ledger, and from its answers to messages.
+"""The calls of CNI plugins: from messages to the ledger, and from its answers to messages.
 
 In: encoded requests. Out: encoded answers, or `Failed` with a gRPC code. Which address is given, and how it becomes
 durable, is the ledger's; which reservations are dead is the collector's.
@@ -126,7 +126,7 @@ class NodeService:
         return pb.IsAllocatedResponse()
 
     async def deallocate(self, request: pb.DeallocateRequest, call: Call) -> pb.DeallocateResponse:
-        """DEL: container and interface are enough (W18); without pools, in every pool."""
+        """DEL: container and interface are enough; without pools, in every pool."""
         parameters = request.parameters
         if not request.HasField("parameters"):
             raise _required("parameters")
@@ -180,7 +180,7 @@ class NodeService:
         return own_pb.StatusResponse(pools=states)
 
     async def _wait(self, keys: Sequence[str], call: Call) -> None:
-        """Wait for the first list of pools, as long as the caller does (W15)."""
+        """Wait for the first list of pools, as long as the caller does."""
         state = self._readiness
         if state.has_pools and not state.must_recover:
             return

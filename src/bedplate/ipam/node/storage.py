@@ -1,4 +1,4 @@
-"""The store on the disk: the whole file, or a journal behind it (Q2).
+"""The store on the disk: the whole file, or a journal behind it.
 
 In: the text of a document, lines of a journal. Out: both on the disk when a method returns; `OSError` when they are
 not, and then nothing that was acknowledged before is lost. Called by one thread at a time, but for `prepare`. Which

@@ -1,4 +1,4 @@
-"""The store file's text (§9): the original's format, byte for byte.
+"""The store file's text: the original's format, byte for byte.
 
 In: reservations, or the bytes of a file. Out: texts and the checksum over them; a `Document`, or `Corrupt` for
 whatever the original's daemon would refuse. Pure; files are `storage.py`'s.

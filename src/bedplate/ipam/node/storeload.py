@@ -1,4 +1,4 @@
-"""Loading a store: its file, the journal behind it, and what to do when one of them is broken (W9).
+"""Loading a store: its file, the journal behind it, and what to do when one of them is broken.
 
 In: the bytes of the file, of its journal and of the previous snapshot. Out: the document they add up to, and what was
 wrong with them (`assess`, pure); and the effects that follow from it (`load`): leftovers removed, broken and foreign
