@@ -36,12 +36,12 @@ async def findings(server: servers.Server, *words: str) -> tuple[int, list[dict[
 
 async def once_granted(server: servers.Server, *words: str) -> tuple[int, list[dict[str, Any]]]:
     """What is found when the server grants what was just bound, or at last without that."""
-    for _ in range(60):
+    for _ in range(600):
         code, found = await findings(server, *words)
         rights = {one["level"] for one in found if one["about"].startswith("system:serviceaccount:")}
         if rights == {"ok"}:
             break
-        await asyncio.sleep(1)
+        await asyncio.sleep(0.1)
     return code, found
 
 
