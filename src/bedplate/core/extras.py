@@ -16,7 +16,7 @@ __all__ = ["MODULES", "MissingExtra", "require"]
 MODULES = {
     "apiserver": ("httptools", "re2", "rich"),
     "etcd": ("grpc",),
-    "head": ("jinja2", "prompt_toolkit"),
+    "head": ("immutables", "jinja2", "prompt_toolkit"),
 }
 
 

@@ -7,15 +7,19 @@ refer to one. Whether a tree is as it should be is asked in `validate`; what dif
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+import immutables
 
 from bedplate.core import errors
 from bedplate.head.objects import Obj
-from bedplate.head.persistent import Pmap
 from bedplate.head.schema.entity import Field
 from bedplate.head.schema.registry import Path, Schema
 
 __all__ = ["Address", "Link", "Tree", "descend", "links", "replace_at"]
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 Address = tuple[str, str]
 """A top-level object: mode and key."""
@@ -29,7 +33,7 @@ class Link(NamedTuple):
     through: str
 
 
-_Referrers = Pmap[tuple[str, str, str], Pmap[str, frozenset[str]]]
+_Referrers = immutables.Map[tuple[str, str, str], immutables.Map[str, frozenset[str]]]
 
 
 def links(schema: Schema, mode: str, obj: Obj) -> set[Link]:
@@ -73,9 +77,10 @@ class Tree:
                 index.setdefault((link.mode, link.key, mode), {}).setdefault(obj.key, set()).add(link.through)
         self.schema = schema
         self.derived: dict[object, Any] = {}
-        self._modes: dict[str, Pmap[str, Obj]] = {mode: Pmap(held.items()) for mode, held in modes.items()}
-        self._referrers: _Referrers = Pmap(
-            (target, Pmap((key, frozenset(through)) for key, through in held.items())) for target, held in index.items()
+        self._modes = {mode: immutables.Map(by_key) for mode, by_key in modes.items()}
+        self._referrers: _Referrers = immutables.Map(
+            (target, immutables.Map((key, frozenset(through)) for key, through in referrers.items()))
+            for target, referrers in index.items()
         )
 
     def mode(self, name: str) -> Mapping[str, Obj]:
@@ -112,7 +117,7 @@ class Tree:
         made.schema = self.schema
         made.derived = {}
         held = self._modes[mode]
-        made._modes = {**self._modes, mode: held.drop(key) if obj is None else held.set(key, obj)}
+        made._modes = {**self._modes, mode: held.delete(key) if obj is None else held.set(key, obj)}
         made._referrers = _reindexed(self._referrers, mode, key, old, new)
         return made
 
@@ -145,10 +150,15 @@ def _reindexed(index: _Referrers, mode: str, key: str, old: set[Link], new: set[
     for target in {(link.mode, link.key) for link in old ^ new}:
         through = frozenset(ways.get(target, ()))
         place = (*target, mode)
-        held: Pmap[str, frozenset[str]] = index.get(place, Pmap())
-        held = held.set(key, through) if through else held.drop(key)
-        index = index.set(place, held) if held else index.drop(place)
+        referrers: immutables.Map[str, frozenset[str]] = index.get(place, immutables.Map())
+        referrers = referrers.set(key, through) if through else _without(referrers, key)
+        index = index.set(place, referrers) if referrers else _without(index, place)
     return index
+
+
+def _without(mapping: immutables.Map[K, V], key: K) -> immutables.Map[K, V]:
+    """Without that key; the same mapping when it is not there."""
+    return mapping.delete(key) if key in mapping else mapping
 
 
 def descend(obj: Obj, rest: Path, where: str) -> Obj:
