@@ -100,19 +100,23 @@ class Process:
         return line
 
     def poll(self) -> int | None:
-        with self._lock:
-            return self._look(0.0)
+        return self._look(0.0)
 
     def _look(self, timeout: float | None) -> int | None:
-        if self.returncode is None and select.select([self._status], [], [], timeout)[0]:
-            # Without a line, the server was killed, and its processes with it.
-            self.returncode = int(self._read_line() or -signal.SIGKILL)
-            os.close(self._status)
+        """Wait for the exit code at most that long; several threads may."""
+        if self.returncode is None:
+            # Not `select`, which takes no descriptors above 1023. The pipe stays readable after its end.
+            ready = select.poll()
+            ready.register(self._status, select.POLLIN)
+            if ready.poll(None if timeout is None else timeout * 1000):
+                with self._lock:
+                    if self.returncode is None:
+                        # Without a line, the server was killed, and its processes with it.
+                        self.returncode = int(self._read_line() or -signal.SIGKILL)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        with self._lock:
-            code = self._look(timeout)
+        code = self._look(timeout)
         if code is None:
             raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
         return code
@@ -163,9 +167,8 @@ class Process:
         self.wait()
 
     def __del__(self) -> None:
-        if getattr(self, "returncode", 0) is None:
-            with contextlib.suppress(OSError):
-                os.close(self._status)
+        with contextlib.suppress(OSError, AttributeError):
+            os.close(self._status)
 
 
 def run(

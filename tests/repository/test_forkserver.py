@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from concurrent import futures
 
 import pytest
 from tests import forkserver, servers
@@ -42,6 +43,17 @@ def test_signals_reach_a_process_and_its_end_is_told(tmp_path: pathlib.Path) -> 
             assert process.poll() is None
             process.send_signal(number)
             assert process.wait(DEADLINE_S) == code == process.returncode
+
+
+def test_the_end_can_be_waited_for_in_one_thread_and_looked_for_in_another(tmp_path: pathlib.Path) -> None:
+    with (
+        forkserver.Process([BEDPLATE, "apiserver", "--data", str(tmp_path), "--port", "0"]) as process,
+        futures.ThreadPoolExecutor(1) as aside,
+    ):
+        waiting = aside.submit(process.wait, DEADLINE_S)
+        assert process.poll() is None
+        process.kill()
+        assert waiting.result() == -signal.SIGKILL == process.poll()
 
 
 def test_processes_end_with_a_test_process_that_is_killed(tmp_path: pathlib.Path) -> None:
