@@ -160,7 +160,7 @@ def test_a_wrong_command_line_shows_every_problem_and_the_usage_and_fails() -> N
     for part in (
         "Error: unknown flag: --nope",
         "Error: unexpected argument 'word'",
-        "Error: --controllers: 'x' is no controller",
+        "Error: --controllers: 'x' is not a controller",
         "Error: --concurrent-node-syncs: must be at least 1",
         "Usage:\n  oxide-cloud-controller-manager [flags]",
     ):

@@ -30,10 +30,10 @@ def run_until_stopped(main: Coroutine[Any, Any, None], *, stops_within_s: float 
         uvloop.run(_guarded(main, stops_within_s))
     except BaseExceptionGroup as group:
         # Not `except*`: what is raised inside it comes out in a group again on some releases of Python 3.11.
-        found = errors.only(group)
-        if found is None:
+        error = errors.only(group)
+        if error is None:
             raise
-        raise found from found.__cause__
+        raise error from error.__cause__
 
 
 async def _guarded(main: Coroutine[Any, Any, None], stops_within_s: float | None) -> None:

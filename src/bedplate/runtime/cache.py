@@ -148,5 +148,5 @@ class Cache(Generic[T]):
 
 
 def _version(obj: Any) -> tuple[str, str]:
-    # The uid too: an object deleted and created anew between two lists is another one.
+    # The uid too: an object that was deleted and created again between two lists is another one.
     return identity.uid_of(obj), identity.resource_version_of(obj)

@@ -92,31 +92,36 @@ class Correlator:
         self._buckets: OrderedDict[Any, _Bucket] = OrderedDict()
         self._last_number = 0
 
-    def correlate(self, one: Happening, monotonic: float, wall: datetime) -> Decision | None:
+    def correlate(self, happening: Happening, monotonic: float, wall: datetime) -> Decision | None:
         """The event to write, or None when its object has caused too many."""
-        about = one.regarding
+        about = happening.regarding
         # Not the resourceVersion: the same thing about a newer state of the object is still the same.
-        group = (about.kind, about.namespace, about.name, about.uid, one.type, one.reason)
+        group = (about.kind, about.namespace, about.name, about.uid, happening.type, happening.reason)
         similar = _touch(self._similar, group, _Similar)
         if monotonic - similar.last > SIMILAR_WINDOW_S:
             similar.messages.clear()
         similar.last = monotonic
-        similar.messages.add(one.message)
+        similar.messages.add(happening.message)
         if len(similar.messages) > SIMILAR_LIMIT:
             similar.messages.pop()
-            one = Happening(one.regarding, one.type, one.reason, "(combined from similar events): " + one.message)
+            happening = Happening(
+                happening.regarding,
+                happening.type,
+                happening.reason,
+                "(combined from similar events): " + happening.message,
+            )
             key: Any = group
         else:
-            key = (*group, one.message)
-        if not self._may_write(one.regarding, monotonic):
+            key = (*group, happening.message)
+        if not self._may_write(happening.regarding, monotonic):
             return None
         known = self._known.get(key)
         if known is None:
-            name = f"{one.regarding.name}.{self._unique(wall):x}"
+            name = f"{happening.regarding.name}.{self._unique(wall):x}"
             known = _touch(self._known, key, lambda: _Known(name, 0, wall))
         self._known.move_to_end(key)
         known.count += 1
-        return Decision(one, known.name, known.count, known.first, wall)
+        return Decision(happening, known.name, known.count, known.first, wall)
 
     def _unique(self, wall: datetime) -> int:
         """The moment as the number that ends an event's name; two of one moment get two numbers."""

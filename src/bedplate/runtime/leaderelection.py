@@ -59,7 +59,7 @@ class Timing:
         if self.renew_s <= JITTER * self.retry_s:
             problems.append(f"renew deadline must be longer than {JITTER} times the retry period")
         if min(self.lease_s, self.renew_s, self.retry_s) <= 0 or self.lease_s < 1:
-            problems.append("lease duration must be at least 1s, the other two longer than nothing")
+            problems.append("lease duration must be at least 1s, the other two greater than 0")
         if problems:
             raise errors.Invalid("leader election cannot work with these times", problems=problems)
 
@@ -239,14 +239,14 @@ class Elector:
         if not may_take(self._record, self._seen_at, now, self.identity):
             return False
         old = self._record
-        wanted = _spec(old, self.identity, self._timing.lease_s, self._time.now())
-        body: dict[str, Any] = {"metadata": {"name": self.name, "namespace": self.namespace}, "spec": wanted}
+        spec = _spec(old, self.identity, self._timing.lease_s, self._time.now())
+        body: dict[str, Any] = {"metadata": {"name": self.name, "namespace": self.namespace}, "spec": spec}
         self._may_hold = True
         if old is None:
-            found = await self._client.create(LEASES.raw(), body, self.namespace)
+            written = await self._client.create(LEASES.raw(), body, self.namespace)
         else:
-            found = await self._write(lease, wanted)
-        self._observe(_record(found))
+            written = await self._write(lease, spec)
+        self._observe(_record(written))
         return True
 
     async def _write(self, lease: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:

@@ -47,7 +47,7 @@ T = TypeVar("T")
 # `list` is a verb inside the classes below, so its types are named out here.
 Batch = list[WatchEvent[Any]]
 log = logging.get_logger("runtime.reflector")
-# A watch that lived this long was healthy: its end is no reason to wait.
+# A watch that lived this long was healthy: its end does not call for a wait.
 _HEALTHY_WATCH_S = 5.0
 # Answers of a server in trouble, which say nothing against the version that the watch was to begin from.
 _IN_TROUBLE = (kube_errors.TooManyRequests, kube_errors.InternalError, kube_errors.ServiceUnavailable)
@@ -76,7 +76,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The cache is to be filled, or filled anew, from a complete list."""
+    """The cache is to be filled, or filled again, from a complete list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,20 +196,20 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> Outcome:
         try:
-            found = await self._source.list(self._ref, self._namespace, **self._selectors)
+            listed = await self._source.list(self._ref, self._namespace, **self._selectors)
         except kube_errors.Expired:
             return Expired()
         except errors.BedplateError as err:
             tries = self._backoff.failures + 1
-            # What stays broken (a right that is missing) is told less and less often: the 1st, 2nd, 4th, 8th time, …
+            # What stays broken (a right that is missing) is logged less and less often: the 1st, 2nd, 4th, 8th time, …
             level = self._log if tries & (tries - 1) == 0 else self._log.v(2)
             level.warning("reflector.list_failed", error=str(err), tries=tries)
             return Failed("")
         self.relists += 1
-        self._listed = found.resource_version
-        self._cache.replace(found.items, found.resource_version)
-        self._log.v(4).info("reflector.listed", objects=len(found.items), version=found.resource_version)
-        return Listed(found.resource_version)
+        self._listed = listed.resource_version
+        self._cache.replace(listed.items, listed.resource_version)
+        self._log.v(4).info("reflector.listed", objects=len(listed.items), version=listed.resource_version)
+        return Listed(listed.resource_version)
 
     async def _watch(self, version: str) -> Outcome:
         started = self._time.monotonic()

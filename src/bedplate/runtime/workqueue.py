@@ -164,7 +164,7 @@ class WorkQueue(Generic[K]):
         return max(0.0, self._slots_full_at - now - self._limit.burst * per_token)
 
     def forget(self, key: K) -> None:
-        """The key did well: its next failure starts the backoff anew."""
+        """The key succeeded: its next failure starts the backoff from the beginning."""
         self._failures.pop(key, None)
 
     def failures(self, key: K) -> int:

@@ -23,7 +23,8 @@ _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 
 def self_signed(folder: Path, name: str, hosts: Collection[str], clock: Clock) -> tuple[Path, Path]:
-    """A self-signed certificate and key in `folder`; made anew when missing, broken, nearly expired or for other hosts.
+    """A self-signed certificate and key in `folder`; issued again when missing, broken, nearly expired, or
+    for other hosts.
 
     The key is readable for its owner alone.
     """
@@ -93,11 +94,11 @@ class Reloader:
         return True
 
     def _stamps(self) -> tuple[tuple[int, int], ...]:
-        found = []
+        stamps = []
         for path in self._files:
             try:
                 state = path.stat()
             except OSError:
                 return ()
-            found.append((state.st_mtime_ns, state.st_ino))
-        return tuple(found)
+            stamps.append((state.st_mtime_ns, state.st_ino))
+        return tuple(stamps)

@@ -115,7 +115,7 @@ def _proxied_user(headers: Mapping[str, list[str]], authorities: Authorities) ->
 
 
 def _values(certificate: x509.Certificate, oid: x509.ObjectIdentifier) -> list[str]:
-    return [str(one.value) for one in certificate.subject.get_attributes_for_oid(oid)]
+    return [str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(oid)]
 
 
 def _is_issued(certificate: x509.Certificate, authorities: str) -> bool:
@@ -133,7 +133,7 @@ def _load(pem: str) -> Iterable[x509.Certificate]:
 
 
 def from_flags(options: Authentication) -> Authorities:
-    """What the flags alone say. Raises `Invalid` when a file is no certificate."""
+    """What the flags alone say. Raises `Invalid` when a file is not a certificate."""
     return Authorities(
         users=_file("--client-ca-file", options.client_ca_file),
         proxies=_file("--requestheader-client-ca-file", options.requestheader_client_ca_file),
@@ -186,10 +186,10 @@ def _checked(pem: str) -> str:
 
 def _words(data: Mapping[str, str], key: str) -> tuple[str, ...]:
     try:
-        found: Any = json.loads(data.get(key) or "[]")
+        names: Any = json.loads(data.get(key) or "[]")
     except ValueError:
-        found = []
-    return tuple(str(one) for one in found) if isinstance(found, list) else ()
+        names = []
+    return tuple(str(name) for name in names) if isinstance(names, list) else ()
 
 
 async def look_up(client: Client, options: Authentication, flags: Authorities) -> Authorities:
@@ -197,7 +197,7 @@ async def look_up(client: Client, options: Authentication, flags: Authorities) -
     if options.authentication_skip_lookup or (flags.users and flags.proxies):
         return flags
     try:
-        found = await client.get(CONFIG_MAPS, CONFIG_MAP, NAMESPACE_SYSTEM)
+        config_map = await client.get(CONFIG_MAPS, CONFIG_MAP, NAMESPACE_SYSTEM)
     except errors.NotFound:
         return flags
     except errors.Denied as err:
@@ -209,7 +209,7 @@ async def look_up(client: Client, options: Authentication, flags: Authorities) -
             ) from err
         log.warning("access.lookup_refused", error=str(err), effect="client certificates are not accepted")
         return flags
-    return authorities_of(found.data, flags)
+    return authorities_of(config_map.data, flags)
 
 
 async def follow(

@@ -53,7 +53,7 @@ class AccountTokens:
 
     async def _request(self, now: float) -> None:
         try:
-            found = await self._ask()
+            status = await self._ask()
         except kube_errors.NotFound:
             try:
                 await self._client.create(
@@ -62,11 +62,11 @@ class AccountTokens:
             except kube_errors.AlreadyExists:
                 # Another replica, or the cluster itself, was quicker.
                 log.v(4).info("accounts.exists", account=self._account)
-            found = await self._ask()
+            status = await self._ask()
         lifetime_s = float(LIFETIME_S)
-        if found.expiration_timestamp:
-            lifetime_s = max(0.0, (found.expiration_timestamp - self._time.now()).total_seconds())
-        self._token, self._ends_at = found.token, now + lifetime_s
+        if status.expiration_timestamp:
+            lifetime_s = max(0.0, (status.expiration_timestamp - self._time.now()).total_seconds())
+        self._token, self._ends_at = status.token, now + lifetime_s
         self._renew_at = now + RENEW_AFTER * lifetime_s
         log.v(2).info("accounts.token", account=self._account, lifetime_s=round(lifetime_s))
 

@@ -97,10 +97,10 @@ class ServingCertificates:
         pair = self._own_pair()
         default = self._context(pair)
         named: dict[str, ssl.SSLContext] = {}
-        for one in self._sni:
-            content = _read(one.cert_file, one.key_file)
+        for pair_files in self._sni:
+            content = _read(pair_files.cert_file, pair_files.key_file)
             context = self._context(content)
-            named |= dict.fromkeys(one.names or _names_in(content), context)
+            named |= dict.fromkeys(pair_files.names or _names_in(content), context)
         self._pair, self._default, self._named, self._stamps = pair, default, named, stamps
         self._ends = None if self._serving.tls_cert_file else _end_of(pair)
 
@@ -132,7 +132,7 @@ class ServingCertificates:
     def _present_stamps(self) -> object:
         serving = self._serving
         paths = [serving.tls_cert_file, serving.tls_private_key_file]
-        paths += [path for one in self._sni for path in (one.cert_file, one.key_file)]
+        paths += [path for pair_files in self._sni for path in (pair_files.cert_file, pair_files.key_file)]
         return tuple(_stamp(path) for path in paths if path)
 
 

@@ -47,19 +47,21 @@ class Request:
 
 def read(kind: str, words: Sequence[str]) -> Request:
     """The request on a command line; raises `Invalid` with every problem."""
-    found = reading.read(words, extra=(OUTPUT,), takes_arguments=True)
-    options, problems = found.options, list(found.problems)
-    if len(found.arguments) != 1:
-        problems.append(f"name one {kind}" if not found.arguments else f"name one {kind}, not {len(found.arguments)}")
-    if found.extra["output"] not in ("table", "json"):
-        problems.append(f"--output: {found.extra['output']!r} is neither table nor json")
-    name = found.arguments[0] if found.arguments else ""
+    command = reading.read(words, extra=(OUTPUT,), takes_arguments=True)
+    options, problems = command.options, list(command.problems)
+    if len(command.arguments) != 1:
+        problems.append(
+            f"name one {kind}" if not command.arguments else f"name one {kind}, not {len(command.arguments)}"
+        )
+    if command.extra["output"] not in ("table", "json"):
+        problems.append(f"--output: {command.extra['output']!r} is neither table nor json")
+    name = command.arguments[0] if command.arguments else ""
     if kind == "service" and name and name.count("/") != 1:
         problems.append(f"{name!r} is not NAMESPACE/NAME")
     problems += validation.problems(options, registry.names())
     if problems:
         raise errors.Invalid("this cannot be explained", problems=problems)
-    return Request(kind, name, found.extra["output"], options)
+    return Request(kind, name, command.extra["output"], options)
 
 
 async def explain(request: Request, environ: Mapping[str, str]) -> Explanation:
@@ -108,8 +110,8 @@ async def _check(provider: Provider) -> None:
 
 
 async def _fill(client: Client, ref: Any, cache: Cache[Any], selector: str = "") -> None:
-    found = await client.list(ref, label_selector=selector)
-    cache.replace(found.items, found.resource_version)
+    listed = await client.list(ref, label_selector=selector)
+    cache.replace(listed.items, listed.resource_version)
 
 
 async def _node(
@@ -136,7 +138,7 @@ async def _service(client: Client, request: Request, caches: wiring.Caches, clou
     slices = await client.list(ENDPOINT_SLICES, namespace, label_selector=f"{names.LABEL_SERVICE_NAME}={name}")
     flags = request.options.service_lb
     enabled, _ = selection.enabled_controllers(request.options.generic.controllers)
-    with_balancers = tuple(one.name for one in clouds if one.load_balancers is not None)
+    with_balancers = tuple(cloud.name for cloud in clouds if cloud.load_balancers is not None)
     ownership = service_plan.Ownership(
         with_balancers if selection.SERVICE in enabled else (),
         service_plan.parse_classes(flags.load_balancer_class),

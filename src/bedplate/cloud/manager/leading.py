@@ -96,7 +96,7 @@ class ClusterIdentity:
 
 @dataclass(slots=True)
 class Resync:
-    """Lets controllers look at every object anew after once to twice `period_s`."""
+    """Lets controllers look at every object again after once to twice `period_s`."""
 
     caches: Sequence[Cache[object]]
     period_s: float

@@ -68,7 +68,7 @@ class Generic:
     leader_elect_resource_namespace: str = flag("kube-system", "Namespace of the Lease.")
     leader_elect_retry_period: Duration = flag(2.0, "Pause between two tries to acquire or renew.")
     min_resync_period: Duration = flag(
-        12 * 3600.0, "Controllers look at every object anew after once to twice this time."
+        12 * 3600.0, "Controllers look at every object again after once to twice this time."
     )
     node_monitor_period: Duration = flag(5.0, "Pause between two passes over nodes that are not ready.")
     node_sync_period: Duration = flag(

@@ -47,9 +47,9 @@ async def prepare(
     certificates = ServingCertificates(options.secure_serving, time)
     flags = access.from_flags(login)
 
-    def apply(found: access.Authorities) -> None:
-        gate.authorities = found
-        certificates.trust(found.all)
+    def apply(authorities: access.Authorities) -> None:
+        gate.authorities = authorities
+        certificates.trust(authorities.all)
 
     apply(await _first_authorities(reviews, options, flags))
     contention = Contention() if options.debugging.contention_profiling else None

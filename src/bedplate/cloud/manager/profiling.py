@@ -35,7 +35,7 @@ HELD_UP_S = 0.05
 def tasks() -> str:
     """Every task with the stack at which it waits."""
     lines = []
-    for task in sorted(asyncio.all_tasks(), key=lambda one: one.get_name()):
+    for task in sorted(asyncio.all_tasks(), key=lambda task: task.get_name()):
         lines.append(f"task {task.get_name()!r}: {getattr(task.get_coro(), '__qualname__', '?')}")
         lines += [f"    {_place(frame)}" for frame in task.get_stack()]
     return "\n".join(lines) + "\n"
@@ -47,13 +47,13 @@ def threads() -> str:
     lines = []
     for number, frame in sys._current_frames().items():
         lines.append(f"thread {names.get(number, '?')!r}")
-        lines += [f"    {_place(one)}" for one, _ in traceback.walk_stack(frame)]
+        lines += [f"    {_place(outer)}" for outer, _ in traceback.walk_stack(frame)]
     return "\n".join(lines) + "\n"
 
 
 def heap(limit: int = 50) -> str:
     """The most frequent types among live objects."""
-    counts = Counter(type(one).__qualname__ for one in gc.get_objects())
+    counts = Counter(type(item).__qualname__ for item in gc.get_objects())
     return "\n".join(f"{count:10d}  {name}" for name, count in counts.most_common(limit)) + "\n"
 
 
@@ -110,7 +110,7 @@ class Contention:
 
 def _stack(frame: FrameType) -> str:
     return ";".join(
-        reversed([_place(one).replace(";", ":").replace(" ", ":") for one, _ in traceback.walk_stack(frame)])
+        reversed([_place(outer).replace(";", ":").replace(" ", ":") for outer, _ in traceback.walk_stack(frame)])
     )
 
 

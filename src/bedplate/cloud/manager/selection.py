@@ -42,7 +42,7 @@ def enabled_controllers(words: Sequence[str]) -> tuple[frozenset[str], list[str]
         name = ALIASES.get(word.removeprefix("-"), word.removeprefix("-"))
         if name not in CONTROLLERS:
             known = ", ".join(CONTROLLERS)
-            problems.append(f"--controllers: {word.removeprefix('-')!r} is no controller (there are: {known})")
+            problems.append(f"--controllers: {word.removeprefix('-')!r} is not a controller (known: {known})")
             continue
         # As in Kubernetes, the first mention of a name counts.
         verdicts.setdefault(name, not word.startswith("-"))

@@ -154,7 +154,7 @@ def _seconds(request: web.Request) -> float:
 
 
 def _is_allowed(path: str, always: Sequence[str]) -> bool:
-    return any(path == one or (one.endswith("*") and path.startswith(one[:-1])) for one in always)
+    return any(path == pattern or (pattern.endswith("*") and path.startswith(pattern[:-1])) for pattern in always)
 
 
 def _caller(request: web.Request) -> Caller:
@@ -177,7 +177,7 @@ async def _verbosity(request: web.Request) -> web.Response:
 async def _set_verbosity(request: web.Request) -> web.Response:
     text = (await request.text()).strip()
     if not text.isdigit():
-        return web.Response(status=400, text=f"error: {text[:40]!r} is no log level\n")
+        return web.Response(status=400, text=f"error: {text[:40]!r} is not a log level\n")
     logging.set_verbosity(int(text))
     log.info("logging.verbosity", v=int(text))
     return web.Response(text=f"successfully set klog.logging.verbosity to {int(text)}\n")

@@ -96,7 +96,9 @@ def problems(serving: SecureServing) -> Iterator[str]:
 def apply(serving: SecureServing, context: ssl.SSLContext) -> None:
     """Make the choices on a context."""
     context.minimum_version = VERSIONS[serving.tls_min_version or "VersionTLS12"]
-    chosen = [CIPHERS[name] for name in (ALIASES.get(one, one) for one in serving.tls_cipher_suites) if name in CIPHERS]
+    chosen = [
+        CIPHERS[name] for name in (ALIASES.get(name_, name_) for name_ in serving.tls_cipher_suites) if name in CIPHERS
+    ]
     context.set_ciphers(":".join(chosen) or _DEFAULT_CIPHERS)
     curves = [CURVES[CURVE_NUMBERS.get(name, name)] for name in serving.tls_curve_preferences]
     if len(curves) == 1 and curves[0]:

@@ -39,11 +39,11 @@ def problems(options: Options, providers: Collection[str]) -> list[str]:
 
 
 def _clouds(options: Options, providers: Collection[str]) -> Iterator[str]:
-    chosen, found = selection.choose_clouds(options.generic.cloud_provider, options.generic.cloud_config, providers)
-    yield from found
-    for one in chosen:
-        if one.config is not None:
-            yield from _unreadable("--cloud-config", str(one.config))
+    chosen, texts = selection.choose_clouds(options.generic.cloud_provider, options.generic.cloud_config, providers)
+    yield from texts
+    for cloud in chosen:
+        if cloud.config is not None:
+            yield from _unreadable("--cloud-config", str(cloud.config))
 
 
 def _unreadable(flag: str, path: str) -> Iterator[str]:
@@ -55,13 +55,13 @@ def _unreadable(flag: str, path: str) -> Iterator[str]:
 
 
 def _numbers(options: Options) -> Iterator[str]:
-    for one, value in options.items():
-        if one.name in _AT_LEAST and value < _AT_LEAST[one.name]:
-            shown = duration.format_duration(value) if one.kind == "duration" else f"{value:g}"
-            least = _AT_LEAST[one.name]
-            yield f"--{one.name}: must be at least {least:g}{'s' if one.kind == 'duration' else ''}, is {shown}"
-        if one.name in _POSITIVE and value <= 0:
-            yield f"--{one.name}: must be longer than nothing, is {duration.format_duration(value)}"
+    for flag, value in options.items():
+        if flag.name in _AT_LEAST and value < _AT_LEAST[flag.name]:
+            shown = duration.format_duration(value) if flag.kind == "duration" else f"{value:g}"
+            least = _AT_LEAST[flag.name]
+            yield f"--{flag.name}: must be at least {least:g}{'s' if flag.kind == 'duration' else ''}, is {shown}"
+        if flag.name in _POSITIVE and value <= 0:
+            yield f"--{flag.name}: must be greater than 0, is {duration.format_duration(value)}"
     if options.lifecycle.max_node_deletions_percent > 100:
         yield f"--max-node-deletions-percent: must be at most 100, is {options.lifecycle.max_node_deletions_percent}"
 
@@ -154,24 +154,24 @@ def parse_cidrs(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Networ
 
 def selector_problems(text: str) -> list[str]:
     """What is wrong with a label selector: `a=b`, `a!=b`, `a`, `!a`, `a in (b,c)`, `a notin (b)`, joined by commas."""
-    found: list[str] = []
-    for part in filter(None, (one.strip() for one in re.split(r",(?![^(]*\))", text))):
+    texts: list[str] = []
+    for part in filter(None, (word.strip() for word in re.split(r",(?![^(]*\))", text))):
         if member := _SET.fullmatch(part):
-            key, values = member[1], [one.strip() for one in member[3].split(",")]
+            key, values = member[1], [word.strip() for word in member[3].split(",")]
         elif equality := _EQUALITY.fullmatch(part):
             key, values = equality[1], [equality[3].strip()]
         else:
             key, values = part.removeprefix("!").strip(), []
-        found += names.label_key_problems(key)
-        found += [problem for value in values for problem in names.label_value_problems(value)]
-    return found
+        texts += names.label_key_problems(key)
+        texts += [problem for value in values for problem in names.label_value_problems(value)]
+    return texts
 
 
 def _serving(options: Options) -> Iterator[str]:
     serving, webhook, login = options.secure_serving, options.webhook_serving, options.authentication
     for flag, port in (("--secure-port", serving.secure_port), ("--webhook-secure-port", webhook.webhook_secure_port)):
         if not 0 <= port <= 65535:
-            yield f"{flag}: {port} is no port (0 to 65535)"
+            yield f"{flag}: {port} must be a port (0 to 65535)"
     if serving.secure_port and serving.secure_port == webhook.webhook_secure_port:
         yield "--webhook-secure-port: must differ from --secure-port"
     for flag, address in (
@@ -181,7 +181,7 @@ def _serving(options: Options) -> Iterator[str]:
         try:
             ipaddress.ip_address(address)
         except ValueError:
-            yield f"{flag}: {address!r} is no IP address"
+            yield f"{flag}: {address!r} is not an IP address"
     yield from (f"--webhooks: there is no webhook {name!r}" for name in options.webhook.webhooks)
     yield from tlsoptions.problems(serving)
     for flag, path in (

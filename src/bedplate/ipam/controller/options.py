@@ -138,7 +138,7 @@ def _choice_problems(options: Options) -> Iterator[str]:
         ("quarantine", chosen.quarantine, QUARANTINES),
     ):
         if value not in known:
-            yield f"--{name}: {value!r} is none of {', '.join(known)}"
+            yield f"--{name}: {value!r} is not one of {', '.join(known)}"
     if chosen.quarantine_duration <= 0:
         shown = duration.format_duration(chosen.quarantine_duration)
         yield f"--quarantine-duration: must be longer than 0s, is {shown} (--quarantine=off switches it off)"

@@ -130,13 +130,13 @@ def _problems(options: Options) -> Iterator[str]:
 
 
 def _check_problems(chosen: Checks) -> Iterator[str]:
-    known = [one.value for one in StaticIPCheck]
+    known = [check.value for check in StaticIPCheck]
     if chosen.static_ip_check not in known:
-        yield f"--static-ip-check: {chosen.static_ip_check!r} is none of {', '.join(known)}"
+        yield f"--static-ip-check: {chosen.static_ip_check!r} is not one of {', '.join(known)}"
     if chosen.cleaner not in ("on", "off"):
         yield f"--cleaner: {chosen.cleaner!r} is neither on nor off"
     if chosen.cleaner_interval <= 0:
-        yield "--cleaner-interval: must be longer than nothing (--cleaner=off switches it off)"
+        yield "--cleaner-interval: must be greater than 0 (--cleaner=off switches it off)"
     if chosen.cleaner_misses < 2:
         yield f"--cleaner-misses: must be at least 2, is {chosen.cleaner_misses} (--cleaner=off switches it off)"
     if chosen.cleaner_grace < 0:
@@ -153,14 +153,14 @@ def cri_path(written: str) -> str:
 def path_problems(options: Options, plugin: Path | None) -> Iterator[str]:
     """Files and folders that have to be there and are not; `plugin` is what would be installed."""
     cni = options.cni
-    wanted = [("store-file", Path(options.daemon.store_file).parent, "its folder")]
+    required = [("store-file", Path(options.daemon.store_file).parent, "its folder")]
     if not cni.cni_skip_nv_ipam_binary_copy:
-        wanted.append(("cni-bin-dir", Path(cni.cni_bin_dir), "the folder"))
+        required.append(("cni-bin-dir", Path(cni.cni_bin_dir), "the folder"))
         if plugin is None:
             yield f"--cni-nv-ipam-bin-file: {cni.cni_nv_ipam_bin_file} does not exist, nor is there a plugin beside us"
     if not cni.cni_skip_nv_ipam_config_creation:
-        wanted.append(("cni-conf-dir", Path(cni.cni_conf_dir), "the folder"))
-    wanted.append(("cni-log-file", Path(cni.cni_log_file).parent, "its folder"))
-    for name, path, what in wanted:
+        required.append(("cni-conf-dir", Path(cni.cni_conf_dir), "the folder"))
+    required.append(("cni-log-file", Path(cni.cni_log_file).parent, "its folder"))
+    for name, path, what in required:
         if not path.exists():
             yield f"--{name}: {what} {path} does not exist"
