@@ -196,3 +196,13 @@ def test_every_added_key_is_worked_on_afterwards(steps: list[tuple[str, int]]) -
         await queue.shut_down()
 
     asyncio.run(play())
+
+
+async def test_a_key_is_processed_from_get_to_done() -> None:
+    queue: WorkQueue[str] = WorkQueue("test")
+    queue.add("a")
+    assert not queue.is_processing("a")
+    key = await queue.get()
+    assert queue.is_processing("a")
+    queue.done(key)
+    assert not queue.is_processing("a")

@@ -119,6 +119,10 @@ class WorkQueue(Generic[K]):
         now = self._time.monotonic()
         return [now - since for since in self._processing.values()]
 
+    def is_processing(self, key: K) -> bool:
+        """Whether a worker has this key and is not done with it."""
+        return key in self._processing
+
     def add(self, key: K) -> None:
         """Have `key` worked on; once, however often it is added before that begins."""
         if self._closed or key in self._dirty:

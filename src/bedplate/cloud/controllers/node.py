@@ -32,6 +32,7 @@ from bedplate.runtime.cache import Cache, Change
 from bedplate.runtime.controller import Controller, Result
 from bedplate.runtime.leaderelection import Recorder
 from bedplate.runtime.manager import Leading
+from bedplate.runtime.workqueue import WorkQueue
 
 __all__ = ["COMPONENT", "NodeController", "NodeOptions"]
 
@@ -98,8 +99,8 @@ class NodeController:
         self._writer = NodeWriter(client, COMPONENT, self._time)
         self._owing: dict[str, str] = {}
         """Nodes (by name, with uid) that were initialised and still lack their addresses: the second write failed."""
-        self._in_hand: set[str] = set()
-        """Nodes that a worker of a queue is at; a refresh leaves them alone."""
+        self._queues: list[WorkQueue[str]] = []
+        """A refresh leaves the nodes alone that a worker of a queue is at."""
         self._told: set[tuple[str, str]] = set()
         """What the log has mentioned already, by uid: the same sentence at every refresh would be noise."""
 
@@ -119,24 +120,18 @@ class NodeController:
         return parts
 
     def _parts_of(self, provider: Provider | None, suffix: str) -> list[Leading]:
-        async def reconcile(name: str) -> Result | None:
-            self._in_hand.add(name)
-            try:
-                return await self._sync(name, provider)
-            finally:
-                self._in_hand.discard(name)
-
         def keys(change: Change[core.Node]) -> Iterable[str]:
             is_relevant = node_plan.is_of_interest(change.old, change.new) and self._is_of(change.new, provider)
             return (change.key,) if is_relevant else ()
 
         queue = Controller(
             f"Nodes{suffix}",
-            reconcile,
+            lambda name: self._sync(name, provider),
             workers=self._options.concurrent_node_syncs,
             time=self._time,
             registry=self._registry,
         ).watches(self._nodes, keys)
+        self._queues.append(queue.queue)
         period_s = self._options.node_status_update_frequency_s
         refresh = Refresh(f"node-refresh{suffix}", lambda: self._refresh_all(provider, queue), period_s, self._time)
         return [queue, refresh]
@@ -161,6 +156,9 @@ class NodeController:
             return False
         self._told.add(key)
         return True
+
+    def _is_in_work(self, name: str) -> bool:
+        return any(queue.is_processing(name) for queue in self._queues)
 
     # One node of a queue
 
@@ -301,7 +299,7 @@ class NodeController:
     async def _refresh(self, name: str, provider: Provider) -> str:
         """Compare one node with its cloud; why that failed, or nothing."""
         node = self._nodes.get(name)
-        if node is None or not self._is_of(node, provider) or is_uninitialized(node) or name in self._in_hand:
+        if node is None or not self._is_of(node, provider) or is_uninitialized(node) or self._is_in_work(name):
             return ""
         try:
             metadata = await self._ask(node, provider)
@@ -322,7 +320,7 @@ class NodeController:
         if verdict.kind is Kind.CORRECT:
             # The cache may lag behind a write of our own: what it lacks may be there.
             current = await self._writer.current(node)
-            if current is None or node.name in self._in_hand:
+            if current is None or self._is_in_work(node.name):
                 return
             node, verdict = current, node_plan.refresh(current, metadata, reconciles_labels=reconciles)
         if verdict.patch is not None:
