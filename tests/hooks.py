@@ -10,6 +10,7 @@ import pytest
 from tests import outcomes, tiers
 
 _outcomes = outcomes.Outcomes()
+_TARGET = pytest.StashKey[Path]()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -36,7 +37,13 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
     _outcomes.add(report)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # Not for the pytest that some test runs: its report would take the place of this one.
+    target = os.environ.pop("BEDPLATE_TEST_REPORT", "")
+    if target and not hasattr(config, "workerinput"):
+        config.stash[_TARGET] = Path(target)
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    target = os.environ.get("BEDPLATE_TEST_REPORT")
-    if target and not hasattr(session.config, "workerinput"):
-        _outcomes.write(Path(target))
+    if _TARGET in session.config.stash:
+        _outcomes.write(session.config.stash[_TARGET])

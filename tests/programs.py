@@ -77,7 +77,9 @@ def own_server(name: str) -> Iterator[servers.Server]:
 
 
 def server(name: str) -> servers.Server:
-    """One of the servers that tests share: `real`, `embedded`, `embedded-forgetful`, `embedded-etcd`."""
+    """One of the servers that tests share: see `servers.Pool`."""
+    if name in servers.real_ones():
+        tiers.guard(name)
     try:
         return servers.shared.get(name)
     except servers.Missing as missing:

@@ -72,7 +72,22 @@ class Server:
     token: str | None
     client_cert: pathlib.Path | None
     client_key: pathlib.Path | None
-    forget_history: Callable[[], None]
+    etcd: str = ""
+    """The address of its etcd, where it has one that tests may compact."""
+
+    def forget_history(self) -> None:
+        """Compact etcd: revisions before this moment are gone. A server without one forgets by itself."""
+        if not self.etcd:
+            return
+        command = [str(binary("etcdctl", ETCD)), f"--endpoints={self.etcd}"]
+        status = subprocess.run(
+            [*command, "endpoint", "status", "--write-out=fields"], check=True, capture_output=True, text=True
+        )
+        lines = status.stdout.splitlines()
+        revision = next(line.split(":")[1].strip() for line in lines if line.startswith('"Revision"'))
+        done = subprocess.run([*command, "compact", revision], check=False, capture_output=True, text=True)
+        # Another worker may have done it just before.
+        assert done.returncode == 0 or "has been compacted" in done.stderr, done.stderr
 
     def ssl_context(self, *, as_admin: bool = True) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self.ca_file))
@@ -165,11 +180,11 @@ def _answers(url: str, trust: Callable[[], ssl.SSLContext] | None = None, token:
 def real(version: str = KUBERNETES, *, api_arguments: tuple[str, ...] = ()) -> Iterator[Server]:
     """kube-apiserver on etcd, with the controllers that keep the API's own promises (garbage, namespaces, tokens)."""
     paths = {name: binary(name, version) for name in ("kube-apiserver", "kube-controller-manager")}
-    etcd, etcdctl = binary("etcd", ETCD), binary("etcdctl", ETCD)
+    etcd = binary("etcd", ETCD)
     processes = Processes("real")
     try:
         endpoint = _start_etcd(processes, etcd)
-        server = _start_apiserver(processes, paths["kube-apiserver"], endpoint, etcdctl, api_arguments)
+        server = _start_apiserver(processes, paths["kube-apiserver"], endpoint, api_arguments)
         _start_controllers(processes, paths["kube-controller-manager"], server)
         yield server
     finally:
@@ -194,9 +209,7 @@ def _start_etcd(processes: Processes, etcd: pathlib.Path) -> str:
     return client
 
 
-def _start_apiserver(
-    processes: Processes, program: pathlib.Path, endpoint: str, etcdctl: pathlib.Path, extra: tuple[str, ...]
-) -> Server:
+def _start_apiserver(processes: Processes, program: pathlib.Path, endpoint: str, extra: tuple[str, ...]) -> Server:
     folder, port, token = processes.folder, free_port(), secrets.token_hex(16)
     (folder / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n')
     key = folder / "service-account.key"
@@ -230,21 +243,7 @@ def _start_apiserver(
     )
     kubeconfig = write_kubeconfig(folder / "kubeconfig", url, certificate, {"token": token})
 
-    def forget_history() -> None:
-        environment = {**os.environ, "ETCDCTL_API": "3"}
-        status = subprocess.run(
-            [str(etcdctl), f"--endpoints={endpoint}", "endpoint", "status", "--write-out=fields"],
-            check=True, capture_output=True, text=True, env=environment,
-        )  # fmt: skip
-        revision = next(
-            line.split(":")[1].strip() for line in status.stdout.splitlines() if line.startswith('"Revision"')
-        )
-        subprocess.run(
-            [str(etcdctl), f"--endpoints={endpoint}", "compact", revision],
-            check=True, capture_output=True, env=environment,
-        )  # fmt: skip
-
-    return Server("real", url, kubeconfig, certificate, token, None, None, forget_history)
+    return Server("real", url, kubeconfig, certificate, token, None, None, endpoint)
 
 
 def _start_controllers(processes: Processes, program: pathlib.Path, server: Server) -> None:
@@ -350,30 +349,43 @@ def read_kubeconfig(name: str, kubeconfig: pathlib.Path, folder: pathlib.Path) -
         user.get("token"),
         as_file(user, "client-certificate", "test-client.crt"),
         as_file(user, "client-key", "test-client.key"),
-        lambda: None,
     )
 
 
+def real_ones() -> dict[str, Callable[[], contextlib.AbstractContextManager[Server]]]:
+    # Whoever makes a server forget its history uses the second one: others may be reading page after page.
+    return {"real": real, "real-forgetful": real}
+
+
 class Pool:
-    """Servers by name, each started when first asked for; `close` stops them all and may be called twice."""
+    """Servers by name, each started when first asked for; `close` stops them all and may be called twice.
+
+    Real servers are started once for all workers of a run: `ask` gets them from where the workers are controlled.
+    """
 
     def __init__(self) -> None:
         self._stack = contextlib.ExitStack()
         self._running: dict[str, Server] = {}
-        self.command: Sequence[str] | None = None
-        """What starts an embedded server; None: the program as a user starts it."""
+        self.ask: Callable[[str], Server] | None = None
 
     def get(self, name: str) -> Server:
-        """`real`, `embedded`, `embedded-etcd`, or `embedded-forgetful`: old revisions are kept for a second."""
+        """`real`, `real-forgetful` (may be compacted), `embedded`, `embedded-etcd`, or `embedded-forgetful`: old
+        revisions are kept for a second."""
         if name not in self._running:
-            starters: dict[str, Callable[[], contextlib.AbstractContextManager[Server]]] = {
-                "real": real,
-                "embedded": lambda: embedded(command=self.command),
-                "embedded-forgetful": lambda: embedded("--history", "1s", command=self.command),
-                "embedded-etcd": embedded_on_etcd,
-            }
-            self._running[name] = self._stack.enter_context(starters[name]())
+            self._running[name] = self._start(name)
         return self._running[name]
+
+    def _start(self, name: str) -> Server:
+        chosen = real_ones()
+        if name in chosen and self.ask is not None:
+            return self.ask(name)
+        starters: dict[str, Callable[[], contextlib.AbstractContextManager[Server]]] = {
+            **chosen,
+            "embedded": embedded,
+            "embedded-forgetful": lambda: embedded("--history", "1s"),
+            "embedded-etcd": embedded_on_etcd,
+        }
+        return self._stack.enter_context(starters[name]())
 
     def close(self) -> None:
         self._stack.close()
@@ -381,4 +393,4 @@ class Pool:
 
 
 shared = Pool()
-"""The servers of this pytest process; a conftest that uses it closes it in pytest_sessionfinish."""
+"""The servers of this pytest process; `tests/conftest.py` closes it at the end of the session."""

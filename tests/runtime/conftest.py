@@ -1,4 +1,4 @@
-"""The embedded server of the runtime's tests forgets old revisions after a second, so that watches expire."""
+"""Servers of the runtime's tests forget old revisions when asked, or after a second, so that watches expire."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import pytest
 from tests import programs, servers
 
 
-@pytest.fixture(params=["real", "embedded-forgetful"])
+@pytest.fixture(params=["real-forgetful", "embedded-forgetful"])
 def server(request: pytest.FixtureRequest) -> servers.Server:
     return programs.server(request.param)

@@ -155,9 +155,8 @@ def check(backend: Backend, examples: int) -> None:
     @settings(
         max_examples=examples,
         deadline=None,
-        phases=[Phase.explicit, Phase.generate, Phase.shrink],
+        phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
         suppress_health_check=list(HealthCheck),
-        database=None,
     )
     @given(st.lists(step, min_size=1, max_size=40))
     def property(steps: list[Any]) -> None:

@@ -24,7 +24,7 @@ from bedplate.core import errors
 
 pytestmark = pytest.mark.real
 
-FEW = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+FEW = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 MANY = settings(FEW, max_examples=2000)
 DATA = pathlib.Path(__file__).parents[1] / "data"
 KINDS = {world.kind: world for world in applyworld.WORLDS}
