@@ -64,8 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     # SIGTERM gets the same cleaning up as Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    found: dict[str, object] = {"machine": report.machine()}
-    printed = [f"on {found['machine']}"]
+    figures: dict[str, object] = {"machine": report.machine()}
+    printed = [f"on {figures['machine']}"]
     print(printed[0])
     has_failed = False
     for name in options.names or TOPICS:
@@ -77,14 +77,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         print("\n".join(topic.lines()), flush=True)
         printed += topic.lines()
-        found[name] = topic.document()
+        figures[name] = topic.document()
     printed += [
         "",
         "ratio: how many times better bedplate is (rates: more is better; times and memory: less is better)",
     ]
     print("\n".join(printed[-2:]))
     if options.output:
-        options.output.write_text(json.dumps(found, indent=2) + "\n")
+        options.output.write_text(json.dumps(figures, indent=2) + "\n")
     if options.page:
         options.page.write_text(report.filled(options.page.read_text(), printed))
     return 1 if has_failed else 0

@@ -51,11 +51,11 @@ def drive(program: pathlib.Path, running: servers.Running, step: str, sizes: dic
     arguments = [f"--{name}={count}" for name, count in sizes.items()]
     arguments += [f"--kubeconfig={running.kubeconfig}", f"--topics={topic}", f"--turn={turn}"]
     before = running.cpu_s()
-    found: Found = programs.call([str(program), *arguments, f"--media={media.lower()}"])
+    figures: Found = programs.call([str(program), *arguments, f"--media={media.lower()}"])
     # Lists are asked for twice, decoded and as bytes.
     count = sizes[STEPS[step]] * (2 if topic == "lists" else 1)
-    found[topic]["cpu_ms"] = (running.cpu_s() - before) * 1000 / count
-    return found if not media else {step: found[topic]}
+    figures[topic]["cpu_ms"] = (running.cpu_s() - before) * 1000 / count
+    return figures if not media else {step: figures[topic]}
 
 
 def middle(turns: list[Found]) -> Found:
@@ -69,20 +69,20 @@ def middle(turns: list[Found]) -> Found:
 async def run(folder: pathlib.Path, *, is_quick: bool, tell: Callable[[str], None]) -> report.Topic:
     program = programs.build("apiload", tell)
     sizes, turns = (QUICK, 1) if is_quick else (FULL, TURNS)
-    found: tuple[list[Found], list[Found]] = ([], [])
+    figures: tuple[list[Found], list[Found]] = ([], [])
     with servers.embedded(folder / "embedded") as ours:
         async with servers.real(folder / "real", tell) as theirs:
             await asyncio.sleep(0.5 if is_quick else servers.SETTLE_S)
             idle = ours.rss_mb(), theirs.rss_mb()
             for turn in range(turns):
-                for side in found:
+                for side in figures:
                     side.append({})
                 for step in STEPS:
                     tell(f"{step}, turn {turn + 1} of {turns}")
-                    for running, side in zip((ours, theirs), found, strict=True):
+                    for running, side in zip((ours, theirs), figures, strict=True):
                         side[-1] |= await asyncio.to_thread(drive, program, running, step, sizes, turn)
             loaded = ours.rss_mb(), theirs.rss_mb()
-    mine, other = map(middle, found)
+    mine, other = map(middle, figures)
     topic = _topic(mine, other, turns)
     topic.rows += [
         _least("time to ready, nothing there before", (ours.ready_s, theirs.ready_s), "s", 1.0),

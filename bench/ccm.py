@@ -83,12 +83,12 @@ class Bench:
         text = (await self.client.request("GET", "/metrics")).body.decode()
         nodes = events = 0
         for labels, count in _METRIC.findall(text):
-            found = dict(re.findall(r'(\w+)="([^"]*)"', labels))
-            if found.get("verb") not in _WRITE_VERBS:
+            pairs = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+            if pairs.get("verb") not in _WRITE_VERBS:
                 continue
             # The API server itself writes too: leases, the addresses of its own Service.
-            nodes += int(float(count)) if found.get("resource") == "nodes" else 0
-            events += int(float(count)) if found.get("resource") == "events" else 0
+            nodes += int(float(count)) if pairs.get("resource") == "nodes" else 0
+            events += int(float(count)) if pairs.get("resource") == "events" else 0
         return nodes, events
 
     async def create(self, count: int) -> None:
@@ -132,7 +132,7 @@ class Bench:
 
     def is_initialised(self, count: int) -> bool:
         return len(self.nodes) == count and not any(
-            taint.key == names.TAINT_UNINITIALIZED for one in self.nodes for taint in one.spec.taints
+            taint.key == names.TAINT_UNINITIALIZED for node in self.nodes for taint in node.spec.taints
         )
 
 
@@ -151,54 +151,54 @@ def node(number: int) -> dict[str, Any]:
     }
 
 
-async def join(bench: Bench, one: managers.Contender, setting: str, count: int) -> Joined:
-    bench.tell(f"{one.name}: {count:,} nodes join, {setting}")
+async def join(bench: Bench, contender: managers.Contender, setting: str, count: int) -> Joined:
+    bench.tell(f"{contender.name}: {count:,} nodes join, {setting}")
     slug = re.sub("[^a-z0-9]+", "-", setting.lower())
-    log = bench.folder / f"{one.name}-{slug}.log"
-    with managers.running(one.command(bench.kubeconfig, setting), bench.cloud.environ, log) as manager:
+    log = bench.folder / f"{contender.name}-{slug}.log"
+    with managers.running(contender.command(bench.kubeconfig, setting), bench.cloud.environ, log) as manager:
         await asyncio.sleep(SETTLE_S)
         await bench.cloud.reset()
         before, cpu = await bench.writes(), manager.cpu_s()
         begin = time.perf_counter()
         await bench.create(count)
-        await bench.until(lambda: bench.is_initialised(count), f"{one.name} to initialise {count} nodes")
-        found = Joined(seconds=time.perf_counter() - begin)
+        await bench.until(lambda: bench.is_initialised(count), f"{contender.name} to initialise {count} nodes")
+        joined = Joined(seconds=time.perf_counter() - begin)
         await bench.until_quiet()
         after = await bench.writes()
-        found.calls = await bench.cloud.calls()
-        found.writes, found.event_writes = after[0] - before[0] - count, after[1] - before[1]
-        found.cpu_s, found.peak_mb = manager.cpu_s() - cpu, manager.peak_mb()
+        joined.calls = await bench.cloud.calls()
+        joined.writes, joined.event_writes = after[0] - before[0] - count, after[1] - before[1]
+        joined.cpu_s, joined.peak_mb = manager.cpu_s() - cpu, manager.peak_mb()
     await bench.clear()
-    return found
+    return joined
 
 
-async def stay(bench: Bench, one: managers.Contender, count: int, window_s: float) -> Steady:
+async def stay(bench: Bench, contender: managers.Contender, count: int, window_s: float) -> Steady:
     """Processor time and memory beside nodes that another run of the same manager has initialised."""
     fast = "16 workers, 5,000 QPS"
-    bench.tell(f"{one.name}: {count:,} nodes, steady")
-    log = bench.folder / f"{one.name}-steady.log"
+    bench.tell(f"{contender.name}: {count:,} nodes, steady")
+    log = bench.folder / f"{contender.name}-steady.log"
     await bench.create(count)
-    with managers.running(one.command(bench.kubeconfig, fast), bench.cloud.environ, log):
-        await bench.until(lambda: bench.is_initialised(count), f"{one.name} to initialise {count} nodes")
+    with managers.running(contender.command(bench.kubeconfig, fast), bench.cloud.environ, log):
+        await bench.until(lambda: bench.is_initialised(count), f"{contender.name} to initialise {count} nodes")
         await bench.until_quiet()
-    found = Steady()
+    steady_state = Steady()
     period = f"--node-status-update-frequency={int(REFRESH_S / 5)}s"
-    with managers.running(one.command(bench.kubeconfig, fast, period), bench.cloud.environ, log) as manager:
+    with managers.running(contender.command(bench.kubeconfig, fast, period), bench.cloud.environ, log) as manager:
         await bench.until_quiet()
         # The second refresh is the usual one: the first has to learn everything.
         await bench.cloud.reset()
         before = manager.cpu_s()
         await bench.until_asked()
         await bench.until_quiet()
-        found.refresh_cpu_s, found.refresh_calls = manager.cpu_s() - before, await bench.cloud.calls()
-    with managers.running(one.command(bench.kubeconfig, fast), bench.cloud.environ, log) as manager:
+        steady_state.refresh_cpu_s, steady_state.refresh_calls = manager.cpu_s() - before, await bench.cloud.calls()
+    with managers.running(contender.command(bench.kubeconfig, fast), bench.cloud.environ, log) as manager:
         await bench.until_quiet()
         before, started = manager.cpu_s(), time.monotonic()
         await report_status(bench, count, window_s)
-        found.idle_share = (manager.cpu_s() - before) / (time.monotonic() - started)
-        found.rss_mb = manager.rss_mb()
+        steady_state.idle_share = (manager.cpu_s() - before) / (time.monotonic() - started)
+        steady_state.rss_mb = manager.rss_mb()
     await bench.clear()
-    return found
+    return steady_state
 
 
 async def report_status(bench: Bench, count: int, window_s: float) -> None:
@@ -229,15 +229,15 @@ async def run(folder: pathlib.Path, *, is_quick: bool, tell: Callable[[str], Non
                 watching = asyncio.create_task(Reflector(client, NODES, bench.nodes).run())
                 try:
                     for setting in settings:
-                        for one in all_of:
-                            joined[one.name, setting] = await join(bench, one, setting, joining)
-                    for one in all_of:
+                        for contender in all_of:
+                            joined[contender.name, setting] = await join(bench, contender, setting, joining)
+                    for contender in all_of:
                         window_s = QUICK_WINDOW_S if is_quick else STEADY_WINDOW_S
-                        stayed[one.name] = await stay(bench, one, steady, window_s)
+                        stayed[contender.name] = await stay(bench, contender, steady, window_s)
                 finally:
                     watching.cancel()
                     await asyncio.gather(watching, return_exceptions=True)
-    return _topic([one.name for one in all_of], settings, joined, stayed, (joining, steady))
+    return _topic([contender.name for contender in all_of], settings, joined, stayed, (joining, steady))
 
 
 # The least ratio wanted against the original: at most 0.35 of its time, not slower, at most 1.5 of its time.

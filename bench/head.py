@@ -67,32 +67,32 @@ class Found:
 async def run(folder: pathlib.Path, *, is_quick: bool, tell: Callable[[str], None]) -> report.Topic:
     logging.configure(logging.LogOptions(is_quiet=True))
     sizes = QUICK if is_quick else Sizes()
-    found = [await _measure(folder / f"head-{count}", count, sizes, tell) for count in (sizes.few, sizes.many)]
+    figures = [await _measure(folder / f"head-{count}", count, sizes, tell) for count in (sizes.few, sizes.many)]
     topic = report.Topic("head", f"{sizes.few:,} and {sizes.many:,} nodes with 20 overlays", f"{sizes.few:,} nodes")
-    _rows(topic, *found)
+    _rows(topic, *figures)
     await _events(topic, folder / f"head-{sizes.few}", sizes, tell)
     topic.notes.append("the original is commercial and not available; the second column is ours at the smaller size")
     return topic
 
 
 async def _measure(data: pathlib.Path, count: int, sizes: Sizes, tell: Callable[[str], None]) -> Found:
-    found = Found(count)
+    figures = Found(count)
     tell(f"{count:,} nodes: filling a data folder")
     await headload.fill(data, count)
     tell(f"{count:,} nodes: cold cmsh -c, {sizes.cold} times")
     for name, line in (("device list", "device list"), ("show", f"device use {headload.node(3)}; show")):
         cpu = [await asyncio.to_thread(headload.cold_cpu_s, data, line) for _ in range(sizes.cold)]
-        found.seconds[f"cold cmsh -c, {name}, processor time"] = statistics.median(cpu)
+        figures.seconds[f"cold cmsh -c, {name}, processor time"] = statistics.median(cpu)
     async with headload.serving(data) as daemon:
         tell(f"{count:,} nodes: a running shell, {sizes.turns} turns")
         async with _shell(daemon) as seat:
-            await _shell_figures(seat, found, sizes.turns)
+            await _shell_figures(seat, figures, sizes.turns)
         async with daemon.client() as client:
-            await _rest_figures(client, found, sizes.turns)
+            await _rest_figures(client, figures, sizes.turns)
             tell(f"{count:,} nodes: as many simulated devices, idle for {sizes.idle_s:.0f} s")
-            await _devices(client, daemon, found, sizes)
-        found.rss_mb = servers.rss_mb(daemon.pid)
-    return found
+            await _devices(client, daemon, figures, sizes)
+        figures.rss_mb = servers.rss_mb(daemon.pid)
+    return figures
 
 
 @dataclass(slots=True)
@@ -113,10 +113,10 @@ class Seat:
 
 @contextlib.asynccontextmanager
 async def _shell(daemon: headload.Daemon) -> AsyncIterator[Seat]:
-    said: list[str] = []
+    lines: list[str] = []
     async with daemon.client() as client, RemoteBackend(client, SCHEMA) as backend:
         memory.keep()  # as cmsh does
-        yield Seat(Shell(backend, said.append, said.append), backend, said)
+        yield Seat(Shell(backend, lines.append, lines.append), backend, lines)
 
 
 async def _timed(turns: int, work: Callable[[int], Awaitable[object]]) -> float:
@@ -128,24 +128,24 @@ async def _timed(turns: int, work: Callable[[int], Awaitable[object]]) -> float:
     return statistics.median(taken)
 
 
-async def _shell_figures(seat: Seat, found: Found, turns: int) -> None:
-    seconds, tree = found.seconds, seat.backend.tree
+async def _shell_figures(seat: Seat, figures: Found, turns: int) -> None:
+    seconds, tree = figures.seconds, seat.backend.tree
 
     async def resolve_one(turn: int) -> None:
-        resolve(tree, headload.node(turn % found.nodes))
+        resolve(tree, headload.node(turn % figures.nodes))
 
     async def resolve_all(turn: int) -> None:
         for name in tree.mode("device"):
             resolve(tree, name)
 
     async def commit(turn: int) -> None:
-        await seat.type(f"device use {headload.node(turn % found.nodes)}; set notes turn-{turn}; commit")
+        await seat.type(f"device use {headload.node(turn % figures.nodes)}; set notes turn-{turn}; commit")
 
     async def plan(turn: int) -> None:
         await seat.type("plan")
 
     async def explain(turn: int) -> None:
-        await seat.type(f"device; explain {headload.node(turn % found.nodes)}")
+        await seat.type(f"device; explain {headload.node(turn % figures.nodes)}")
 
     async def listing(turn: int) -> None:
         await seat.type("device; list")
@@ -164,15 +164,15 @@ async def _shell_figures(seat: Seat, found: Found, turns: int) -> None:
     await seat.type("refresh")
 
 
-async def _rest_figures(client: HeadClient, found: Found, turns: int) -> None:
+async def _rest_figures(client: HeadClient, figures: Found, turns: int) -> None:
     async def listing(turn: int) -> None:
         items = await client.list("device", page=5000)
-        assert len(items) == found.nodes + 1
+        assert len(items) == figures.nodes + 1
 
-    found.seconds["REST list of all nodes"] = await _timed(min(turns, 7), listing)
+    figures.seconds["REST list of all nodes"] = await _timed(min(turns, 7), listing)
 
 
-async def _devices(client: HeadClient, daemon: headload.Daemon, found: Found, sizes: Sizes) -> None:
+async def _devices(client: HeadClient, daemon: headload.Daemon, figures: Found, sizes: Sizes) -> None:
     """Simulated devices of all nodes: until each holds its state, then what nothing costs the daemon."""
     devices = Devices(client)
     begin = time.perf_counter()
@@ -180,10 +180,10 @@ async def _devices(client: HeadClient, daemon: headload.Daemon, found: Found, si
     try:
         ready = asyncio.create_task(devices.ready.wait())
         await asyncio.wait({ready, running}, return_when=asyncio.FIRST_COMPLETED)
-        found.seconds["all simulated devices hold their state"] = time.perf_counter() - begin
+        figures.seconds["all simulated devices hold their state"] = time.perf_counter() - begin
         before = servers.cpu_s(daemon.pid)
         await asyncio.sleep(sizes.idle_s)
-        found.idle_cpu_share = 100 * (servers.cpu_s(daemon.pid) - before) / sizes.idle_s
+        figures.idle_cpu_share = 100 * (servers.cpu_s(daemon.pid) - before) / sizes.idle_s
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -231,14 +231,14 @@ async def _events(topic: report.Topic, data: pathlib.Path, sizes: Sizes, tell: C
 async def _commits(client: HeadClient, count: int, word: str) -> float:
     """That many commits, each of one node, by several writers; the seconds they took."""
     keys = [headload.node(number) for number in range(20)]
-    held = {key: await client.get("device", key) for key in keys}
+    devices = {key: await client.get("device", key) for key in keys}
     numbers = iter(range(count))
 
     async def write() -> None:
         for number in numbers:
-            one = held[keys[number % len(keys)]]
-            body = {"type": one.type, "values": {**one.values, "notes": f"{word}-{number}"}}
-            edit = headapi.Edit(mode="device", key=one.key, base=one.revision, object=body)
+            device = devices[keys[number % len(keys)]]
+            body = {"type": device.type, "values": {**device.values, "notes": f"{word}-{number}"}}
+            edit = headapi.Edit(mode="device", key=device.key, base=device.revision, object=body)
             await client.commit([edit], force=True)
 
     begin = time.perf_counter()

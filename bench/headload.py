@@ -60,8 +60,8 @@ def objects(count: int) -> Iterator[tuple[str, Obj]]:
 
 def _overlay(name: str, priority: int, members: dict[str, Value], *roles: Obj) -> tuple[str, Obj]:
     values = {"priority": priority, **members}
-    held = {role.key: role for role in roles}
-    return "configurationoverlay", Obj("ConfigurationOverlay", name, values, children={"roles": held})
+    roles_by_key = {role.key: role for role in roles}
+    return "configurationoverlay", Obj("ConfigurationOverlay", name, values, children={"roles": roles_by_key})
 
 
 def _kubelet() -> Obj:
@@ -151,12 +151,12 @@ def cold_cpu_s(data: pathlib.Path, line: str) -> float:
     command = [str(_program("cmsh")), "--data", str(data), "-c", line]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert child.stderr is not None
-    said = child.stderr.read()
+    stderr = child.stderr.read()
     _, status, usage = os.wait4(child.pid, 0)
     child.stderr.close()
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
-        raise errors.Terminal(f"cmsh -c {line!r} failed: {said.decode(errors='replace')[-500:]}")
+        raise errors.Terminal(f"cmsh -c {line!r} failed: {stderr.decode(errors='replace')[-500:]}")
     return usage.ru_utime + usage.ru_stime
 
 

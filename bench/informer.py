@@ -108,20 +108,20 @@ async def run(folder: pathlib.Path, *, is_quick: bool, tell: Callable[[str], Non
         size = await fill(running.kubeconfig, count)
         for turn in range(turns):
             tell(f"informers, turn {turn + 1} of {turns}")
-            for mode, found in ours.items():
+            for mode, figures in ours.items():
                 command = [sys.executable, "-m", "bench.informer_ours", str(running.kubeconfig), mode]
-                found.append(await asyncio.to_thread(programs.call, command))
-            for mode, found in theirs.items():
+                figures.append(await asyncio.to_thread(programs.call, command))
+            for mode, figures in theirs.items():
                 command = [str(program), f"--kubeconfig={running.kubeconfig}", f"--mode={mode}"]
-                found.append(await asyncio.to_thread(programs.call, command))
-    for found in (*ours.values(), *theirs.values()):
-        assert all(each["objects"] == count for each in found), "an informer is synced without all nodes"
+                figures.append(await asyncio.to_thread(programs.call, command))
+    for figures in (*ours.values(), *theirs.values()):
+        assert all(each["objects"] == count for each in figures), "an informer is synced without all nodes"
     return _topic(ours, theirs, f"{count:,} nodes of {size:,} bytes on {running.version}")
 
 
 def _topic(ours: dict[str, list[Any]], theirs: dict[str, list[Any]], what: str) -> report.Topic:
-    def middle(found: list[Any], key: str, scale: float = 1.0) -> float:
-        return float(statistics.median(each[key] for each in found)) / scale
+    def middle(figures: list[Any], key: str, scale: float = 1.0) -> float:
+        return float(statistics.median(each[key] for each in figures)) / scale
 
     def row(name: str, mode: str, peer: str, key: str, goal: float) -> report.Row:
         unit, scale = ("s", 1.0) if key == "seconds" else ("MB", 1e6)

@@ -82,8 +82,10 @@ class Bench:
         """ADDs and DELs one by one; all daemons run, the others idle."""
         async with contextlib.AsyncExitStack() as stack:
             nodes = [
-                await stack.enter_async_context(one.running(self.world, self.folder / f"single-{one.name}", ()))
-                for one in all_of
+                await stack.enter_async_context(
+                    contender.running(self.world, self.folder / f"single-{contender.name}", ())
+                )
+                for contender in all_of
             ]
             for turn in range(self.sizes.turns):
                 for node in nodes:
@@ -91,43 +93,45 @@ class Bench:
                     await self._single(node, turn)
 
     async def _single(self, node: ipamnodes.Node, turn: int) -> None:
-        found = self.found[node.name]
+        figures = self.found[node.name]
         pods = range(self.sizes.singles)
-        for command, times in (("ADD", found.add), ("DEL", found.dele)):
+        for command, times in (("ADD", figures.add), ("DEL", figures.dele)):
             calls = [self.world.call(command, pod % self.sizes.pods, 0, salt=f"{turn}-{pod}") for pod in pods]
             outcomes = await node.drive(calls, 1)
             _all_ok(node, outcomes)
-            times += [1000 * one.wall_s for one in outcomes]
-            found.plugin_cpu += [1000 * one.cpu_s for one in outcomes]
+            times += [1000 * outcome.wall_s for outcome in outcomes]
+            figures.plugin_cpu += [1000 * outcome.cpu_s for outcome in outcomes]
 
-    async def burst(self, one: ipamnodes.Contender, prior: int, turn: int) -> None:
-        self.tell(f"{one.name}: {self.sizes.pods} pods x {ipamnodes.INTERFACES} with {prior:,} held, turn {turn + 1}")
-        held = self.world.prior(prior, self.sizes.pods)
+    async def burst(self, contender: ipamnodes.Contender, prior: int, turn: int) -> None:
+        self.tell(
+            f"{contender.name}: {self.sizes.pods} pods x {ipamnodes.INTERFACES} with {prior:,} held, turn {turn + 1}"
+        )
+        prior_addresses = self.world.prior(prior, self.sizes.pods)
         calls = [
             self.world.call("ADD", pod, interface, salt="burst")
             for pod in range(self.sizes.pods)
             for interface in range(ipamnodes.INTERFACES)
         ]
-        found = self.found[one.name]
-        async with one.running(self.world, self.folder / f"burst-{one.name}", held) as node:
+        figures = self.found[contender.name]
+        async with contender.running(self.world, self.folder / f"burst-{contender.name}", prior_addresses) as node:
             cpu = node.usage.cpu_s() if node.usage else 0.0
             outcomes = await node.drive(calls, AT_ONCE)
-            _no_twins(node, outcomes, {each.address for each in held})
+            _no_twins(node, outcomes, {each.address for each in prior_addresses})
             # A failed call counts as time, not as a call.
             good = [each for each in outcomes if each.is_ok]
-            found.failed[prior] = found.failed.get(prior, 0) + len(outcomes) - len(good)
+            figures.failed[prior] = figures.failed.get(prior, 0) + len(outcomes) - len(good)
             speed = ipamload.rate(outcomes) * len(good) / len(outcomes)
-            found.bursts.setdefault(prior, []).append(speed)
+            figures.bursts.setdefault(prior, []).append(speed)
             waits = [1000 * each.wall_s for each in outcomes]
-            found.burst_p99.setdefault(prior, []).append(ipamload.percentile(waits, 0.99))
+            figures.burst_p99.setdefault(prior, []).append(ipamload.percentile(waits, 0.99))
             if node.usage:
                 used = 1000 * (node.usage.cpu_s() - cpu) / len(outcomes)
-                found.burst_cpu.setdefault(prior, []).append(used)
-                found.rss_mb = max(found.rss_mb, node.usage.rss_mb())
+                figures.burst_cpu.setdefault(prior, []).append(used)
+                figures.rss_mb = max(figures.rss_mb, node.usage.rss_mb())
 
-    async def reboot(self, one: ipamnodes.Contender) -> None:
+    async def reboot(self, contender: ipamnodes.Contender) -> None:
         sizes = self.sizes
-        self.tell(f"{one.name}: the first {sizes.reboot_s:.0f} s with {sizes.stale:,} stale reservations")
+        self.tell(f"{contender.name}: the first {sizes.reboot_s:.0f} s with {sizes.stale:,} stale reservations")
         calls = []
         for number in range(int(sizes.reboot_s * REBOOT_PER_S)):
             at_s = number / REBOOT_PER_S
@@ -136,13 +140,13 @@ class Bench:
             if at_s + REBOOT_STAY_S < sizes.reboot_s:
                 calls.append(self.world.call("DEL", pod, 0, salt=salt, at_s=at_s + REBOOT_STAY_S))
         calls.sort(key=lambda call: call.at_s)
-        folder = self.folder / f"reboot-{one.name}"
-        async with one.running(self.world, folder, ipamnodes.stale(sizes.stale), is_patient=False) as node:
+        folder = self.folder / f"reboot-{contender.name}"
+        async with contender.running(self.world, folder, ipamnodes.stale(sizes.stale), is_patient=False) as node:
             outcomes = await node.drive(calls, REBOOT_AT_ONCE)
-        found = self.found[one.name]
-        found.reboot_calls = len(outcomes)
-        found.reboot_failed = sum(not each.is_ok for each in outcomes)
-        found.reboot_worst = 1000 * max(each.wall_s for each in outcomes)
+        figures = self.found[contender.name]
+        figures.reboot_calls = len(outcomes)
+        figures.reboot_failed = sum(not each.is_ok for each in outcomes)
+        figures.reboot_worst = 1000 * max(each.wall_s for each in outcomes)
 
 
 def _all_ok(node: ipamnodes.Node, outcomes: Sequence[ipamload.Outcome]) -> None:
@@ -151,9 +155,9 @@ def _all_ok(node: ipamnodes.Node, outcomes: Sequence[ipamload.Outcome]) -> None:
             raise errors.Terminal(f"{node.name}: {each.call.command} failed: {each.printed}")
 
 
-def _no_twins(node: ipamnodes.Node, outcomes: Sequence[ipamload.Outcome], held: set[str]) -> None:
+def _no_twins(node: ipamnodes.Node, outcomes: Sequence[ipamload.Outcome], prior: set[str]) -> None:
     given = [address for each in outcomes if each.is_ok for address in each.addresses()]
-    if len(set(given)) != len(given) or held & set(given):
+    if len(set(given)) != len(given) or prior & set(given):
         raise errors.Terminal(f"{node.name} gave an address twice")
 
 
@@ -166,27 +170,27 @@ async def run(folder: pathlib.Path, *, is_quick: bool, tell: Callable[[str], Non
         async with clients.Client(loaded) as client:
             world = ipamnodes.World(running.kubeconfig, client)
             await world.prepare(sizes.all_pods)
-            bench = Bench(folder, world, sizes, tell, {one.name: Found() for one in all_of})
+            bench = Bench(folder, world, sizes, tell, {contender.name: Found() for contender in all_of})
             await bench.single(all_of)
             for turn in range(sizes.bursts):
                 for prior in sizes.prior:
-                    for one in all_of:
-                        if turn < _turns(one, prior, sizes):
-                            await bench.burst(one, prior, turn)
-            for one in all_of:
-                if one.daemon:
-                    await bench.reboot(one)
+                    for contender in all_of:
+                        if turn < _turns(contender, prior, sizes):
+                            await bench.burst(contender, prior, turn)
+            for contender in all_of:
+                if contender.daemon:
+                    await bench.reboot(contender)
             for controller in ipamjoins.controllers():
                 tell(f"{controller.name}: {sizes.joins[0]:,} nodes join, {sizes.joins[1]} late, {sizes.joins[1]} beats")
                 joined[controller.name] = await ipamjoins.join(controller, world, folder, sizes.joins, 0)
     return _topic(bench, joined)
 
 
-def _turns(one: ipamnodes.Contender, prior: int, sizes: Sizes) -> int:
+def _turns(contender: ipamnodes.Contender, prior: int, sizes: Sizes) -> int:
     """How often a burst is measured. Where peers need minutes they are measured once, or not at all."""
-    if one.name == "original" and prior:
+    if contender.name == "original" and prior:
         return 1
-    if one.name == "host-local":
+    if contender.name == "host-local":
         # It reads every reservation at every call: a burst on an empty node takes it two minutes.
         return 0 if prior else 1
     return sizes.bursts
@@ -204,14 +208,16 @@ def _topic(bench: Bench, joined: dict[str, ipamjoins.Joined]) -> report.Topic:
         _reboot_rows(topic, bench.found["ours"], None)
         topic.notes.append("the original was not found in the folder that BEDPLATE_PEERS names: host-local alone")
     _join_rows(topic, joined["ours"], joined.get("original"), sizes)
-    for name, found in bench.found.items():
-        for prior, failed in found.failed.items():
+    for name, figures in bench.found.items():
+        for prior, failed in figures.failed.items():
             if failed:
                 topic.notes.append(f"{name}: {failed} calls of the bursts with {prior:,} held failed")
-        if found.burst_cpu:
-            costs = ", ".join(f"{prior:,} held {statistics.median(cpu):.2f}" for prior, cpu in found.burst_cpu.items())
+        if figures.burst_cpu:
+            costs = ", ".join(
+                f"{prior:,} held {statistics.median(cpu):.2f}" for prior, cpu in figures.burst_cpu.items()
+            )
             topic.notes.append(f"{name}: processor ms of the daemon per call of the burst: {costs}")
-        plugin = statistics.median(found.plugin_cpu)
+        plugin = statistics.median(figures.plugin_cpu)
         topic.notes.append(f"{name}: processor ms of the plugin per single call: {plugin:.2f}")
     return topic
 
@@ -231,9 +237,9 @@ def _node_rows(topic: report.Topic, peer: str, mine: Found, other: Found, sizes:
             goal = _SINGLE_GOALS.get((peer, name, share), 0.0)
             less(f"{name}, {what}", ipamload.percentile(ours, share), ipamload.percentile(theirs, share), "ms", goal)
     for prior, goal in zip(sizes.prior, _BURST_GOALS[peer], strict=False):
-        fast, slow = (statistics.median(found.bursts[prior]) for found in (mine, other))
+        fast, slow = (statistics.median(figures.bursts[prior]) for figures in (mine, other))
         topic.rows.append(report.Row(f"{peer}: burst, {prior:,} held", fast, slow, "per s", goal=goal))
-        short, long = (statistics.median(found.burst_p99[prior]) for found in (mine, other))
+        short, long = (statistics.median(figures.burst_p99[prior]) for figures in (mine, other))
         less(f"burst, {prior:,} held, 99th percentile", short, long, "ms")
     if peer == "original":
         much, more = (statistics.median(mine.bursts[prior]) for prior in sizes.prior[1:])
@@ -258,11 +264,11 @@ def _join_rows(topic: report.Topic, mine: ipamjoins.Joined, other: ipamjoins.Joi
         theirs = of(other) if other else None
         topic.rows.append(report.Row(name, of(mine), theirs, unit, goal=goal, limit=limit, is_less_better=True))
 
-    row(f"{many:,} nodes join: last node to full status", lambda one: one.seconds, "s", 1.0, None)
-    row(f"{many:,} nodes join: status writes", lambda one: one.writes, "writes", 0.0, 20)
-    row(f"{many:,} nodes join: to one watcher", lambda one: one.megabytes, "MB", 0.0, None)
-    row(f"{many:,} nodes join: processor time", lambda one: one.cpu_s, "s", 0.0, None)
-    row(f"{few} late joins: processor time", lambda one: one.late_cpu_s, "s", 1 / 0.2, None)
-    row(f"{few} late joins: status writes", lambda one: one.late_writes, "writes", 0.0, None)
-    row(f"{few} heartbeats: processor time", lambda one: one.beat_cpu_s, "s", 1 / 0.05, None)
-    row("memory of the controller, peak", lambda one: one.peak_mb, "MB", 0.0, None)
+    row(f"{many:,} nodes join: last node to full status", lambda joined: joined.seconds, "s", 1.0, None)
+    row(f"{many:,} nodes join: status writes", lambda joined: joined.writes, "writes", 0.0, 20)
+    row(f"{many:,} nodes join: to one watcher", lambda joined: joined.megabytes, "MB", 0.0, None)
+    row(f"{many:,} nodes join: processor time", lambda joined: joined.cpu_s, "s", 0.0, None)
+    row(f"{few} late joins: processor time", lambda joined: joined.late_cpu_s, "s", 1 / 0.2, None)
+    row(f"{few} late joins: status writes", lambda joined: joined.late_writes, "writes", 0.0, None)
+    row(f"{few} heartbeats: processor time", lambda joined: joined.beat_cpu_s, "s", 1 / 0.05, None)
+    row("memory of the controller, peak", lambda joined: joined.peak_mb, "MB", 0.0, None)

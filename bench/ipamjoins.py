@@ -86,9 +86,9 @@ class Pool:
 
     async def _watch(self) -> None:
         async for event in self.client.watch(IPPOOLS.raw(), self.namespace, bookmarks=False):
-            found: dict[str, Any] = event.object
-            self.received += len(msgspec.json.encode(found))
-            self.allocations = len(found.get("status", {}).get("allocations", ()))
+            pool: dict[str, Any] = event.object
+            self.received += len(msgspec.json.encode(pool))
+            self.allocations = len(pool.get("status", {}).get("allocations", ()))
 
     async def until(self, count: int) -> None:
         end = time.monotonic() + DEADLINE_S
@@ -102,19 +102,19 @@ class Pool:
         text = (await self.client.request("GET", "/metrics")).body.decode()
         total = 0
         for labels, count in _METRIC.findall(text):
-            found = dict(re.findall(r'(\w+)="([^"]*)"', labels))
-            if found.get("resource") == "ippools" and found.get("verb") in ("PUT", "PATCH", "APPLY"):
+            pairs = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+            if pairs.get("resource") == "ippools" and pairs.get("verb") in ("PUT", "PATCH", "APPLY"):
                 total += int(float(count))
         return total
 
 
 def controllers() -> list[Controller]:
     """Ours, and the original where it is available."""
-    found = [Controller("ours", (sys.executable, "-m", "bedplate.apps.ipamcontroller"))]
+    contenders = [Controller("ours", (sys.executable, "-m", "bedplate.apps.ipamcontroller"))]
     original = pathlib.Path(os.environ.get("BEDPLATE_PEERS") or "/nonexistent", "ipam-controller")
     if os.access(original, os.X_OK):
-        found.append(Controller("original", (str(original),)))
-    return found
+        contenders.append(Controller("original", (str(original),)))
+    return contenders
 
 
 def _node(number: int) -> dict[str, Any]:
@@ -145,42 +145,42 @@ async def _paced(count: int, act: Callable[[int], Any]) -> None:
 
 
 async def join(
-    one: Controller, world: ipamnodes.World, folder: pathlib.Path, counts: tuple[int, int], turn: int
+    controller: Controller, world: ipamnodes.World, folder: pathlib.Path, counts: tuple[int, int], turn: int
 ) -> Joined:
     """One controller's way through all three."""
     client, (many, few) = world.client, counts
-    namespace = f"bench-{one.name}-{turn}"
+    namespace = f"bench-{controller.name}-{turn}"
     flags = [
         f"--kubeconfig={world.kubeconfig}", f"--ippools-namespace={namespace}", "--leader-elect=false",
         "--metrics-bind-address=0", "--health-probe-bind-address=0",
     ]  # fmt: skip
-    found = Joined()
+    joined = Joined()
     log = folder / f"{namespace}.log"
     async with Pool(client, namespace) as pool:
-        with managers.running([*one.command, *flags], {}, log) as usage, _cleared(log):
+        with managers.running([*controller.command, *flags], {}, log) as usage, _cleared(log):
             await asyncio.sleep(SETTLE_S)
             writes, cpu = await pool.writes(), usage.cpu_s()
             await _create(client, 0, many)
             begin = time.perf_counter()
             await pool.until(many)
-            found.seconds = time.perf_counter() - begin
+            joined.seconds = time.perf_counter() - begin
             await asyncio.sleep(QUIET_S)
-            found.cpu_s, found.writes = usage.cpu_s() - cpu, await pool.writes() - writes
-            found.megabytes = pool.received / 1e6
+            joined.cpu_s, joined.writes = usage.cpu_s() - cpu, await pool.writes() - writes
+            joined.megabytes = pool.received / 1e6
 
             writes, cpu = await pool.writes(), usage.cpu_s()
             await _paced(few, lambda number: client.create(NODES.raw(), _node(many + number)))
             await pool.until(many + few)
             await asyncio.sleep(QUIET_S)
-            found.late_cpu_s, found.late_writes = usage.cpu_s() - cpu, await pool.writes() - writes
+            joined.late_cpu_s, joined.late_writes = usage.cpu_s() - cpu, await pool.writes() - writes
 
             writes, cpu = await pool.writes(), usage.cpu_s()
             await _paced(few, lambda number: _beat(client, number % many))
             await asyncio.sleep(QUIET_S)
-            found.beat_cpu_s, found.beat_writes = usage.cpu_s() - cpu, await pool.writes() - writes
-            found.peak_mb = usage.peak_mb()
+            joined.beat_cpu_s, joined.beat_writes = usage.cpu_s() - cpu, await pool.writes() - writes
+            joined.peak_mb = usage.peak_mb()
     await client.request("DELETE", "/api/v1/nodes")
-    return found
+    return joined
 
 
 async def _beat(client: clients.Client, number: int) -> None:

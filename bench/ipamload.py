@@ -64,7 +64,7 @@ class Outcome:
     def addresses(self) -> list[str]:
         """The addresses of a successful ADD, without their lengths."""
         document: Any = json.loads(self.printed)
-        return [one["address"].partition("/")[0] for one in document["ips"]]
+        return [item["address"].partition("/")[0] for item in document["ips"]]
 
 
 def build() -> pathlib.Path:
@@ -77,12 +77,12 @@ def build() -> pathlib.Path:
     if compiler is None:
         raise errors.Unavailable("no C compiler (cc) was found: the load driver cannot be built")
     target.parent.mkdir(parents=True, exist_ok=True)
-    made = target.with_suffix(f".{os.getpid()}")
-    command = [compiler, "-O2", "-pthread", "-o", str(made), str(SOURCE)]
+    partial = target.with_suffix(f".{os.getpid()}")
+    command = [compiler, "-O2", "-pthread", "-o", str(partial), str(SOURCE)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False)
     if done.returncode:
         raise errors.Unavailable(f"the load driver cannot be built: {done.stderr.strip()}")
-    made.rename(target)
+    partial.rename(target)
     return target
 
 
@@ -123,5 +123,5 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 def rate(outcomes: Sequence[Outcome]) -> float:
     """Calls per second, from the first start to the last end."""
-    ends = [one.start_s + one.wall_s for one in outcomes]
-    return len(outcomes) / (max(ends) - min(one.start_s for one in outcomes))
+    ends = [outcome.start_s + outcome.wall_s for outcome in outcomes]
+    return len(outcomes) / (max(ends) - min(outcome.start_s for outcome in outcomes))

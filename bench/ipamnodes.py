@@ -63,15 +63,15 @@ class World:
         path = f"/api/v1/namespaces/{PODS_NAMESPACE}/serviceaccounts"
         await self.client.request("POST", path, body=msgspec.json.encode(account))
         spec = {"subnet": SUBNET, "perNodeBlockSize": 16384, "gateway": GATEWAY}
-        made = await self.client.create(IPPOOLS.raw(), {"metadata": {"name": POOL}, "spec": spec}, POOLS_NAMESPACE)
-        made["status"] = {"allocations": [{"nodeName": NODE, "startIP": FIRST, "endIP": LAST}]}
-        await self.client.update(IPPOOLS.raw(), made, POOLS_NAMESPACE, subresource="status")
+        pool = await self.client.create(IPPOOLS.raw(), {"metadata": {"name": POOL}, "spec": spec}, POOLS_NAMESPACE)
+        pool["status"] = {"allocations": [{"nodeName": NODE, "startIP": FIRST, "endIP": LAST}]}
+        await self.client.update(IPPOOLS.raw(), pool, POOLS_NAMESPACE, subresource="status")
         numbers = iter(range(pods))
 
         async def write() -> None:
             for number in numbers:
-                found = await self.client.create(PODS.raw(), _pod(number), PODS_NAMESPACE)
-                self.uids[found["metadata"]["name"]] = found["metadata"]["uid"]
+                pod = await self.client.create(PODS.raw(), _pod(number), PODS_NAMESPACE)
+                self.uids[pod["metadata"]["name"]] = pod["metadata"]["uid"]
 
         async with asyncio.TaskGroup() as group:
             for _ in range(WRITERS):
@@ -148,13 +148,13 @@ def _config() -> str:
     return poolconfig.document_of(SUBNET, FIRST, LAST, GATEWAY, (), (), default_gateway=False)
 
 
-def held(found: Sequence[reservations.Reservation]) -> bytes:
+def held(reservations_: Sequence[reservations.Reservation]) -> bytes:
     """A store file that holds these."""
-    record = storefile.PoolRecord(POOL, {}, _config(), found[-1].address if found else "")
-    for one in found:
-        key = reservations.key_of(one.container_id, one.interface_name)
-        record.entries[key] = storefile.Entry(one, storefile.encode_entry(key, one))
-    return storefile.encode(storefile.Document({POOL: record})) if found else b""
+    record = storefile.PoolRecord(POOL, {}, _config(), reservations_[-1].address if reservations_ else "")
+    for reservation in reservations_:
+        key = reservations.key_of(reservation.container_id, reservation.interface_name)
+        record.entries[key] = storefile.Entry(reservation, storefile.encode_entry(key, reservation))
+    return storefile.encode(storefile.Document({POOL: record})) if reservations_ else b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ class Contender:
             yield Node(self.name, folder / "bin" / "nv-ipam", config, folder, usage)
 
 
-def _host_local(one: Contender, folder: pathlib.Path, prior: Sequence[reservations.Reservation]) -> Node:
+def _host_local(contender: Contender, folder: pathlib.Path, prior: Sequence[reservations.Reservation]) -> Node:
     data = folder / "data" / "bench"
     data.mkdir(parents=True)
     for taken in prior:
@@ -238,7 +238,7 @@ def _host_local(one: Contender, folder: pathlib.Path, prior: Sequence[reservatio
     }  # fmt: skip
     config = folder / "network.json"
     config.write_text(json.dumps(network))
-    return Node(one.name, one.plugin, config, folder)
+    return Node(contender.name, contender.plugin, config, folder)
 
 
 @contextlib.contextmanager
@@ -277,14 +277,14 @@ def contenders(tell: Callable[[str], None]) -> list[Contender]:
     ours = pathlib.Path(sys.executable).with_name("nv-ipam")
     if not ours.exists():
         raise errors.Unavailable("the plugin nv-ipam is not built (make setup builds it)")
-    found = [Contender("ours", ours, (sys.executable, "-m", "bedplate.apps.ipamnode"))]
+    known = [Contender("ours", ours, (sys.executable, "-m", "bedplate.apps.ipamnode"))]
     folder = pathlib.Path(os.environ.get("BEDPLATE_PEERS") or "/nonexistent")
     if all(os.access(folder / name, os.X_OK) for name in ("ipam-node", "nv-ipam")):
-        found.append(Contender("original", folder / "nv-ipam", (str(folder / "ipam-node"),)))
+        known.append(Contender("original", folder / "nv-ipam", (str(folder / "ipam-node"),)))
     else:
         tell("no original ipam-node and nv-ipam in the folder that BEDPLATE_PEERS names")
     if os.access(HOST_LOCAL, os.X_OK):
-        found.append(Contender("host-local", HOST_LOCAL))
+        known.append(Contender("host-local", HOST_LOCAL))
     else:
         tell(f"no {HOST_LOCAL}: the package containernetworking-plugins has it")
-    return found
+    return known

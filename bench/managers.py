@@ -72,12 +72,12 @@ class Usage:
 def contenders(tell: Callable[[str], None]) -> list[Contender]:
     """Ours, a manager on the Go framework (built from `peers/ccm`), and the original where it is available."""
     ours = Contender("ours", pathlib.Path(sys.executable).with_name(ORIGINAL), "oxide", is_ours=True)
-    found = [ours, Contender("framework", programs.build("ccm", tell), "peer")]
+    known = [ours, Contender("framework", programs.build("ccm", tell), "peer")]
     folder = os.environ.get("BEDPLATE_PEERS", "")
     original = pathlib.Path(folder, ORIGINAL) if folder else None
     if original is not None and os.access(original, os.X_OK):
-        found.append(Contender("original", original, "oxide"))
-    return found
+        known.append(Contender("original", original, "oxide"))
+    return known
 
 
 @contextlib.contextmanager

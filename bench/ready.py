@@ -28,15 +28,15 @@ async def run(folder: pathlib.Path, *, is_quick: bool, is_full: bool, tell: Call
     first: list[tuple[float, float]] = []
     second: list[tuple[float, float]] = []
     for turn in range(1 if is_quick else 3):
-        for found in (first, second):
-            tell(f"starting both servers, turn {turn + 1}, {'first' if found is first else 'second'} start")
+        for start in (first, second):
+            tell(f"starting both servers, turn {turn + 1}, {'first' if start is first else 'second'} start")
             with servers.embedded(folder / f"embedded-{turn}") as ours:
                 pass
             async with servers.real(folder / f"real-{turn}", tell) as theirs:
                 pass
-            found.append((ours.ready_s, theirs.ready_s))
-    for name, found in (("first start", first), ("second start", second)):
-        mine, other = (statistics.median(each[side] for each in found) for side in (0, 1))
+            start.append((ours.ready_s, theirs.ready_s))
+    for name, start in (("first start", first), ("second start", second)):
+        mine, other = (statistics.median(each[side] for each in start) for side in (0, 1))
         topic.rows.append(report.Row(name, mine, other, "s", limit=1.0, is_less_better=True))
     if is_full:
         await _add_lab(topic, tell)

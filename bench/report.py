@@ -51,8 +51,8 @@ class Row:
     def verdict(self) -> str:
         if self.is_met is None:
             return ""
-        wanted = f"at most {number(self.limit)} {self.unit}" if self.limit is not None else f"at least {self.goal:.2g}x"
-        return f"{wanted}: {'met' if self.is_met else 'MISSED'}"
+        goal = f"at most {number(self.limit)} {self.unit}" if self.limit is not None else f"at least {self.goal:.2g}x"
+        return f"{goal}: {'met' if self.is_met else 'MISSED'}"
 
 
 @dataclass(slots=True)
@@ -67,15 +67,15 @@ class Topic:
 
     def lines(self) -> list[str]:
         wide = max([len(row.name) for row in self.rows], default=0) + 2
-        found = ["", f"{self.name}: {self.says}", f"{'':<{wide}}{'bedplate':>12}{self.peer:>22}{'ratio':>9}  goal"]
+        text = ["", f"{self.name}: {self.says}", f"{'':<{wide}}{'bedplate':>12}{self.peer:>22}{'ratio':>9}  goal"]
         for row in self.rows:
             peer = "-" if row.peer is None else number(row.peer)
             ratio = "-" if row.ratio is None else f"{row.ratio:.2f}x"
-            found.append(
+            text.append(
                 f"{row.name:<{wide}}{number(row.ours):>12}{peer:>22}{ratio:>9}  {row.verdict()}".rstrip()
                 + f" [{row.unit}]"
             )
-        return found + [f"  {note}" for note in self.notes]
+        return text + [f"  {note}" for note in self.notes]
 
     def document(self) -> dict[str, Any]:
         rows = [

@@ -82,9 +82,9 @@ def _await_ready(child: subprocess.Popen[bytes], kubeconfig: pathlib.Path, log: 
     while time.perf_counter() < begin + READY_DEADLINE_S:
         if child.poll() is not None:
             raise errors.Terminal(f"the embedded server ended: {processes.tail(log)}")
-        if kubeconfig.exists() and (found := re.search(r"https://[^\s\"]+", kubeconfig.read_text())):
+        if kubeconfig.exists() and (match := re.search(r"https://[^\s\"]+", kubeconfig.read_text())):
             with contextlib.suppress(OSError):
-                if _answer(f"{found[0]}/readyz", context) == b"ok":
+                if _answer(f"{match[0]}/readyz", context) == b"ok":
                     return
         time.sleep(0.005)
     raise errors.Unavailable(f"the embedded server was not ready in time: {processes.tail(log)}")
@@ -115,8 +115,8 @@ def peak_mb(pid: int) -> float:
 
 
 def _status_kb(pid: int, field: str) -> float:
-    found = re.search(rf"^{field}:\s+(\d+) kB", pathlib.Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    return float(found[1]) * 1.024 if found else 0.0
+    match = re.search(rf"^{field}:\s+(\d+) kB", pathlib.Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return float(match[1]) * 1.024 if match else 0.0
 
 
 def cpu_s(pid: int) -> float:

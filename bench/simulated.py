@@ -51,8 +51,8 @@ class Cloud:
 
     async def calls(self) -> int:
         """Requests of the vendor's API since the last reset."""
-        found = await self._admin("GET")
-        return sum(found["operations"].values())
+        counters = await self._admin("GET")
+        return sum(counters["operations"].values())
 
     async def reset(self) -> None:
         await self._admin("DELETE")

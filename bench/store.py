@@ -91,14 +91,14 @@ async def fan_out(store: Store, seconds: float) -> Figures:
 
 
 async def measure(store: Store, seconds: float) -> dict[str, Figures]:
-    found: dict[str, Figures] = {}
+    figures: dict[str, Figures] = {}
     async with store:
         await commits(store, 16, 0.5)
         for writers in (1, 16, 64):
-            found[f"{writers} writers"] = await commits(store, writers, seconds)
-        found["commit to watcher"] = await to_watcher(store)
-        found["fan-out"] = await fan_out(store, seconds)
-    return found
+            figures[f"{writers} writers"] = await commits(store, writers, seconds)
+        figures["commit to watcher"] = await to_watcher(store)
+        figures["fan-out"] = await fan_out(store, seconds)
+    return figures
 
 
 def bare_sync(folder: pathlib.Path) -> float:

@@ -98,12 +98,12 @@ def references(tree: Any) -> set[str]:
     return own.union(*map(references, tree.values()))
 
 
-def reduce_document(document: dict[str, Any], wanted: set[str]) -> dict[str, Any]:
+def reduce_document(document: dict[str, Any], operations: set[str]) -> dict[str, Any]:
     """The operations wanted and what they refer to."""
     paths: dict[str, Any] = {}
     for template, item in document["paths"].items():
         for method, data in item.items():
-            if isinstance(data, dict) and data.get("operationId") in wanted:
+            if isinstance(data, dict) and data.get("operationId") in operations:
                 paths.setdefault(template, {})[method] = reduce_operation(data, item.get("parameters", []))
     kinds: dict[str, dict[str, Any]] = {"schemas": {}, "responses": {}}
     todo = references(paths) | {"#/components/schemas/CarbideAPIError"}
@@ -114,7 +114,7 @@ def reduce_document(document: dict[str, Any], wanted: set[str]) -> dict[str, Any
             continue
         kinds[kind][name] = reduce_schema(source[name]) if kind == "schemas" else reduce_content(source[name])
         todo |= references(kinds[kind][name])
-    return {"paths": paths, "components": {kind: dict(sorted(found.items())) for kind, found in kinds.items()}}
+    return {"paths": paths, "components": {kind: dict(sorted(parts.items())) for kind, parts in kinds.items()}}
 
 
 def main() -> None:

@@ -93,16 +93,16 @@ def build(cargo: str, target: Path) -> None:
     """Build everything into a folder that is there whole or not at all."""
     print(f"building {' and '.join(COMMANDS)} (half a minute)", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        made = Path(scratch) / "made"
-        made.mkdir()
+        built = Path(scratch) / "made"
+        built.mkdir()
         for name, arguments in COMMANDS.items():
             # Nothing foreign is needed, so nothing is looked for on a network. The target folder is shared with tests.
             command = [cargo, "rustc", "--quiet", "--release", "--locked", "--offline", *arguments]
             ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, env=environment())
             if ran.returncode != 0:
                 raise Left(f"{name}: {reason(ran.stderr)}")
-            shutil.copy(ROOT / "target" / "release" / name, made / name)
-        made.rename(target)
+            shutil.copy(ROOT / "target" / "release" / name, built / name)
+        built.rename(target)
 
 
 def environment() -> dict[str, str]:
@@ -113,8 +113,8 @@ def environment() -> dict[str, str]:
 
 def reason(output: str) -> str:
     """The line of cargo's output that tells a person most."""
-    found = re.search(r"(?m)^error[^:]*: (.*)$", output)
-    text = found.group(1) if found else (output.strip().splitlines() or ["no output"])[-1]
+    match = re.search(r"(?m)^error[^:]*: (.*)$", output)
+    text = match.group(1) if match else (output.strip().splitlines() or ["no output"])[-1]
     if "linker" in text and "not found" in text:
         text += "; on Debian: apt-get install gcc libc6-dev"
     if "requires rustc" in output or ("rustc" in text and "is not supported" in text):

@@ -130,10 +130,10 @@ def flag_tables(groups: Iterable[Any], base: Any, level: str = "##") -> Iterator
     """A section for each group of flags."""
     for group in groups:
         rows = []
-        for one in manager_flags.flags_of(group.kind):
-            default = manager_flags.render(one, getattr(getattr(base, group.field), one.field))
-            name = f"`--{one.name}`" + (f", `-{one.short}`" if one.short and len(one.name) > 1 else "")
-            text = one.help + (f" Deprecated: {one.deprecated}." if one.deprecated else "")
+        for flag in manager_flags.flags_of(group.kind):
+            default = manager_flags.render(flag, getattr(getattr(base, group.field), flag.field))
+            name = f"`--{flag.name}`" + (f", `-{flag.short}`" if flag.short and len(flag.name) > 1 else "")
+            text = flag.help + (f" Deprecated: {flag.deprecated}." if flag.deprecated else "")
             rows.append((name, "" if default in ("", "false") else f"`{default}`", text))
         yield f"{level} {group.title}\n"
         yield table(("flag", "default", "meaning"), rows)
@@ -378,8 +378,8 @@ def pool_map() -> str:
         for number in range(44)
         for place in range(1, 2 + (number * 7) % (size - 1))
     ]
-    held = {"192.168.0.169-192.168.0.192": ("host-07", None)}
-    drawn = pool_picture.draw(build_views.view_of(pool, used=used, held=held), 100, most_nodes=6)
+    quarantined = {"192.168.0.169-192.168.0.192": ("host-07", None)}
+    drawn = pool_picture.draw(build_views.view_of(pool, used=used, held=quarantined), 100, most_nodes=6)
     console = Console(file=io.StringIO(), record=True, width=100)
     console.print(Text.from_ansi(drawn))
     return svg_of(console, "bedplate ipam map pool1", "pool")

@@ -118,8 +118,8 @@ def _sentence(entity: type[Entity]) -> str:
 
 def _row(row: dict[str, Any], declared: Row) -> tuple[str, str, str, str, str]:
     if row["kind"] == "submode":
-        held = ", ".join(_link(name) for name in row["of"] if not issubclass(SCHEMA.types[name], Role))
-        value = "list of " + (held or "[roles](#roles)") + (", numbered" if row["indexed"] else "")
+        holders = ", ".join(_link(name) for name in row["of"] if not issubclass(SCHEMA.types[name], Role))
+        value = "list of " + (holders or "[roles](#roles)") + (", numbered" if row["indexed"] else "")
         return row["label"], value, "", row["doc"], f"`{row['attribute']}`"
     if "default" not in row:
         return row["label"], "", "", row["doc"], f"`{row['attribute']}`"
@@ -173,14 +173,17 @@ def cmsh_page() -> str:
         "`~/.config/bedplate/cmsh.yaml` with `url`, `data`, `token-file`, `cert`, `key` and `cacert`.\n",
         table(("exit code", "meaning"), EXITS),
         "## Commands\n\n`help COMMAND` prints the same.\n",
-        table(("command", "what it does"), [(_command_link(one.name), one.about) for one in known]),
+        table(("command", "what it does"), [(_command_link(command.name), command.about) for command in known]),
     ]
-    for one in known:
-        parts += [f"### `{one.name}`\n\n{_full_stop(one.about)}\n", "```\n" + "\n".join(one.usage) + "\n```\n"]
-        if one.options:
-            parts.append(table(("option", "meaning"), [(f"`{each.shown()}`", each.doc) for each in one.options]))
-        if one.examples:
-            parts.append(table(("example", "what it does"), [(f"`{line}`", about) for line, about in one.examples]))
+    for command in known:
+        parts += [
+            f"### `{command.name}`\n\n{_full_stop(command.about)}\n",
+            "```\n" + "\n".join(command.usage) + "\n```\n",
+        ]
+        if command.options:
+            parts.append(table(("option", "meaning"), [(f"`{each.shown()}`", each.doc) for each in command.options]))
+        if command.examples:
+            parts.append(table(("example", "what it does"), [(f"`{line}`", about) for line, about in command.examples]))
     return "\n".join(parts)
 
 
@@ -237,7 +240,7 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, 
 def _operation(document: dict[str, Any], method: str, path: str, each: dict[str, Any]) -> list[str]:
     about = _full_stop(each.get("description") or each.get("summary", ""))
     parts = [f"## `{method} {path}`\n", re.sub(r" Mode `\w+`: [^.]*\.", "", about) + "\n"]
-    rows = [_parameter(_found(document, one)) for one in each["parameters"]]
+    rows = [_parameter(_found(document, parameter)) for parameter in each["parameters"]]
     if body := each.get("requestBody"):
         kinds = _found(document, body)["content"]
         words = _schema_words(path, next(iter(kinds.values())))
@@ -264,8 +267,8 @@ def _found(document: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
     return node
 
 
-def _parameter(one: dict[str, Any]) -> tuple[str, str, str]:
-    return f"`{one['name']}`", one["in"], one.get("description", "")
+def _parameter(parameter: dict[str, Any]) -> tuple[str, str, str]:
+    return f"`{parameter['name']}`", parameter["in"], parameter.get("description", "")
 
 
 def _schema_words(path: str, content: dict[str, Any]) -> str:
