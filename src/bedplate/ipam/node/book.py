@@ -50,8 +50,8 @@ class PoolPage:
         self._head = storefile.pool_head(key, record.name)
         self.config, self.pointer = record.config, record.pointer
         self._keys = sorted(record.entries)
-        self._texts = [record.entries[one].text for one in self._keys]
-        self.entries = {one: record.entries[one].reservation for one in self._keys}
+        self._texts = [record.entries[key].text for key in self._keys]
+        self.entries = {key: record.entries[key].reservation for key in self._keys}
         self.size = sum(map(len, self._texts)) + len(self._texts)
         """Bytes of the entries' texts, a comma after each."""
         self.held: dict[Address, int] = {}
@@ -95,7 +95,7 @@ class PoolPage:
         return entry
 
     def free(self, config: PoolConfig) -> FreeSet:
-        """What is free under this configuration: made anew only when it has changed."""
+        """What is free under this configuration: computed again only when it has changed."""
         if self._free is None or (self._config is not config and self._config != config):
             self._free, self._config, self._bits = free_set(config, self.held), config, config.bits
         return self._free
@@ -109,12 +109,14 @@ class PoolPage:
         return len(self._head) + self.size + len(storefile.pool_tail(self.config, self.pointer)) + (not self.entries)
 
 
-def free_set(config: PoolConfig, held: dict[Address, int]) -> FreeSet:
+def free_set(config: PoolConfig, counts: dict[Address, int]) -> FreeSet:
     """What a pool can give when these addresses are held."""
     never = list(config.exclusions)
     if config.gateway is not None and config.in_block(config.gateway):
         never.append((config.gateway.value, config.gateway.value))
-    return FreeSet(config.start, config.end, never, (one.value for one in held if one.bits == config.bits))
+    return FreeSet(
+        config.start, config.end, never, (address.value for address in counts if address.bits == config.bits)
+    )
 
 
 class Book:

@@ -45,8 +45,8 @@ def _native() -> Callable[[bytes, int, int], int] | None:
             continue
         function.argtypes = (ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint32)
         function.restype = ctypes.c_uint32
-        found: Callable[[bytes, int, int], int] = function
-        return found
+        checksum: Callable[[bytes, int, int], int] = function
+        return checksum
     log.warning("checksum.slow", reason=f"{LIBRARY} was not found", hint="`make` builds it")
     return None
 

@@ -68,8 +68,8 @@ class _Misses:
     count: int = 0
 
 
-def _key(one: Reservation) -> _Key:
-    return (one.pool, one.container_id, one.interface_name, one.create_time)
+def _key(reservation: Reservation) -> _Key:
+    return (reservation.pool, reservation.container_id, reservation.interface_name, reservation.create_time)
 
 
 async def _gently(items: Iterable[T]) -> AsyncIterator[T]:
@@ -132,14 +132,14 @@ class Cleaner:
     async def sweep(self) -> int:
         """One pass; how many addresses were freed."""
         known = list(self._ledger.reservations())
-        keys = {_key(one) for one in known}
+        keys = {_key(reservation) for reservation in known}
         self._misses = {key: value for key, value in self._misses.items() if key in keys}
         now = self._time.monotonic()
         self._seen = {key: self._seen.get(key, now) for key in keys}
         evidence = await self._look(known)
         needed = {Proof.SANDBOX: SANDBOX_MISSES, Proof.POD: self._options.misses}
         freed = await self._free(await self._judge(evidence, needed))
-        await self._forget_empty_pools({one.pool for one in known})
+        await self._forget_empty_pools({reservation.pool for reservation in known})
         return freed
 
     async def collect(self, candidates: Sequence[Reservation]) -> int:
@@ -153,20 +153,24 @@ class Cleaner:
 
     async def _judge(self, evidence: Iterable[_Seen], needed: Mapping[Proof, int]) -> list[_Seen]:
         """Count this look; those that were dead on as many as are needed."""
-        return [(one, found) async for one, found in _gently(evidence) if self._note(one, found) >= needed[found.proof]]
+        return [
+            (reservation, proof)
+            async for reservation, proof in _gently(evidence)
+            if self._note(reservation, proof) >= needed[proof.proof]
+        ]
 
-    def _note(self, one: Reservation, found: Evidence) -> int:
+    def _note(self, reservation: Reservation, evidence: Evidence) -> int:
         """Count a look; on how many looks the reservation was dead, this one included."""
-        key = _key(one)
-        if found.verdict is Verdict.ALIVE:
+        key = _key(reservation)
+        if evidence.verdict is Verdict.ALIVE:
             self._misses.pop(key, None)
             return 0
-        if found.verdict is Verdict.UNKNOWN:
+        if evidence.verdict is Verdict.UNKNOWN:
             return 0
         now = self._time.monotonic()
         known = self._misses.get(key)
-        if known is None or known.proof is not found.proof:
-            known = self._misses[key] = _Misses(now, float("-inf"), found.proof)
+        if known is None or known.proof is not evidence.proof:
+            known = self._misses[key] = _Misses(now, float("-inf"), evidence.proof)
         # Two looks in one moment are one.
         if now - known.last >= self._options.interval_s / 2:
             known.last = now
@@ -179,15 +183,15 @@ class Cleaner:
         if not known:
             return []
         sandboxes = await self._sandboxes()
-        found: list[_Seen] = []
+        seen: list[_Seen] = []
         suspects: list[Reservation] = []
-        async for one in _gently(known):
-            evidence = self._first_look(one, sandboxes)
+        async for reservation in _gently(known):
+            evidence = self._first_look(reservation, sandboxes)
             if evidence is None:
-                suspects.append(one)
+                suspects.append(reservation)
             else:
-                found.append((one, evidence))
-        return found + await self._ask_for(suspects)
+                seen.append((reservation, evidence))
+        return seen + await self._ask_for(suspects)
 
     async def _sandboxes(self) -> Sandboxes | Evidence | None:
         """What the runtime has; evidence of nothing when it does not answer; None without a socket, or before one was
@@ -208,66 +212,70 @@ class Cleaner:
         self._is_runtime_silent, self._has_runtime_answered = False, True
         return proofs.sandboxes_of(listed, self._pods)
 
-    def _first_look(self, one: Reservation, sandboxes: Sandboxes | Evidence | None) -> Evidence | None:
+    def _first_look(self, reservation: Reservation, sandboxes: Sandboxes | Evidence | None) -> Evidence | None:
         """What can be said without asking the API server; None when it has to be asked."""
         if isinstance(sandboxes, Evidence):
             return sandboxes
         if sandboxes is not None:
-            found = proofs.by_sandbox(one, sandboxes)
-            if found is not None and found.verdict is Verdict.DEAD and not self._is_settled(one):
+            evidence = proofs.by_sandbox(reservation, sandboxes)
+            if evidence is not None and evidence.verdict is Verdict.DEAD and not self._is_settled(reservation):
                 return Evidence(Verdict.UNKNOWN, Proof.SANDBOX, "it may still be being made")
-            if found is not None:
-                return found
-        if not proofs.has_pod(one):
+            if evidence is not None:
+                return evidence
+        if not proofs.has_pod(reservation):
             return Evidence(Verdict.UNKNOWN, Proof.POD, "nobody said which pod it is for")
-        cached = self._pods.get(proofs.pod_key(one))
+        cached = self._pods.get(proofs.pod_key(reservation))
         if cached is not None:
-            found = proofs.by_pod(one, cached, self._node)
-            if found.verdict is Verdict.ALIVE:
-                return found
+            evidence = proofs.by_pod(reservation, cached, self._node)
+            if evidence.verdict is Verdict.ALIVE:
+                return evidence
         return None
 
-    def _is_settled(self, one: Reservation) -> bool:
-        seen = self._time.monotonic() - self._seen.get(_key(one), self._time.monotonic())
-        return max(seen, proofs.age_s(one, self._time.now())) >= self._options.grace_s
+    def _is_settled(self, reservation: Reservation) -> bool:
+        seen = self._time.monotonic() - self._seen.get(_key(reservation), self._time.monotonic())
+        return max(seen, proofs.age_s(reservation, self._time.now())) >= self._options.grace_s
 
     async def _ask_for(self, suspects: Sequence[Reservation]) -> list[_Seen]:
-        wanted = {proofs.pod_key(one): one for one in suspects}
-        if len(wanted) > _LIST_FROM:
-            answers = await self._list_pods(wanted)
+        by_pod = {proofs.pod_key(reservation): reservation for reservation in suspects}
+        if len(by_pod) > _LIST_FROM:
+            answers = await self._list_pods(by_pod)
         else:
-            answers = {key: await self._get_pod(one) for key, one in wanted.items()}
-        found: list[_Seen] = []
+            answers = {key: await self._get_pod(reservation) for key, reservation in by_pod.items()}
+        seen: list[_Seen] = []
         async for one in _gently(suspects):
             answer = answers[proofs.pod_key(one)]
             if isinstance(answer, Evidence):
-                found.append((one, answer))
+                seen.append((one, answer))
             else:
-                found.append((one, proofs.by_pod(one, answer, self._node)))
-        return found
+                seen.append((one, proofs.by_pod(one, answer, self._node)))
+        return seen
 
-    async def _get_pod(self, one: Reservation) -> LeanPod | Evidence | None:
+    async def _get_pod(self, reservation: Reservation) -> LeanPod | Evidence | None:
         try:
-            return await self._ask.get(one.pod_namespace, one.pod_name)
+            return await self._ask.get(reservation.pod_namespace, reservation.pod_name)
         except (errors.BedplateError, ValueError) as err:
-            log.v(2).info("cleaner.ask_failed", pod=proofs.pod_key(one), error=str(err))
+            log.v(2).info("cleaner.ask_failed", pod=proofs.pod_key(reservation), error=str(err))
             return Evidence(Verdict.UNKNOWN, Proof.POD, "the API server does not answer")
 
-    async def _list_pods(self, wanted: dict[str, Reservation]) -> dict[str, LeanPod | Evidence | None]:
+    async def _list_pods(self, by_pod: dict[str, Reservation]) -> dict[str, LeanPod | Evidence | None]:
         try:
             here = {f"{pod.namespace}/{pod.name}": pod for pod in await self._ask.list()}
         except errors.BedplateError as err:
-            log.v(2).info("cleaner.ask_failed", pods=len(wanted), error=str(err))
-            return dict.fromkeys(wanted, Evidence(Verdict.UNKNOWN, Proof.POD, "the API server does not answer"))
-        return {key: here.get(key) for key in wanted}
+            log.v(2).info("cleaner.ask_failed", pods=len(by_pod), error=str(err))
+            return dict.fromkeys(by_pod, Evidence(Verdict.UNKNOWN, Proof.POD, "the API server does not answer"))
+        return {key: here.get(key) for key in by_pod}
 
     # Freeing
 
     async def _free(self, dead: Sequence[_Seen]) -> int:
         freed = 0
         for start in range(0, len(dead), _CHUNK):
-            chunk = [(one, found) for one, found in dead[start : start + _CHUNK] if self._is_unchanged(one)]
-            freed += await self._ledger.release_proven([one for one, _ in chunk])
+            chunk = [
+                (reservation, evidence)
+                for reservation, evidence in dead[start : start + _CHUNK]
+                if self._is_unchanged(reservation)
+            ]
+            freed += await self._ledger.release_proven([reservation for reservation, _ in chunk])
             for one, found in chunk:
                 misses = self._misses.pop(_key(one), None)
                 self._metrics.released.labels(found.proof.value).inc()
@@ -286,8 +294,8 @@ class Cleaner:
             await asyncio.sleep(0)
         return freed
 
-    def _is_unchanged(self, one: Reservation) -> bool:
-        return self._ledger.find(one.pool, one.container_id, one.interface_name) == one
+    def _is_unchanged(self, reservation: Reservation) -> bool:
+        return self._ledger.find(reservation.pool, reservation.container_id, reservation.interface_name) == reservation
 
     async def _forget_empty_pools(self, used: set[str]) -> None:
         """Drop records of pools that hold nothing and are not this node's any more, seen so on two passes."""

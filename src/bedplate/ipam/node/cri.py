@@ -51,7 +51,10 @@ class Runtime:
             items = pb.ListPodSandboxResponse.FromString(answer).items
         except DecodeError as err:
             raise grpcclient.CallFailed(f"{self.socket}: the list of sandboxes cannot be decoded: {err}") from err
-        return [Sandbox(one.id, one.metadata.uid, one.metadata.namespace, one.metadata.name) for one in items]
+        return [
+            Sandbox(sandbox.id, sandbox.metadata.uid, sandbox.metadata.namespace, sandbox.metadata.name)
+            for sandbox in items
+        ]
 
     def _is_there(self) -> bool:
         return Path(self.socket).exists()

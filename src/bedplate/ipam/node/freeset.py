@@ -40,9 +40,9 @@ class FreeSet:
         if not self.free:
             return None
         if pointer is not None and self._start <= pointer < self._end:
-            found = self._next(pointer + 1)
-            if found <= self._end:
-                return found
+            number = self._next(pointer + 1)
+            if number <= self._end:
+                return number
         return self._next(self._start)
 
     def take(self, number: int) -> None:

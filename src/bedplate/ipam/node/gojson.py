@@ -31,10 +31,10 @@ class Fraction(str):
 
 
 def _escape(match: re.Match[str]) -> str:
-    found = match.group()
-    if found in _SHORT:
-        return _SHORT[found]
-    return "\\ufffd" if "\ud800" <= found <= "\udfff" else f"\\u{ord(found):04x}"
+    text = match.group()
+    if text in _SHORT:
+        return _SHORT[text]
+    return "\\ufffd" if "\ud800" <= text <= "\udfff" else f"\\u{ord(text):04x}"
 
 
 def quote(text: str) -> str:

@@ -117,19 +117,19 @@ class HeaderDecoder:
 
     def decode(self, block: bytes) -> list[Header]:
         """The headers of a block. After an error nothing more can be decoded."""
-        found: list[Header] = []
+        headers: list[Header] = []
         at, end = 0, len(block)
         while at < end:
             first = block[at]
             if first & 0x80:
                 index, at = _integer(block, at, 7)
-                found.append(self._indexed(index))
+                headers.append(self._indexed(index))
             elif first & 0xC0 == 0x40:
                 header, at = self._literal(block, at, 6)
-                found.append(header)
+                headers.append(header)
                 self._remember(header)
             elif first & 0xE0 == 0x20:
-                if found:
+                if headers:
                     raise HeaderError("the table's size changes inside a block")
                 size, at = _integer(block, at, 5)
                 if size > _MAX_TABLE:
@@ -138,8 +138,8 @@ class HeaderDecoder:
                 self._forget(size)
             else:
                 header, at = self._literal(block, at, 4)
-                found.append(header)
-        return found
+                headers.append(header)
+        return headers
 
     def _literal(self, block: bytes, at: int, prefix: int) -> tuple[Header, int]:
         index, at = _integer(block, at, prefix)

@@ -35,7 +35,7 @@ def find_plugin(chosen: Cni) -> Path | None:
         return named
     if chosen.cni_nv_ipam_bin_file != DEFAULT_PLUGIN:
         return None
-    return next((one for one in _beside() if one.is_file()), None)
+    return next((path for path in _beside() if path.is_file()), None)
 
 
 def _beside() -> Iterator[Path]:
@@ -109,6 +109,6 @@ def _sync_folder(folder: Path) -> None:
 
 def _umask() -> int:
     # There is no way to read it but to set it.
-    found = os.umask(0)
-    os.umask(found)
-    return found
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask

@@ -145,14 +145,14 @@ def _read_line(text: bytes, begin: int) -> Line | None:
 
 def apply(document: Document, line: Line) -> None:
     """Do a call's operations again; those that were done already change nothing. Raises `Corrupt`."""
-    for one in line.do or ():
-        if one.add is not None:
-            for key, text in one.entry.items():
-                reservation = storefile.decode_reservation(one.add, gojson.parse(bytes(text)))
-                pool = document.pools.setdefault(one.add, PoolRecord(one.add))
+    for operation in line.do or ():
+        if operation.add is not None:
+            for key, text in operation.entry.items():
+                reservation = storefile.decode_reservation(operation.add, gojson.parse(bytes(text)))
+                pool = document.pools.setdefault(operation.add, PoolRecord(operation.add))
                 pool.entries[key] = Entry(reservation, storefile.encode_entry(key, reservation))
-                pool.pointer, pool.config = one.pointer, reservation.config
-        elif one.dele is not None and one.dele in document.pools:
-            document.pools[one.dele].entries.pop(one.key, None)
-        elif one.drop is not None:
-            document.pools.pop(one.drop, None)
+                pool.pointer, pool.config = operation.pointer, reservation.config
+        elif operation.dele is not None and operation.dele in document.pools:
+            document.pools[operation.dele].entries.pop(operation.key, None)
+        elif operation.drop is not None:
+            document.pools.pop(operation.drop, None)

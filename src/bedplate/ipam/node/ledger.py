@@ -116,34 +116,34 @@ class Ledger:
 
         opened = asyncio.get_running_loop().run_in_executor(None, _open, disk, stamp)
         try:
-            storage, book, found = await asyncio.shield(opened)
+            storage, book, loaded = await asyncio.shield(opened)
         except asyncio.CancelledError:
             # Nobody else knows of the locks that are taken meanwhile.
             opened.add_done_callback(_let_go)
             raise
         ledger = cls(disk, storage, book, clock, options)
-        ledger.recovery = found
+        ledger.recovery = loaded
         ledger._commits.start(is_behind=storage.has_journal)
         return ledger
 
-    async def allocate(self, owner: Owner, wanted: Sequence[Wanted]) -> tuple[Reservation, ...]:
+    async def allocate(self, owner: Owner, requests: Sequence[Wanted]) -> tuple[Reservation, ...]:
         """One address of each pool, all or nothing. Returns when they are on the disk."""
         change = _Change()
         try:
-            made = [self._reserve(owner, one, change) for one in wanted]
-            given = {reservation.address for reservation in made}
-            for address in {address for one in wanted for address in one.requested}:
+            reservations = [self._reserve(owner, request, change) for request in requests]
+            given = {reservation.address for reservation in reservations}
+            for address in {address for request in requests for address in request.requested}:
                 if str(address) not in given:
                     raise Refused(f"the requested address {address} lies in none of the pools on this node")
         except BaseException:
             change.undo()
             raise
         await self._commits.commit(change.operations, change.undo)
-        return tuple(made)
+        return tuple(reservations)
 
-    def _reserve(self, owner: Owner, wanted: Wanted, change: _Change) -> Reservation:
-        config = wanted.config
-        static = choose_static(wanted, self._options.static_ip_check)
+    def _reserve(self, owner: Owner, request: Wanted, change: _Change) -> Reservation:
+        config = request.config
+        static = choose_static(request, self._options.static_ip_check)
         key = key_of(owner.container_id, owner.interface_name)
         page = self._book.pages.get(config.key) or PoolPage(config.key, PoolRecord(config.key))
         if key in page.entries:
@@ -155,12 +155,12 @@ class Ledger:
         if static is None:
             address = _next_address(page, config)
             return self._enter(page, owner, config, address, str(address), change)
-        self._check_static(page, wanted, static)
+        self._check_static(page, request, static)
         # The rotation goes on where it was.
         return self._enter(page, owner, config, static, page.pointer, change)
 
-    def _check_static(self, page: PoolPage, wanted: Wanted, address: Address) -> None:
-        node = foreign_node(wanted, address, self._options.static_ip_check)
+    def _check_static(self, page: PoolPage, request: Wanted, address: Address) -> None:
+        node = foreign_node(request, address, self._options.static_ip_check)
         if address in page.held:
             raise Exhausted(f"{address} of pool {page.key} is reserved already", pool=page.key)
         if node is not None:
@@ -201,28 +201,32 @@ class Ledger:
 
     async def release(self, container_id: str, interface_name: str, pools: Collection[str] | None = None) -> int:
         """Free the interface's addresses in these pools (None: in all); how many there were."""
-        found = (
+        reservations = (
             self.find(pool, container_id, interface_name) for pool in (self._book.pages if pools is None else pools)
         )
-        return await self._release([reservation for reservation in found if reservation is not None])
+        return await self._release([reservation for reservation in reservations if reservation is not None])
 
     async def release_proven(self, dead: Sequence[Reservation]) -> int:
         """Free those that are still the same; how many they were."""
         return await self._release(
-            [one for one in dead if self.find(one.pool, one.container_id, one.interface_name) == one]
+            [
+                reservation
+                for reservation in dead
+                if self.find(reservation.pool, reservation.container_id, reservation.interface_name) == reservation
+            ]
         )
 
     async def _release(self, named: Sequence[Reservation]) -> int:
-        found = list(dict.fromkeys(named))
-        if not found:
+        reservations = list(dict.fromkeys(named))
+        if not reservations:
             # Another call may have freed it just now: it is gone when that is on the disk.
             await self._commits.settled()
             return 0
         change = _Change()
-        for reservation in found:
+        for reservation in reservations:
             self._strike(self._book.pages[reservation.pool], reservation, change)
         await self._commits.commit(change.operations, change.undo)
-        return len(found)
+        return len(reservations)
 
     def _strike(self, page: PoolPage, reservation: Reservation, change: _Change) -> None:
         key = key_of(reservation.container_id, reservation.interface_name)
@@ -244,13 +248,15 @@ class Ledger:
     async def adopt(self, proven: Sequence[Proven]) -> int:
         """Add what pods prove to have after a loss, and end `recovery`; how many were new."""
         change = _Change()
-        for one in proven:
-            config, container = one.config, one.container_id or f"recovered-{one.pod_uid}"
+        for claim in proven:
+            config, container = claim.config, claim.container_id or f"recovered-{claim.pod_uid}"
             page = self._book.pages.get(config.key) or PoolPage(config.key, PoolRecord(config.key))
-            if one.address in page.held or key_of(container, one.interface_name) in page.entries:
+            if claim.address in page.held or key_of(container, claim.interface_name) in page.entries:
                 continue
-            owner = Owner(container, one.interface_name, one.pod_uid, one.pod_name, one.pod_namespace, one.device_id)
-            self._enter(page, owner, config, one.address, page.pointer, change)
+            owner = Owner(
+                container, claim.interface_name, claim.pod_uid, claim.pod_name, claim.pod_namespace, claim.device_id
+            )
+            self._enter(page, owner, config, claim.address, page.pointer, change)
         if change.operations:
             await self._commits.commit(change.operations, change.undo)
         await asyncio.get_running_loop().run_in_executor(None, self._disk.unlink, recovering_name(self._disk.name))
@@ -262,10 +268,13 @@ class Ledger:
     def find(self, pool: str, container_id: str, interface_name: str) -> Reservation | None:
         """The interface's reservation in that pool."""
         page = self._book.pages.get(pool)
-        found = page.entries.get(key_of(container_id, interface_name)) if page is not None else None
-        if found is None or (found.container_id, found.interface_name) != (container_id, interface_name):
+        reservation = page.entries.get(key_of(container_id, interface_name)) if page is not None else None
+        if reservation is None or (reservation.container_id, reservation.interface_name) != (
+            container_id,
+            interface_name,
+        ):
             return None
-        return found
+        return reservation
 
     def reservations(self, pool: str | None = None) -> Iterator[Reservation]:
         """All of them, or those of one pool, as they are now."""
@@ -280,16 +289,16 @@ class Ledger:
 
     def usage(self, configs: Mapping[str, PoolConfig]) -> dict[str, Usage]:
         """How full each pool is, those of `configs` and those with a record."""
-        found = {}
+        usages = {}
         for key in {*configs, *self._book.pages}:
             page, config = self._book.pages.get(key), configs.get(key)
-            held = len(page.entries) if page is not None else 0
+            count = len(page.entries) if page is not None else 0
             if config is None:
-                found[key] = Usage(held)
+                usages[key] = Usage(count)
             else:
                 free = page.free(config) if page is not None else free_set(config, {})
-                found[key] = Usage(held, free.capacity, free.free)
-        return found
+                usages[key] = Usage(count, free.capacity, free.free)
+        return usages
 
     async def sync(self) -> None:
         """Bring the store file up to date."""
@@ -329,21 +338,21 @@ def _renew(storage: Storage, book: Book, *, keeps_previous: bool) -> None:
 
 
 def _open(disk: Disk, stamp: Callable[[], str]) -> tuple[Storage, Book, Recovery | None]:
-    held = locks.take(disk)
+    taken = locks.take(disk)
     try:
         loaded = storeload.load(disk, stamp())
-        storage, book = Storage(disk, held, loaded.assessment, stamp), Book(loaded.assessment.document)
+        storage, book = Storage(disk, taken, loaded.assessment, stamp), Book(loaded.assessment.document)
         if not loaded.is_current:
             _renew(storage, book, keeps_previous=loaded.assessment.file is not None)
     except OSError as error:
-        held.release()
+        taken.release()
         disk.release()
         raise StoreFailed(
             f"the store {disk.path} cannot be used: {error.strerror or error}",
             hint=f"look at the disk that holds {disk.path.parent}",
         ) from error
     except BaseException:
-        held.release()
+        taken.release()
         disk.release()
         raise
     return storage, book, loaded.recovery

@@ -128,20 +128,20 @@ class StateCollector(Collector):
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        found = self._look()
+        usages = self._look()
         capacity = GaugeMetricFamily(
             "bedplate_ipam_node_pool_capacity", "Addresses of this node's block that can be given.", labels=("pool",)
         )
         used = GaugeMetricFamily("bedplate_ipam_node_pool_used", "Addresses that are held.", labels=("pool",))
         free = GaugeMetricFamily("bedplate_ipam_node_pool_free", "Addresses that can be given now.", labels=("pool",))
-        for pool, usage in found.usage.items():
+        for pool, usage in usages.usage.items():
             capacity.add_metric((pool,), usage.capacity)
             used.add_metric((pool,), usage.held)
             free.add_metric((pool,), usage.free)
         invalid = GaugeMetricFamily(
             "bedplate_ipam_node_pool_invalid", "1 for a pool whose spec or entry is wrong.", labels=("pool",)
         )
-        for pool in found.problems:
+        for pool in usages.problems:
             invalid.add_metric((pool,), 1)
-        ready = GaugeMetricFamily("bedplate_ipam_node_ready", "1 when addresses can be given.", float(found.is_ready))
+        ready = GaugeMetricFamily("bedplate_ipam_node_ready", "1 when addresses can be given.", float(usages.is_ready))
         yield from (capacity, used, free, invalid, ready)

@@ -43,29 +43,31 @@ def proven_by_pods(
     pods: Iterable[LeanPod], configs: Mapping[str, PoolConfig], sandboxes: Iterable[Sandbox] = ()
 ) -> list[Proven]:
     """Every address of a pool that a running pod says it has."""
-    by_uid = {one.pod_uid: one.id for one in sandboxes}
-    found = []
+    by_uid = {sandbox.pod_uid: sandbox.id for sandbox in sandboxes}
+    claims = []
     for pod in pods:
         if pod.status.phase in _FINISHED or pod.spec.host_network:
             continue
-        for held in dict.fromkeys(_held_by(pod)):
-            config = _pool_of(held.address, configs)
+        for address in dict.fromkeys(_held_by(pod)):
+            config = _pool_of(address.address, configs)
             if config is not None:
                 about = pod.metadata
                 container = by_uid.get(about.uid, "")
-                found.append(
-                    Proven(config, held.address, held.interface, about.uid, about.name, about.namespace, container)
+                claims.append(
+                    Proven(
+                        config, address.address, address.interface, about.uid, about.name, about.namespace, container
+                    )
                 )
-    return found
+    return claims
 
 
 def _held_by(pod: LeanPod) -> Iterator[_Held]:
     for name in _NETWORK_STATUS:
-        for one in _read(pod.metadata.annotation(name)):
-            for text in one.ips:
+        for status in _read(pod.metadata.annotation(name)):
+            for text in status.ips:
                 address = parse_address(text.partition("/")[0])
                 if address is not None:
-                    yield _Held(one.interface or _CLUSTER_INTERFACE, address)
+                    yield _Held(status.interface or _CLUSTER_INTERFACE, address)
     for ip in pod.status.pod_ips:
         address = parse_address(ip.ip)
         if address is not None:

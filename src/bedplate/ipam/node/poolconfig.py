@@ -161,16 +161,16 @@ class _Document(msgspec.Struct):
 def read(key: str, document: str) -> PoolConfig | None:
     """The configuration a store remembers; None when its text says nothing that can be used."""
     try:
-        found: Any = msgspec.json.decode(document, type=_Document)
+        pool: Any = msgspec.json.decode(document, type=_Document)
         return make(
             key,
-            subnet=found.subnet,
-            start=found.startIP,
-            end=found.endIP,
-            gateway=found.gateway,
-            exclusions=[(one.startIP, one.endIP) for one in found.exclusions or ()],
-            routes=[one.dst for one in found.routes or ()],
-            default_gateway=found.defaultGateway,
+            subnet=pool.subnet,
+            start=pool.startIP,
+            end=pool.endIP,
+            gateway=pool.gateway,
+            exclusions=[(exclusion.startIP, exclusion.endIP) for exclusion in pool.exclusions or ()],
+            routes=[route.dst for route in pool.routes or ()],
+            default_gateway=pool.defaultGateway,
         )
     except (msgspec.MsgspecError, UnicodeError, BadPool):
         return None

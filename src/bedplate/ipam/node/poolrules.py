@@ -33,7 +33,7 @@ Texts = tuple[str, str]
 
 def ippool_config(name: str, spec: IPPoolSpec, own: IPAllocation) -> PoolConfig:
     """What an IPPool is on this node. Its spec is taken as it is, as long as it can be used."""
-    exclusions = [(one.start_ip, one.end_ip) for one in spec.exclusions]
+    exclusions = [(exclusion.start_ip, exclusion.end_ip) for exclusion in spec.exclusions]
     start, end = parse_address(own.start_ip), parse_address(own.end_ip)
     if start is not None and end is not None:
         exclusions += _by_index(spec.per_node_exclusions, start, end.value)
@@ -44,7 +44,7 @@ def ippool_config(name: str, spec: IPPoolSpec, own: IPAllocation) -> PoolConfig:
         end=own.end_ip,
         gateway=spec.gateway,
         exclusions=exclusions,
-        routes=[one.dst for one in spec.routes],
+        routes=[route.dst for route in spec.routes],
         default_gateway=spec.default_gateway,
     )
 
@@ -67,32 +67,32 @@ def cidrpool_config(name: str, spec: CIDRPoolSpec, own: CIDRAllocation) -> PoolC
         end=end,
         gateway=own.gateway,
         exclusions=exclusions,
-        routes=[one.dst for one in spec.routes],
+        routes=[route.dst for route in spec.routes],
         default_gateway=spec.default_gateway,
     )
 
 
 def _by_index(exclusions: Sequence[ExcludeIndexRange], base: Address, end: int) -> list[Texts]:
     """Offsets as addresses, cut to what begins at `base` and ends at `end`."""
-    found = []
-    for one in exclusions:
-        first, last = base.value + max(0, one.start_index), min(base.value + one.end_index, end)
+    spans = []
+    for exclusion in exclusions:
+        first, last = base.value + max(0, exclusion.start_index), min(base.value + exclusion.end_index, end)
         if first <= last:
-            found.append((addresses.text(base.bits, first), addresses.text(base.bits, last)))
-    return found
+            spans.append((addresses.text(base.bits, first), addresses.text(base.bits, last)))
+    return spans
 
 
 def _inside(exclusions: Iterable[ExcludeRange], prefix: Network, block: Texts) -> Iterator[Texts]:
     """What touches the prefix; an end that lies outside becomes the block's."""
-    for one in exclusions:
-        first, last = parse_address(one.start_ip), parse_address(one.end_ip)
+    for exclusion in exclusions:
+        first, last = parse_address(exclusion.start_ip), parse_address(exclusion.end_ip)
         if first is None or last is None or first.bits != prefix.bits or last.bits != prefix.bits:
             continue
         if last.value < prefix.base or first.value > prefix.top:
             continue
         yield (
-            one.start_ip if prefix.holds(first) else block[0],
-            one.end_ip if prefix.holds(last) else block[1],
+            exclusion.start_ip if prefix.holds(first) else block[0],
+            exclusion.end_ip if prefix.holds(last) else block[1],
         )
 
 

@@ -4,7 +4,7 @@ In: changes of IPPools and CIDRPools, as a cache tells them. Out: configurations
 that have none, and which node's block holds an address. Asks nobody for anything.
 
 A pool's status holds an entry for every node of the cluster and arrives with every change of any of them: only this
-node's entry is decoded, and nothing is made anew while it and the spec stay as they were.
+node's entry is decoded, and nothing is computed again while it and the spec stay as they were.
 """
 
 from __future__ import annotations
@@ -88,12 +88,14 @@ def own_entry(
     if at >= 0:
         start, end = status.rfind(b"{", 0, at), status.find(b"}", at)
         try:
-            found = entry.decode(status[start : end + 1])
-            if found.node_name == node_name:
-                return found
+            allocation = entry.decode(status[start : end + 1])
+            if allocation.node_name == node_name:
+                return allocation
         except msgspec.MsgspecError:
             pass
-    return next((one for one in whole.decode(status).allocations if one.node_name == node_name), None)
+    return next(
+        (allocation for allocation in whole.decode(status).allocations if allocation.node_name == node_name), None
+    )
 
 
 class _Known(NamedTuple):
@@ -130,11 +132,11 @@ class PoolView:
 
     def reference(self, key: str) -> meta.ObjectReference | None:
         """The pool's object, for an event."""
-        found = self._objects.get(key)
-        if found is None:
+        pool = self._objects.get(key)
+        if pool is None:
             return None
         kind = CIDRPOOLS if key.startswith(cidrpool_key("")) else IPPOOLS
-        about = found.metadata
+        about = pool.metadata
         return meta.ObjectReference(
             api_version=kind.api_version,
             kind=kind.kind,
@@ -232,17 +234,17 @@ def _has_clash(status: bytes, own: CIDRAllocation) -> bool:
     if all(status.count(mark) <= 1 for mark in encoded):
         return False
     same = 0
-    for one in _CIDRPOOL.status.decode(status).allocations:
-        is_same = one.prefix == own.prefix or one.node_name == own.node_name
-        same += is_same or (bool(own.gateway) and one.gateway == own.gateway)
+    for allocation in _CIDRPOOL.status.decode(status).allocations:
+        is_same = allocation.prefix == own.prefix or allocation.node_name == own.node_name
+        same += is_same or (bool(own.gateway) and allocation.gateway == own.gateway)
     return same > 1
 
 
 def _blocks(status: bytes) -> list[tuple[int, int, int, str]]:
     """Every block of an IPPool, sorted."""
-    found = []
-    for one in _IPPOOL.status.decode(status).allocations:
-        start, end = parse_address(one.start_ip), parse_address(one.end_ip)
+    blocks = []
+    for allocation in _IPPOOL.status.decode(status).allocations:
+        start, end = parse_address(allocation.start_ip), parse_address(allocation.end_ip)
         if start is not None and end is not None and start.bits == end.bits:
-            found.append((start.bits, start.value, end.value, one.node_name))
-    return sorted(found)
+            blocks.append((start.bits, start.value, end.value, allocation.node_name))
+    return sorted(blocks)

@@ -105,12 +105,12 @@ class Sandboxes(NamedTuple):
 def sandboxes_of(found: Iterable[Sandbox], pods: Iterable[LeanPod]) -> Sandboxes:
     """The runtime's list, compared with the pods that the API server has on this node."""
     listed = list(found)
-    uids = frozenset(one.pod_uid for one in listed)
+    uids = frozenset(sandbox.pod_uid for sandbox in listed)
     here = {uid for pod in pods for uid in _uids(pod)}
     return Sandboxes(
-        frozenset(one.id for one in listed),
+        frozenset(sandbox.id for sandbox in listed),
         uids,
-        frozenset(f"{one.pod_namespace}/{one.pod_name}" for one in listed),
+        frozenset(f"{sandbox.pod_namespace}/{sandbox.pod_name}" for sandbox in listed),
         not here.isdisjoint(uids),
     )
 
@@ -166,7 +166,7 @@ def pod_key(reservation: Reservation) -> str:
 def age_s(reservation: Reservation, now: datetime) -> float:
     """Seconds since it was made; 0 when nobody can say (an unreadable time, or one that is still to come)."""
     try:
-        made = clock.parse_rfc3339(_FRACTION.sub(r"\1", reservation.create_time))
+        created = clock.parse_rfc3339(_FRACTION.sub(r"\1", reservation.create_time))
     except ValueError:
         return 0.0
-    return max(0.0, (now - made).total_seconds())
+    return max(0.0, (now - created).total_seconds())

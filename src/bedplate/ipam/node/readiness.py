@@ -40,18 +40,18 @@ class Readiness:
     @property
     def has_pools(self) -> bool:
         """Every pool was listed once."""
-        return bool(self.pool_caches) and all(one.synced.is_set() for one in self.pool_caches)
+        return bool(self.pool_caches) and all(cache.synced.is_set() for cache in self.pool_caches)
 
     @property
     def has_pods(self) -> bool:
         """This node's pods were listed once."""
-        return bool(self.pod_caches) and all(one.synced.is_set() for one in self.pod_caches)
+        return bool(self.pod_caches) and all(cache.synced.is_set() for cache in self.pod_caches)
 
     def changed(self) -> None:
         """Let everybody who waits look again."""
-        for one in self._waiting:
-            if not one.done():
-                one.set_result(None)
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
         self._waiting.clear()
 
     def answered(self) -> None:
@@ -76,7 +76,7 @@ class Readiness:
             self.changed()
 
     async def wait(self, is_enough: Callable[[], bool], until: float) -> bool:
-        """Wait until something is so, or until that loop time; whether it is so."""
+        """Wait until the condition holds, or until that loop time; whether it holds."""
         loop = asyncio.get_running_loop()
         while not is_enough():
             left = until - loop.time()

@@ -159,18 +159,18 @@ def key_of(container_id: str, interface_name: str) -> str:
 # Which address a request names
 
 
-def choose_static(wanted: Wanted, check: StaticIPCheck) -> Address | None:
+def choose_static(request: Wanted, check: StaticIPCheck) -> Address | None:
     """The address that is asked for. Of several rules the last one counts."""
-    config = wanted.config
-    chosen = next((one for one in wanted.requested if config.network.holds(one)), None)
-    if wanted.is_gateway:
+    config = request.config
+    chosen = next((address for address in request.requested if config.network.holds(address)), None)
+    if request.is_gateway:
         if config.gateway is None:
             raise Refused(f"pool {config.key} has no gateway that could be allocated")
         if not config.network.holds(config.gateway):
             raise Refused(f"the gateway {config.gateway} of pool {config.key} is outside its network")
         chosen = config.gateway
-    if wanted.index is not None:
-        chosen = _with_index(config, wanted.index)
+    if request.index is not None:
+        chosen = _with_index(config, request.index)
     if chosen is not None and chosen != config.gateway and check is not StaticIPCheck.OFF:
         _refuse_ends(config, chosen)
     return chosen
@@ -195,11 +195,11 @@ def _refuse_ends(config: PoolConfig, address: Address) -> None:
         raise Refused(f"{address} is the broadcast address of {network}")
 
 
-def foreign_node(wanted: Wanted, address: Address, check: StaticIPCheck) -> str | None:
+def foreign_node(request: Wanted, address: Address, check: StaticIPCheck) -> str | None:
     """The other node whose block holds the address. Refuses where that is asked for."""
-    if check is StaticIPCheck.OFF or wanted.node_of is None or wanted.config.in_block(address):
+    if check is StaticIPCheck.OFF or request.node_of is None or request.config.in_block(address):
         return None
-    node = wanted.node_of(address)
+    node = request.node_of(address)
     if node is not None and check is StaticIPCheck.REFUSE:
         raise Refused(f"{address} lies in the block of node {node}")
     return node

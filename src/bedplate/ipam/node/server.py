@@ -71,8 +71,10 @@ class Server:
         """Listen. Raises `Invalid` when the place is taken."""
         loop = asyncio.get_running_loop()
         sockets = [_unix_socket(bind.path)] if bind.path else await _tcp_sockets(bind)
-        for one in sockets:
-            self._servers.append(await loop.create_server(lambda: Connection(self, loop), sock=one, backlog=_BACKLOG))
+        for listener in sockets:
+            self._servers.append(
+                await loop.create_server(lambda: Connection(self, loop), sock=listener, backlog=_BACKLOG)
+            )
         if bind.path:
             self._path, self._inode = bind.path, os.stat(bind.path).st_ino
             self.bound = bind
@@ -86,9 +88,9 @@ class Server:
             server.close()
         self.bound = None
         self._remove_socket()
-        for one in list(self._connections):
-            one.leave()
-        calls = {call for one in self._connections for call in one.calls}
+        for connection in list(self._connections):
+            connection.leave()
+        calls = {call for connection in self._connections for call in connection.calls}
         if calls:
             await asyncio.wait(calls, timeout=within_s)
         if self._connections:
@@ -139,26 +141,26 @@ def _unix_socket(path: str) -> socket.socket:
         os.unlink(path)
     except FileNotFoundError:
         pass
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        made.bind(path)
+        listener.bind(path)
     except OSError as err:
-        made.close()
+        listener.close()
         raise errors.Invalid(f"--bind-address: cannot listen on {path}: {err.strerror or err}") from err
-    return made
+    return listener
 
 
 async def _tcp_sockets(bind: Bind) -> list[socket.socket]:
     """One socket: for all addresses where none is named, both families on one port."""
     loop = asyncio.get_running_loop()
-    made: socket.socket | None = None
+    listener: socket.socket | None = None
     try:
         if not bind.host:
             return [socket.create_server(("", bind.port), family=socket.AF_INET6, dualstack_ipv6=True)]
         async with asyncio.timeout(10):
-            found = await loop.getaddrinfo(bind.host, bind.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, _, _, _, address = found[0]
-        made = socket.create_server(address[:2], family=socket.AddressFamily(family))
+            infos = await loop.getaddrinfo(bind.host, bind.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = infos[0]
+        listener = socket.create_server(address[:2], family=socket.AddressFamily(family))
     except (OSError, TimeoutError) as err:
         raise errors.Invalid(f"--bind-address: cannot listen on {bind}: {err}") from err
-    return [made]
+    return [listener]

@@ -76,14 +76,14 @@ class NodeService:
 
     def handlers(self) -> dict[bytes, Handler]:
         """What is served, by path."""
-        made: list[tuple[bytes, type[Message], Callable[[Any, Call], Awaitable[Message]]]] = [
+        methods: list[tuple[bytes, type[Message], Callable[[Any, Call], Awaitable[Message]]]] = [
             (_PREFIX + b"Allocate", pb.AllocateRequest, self.allocate),
             (_PREFIX + b"IsAllocated", pb.IsAllocatedRequest, self.is_allocated),
             (_PREFIX + b"Deallocate", pb.DeallocateRequest, self.deallocate),
             (_OWN_PREFIX + b"Collect", own_pb.CollectRequest, self.collect),
             (_OWN_PREFIX + b"Status", own_pb.StatusRequest, self.status),
         ]
-        return {path: partial(_handle, kind, method) for path, kind, method in made}
+        return {path: partial(_handle, kind, method) for path, kind, method in methods}
 
     async def allocate(self, request: pb.AllocateRequest, call: Call) -> pb.AllocateResponse:
         """ADD: an address of every pool, or none."""
@@ -99,19 +99,19 @@ class NodeService:
             if self._on_exhausted is not None:
                 self._on_exhausted(err.pool)
             raise
-        call.notes["addresses"] = [one.address for one in given]
+        call.notes["addresses"] = [reservation.address for reservation in given]
         is_gateway = parameters.features.allocate_default_gateway
         kind = parameters.pool_type or pb.POOL_TYPE_IPPOOL
         return pb.AllocateResponse(
             allocations=[
                 pb.AllocationInfo(
                     pool=name,
-                    ip=f"{reservation.address}/{one.config.network.length}",
-                    gateway="" if one.config.gateway is None or is_gateway else str(one.config.gateway),
+                    ip=f"{reservation.address}/{request.config.network.length}",
+                    gateway="" if request.config.gateway is None or is_gateway else str(request.config.gateway),
                     pool_type=kind,
-                    routes=[] if is_gateway else [pb.Route(dest=dest) for dest in _routes(one.config)],
+                    routes=[] if is_gateway else [pb.Route(dest=dest) for dest in _routes(request.config)],
                 )
-                for name, one, reservation in zip(parameters.pools, wanted, given, strict=True)
+                for name, request, reservation in zip(parameters.pools, wanted, given, strict=True)
             ]
         )
 
@@ -144,12 +144,12 @@ class NodeService:
         """GC: free what these pools hold for attachments that are not listed, and that are proven dead."""
         if not self._readiness.has_pods:
             raise Failed(Code.UNAVAILABLE, "pods have not been listed yet")
-        valid = {(one.container_id, one.ifname) for one in request.valid}
+        valid = {(attachment.container_id, attachment.ifname) for attachment in request.valid}
         candidates = [
-            one
+            reservation
             for key in dict.fromkeys(_pool_keys(request.pools, request.pool_type))
-            for one in self._ledger.reservations(key)
-            if (one.container_id, one.interface_name) not in valid
+            for reservation in self._ledger.reservations(key)
+            if (reservation.container_id, reservation.interface_name) not in valid
         ]
         released = await self._collector.collect(candidates) if candidates else 0
         call.notes.update(network=request.network, released=released, kept=len(candidates) - released)
@@ -162,19 +162,19 @@ class NodeService:
         keys = _pool_keys(request.pools, request.pool_type)
         await self._wait(keys, call)
         configs = [self._config(key) for key in keys]
-        usage = self._ledger.usage({one.key: one for one in configs})
+        usage = self._ledger.usage({config.key: config for config in configs})
         states = []
         for name, config in zip(request.pools, configs, strict=True):
-            found = usage[config.key]
-            if not found.free:
+            pool = usage[config.key]
+            if not pool.free:
                 raise Failed(Code.RESOURCE_EXHAUSTED, f"pool {name!r} has no free address on this node")
             states.append(
                 own_pb.PoolState(
                     pool=name,
                     pool_type=request.pool_type or own_pb.POOL_TYPE_IPPOOL,
-                    capacity=min(found.capacity, _UINT64),
-                    used=found.held,
-                    free=min(found.free, _UINT64),
+                    capacity=min(pool.capacity, _UINT64),
+                    used=pool.held,
+                    free=min(pool.free, _UINT64),
                 )
             )
         return own_pb.StatusResponse(pools=states)
@@ -207,9 +207,9 @@ class NodeService:
         return f"pools have not been listed yet{': ' if self._readiness.refusal else ''}{self._readiness.refusal}"
 
     def _config(self, key: str) -> PoolConfig:
-        found = self._view.configs.get(key) if self._readiness.has_pools else self._ledger.pools().get(key)
-        if found is not None:
-            return found
+        config = self._view.configs.get(key) if self._readiness.has_pools else self._ledger.pools().get(key)
+        if config is not None:
+            return config
         if key in self._view.unusable:
             raise Failed(Code.INTERNAL, f"pool {key!r} cannot be used: {self._view.problems.get(key, '')}")
         why = self._view.problems.get(key) or "it does not exist, or this node has no block of it"
@@ -261,7 +261,7 @@ async def _handle(kind: type[M], method: Callable[[M, Call], Awaitable[Message]]
     try:
         return (await method(request, call)).SerializeToString()
     except errors.BedplateError as err:
-        code = next((code for one, code in _CODES.items() if isinstance(err, one)), Code.INTERNAL)
+        code = next((code for kind, code in _CODES.items() if isinstance(err, kind)), Code.INTERNAL)
         raise Failed(code, str(err)) from err
 
 
@@ -292,13 +292,15 @@ def _routes(config: PoolConfig) -> tuple[str, ...]:
 @lru_cache(maxsize=256)
 def routes_of(written: tuple[str, ...], has_default: bool, bits: int) -> tuple[str, ...]:
     """Destinations as they are answered: masked, sorted by address and mask, each once."""
-    found: set[Network] = {Network(bits, 0, 0)} if has_default else set()
+    networks: set[Network] = {Network(bits, 0, 0)} if has_default else set()
     for text in written:
         parsed = addresses.parse_network(text)
         if parsed is None:
             raise ValueError(f"the route {text!r} is no network")
-        found.add(parsed[1])
-    return tuple(str(one) for one in sorted(found, key=lambda one: (one.base.to_bytes(one.bits // 8), one.length)))
+        networks.add(parsed[1])
+    return tuple(
+        str(network) for network in sorted(networks, key=lambda one: (one.base.to_bytes(one.bits // 8), one.length))
+    )
 
 
 # Checks of requests

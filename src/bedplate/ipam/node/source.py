@@ -43,7 +43,7 @@ class ApiSource:
         loop = asyncio.get_running_loop()
         impatience = loop.call_later(PATIENCE_S, self._readiness.unanswered, f"no answer for {PATIENCE_S:g} s")
         try:
-            found = await self._client.list(
+            listed = await self._client.list(
                 ref, namespace, label_selector=label_selector, field_selector=field_selector
             )
         except kube_errors.NotFound as err:
@@ -51,7 +51,7 @@ class ApiSource:
             if ref.group != GROUP or ref.plural in self._listed:
                 raise
             log.warning("pools.no_resource", resource=str(ref), error=str(err), effect="there are no such pools")
-            found = ListResult([], "")
+            listed = ListResult([], "")
         except errors.Retryable as err:
             self._readiness.unanswered(str(err))
             raise
@@ -62,7 +62,7 @@ class ApiSource:
             impatience.cancel()
         self._listed.add(ref.plural)
         self._readiness.answered()
-        return found
+        return listed
 
     def watch_batches(
         self,

@@ -45,14 +45,14 @@ class Storage:
     journal_limit = 4 << 20
     """Bytes after which a journal is cut down to what the last two files lack."""
 
-    def __init__(self, disk: Disk, locks: Locks, found: Assessment, stamp: Callable[[], str]) -> None:
+    def __init__(self, disk: Disk, locks: Locks, assessment: Assessment, stamp: Callable[[], str]) -> None:
         self._disk, self._locks, self._stamp = disk, locks, stamp
-        self._file = found.file
+        self._file = assessment.file
         """Checksum and size of the store file; None when that is not known for sure."""
         self._log: int | None = None
         self._end = 0
         self._is_torn = False
-        self._mark = found.journal.last_mark if found.journal else 0
+        self._mark = assessment.journal.last_mark if assessment.journal else 0
         self._marks: dict[int, int] = {}
         """Where marks stand in the journal whose files are not there yet."""
         self._places: list[int] = []
@@ -60,11 +60,11 @@ class Storage:
         self._numbers = itertools.count(int.from_bytes(os.urandom(4), "big"))
         self._guard = threading.Lock()
         """Held while the store's open file is looked at or changed: a snapshot is prepared by another thread."""
-        self._has_journal = found.journal is not None and (
-            found.place is not None or found.file is None or bool(found.broken_journal)
+        self._has_journal = assessment.journal is not None and (
+            assessment.place is not None or assessment.file is None or bool(assessment.broken_journal)
         )
-        if found.place is not None and found.journal is not None and not found.broken_journal:
-            self._log, self._end = disk.open(journal_name(disk.name)), found.journal.end
+        if assessment.place is not None and assessment.journal is not None and not assessment.broken_journal:
+            self._log, self._end = disk.open(journal_name(disk.name)), assessment.journal.end
             disk.truncate(self._log, self._end)
 
     @property

@@ -71,15 +71,15 @@ def _quoted_config(document: str) -> str:
     return gojson.quote(document)
 
 
-def encode_entry(key: str, one: Reservation) -> bytes:
+def encode_entry(key: str, reservation: Reservation) -> bytes:
     """`"key":{...}`."""
     quote = gojson.quote
     return (
-        f'{quote(key)}:{{"container_id":{quote(one.container_id)},"interface_name":{quote(one.interface_name)},'
-        f'"ip_address":"{one.address}","metadata":{{"create_time":{quote(one.create_time)},'
-        f'"pod_uuid":{quote(one.pod_uid)},"pod_name":{quote(one.pod_name)},'
-        f'"pod_namespace":{quote(one.pod_namespace)},"device_id":{quote(one.device_id)},'
-        f'"pool_config_snapshot":{_quoted_config(one.config)}}}}}'
+        f'{quote(key)}:{{"container_id":{quote(reservation.container_id)},"interface_name":{quote(reservation.interface_name)},'
+        f'"ip_address":"{reservation.address}","metadata":{{"create_time":{quote(reservation.create_time)},'
+        f'"pod_uuid":{quote(reservation.pod_uid)},"pod_name":{quote(reservation.pod_name)},'
+        f'"pod_namespace":{quote(reservation.pod_namespace)},"device_id":{quote(reservation.device_id)},'
+        f'"pool_config_snapshot":{_quoted_config(reservation.config)}}}}}'
     ).encode()
 
 
@@ -118,7 +118,7 @@ def encode(document: Document) -> bytes:
     body = body_of(
         (
             pool_head(key, pool.name),
-            [pool.entries[one].text for one in sorted(pool.entries)],
+            [pool.entries[key].text for key in sorted(pool.entries)],
             pool_tail(pool.config, pool.pointer),
         )
         for key, pool in sorted(document.pools.items())
@@ -197,13 +197,13 @@ def _decode_plain(content: bytes) -> tuple[Document, int] | None:
 
 def _plain_pool(key: str, pool: _Pool) -> PoolRecord:
     entries = {}
-    for name, one in pool.entries.items():
-        meta = one.metadata
+    for name, entry in pool.entries.items():
+        meta = entry.metadata
         reservation = Reservation(
             key,
-            one.container_id,
-            one.interface_name,
-            _plain_address(one.ip_address),
+            entry.container_id,
+            entry.interface_name,
+            _plain_address(entry.ip_address),
             meta.create_time,
             meta.pod_uuid,
             meta.pod_name,
@@ -226,15 +226,15 @@ def decode_reservation(pool: str, tree: Any) -> Reservation:
     return _reservation(pool, _struct(tree, _RESERVATION, {}))
 
 
-def _body(pools: Mapping[str, PoolRecord], found: Mapping[str, Mapping[str, Any]]) -> bytes:
+def _body(pools: Mapping[str, PoolRecord], raw: Mapping[str, Mapping[str, Any]]) -> bytes:
     """The body as the original writes it after reading: a list that was not there is `null`, not empty."""
     parts = []
     for key in sorted(pools):
         pool = pools[key]
         head, tail = pool_head(key, pool.name), pool_tail(pool.config, pool.pointer)
-        if found[key].get("entries") is None:
+        if raw[key].get("entries") is None:
             head, tail = head[:-1] + b"null", tail[1:]
-        parts.append((head, [pool.entries[one].text for one in sorted(pool.entries)], tail))
+        parts.append((head, [pool.entries[key].text for key in sorted(pool.entries)], tail))
     return body_of(parts)
 
 

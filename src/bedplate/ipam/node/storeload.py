@@ -74,7 +74,7 @@ def assess(content: bytes, journal_content: bytes | None, previous: bytes | None
         # The line that names this file may be the one that cannot be read.
         calls, known = log_book.after(0), Document()
         unusable = [*_replay(known, calls), *log_book.damaged]
-        _add_missing(document, [one.reservation for pool in known.pools.values() for one in pool.entries.values()])
+        _add_missing(document, [entry.reservation for pool in known.pools.values() for entry in pool.entries.values()])
         return Assessment(document, file, len(calls), broken_journal=_damage(unusable), journal=log_book)
     if place is None:
         return Assessment(document, file, is_foreign=bool(log_book.calls), journal=log_book)
@@ -126,14 +126,16 @@ def _rebuild(content: bytes, why: str, log_book: Journal | None, previous: bytes
     )
 
 
-def _add_missing(document: Document, found: Iterable[Reservation]) -> None:
+def _add_missing(document: Document, reservations: Iterable[Reservation]) -> None:
     """Add what a document lacks, unless the interface or the address is known there."""
-    held = {(name, one.reservation.address) for name, pool in document.pools.items() for one in pool.entries.values()}
-    for reservation in found:
+    addresses = {
+        (name, entry.reservation.address) for name, pool in document.pools.items() for entry in pool.entries.values()
+    }
+    for reservation in reservations:
         pool = document.pools.setdefault(reservation.pool, PoolRecord(reservation.pool))
         key = key_of(reservation.container_id, reservation.interface_name)
-        if key not in pool.entries and (reservation.pool, reservation.address) not in held:
-            held.add((reservation.pool, reservation.address))
+        if key not in pool.entries and (reservation.pool, reservation.address) not in addresses:
+            addresses.add((reservation.pool, reservation.address))
             pool.entries[key] = Entry(reservation, storefile.encode_entry(key, reservation))
 
 
@@ -151,11 +153,11 @@ def _whole_reservations(content: bytes) -> Iterator[Reservation]:
             continue
         try:
             pool = json.loads(f'"{names[-1]}"')
-            found = storefile.decode_reservation(pool, _SCANNER.raw_decode(text, match.start())[0])
+            reservation = storefile.decode_reservation(pool, _SCANNER.raw_decode(text, match.start())[0])
         except (ValueError, RecursionError):
             continue
-        if found.container_id and found.interface_name and found.address:
-            yield found
+        if reservation.container_id and reservation.interface_name and reservation.address:
+            yield reservation
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -167,8 +169,8 @@ class Loaded(msgspec.Struct, frozen=True):
     @property
     def is_current(self) -> bool:
         """The store file holds everything and nothing lies beside it."""
-        found = self.assessment
-        return found.file is not None and found.place is None and not found.broken_journal
+        assessment = self.assessment
+        return assessment.file is not None and assessment.place is None and not assessment.broken_journal
 
 
 def load(disk: Disk, stamp: str) -> Loaded:
@@ -176,11 +178,11 @@ def load(disk: Disk, stamp: str) -> Loaded:
     _remove_leftovers(disk)
     content = disk.read(disk.name) or b""
     log_name = journal_name(disk.name)
-    found = assess(content, disk.read(log_name), disk.read(previous_name(disk.name)))
+    assessment = assess(content, disk.read(log_name), disk.read(previous_name(disk.name)))
     recovery = _unfinished(disk)
-    if found.broken_file or found.broken_journal:
-        recovery = _set_aside_broken(disk, found, stamp)
-    elif found.is_foreign:
+    if assessment.broken_file or assessment.broken_journal:
+        recovery = _set_aside_broken(disk, assessment, stamp)
+    elif assessment.is_foreign:
         aside = f"{log_name}.foreign-{stamp}"
         disk.rename(log_name, aside)
         log.warning(
@@ -188,13 +190,15 @@ def load(disk: Disk, stamp: str) -> Loaded:
             reason="the store file is not the one that the journal extends: another daemon wrote it since",
             set_aside=aside,
         )
-    elif found.journal is not None and found.place is None:
+    elif assessment.journal is not None and assessment.place is None:
         disk.unlink(log_name)
-    if found.torn:
-        log.warning("store.journal_torn", bytes=found.torn, reason="a call was being written when the daemon ended")
-    if found.pending:
-        log.info("store.replayed", calls=found.pending)
-    return Loaded(found, recovery)
+    if assessment.torn:
+        log.warning(
+            "store.journal_torn", bytes=assessment.torn, reason="a call was being written when the daemon ended"
+        )
+    if assessment.pending:
+        log.info("store.replayed", calls=assessment.pending)
+    return Loaded(assessment, recovery)
 
 
 def _remove_leftovers(disk: Disk) -> None:
@@ -205,17 +209,17 @@ def _remove_leftovers(disk: Disk) -> None:
             log.info("store.leftover_removed", file=name)
 
 
-def _set_aside_broken(disk: Disk, found: Assessment, stamp: str) -> Recovery:
-    """Keep the broken files under other names. They keep their own, too, until the store is written anew."""
+def _set_aside_broken(disk: Disk, assessment: Assessment, stamp: str) -> Recovery:
+    """Keep the broken files under other names. They keep their own, too, until the store is written again."""
     asides, reasons = [], []
-    for reason, name in ((found.broken_file, disk.name), (found.broken_journal, journal_name(disk.name))):
+    for reason, name in ((assessment.broken_file, disk.name), (assessment.broken_journal, journal_name(disk.name))):
         if reason:
             aside = f"{name}.corrupt-{stamp}"
             disk.unlink(aside)
             disk.link(name, aside)
             asides.append(aside)
             reasons.append(f"{name}: {reason}")
-    restored = sum(len(pool.entries) for pool in found.document.pools.values())
+    restored = sum(len(pool.entries) for pool in assessment.document.pools.values())
     recovery = Recovery("; ".join(reasons), tuple(asides), restored)
     note = disk.open(recovering_name(disk.name), 0o1101, 0o600)
     try:
