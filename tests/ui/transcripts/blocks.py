@@ -19,6 +19,7 @@ Run as a program it writes the page docs/reference/transcripts.md.
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,14 +80,17 @@ def page() -> str:
     """The page with the table, which a test compares."""
     all_blocks = blocks()
     tested = [block for block in all_blocks if not block.waits]
+    introduction = (
+        "Every block of the containerization manual that shows the shell at work on what the head knows: "
+        f"{len(all_blocks)} of them, {len(tested)} are tests, each of the others says what it waits for. A test types "
+        "the block's commands into a shell over a fresh head and compares prompts (stars included), the fields of "
+        "tables, and what is printed besides; blanks do not count. Written by `python -m tests.ui.transcripts.blocks` "
+        "from `tests/ui/transcripts/blocks`; a test compares."
+    )
     lines = [
         "# Transcripts of the manual",
         "",
-        "Every block of the containerization manual that shows the shell at work on what the head knows: "
-        f"{len(all_blocks)} of them, {len(tested)} are tests, each of the others says what it waits for. A test types",
-        "the block's commands into a shell over a fresh head and compares prompts (stars included), the fields of",
-        "tables, and what is printed besides; blanks do not count. Written by `python -m tests.ui.transcripts.blocks`",
-        "from `tests/ui/transcripts/blocks`; a test compares.",
+        textwrap.fill(introduction, 120, break_long_words=False, break_on_hyphens=False),
         "",
         "The tests: `pytest tests/ui/transcripts -k NUMBER-section`.",
         "",
