@@ -71,7 +71,8 @@ def _read(folder: pathlib.Path) -> Pki | None:
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Pki)
     except msgspec.DecodeError as err:
-        raise errors.Invalid(f"{path} is damaged: {err}", hint="remove it to have certificates made anew") from err
+        hint = "remove it to have the certificates generated again"
+        raise errors.Invalid(f"{path} is damaged: {err}", hint=hint) from err
     found.folder = str(folder)
     return found
 

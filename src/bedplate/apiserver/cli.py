@@ -78,8 +78,9 @@ def apiserver(store: str, **flags: Any) -> None:
 
     endpoints = tuple(part.strip() for part in flags["etcd_endpoints"].split(",") if part.strip())
     if (store == "etcd") != bool(endpoints):
-        wanted = "--store etcd needs --etcd-endpoints" if store == "etcd" else "--etcd-endpoints needs --store etcd"
-        raise errors.Invalid(wanted)
+        raise errors.Invalid(
+            "--store etcd needs --etcd-endpoints" if store == "etcd" else "--etcd-endpoints needs --store etcd"
+        )
     etcd = None
     if endpoints:
         files = (flags["etcd_cafile"], flags["etcd_certfile"], flags["etcd_keyfile"])
@@ -111,10 +112,10 @@ def _run(options: Any) -> None:
         uvloop.run(_serve(options))
     except BaseExceptionGroup as group:
         # Not `except*`: what is raised inside it comes out in a group again on some releases of Python 3.11.
-        found = errors.only(group)
-        if found is None:
+        error = errors.only(group)
+        if error is None:
             raise
-        raise found from found.__cause__
+        raise error from error.__cause__
 
 
 async def _serve(options: Any) -> None:

@@ -71,7 +71,7 @@ _COUNTS_GENERATIONS = frozenset(
 def check_object(resource: kinds.Resource, obj: Any) -> Object:
     """Whether a body is an object of the resource; fills in apiVersion and kind where they are left out."""
     if not isinstance(obj, dict):
-        raise status.bad_request("couldn't get version/kind; json parse error: the body is no object")
+        raise status.bad_request("couldn't get version/kind; json parse error: the body must be an object")
     api_version, kind = obj.get("apiVersion") or resource.api_version, obj.get("kind") or resource.kind
     if not isinstance(api_version, str) or not isinstance(kind, str) or obj.get("kind") in ([], {}):
         raise status.bad_request("couldn't get version/kind; json parse error: apiVersion and kind must be text")

@@ -16,40 +16,40 @@ __all__ = ["mapping", "number", "text", "texts"]
 
 def mapping(holder: Mapping[str, Any] | None, field: str) -> dict[str, Any]:
     """An object."""
-    found = (holder or {}).get(field)
-    if found is None:
+    value = (holder or {}).get(field)
+    if value is None:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise _refusal(field, "an object")
-    return found
+    return value
 
 
 def text(holder: Mapping[str, Any], field: str) -> str:
-    found = holder.get(field)
-    if found is None:
+    value = holder.get(field)
+    if value is None:
         return ""
-    if not isinstance(found, str):
+    if not isinstance(value, str):
         raise _refusal(field, "a string")
-    return found
+    return value
 
 
 def texts(holder: Mapping[str, Any], field: str) -> list[str]:
-    found = holder.get(field)
-    if found is None:
+    value = holder.get(field)
+    if value is None:
         return []
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise _refusal(field, "a list of strings")
-    return found
+    return value
 
 
 def number(holder: Mapping[str, Any], field: str) -> int | None:
-    """A whole number of 64 bits; None where it is left out."""
-    found = holder.get(field)
-    if found is None:
+    """An integer of 64 bits; None where it is left out."""
+    value = holder.get(field)
+    if value is None:
         return None
-    if type(found) is not int or not -(1 << 63) <= found < 1 << 63:
-        raise _refusal(field, "a whole number")
-    return found
+    if type(value) is not int or not -(1 << 63) <= value < 1 << 63:
+        raise _refusal(field, "an integer")
+    return value
 
 
 def _refusal(field: str, wanted: str) -> status.StatusError:

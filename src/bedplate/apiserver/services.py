@@ -52,12 +52,12 @@ class Services:
 
     def field_manager(self, resource: Resource) -> managed.FieldManager:
         """Who keeps managedFields of this version of a kind."""
-        found = self._managers.get(resource)
-        if found is None:
+        manager = self._managers.get(resource)
+        if manager is None:
             if len(self._managers) > len(self.kinds):
                 self._managers.clear()  # definitions have changed often: forget the kinds they replaced
-            found = self._managers[resource] = _field_manager(self.kinds, resource)
-        return found
+            manager = self._managers[resource] = _field_manager(self.kinds, resource)
+        return manager
 
 
 def _field_manager(live: Kinds, resource: Resource) -> managed.FieldManager:

@@ -63,7 +63,7 @@ def _write_keys(folder: pathlib.Path, value: bytes) -> None:
         path = folder / name
         if not path.exists() or path.read_text() != text:
             write_private(path, text.encode())
-            # Certificates of another authority are of no use: without this file they are made anew.
+            # Certificates of another authority are of no use: without this file they are generated again.
             (folder / "state.json").unlink(missing_ok=True)
 
 

@@ -154,7 +154,7 @@ def invalid(resource: kinds.Resource, name: str, problems: Sequence[FieldProblem
 
 
 def invalid_kind(group: str, kind: str, name: str, problems: Sequence[FieldProblem]) -> StatusError:
-    """422 for a kind that is no resource (options), or that is known by its name only."""
+    """422 for a kind that is not a resource (options), or that is known by its name only."""
     texts = list(dict.fromkeys(str(problem) for problem in problems))
     summary = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     details: dict[str, Any] = {"name": name} if name else {}

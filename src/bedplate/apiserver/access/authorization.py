@@ -29,7 +29,7 @@ class RoleAuthorizer:
         return self._generation
 
     def touch(self) -> None:
-        """A role or binding changed: the next question is answered anew."""
+        """A role or binding changed: cached decisions are dropped."""
         self._policy = None
         self._generation += 1
 

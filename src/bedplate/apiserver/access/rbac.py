@@ -135,24 +135,26 @@ class Policy:
             ]
         return [rule for grant in self._grants(user, namespace) for rule in grant.raw]
 
-    def escalation(self, user: User, wanted: Iterable[Mapping[str, Any]], namespace: str) -> list[Mapping[str, Any]]:
-        """The rules in `wanted` that the user does not hold and so may not hand out."""
+    def escalation(self, user: User, rules: Iterable[Mapping[str, Any]], namespace: str) -> list[Mapping[str, Any]]:
+        """Those of the rules that the user does not hold and so may not hand out."""
         if MASTERS in user.groups:
             return []
-        held = rules_of({"rules": self.rules_for(user, namespace)})
-        return [rule for rule in wanted if not covers(held, rule)]
+        granted = rules_of({"rules": self.rules_for(user, namespace)})
+        return [rule for rule in rules if not covers(granted, rule)]
 
 
-def covers(held: list[Rule], rule: Mapping[str, Any]) -> bool:
-    """Does every single permission in `rule` follow from one of the held rules?"""
+def covers(granted: list[Rule], rule: Mapping[str, Any]) -> bool:
+    """Does every single permission in `rule` follow from one of the granted rules?"""
     for verb in rule.get("verbs") or ():
         for path in rule.get("nonResourceURLs") or ():
-            if not any(_holds(one.verbs, verb) and any(_path_matches(p, path) for p in one.paths) for one in held):
+            if not any(
+                _holds(grant.verbs, verb) and any(_path_matches(p, path) for p in grant.paths) for grant in granted
+            ):
                 return False
         for group in rule.get("apiGroups") or ():
             for resource in rule.get("resources") or ():
                 for name in rule.get("resourceNames") or ("",):
-                    if not any(_covers_one(one, verb, group, resource, name) for one in held):
+                    if not any(_covers_one(grant, verb, group, resource, name) for grant in granted):
                         return False
     return True
 
@@ -185,12 +187,12 @@ def aggregate(role: Mapping[str, Any], roles: Iterable[Mapping[str, Any]]) -> li
     rule = role.get("aggregationRule")
     if not rule:
         return None
-    found: list[dict[str, Any]] = []
-    for wanted in rule.get("clusterRoleSelectors") or ():
-        selector = selectors.of_label_selector(wanted)
-        for other in sorted(roles, key=lambda one: str(one["metadata"]["name"])):
+    aggregated: list[dict[str, Any]] = []
+    for label_selector in rule.get("clusterRoleSelectors") or ():
+        selector = selectors.of_label_selector(label_selector)
+        for other in sorted(roles, key=lambda role: str(role["metadata"]["name"])):
             if other["metadata"]["name"] == role["metadata"]["name"]:
                 continue
             if selector(other["metadata"].get("labels") or {}):
-                found += [one for one in other.get("rules") or () if one not in found]
-    return found
+                aggregated += [grant for grant in other.get("rules") or () if grant not in aggregated]
+    return aggregated

@@ -33,7 +33,7 @@ class Pool:
         return number in self._numbers
 
     def take(self, number: int, owner: tuple[str, str]) -> bool:
-        """Reserve a certain number; False when somebody else has it."""
+        """Reserve a certain number; False when it is taken."""
         return self._owners.setdefault(number, owner) == owner
 
     def give(self, number: int, owner: tuple[str, str]) -> None:

@@ -156,7 +156,7 @@ class _Checker:
         return found
 
     def _qualified(self, node: ast.Node) -> str:
-        """`a.b.c` when the node is only names and `a` is no variable; else empty."""
+        """`a.b.c` when the node is only names and `a` is not a variable; else empty."""
         if isinstance(node, ast.Ident):
             return "" if any(node.name in scope for scope in self._scopes) else node.name
         if isinstance(node, ast.Select) and not node.optional:

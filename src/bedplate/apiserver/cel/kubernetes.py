@@ -177,7 +177,7 @@ def _contains_ip(net: Cidr, value: Address | str) -> bool:
     try:
         return _address(value) in net.network
     except CelError:
-        # A text that is no address is to the server an argument of the wrong kind.
+        # A text that is not an address is to the server an argument of the wrong kind.
         raise CelError(NO_OVERLOAD) from None
 
 

@@ -170,7 +170,7 @@ class Quantity:
 
     number: decimal.Decimal
     is_inexact: bool = dataclasses.field(default=False, compare=False)
-    """a fraction with a binary suffix: the server keeps it in a form it does not read back as a whole number."""
+    """a fraction with a binary suffix: the server keeps it in a form it does not read back as an integer."""
 
     @classmethod
     def parse(cls, text: str) -> Quantity:

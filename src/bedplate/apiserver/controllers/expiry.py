@@ -1,4 +1,4 @@
-"""Events do not stay for ever: those older than an hour are deleted, as in Kubernetes.
+"""Events expire: those older than an hour are deleted, as in Kubernetes.
 
 In: Event objects. Out: deletions, a few at a time. `expired` is pure.
 """

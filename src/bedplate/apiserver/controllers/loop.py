@@ -98,7 +98,7 @@ async def insist(name: str, pause_s: float, clock: clocks.Clock, action: Callabl
 
 
 async def absent_is_fine(action: Awaitable[object]) -> None:
-    """Await a deletion or change that somebody else may have made needless."""
+    """Await a deletion or change of an object that may be gone by then."""
     try:
         await action
     except status.StatusError as err:

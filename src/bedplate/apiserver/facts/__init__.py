@@ -2,7 +2,7 @@
 
 `load("1.35")` gives a `Facts`: kinds, types, discovery. The tables are made by `bedplate lab facts` (its module
 `reduce` says what they hold). A table is some 40 KB compressed and opens in about four milliseconds; a type is decoded
-when somebody first asks for it, because a server touches a few dozen of the six hundred.
+when it is first asked for, because a server touches a few dozen of the six hundred.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Facts:
         return self._type(name).schema
 
     def go_fields(self, name: str) -> list[GoField]:
-        """The fields of the type's Go struct; empty for a name that is no struct."""
+        """The fields of the type's Go struct; empty for a name that is not a struct."""
         return self._type(name).go if name in self._table.types else []
 
     def node(self, name: str) -> TypeNode:

@@ -2,7 +2,7 @@
 
 In: the live object (or None), the applied configuration, the name of the applier. Out: the merged object with
 its managedFields, still to be defaulted, admitted and checked by the caller, or a `StatusError`: 409 with every
-conflicting field and its owner, 400 or 500 with the real server's text for a configuration that is no such object.
+conflicting field and its owner, 400 or 500 with the real server's text for a configuration that is not such an object.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class _Request:
         return by_version.values()
 
     def allowed_by_last_applied(self) -> FieldSet:
-        """What kubectl's client-side apply owns by its annotation: taking that over is no conflict."""
+        """What kubectl's client-side apply owns by its annotation: taking that over is not a conflict."""
         annotations = self._live.get("metadata", {}).get("annotations") or {}
         try:
             last = msgspec.json.decode(annotations.get(LAST_APPLIED) or "", type=dict[str, Any])

@@ -131,7 +131,7 @@ def _merge_items(current: Items, patch: Items, key: str, field: TypeNode) -> Ite
 
 
 def _hashable(value: Any) -> Any:
-    """A key that is no plain value does not fit its type; whoever checks that comes later."""
+    """A key that is not a scalar does not fit its type; validation refuses it later."""
     return _go_text(value) if isinstance(value, dict | list) else value
 
 

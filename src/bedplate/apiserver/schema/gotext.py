@@ -96,7 +96,7 @@ def marshal(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Floats that are whole numbers are written without a fraction."""
+    """Floats with an integer value are written without a fraction."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
         return int(value)
     if isinstance(value, list | tuple):

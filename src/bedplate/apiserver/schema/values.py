@@ -243,7 +243,7 @@ def _number_checks(schema: Mapping[str, Any]) -> list[Check]:
         return []
 
     def check(value: Any, path: str, old: Any, found: Findings) -> None:
-        # The server compares whole numbers with the whole part of a limit.
+        # The server compares integers with the integer part of a limit.
         cut: Callable[[Any], Any] = int if type(value) is int else float
         if factor is not None and cut(factor) <= 0:
             text = f"factor MultipleOf declared for {path} must be positive: {gotext.show(cut(factor))}"

@@ -36,7 +36,7 @@ def _dicts(obj: Object, key: str) -> Iterator[Object]:
 
 
 def _image_tag(image: Any) -> str:
-    """The tag of an image reference; `latest` where neither tag nor digest is given, empty for what is no reference."""
+    """The tag of an image reference; `latest` where neither tag nor digest is given, empty where there is none."""
     match = _IMAGE.fullmatch(image) if isinstance(image, str) else None
     if match is None:
         return ""

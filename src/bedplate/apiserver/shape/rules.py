@@ -32,21 +32,21 @@ class ShapeRules:
 
     def default(self, resource: kinds.Resource, obj: hooks.Object) -> None:
         if resource.is_custom:
-            found = self.custom.get(resource.key)
-            if found is not None:
-                found.default(obj)
+            custom = self.custom.get(resource.key)
+            if custom is not None:
+                custom.default(obj)
         else:
             defaults.apply_defaults(resource.type, obj)
 
     def prune(self, resource: kinds.Resource, obj: hooks.Object) -> list[str]:
         if resource.is_custom:
-            found = self.custom.get(resource.key)
+            custom = self.custom.get(resource.key)
             metadata = fitting.fit_metadata(obj, resource.type, resource.kind, resource.version)
-            return metadata + (found.prune(obj) if found is not None else [])
+            return metadata + (custom.prune(obj) if custom is not None else [])
         return fitting.fit(obj, resource.type, resource.kind, resource.version)
 
     def validate(
         self, resource: kinds.Resource, obj: hooks.Object, old: hooks.Object | None, subresource: str
     ) -> list[status.FieldProblem]:
-        found = self.custom.get(resource.key) if resource.is_custom else None
-        return found.validate(obj, old, subresource) if found is not None else []
+        custom = self.custom.get(resource.key) if resource.is_custom else None
+        return custom.validate(obj, old, subresource) if custom is not None else []

@@ -1,6 +1,6 @@
 """Times as Kubernetes writes them: whole seconds in UTC, or six digits of a second (`MicroTime`).
 
-A text that is no RFC 3339 time comes back unchanged, because validation is not this module's task.
+A text that is not an RFC 3339 time comes back unchanged, because validation is not this module's task.
 """
 
 from __future__ import annotations

@@ -114,9 +114,9 @@ class Collection:
 
     def since(self, revision: int) -> list[Event]:
         """The remembered events after a revision that is at least `floor`."""
-        found = list(itertools.takewhile(lambda event: event.revision > revision, reversed(self.recent)))
-        found.reverse()
-        return found
+        events = list(itertools.takewhile(lambda event: event.revision > revision, reversed(self.recent)))
+        events.reverse()
+        return events
 
 
 class Feed:

@@ -112,7 +112,7 @@ async def _apply_request(target: Target, raw: bytes, query: Mapping[str, str]) -
         raise status.invalid_kind("meta.k8s.io", "PatchOptions", "", problems)
     body = codec.decode_yaml(raw)
     if not isinstance(body, dict):
-        raise status.bad_request("error decoding YAML: the patch is no object")
+        raise status.bad_request("error decoding YAML: the patch must be an object")
     return await apply(target, body, force=request.is_true(query.get("force")))
 
 

@@ -91,10 +91,10 @@ def view_for(target: Target, wish: codec.Wanted, query: Mapping[str, str]) -> vi
 
 def get(target: Target, wish: codec.Wanted, query: Mapping[str, str]) -> bytes | Awaitable[bytes]:
     """One object."""
-    wanted = request.resource_version(query.get("resourceVersion", "")) if query else 0
+    revision = request.resource_version(query.get("resourceVersion", "")) if query else 0
     state = target.services.registry
-    if wanted > state.revision or state.is_shared:
-        return _get_later(target, wish, query, wanted)
+    if revision > state.revision or state.is_shared:
+        return _get_later(target, wish, query, revision)
     return _get_now(target, wish, query)
 
 
@@ -105,23 +105,23 @@ def _get_now(target: Target, wish: codec.Wanted, query: Mapping[str, str]) -> by
     return view_for(target, wish, query).show(body, heading=True)
 
 
-async def _get_later(target: Target, wish: codec.Wanted, query: Mapping[str, str], wanted: int) -> bytes:
-    await _await_revision(target, wanted, is_any="resourceVersion" in query)
+async def _get_later(target: Target, wish: codec.Wanted, query: Mapping[str, str], revision: int) -> bytes:
+    await _await_revision(target, revision, is_any="resourceVersion" in query)
     return _get_now(target, wish, query)
 
 
-async def _await_revision(target: Target, wanted: int, *, is_any: bool) -> None:
+async def _await_revision(target: Target, revision: int, *, is_any: bool) -> None:
     """Wait for a version asked for, or for the newest when none is; 504 when it does not come."""
     import asyncio
 
     state = target.services.registry
     if not is_any:
         await state.freshen()
-    elif wanted > state.revision:
+    elif revision > state.revision:
         try:
-            await asyncio.wait_for(state.reached(wanted), FUTURE_WAIT_S)
+            await asyncio.wait_for(state.reached(revision), FUTURE_WAIT_S)
         except TimeoutError:
-            raise status.too_large_resource_version(wanted, state.revision) from None
+            raise status.too_large_resource_version(revision, state.revision) from None
 
 
 class _Token(msgspec.Struct):
@@ -232,17 +232,17 @@ def _list_now(target: Target, view: views.View, chosen: Selection, plan: _Plan) 
         start = max(start, bisect.bisect_right(collection.keys, plan.after))
     if chosen.predicate is None and not plan.after and not 0 < plan.limit < end - start:
         return _whole_list(collection, view, target.namespace, revision, (start, end))
-    found: list[Stored] = []
+    chosen_objects: list[Stored] = []
     more_at = -1
     for at in range(start, end):
         stored = collection.items[collection.keys[at]]
         if chosen.predicate is None or chosen.predicate(stored):
-            if plan.limit and len(found) == plan.limit:
+            if plan.limit and len(chosen_objects) == plan.limit:
                 more_at = at
                 break
-            found.append(stored)
+            chosen_objects.append(stored)
     remaining = end - more_at if more_at >= 0 else 0
-    return _answer(view, found, revision, remaining if chosen.predicate is None else None, more_at >= 0)
+    return _answer(view, chosen_objects, revision, remaining if chosen.predicate is None else None, more_at >= 0)
 
 
 def _whole_list(
@@ -279,26 +279,28 @@ async def _list_past(target: Target, view: views.View, chosen: Selection, plan: 
         page = await state.store.list(prefix, revision=plan.revision, after=after, limit=limit)
     except interface.Compacted:
         raise _too_old(plan) from None
-    found: list[Stored] = []
+    chosen_objects: list[Stored] = []
     is_more, remaining = page.more, page.remaining
     for entry in page.entries:
         item = bodies.split_key(entry.key)[1]
         stored = Stored(item, entry.revision, bodies.spliced(entry.value, entry.revision))
         if chosen.predicate is None or chosen.predicate(stored):
-            if plan.limit and len(found) == plan.limit:
+            if plan.limit and len(chosen_objects) == plan.limit:
                 is_more = True
                 break
-            found.append(stored)
-    return _answer(view, found, plan.revision, remaining if chosen.predicate is None else None, is_more)
+            chosen_objects.append(stored)
+    return _answer(view, chosen_objects, plan.revision, remaining if chosen.predicate is None else None, is_more)
 
 
-def _answer(view: views.View, found: list[Stored], revision: int, remaining: int | None, is_more: bool) -> bytes:
+def _answer(
+    view: views.View, chosen_objects: list[Stored], revision: int, remaining: int | None, is_more: bool
+) -> bytes:
     metadata: dict[str, Any] = {"resourceVersion": str(revision)}
     if is_more:
-        metadata["continue"] = _encode_token(revision, found[-1].item)
+        metadata["continue"] = _encode_token(revision, chosen_objects[-1].item)
         if remaining:
             metadata["remainingItemCount"] = remaining
-    items = view.items(found)
+    items = view.items(chosen_objects)
     head, tail = view.frame(metadata, len(items))
     return head + items + tail
 
@@ -312,5 +314,5 @@ def _too_old(plan: _Plan) -> status.StatusError:
 def select(target: Target, query: Mapping[str, str]) -> list[Stored]:
     """The objects a collection verb acts on."""
     chosen = selection(target.resource, query)
-    found = target.services.registry.items(target.kind, target.namespace)
-    return found if chosen.predicate is None else [stored for stored in found if chosen.predicate(stored)]
+    candidates = target.services.registry.items(target.kind, target.namespace)
+    return candidates if chosen.predicate is None else [stored for stored in candidates if chosen.predicate(stored)]

@@ -118,7 +118,7 @@ def _manager_of(user_agent: str) -> str:
 
 
 def integer(query: Mapping[str, str], name: str) -> int:
-    """A whole number of the query, 0 when absent."""
+    """An integer of the query, 0 when absent."""
     text = query.get(name, "")
     if not text:
         return 0

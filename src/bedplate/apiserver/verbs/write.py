@@ -246,7 +246,7 @@ async def rewrite(
     is_conditional: bool = False,
     owns: bool = True,
 ) -> Outcome:
-    """Read, change, write; again when somebody else was faster.
+    """Read, change, write; again on conflict.
 
     `change` gets the live object and gives a new one, without changing or sharing parts of the old.
     `owns=False`: it sets managedFields itself.

@@ -150,7 +150,7 @@ def _decoded(body: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise CallFailed(f"failed to call webhook: couldn't get version/kind; json parse error: {error}") from error
     if not isinstance(found, dict):
-        raise CallFailed("failed to call webhook: couldn't get version/kind; the answer is no object")
+        raise CallFailed("failed to call webhook: couldn't get version/kind; the answer must be an object")
     return found
 
 

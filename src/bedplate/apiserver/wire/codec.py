@@ -141,7 +141,7 @@ def decode_yaml(raw: bytes) -> Any:
         try:
             return nesting.checked(raw, bodies.decode(raw))
         except msgspec.DecodeError:
-            pass  # flow style that is no JSON
+            pass  # flow style that is not JSON
         except (ValueError, RecursionError) as err:
             raise status.bad_request(f"error decoding YAML: {err}") from None
     import yaml

@@ -2,7 +2,7 @@
 
 In: bodies as sent and as decoded. Out: the same, or `ValueError`. Everything that walks objects later does so by
 recursion, so depth is refused here, once, for all of it. Text of a few bytes that YAML's aliases blow up to gigabytes
-is refused too, and so is what JSON cannot say (keys that are no text, values that are no JSON, objects within
+is refused too, and so is what JSON cannot say (keys that are not strings, values outside JSON, objects within
 themselves).
 """
 
