@@ -18,7 +18,7 @@ from bedplate.core import logging
 
 pytest_plugins = ("tests.fixtures", "tests.hooks", "tests.seeds")
 
-# A busy machine is no failure: no deadline per example. Where a run decides over a change (CI=true, as CI systems set
+# No deadline per example: the machine may be busy. Where a run decides over a change (CI=true, as CI systems set
 # it), the examples are the same every time; everywhere else each run tries new ones, and `make soak` many. What failed
 # is kept in .hypothesis/ and tried first the next time; the line that brings it back elsewhere is printed.
 hypothesis.settings.register_profile(

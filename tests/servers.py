@@ -168,7 +168,7 @@ class Processes:
 def _answers(url: str, trust: Callable[[], ssl.SSLContext] | None = None, token: str | None = None) -> bool:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        # Made here: a certificate that is half written is no answer yet.
+        # Made here: a certificate that is half written does not count.
         context = trust() if trust is not None else None
         with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=5, context=context) as answer:
             return bool(answer.status == 200)

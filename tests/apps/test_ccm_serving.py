@@ -32,7 +32,7 @@ PROTECTED = ("/metrics", "/metrics/slis", "/configz", "/debug/flags/v", "/debug/
 
 @contextlib.asynccontextmanager
 async def reader(client: Client, subject: dict[str, Any] | None = None) -> AsyncIterator[str]:
-    """A service account that may read every path that is no resource; yields its token. Or another subject may."""
+    """A service account that may read every non-resource path; yields its token. Or another subject may."""
     name = f"ccm-reader-{uuid.uuid4().hex[:6]}"
     await client.create(NAMESPACES.raw(), {"metadata": {"name": name}})
     await client.create(SERVICE_ACCOUNTS.raw(), {"metadata": {"name": "reader"}}, name)

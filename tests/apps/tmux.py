@@ -28,7 +28,7 @@ class Screen:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
-        # Else a prompt in the first line, drawn anew, would stand in the history of the screen twice.
+        # Else a prompt in the first line, drawn again, would stand in the history of the screen twice.
         (folder / "conf").write_text("set -gq scroll-on-clear off\n")
 
     def _tmux(self, *words: str) -> str:

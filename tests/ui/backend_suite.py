@@ -33,7 +33,7 @@ async def set_notes(backend: Backend, text: str, *, message: str = "") -> Revisi
 
 
 class BackendSuite:
-    """See the module."""
+    """What every backend does alike; a class derived from it gives the fixture `backend`."""
 
     async def test_it_says_who_is_asking_whom(self, backend: Backend) -> None:
         assert backend.name == "basecm10"

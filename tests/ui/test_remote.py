@@ -200,7 +200,7 @@ async def test_a_lost_connection_is_made_again_and_nothing_is_missed(
         await wire.cut()
         lost = await followed.until_notice("was lost")
         second = await _theirs(head, "meanwhile")
-        wire.mend()
+        wire.restore()
         again = await followed.until_notice("connected again")
         await followed.until(lambda event: isinstance(event, Revision) and event.number == second.number)
         assert followed.revisions() == [first.number, second.number]
@@ -282,7 +282,7 @@ async def test_a_cancelled_commit_is_carried_out_once_when_it_is_asked_for_again
     await asyncio.sleep(0)
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
-    wire.mend()
+    wire.restore()
     made = await backend.commit(session.edits())
     assert made is not None
     assert await backend.commit(session.edits(), force=True) is None
@@ -304,7 +304,7 @@ async def test_a_commit_waits_until_the_head_is_back_and_says_so(head: Head, wir
         await wire.cut()
         asking = asyncio.create_task(set_notes(backend, "patient"))
         await asyncio.wait_for(waited.wait(), DEADLINE_S)
-        wire.mend()
+        wire.restore()
         made = await asyncio.wait_for(asking, DEADLINE_S)
     assert head.revision == made.number
     assert len(said) == 1
@@ -346,13 +346,13 @@ async def test_a_head_that_came_back_out_of_a_backup_is_believed(
             await followed.until_notice("was lost")
             async with serving(Parts(store, older, notices, tokens)) as port:
                 wire.lead_to(port)
-                wire.mend()
+                wire.restore()
                 await followed.until_notice("connected again")
                 assert backend.revision == 1
                 assert "notes" not in backend.tree.get(DEFAULT).values
-                made = await set_notes(backend, "anew")
+                made = await set_notes(backend, "again")
                 assert (made.number, backend.revision) == (2, 2)
-                assert backend.tree.get(DEFAULT).values["notes"] == "anew"
+                assert backend.tree.get(DEFAULT).values["notes"] == "again"
 
 
 async def test_a_refused_credential_is_told_at_once(wire: Wire) -> None:

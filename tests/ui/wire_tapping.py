@@ -1,7 +1,7 @@
 """A wire between a client and a server that can be cut, for tests of what a lost connection costs.
 
-In: the port of a server. Out: a port of its own. `cut()` closes every connection and takes no new one until `mend()`;
-`swallow_next()` lets one request of that method reach the server and loses its answer.
+In: the port of a server. Out: a port of its own. `cut()` closes every connection and takes no new one until
+`restore()`; `swallow_next()` lets one request of that method reach the server and loses its answer.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Wire:
         self._is_cut = True
         await self._drop()
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         self._is_cut = False
 
     def lead_to(self, port: int) -> None:

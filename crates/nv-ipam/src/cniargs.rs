@@ -20,7 +20,7 @@ pub fn read(args: &str) -> (CniArgs, Vec<String>) {
     for pair in args.split(';') {
         let parts: Vec<&str> = pair.split('=').collect();
         let &[key, value] = parts.as_slice() else {
-            problems.push(format!("CNI_ARGS: {pair:?} is no pair KEY=VALUE"));
+            problems.push(format!("CNI_ARGS: {pair:?} is not of the form KEY=VALUE"));
             continue;
         };
         match key {

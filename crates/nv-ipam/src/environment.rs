@@ -60,7 +60,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// What the variables say, if they say what the command needs. No command at all is no error: it is then empty.
+    /// What the variables say, if they say what the command needs. A missing command is not an error: it is then empty.
     pub fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Environment, CniError> {
         let text = |name: &str| variable(name).unwrap_or_default().to_string_lossy().into_owned();
         let command_text = text("CNI_COMMAND");

@@ -74,7 +74,7 @@ impl Log {
         match fs::symlink_metadata(path) {
             Ok(found) if found.is_symlink() => return Err(io::Error::other("it is a symbolic link")),
             Ok(found) if !found.is_file() && !found.file_type().is_char_device() => {
-                return Err(io::Error::other("it is no file"));
+                return Err(io::Error::other("it is not a file"));
             }
             Ok(found) => {
                 let is_full = found.is_file() && found.len() >= rotation::MAX_SIZE;

@@ -21,11 +21,12 @@ pub fn document(allocations: &[Allocation], version: &str) -> Result<Value, Stri
     let mut addresses = Vec::new();
     let mut routes = Vec::new();
     for allocation in allocations {
-        let interface = Interface::parse(&allocation.ip).ok_or_else(|| format!("{:?} is no address", allocation.ip))?;
+        let interface =
+            Interface::parse(&allocation.ip).ok_or_else(|| format!("{:?} is not an address", allocation.ip))?;
         let gateway = read_gateway(&allocation.gateway)?;
         if let Some(gateway) = gateway {
             for text in &allocation.routes {
-                let destination = Interface::parse(text).ok_or_else(|| format!("{text:?} is no destination"))?;
+                let destination = Interface::parse(text).ok_or_else(|| format!("{text:?} is not a destination"))?;
                 routes.push(Route { destination: destination.network(), gateway });
             }
         }
@@ -52,7 +53,7 @@ fn read_gateway(text: &str) -> Result<Option<IpAddr>, String> {
     if text.is_empty() {
         return Ok(None);
     }
-    address::parse_ip(text).map(Some).ok_or_else(|| format!("{text:?} is no gateway"))
+    address::parse_ip(text).map(Some).ok_or_else(|| format!("{text:?} is not a gateway"))
 }
 
 fn written(address: &Address, has_version: bool) -> Value {

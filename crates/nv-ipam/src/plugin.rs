@@ -33,7 +33,7 @@ impl Config {
     /// The checks that come before any command, in the order of the original.
     pub fn read(stdin: &[u8], command: Command, command_text: &str) -> Result<Config, CniError> {
         let document = json::parse(stdin)
-            .map_err(|why| CniError::new(DECODING_FAILURE, format!("the network configuration is no JSON: {why}")))?;
+            .map_err(|why| CniError::new(DECODING_FAILURE, format!("the network configuration is not JSON: {why}")))?;
         let mut problems = Problems::new();
         let name = network::read_name(&document, &mut problems);
         refuse(DECODING_FAILURE, &problems)?;
@@ -126,7 +126,7 @@ impl<'a> Plugin<'a> {
     fn add(&self, log: &mut Log) -> Result<Value, CniError> {
         let message = proto::parameters(&self.owner, &self.wish);
         let answer = self.call(proto::ALLOCATE, &message).map_err(|status| CniError::from_status(&status))?;
-        let allocations = proto::read_allocations(&answer).ok_or("it is no message".to_string());
+        let allocations = proto::read_allocations(&answer).ok_or("it is not a valid message".to_string());
         let result = allocations.and_then(|allocations| outcome::document(&allocations, &self.config.version));
         let result =
             result.map_err(|why| CniError::new(INTERNAL, format!("the daemon's answer makes no sense: {why}")));

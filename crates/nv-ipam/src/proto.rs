@@ -85,7 +85,7 @@ pub struct Allocation {
     pub routes: Vec<String>,
 }
 
-/// Nothing where the bytes are no such message.
+/// Nothing where the bytes are not such a message.
 pub fn read_allocations(message: &[u8]) -> Option<Vec<Allocation>> {
     let mut found = Vec::new();
     for field in Fields(message) {
@@ -176,7 +176,7 @@ enum Content<'a> {
     Other,
 }
 
-/// The fields of a message one by one; `None` inside says that the rest is no message.
+/// The fields of a message one by one; `None` inside says that the rest cannot be parsed.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {

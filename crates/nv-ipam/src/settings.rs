@@ -153,7 +153,7 @@ fn requested(network: &Network, arg_ip: &str, problems: &mut Problems) -> Vec<Ip
     for text in texts {
         match address::parse_ip(text.split('/').next().unwrap_or_default()) {
             Some(ip) => found.push(ip),
-            None => problems.push(format!("the static address {text:?} is no IP address")),
+            None => problems.push(format!("the static address {text:?} is not an IP address")),
         }
     }
     found

@@ -29,7 +29,7 @@ pub fn check(command: Command, version: &str) -> Result<(), CniError> {
     };
     if let Some(since) = since {
         let given = numbers(version)
-            .ok_or_else(|| CniError::new(DECODING_FAILURE, format!("cniVersion {version:?} is no version")))?;
+            .ok_or_else(|| CniError::new(DECODING_FAILURE, format!("cniVersion {version:?} is not a version")))?;
         if given < since {
             let message = format!("a configuration of version {version} does not allow {}", command.name());
             return Err(CniError::new(INCOMPATIBLE_VERSION, message));

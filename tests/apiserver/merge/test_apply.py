@@ -309,6 +309,6 @@ def test_a_forced_apply_leaves_every_changed_field_with_the_last_applier(first: 
     assert (one, two) == before
     touched, _ = fields.changes(managed.without_managed(live), managed.without_managed(after), "")
     assert fieldset.intersection(owned_by(after, "one"), touched) == {}
-    # An object without any owner counts as never applied to, so it is no fixed point.
+    # An object without any owner counts as never applied to, so this does not converge.
     assume(owned_by(after, "two"))
     assert apply.apply(fields, after, two, "two", force=False, time=T2) == after

@@ -311,7 +311,7 @@ async def test_a_damaged_backup_is_refused_and_leaves_no_folder(tmp_path: Path, 
 
 
 def rewrite(good: Path, bad: Path, damage: str) -> None:
-    """With one member changed; `revision` also mends the digest, so that only the log can tell."""
+    """With one member changed; `revision` also corrects the digest, so that only the log can tell."""
     import hashlib
 
     with tarfile.open(good) as tar:

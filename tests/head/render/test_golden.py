@@ -1,4 +1,4 @@
-"""What every role gives, compared with files that people have read. `BEDPLATE_UPDATE_GOLDEN=1` writes them anew."""
+"""What every role gives, compared with files that people have read. `BEDPLATE_UPDATE_GOLDEN=1` rewrites them."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ OWN_SERVICE = "/bedplate.ipam.node.v1.NodeService/"
 
 
 def until(what: str, is_so: Callable[[], Any], describe: Callable[[], Any] = str) -> Any:
-    """Poll until something is so; its value."""
+    """Poll until the condition holds; its value."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         found = is_so()

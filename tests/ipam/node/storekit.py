@@ -60,7 +60,7 @@ class StepDisk(Disk):
         return self.last is not None and self.steps >= self.last
 
     def abandon(self) -> None:
-        """What the system does for a process that is no more."""
+        """What the system does for a process that has ended."""
         for file in self.files:
             os.close(file)
         self.files = set()

@@ -1,4 +1,4 @@
-"""What a node knows of pools: documents byte for byte, only the own entry, nothing made anew without need."""
+"""What a node knows of pools: documents byte for byte, only the own entry, nothing rebuilt without need."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ async def test_a_request_that_lacks_something_is_invalid(node: Node, method: str
 
 
 async def test_checks_come_in_the_originals_order(node: Node) -> None:
-    # Everything is wrong; what is mended first is named no more.
+    # Everything is wrong; what is fixed is no longer reported.
     request = pb.AllocateRequest()
     steps: list[tuple[str, Callable[[], object]]] = [
         ("parameters", lambda: request.parameters.SetInParent()),
@@ -160,11 +160,11 @@ async def test_checks_come_in_the_originals_order(node: Node) -> None:
         ("k8s_pod_name", lambda: setattr(request.parameters.metadata, "k8s_pod_name", "n")),
         ("k8s_pod_namespace", lambda: setattr(request.parameters.metadata, "k8s_pod_namespace", "n")),
     ]
-    for name, mend in steps:
+    for name, fix in steps:
         with pytest.raises(Failed) as caught:
             await node.handlers[SERVICE + b"Allocate"](request.SerializeToString(), Call())
         assert name in caught.value.message
-        mend()
+        fix()
     await node.handlers[SERVICE + b"Allocate"](request.SerializeToString(), Call())
 
 

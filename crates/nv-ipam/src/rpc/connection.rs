@@ -104,7 +104,7 @@ fn failed(error: &io::Error) -> Status {
 }
 
 fn broken(what: &str) -> Status {
-    Status::new(Status::INTERNAL, format!("the answer is no gRPC: {what}"))
+    Status::new(Status::INTERNAL, format!("the answer is not gRPC: {what}"))
 }
 
 /// Make the call and wait for its end.
@@ -421,7 +421,7 @@ fn http_status(headers: &[Header]) -> Option<u32> {
     std::str::from_utf8(find(headers, ":status")?).ok()?.parse().ok()
 }
 
-/// What answers is no gRPC server, or something stands before it.
+/// What answers is not a gRPC server, or a proxy is in front of it.
 fn not_grpc(status: Option<u32>) -> Status {
     let Some(status) = status else { return broken("it has no HTTP status") };
     let code = match status {

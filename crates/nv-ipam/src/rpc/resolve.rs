@@ -107,7 +107,7 @@ fn ask_all(servers: &Servers, host: &str, deadline: Instant) -> Result<Vec<IpAdd
 fn ask(servers: &Servers, name: &str, kind: u16, deadline: Instant) -> Result<Vec<IpAddr>, String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let id = (now.subsec_nanos() >> 4) as u16 ^ std::process::id() as u16;
-    let question = question(id, name, kind).ok_or_else(|| format!("{name} is no host name"))?;
+    let question = question(id, name, kind).ok_or_else(|| format!("{name} is not a host name"))?;
     let mut problem = String::new();
     for server in &servers.addresses {
         let left = deadline.saturating_duration_since(Instant::now()).min(PATIENCE);
@@ -158,7 +158,7 @@ fn question(id: u16, name: &str, kind: u16) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The addresses of an answer (none where the name has none of this kind); nothing where it is no answer of use.
+/// The addresses of an answer (none where the name has none of this kind); nothing where the answer is of no use.
 fn read_answer(answer: &[u8], id: u16, kind: u16) -> Option<Vec<IpAddr>> {
     let word = |at: usize| Some(u16::from_be_bytes(answer.get(at..at + 2)?.try_into().ok()?));
     let reply_code = answer.get(3)? & 0xf;

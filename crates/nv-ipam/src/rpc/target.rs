@@ -94,17 +94,17 @@ fn host_and_port(text: &str) -> Result<Endpoint, String> {
         match inner.split_once(']') {
             Some((host, "")) => (host, None),
             Some((host, port)) if port.starts_with(':') => (host, Some(&port[1..])),
-            _ => return Err(format!("{text:?} is no host and port")),
+            _ => return Err(format!("{text:?} is not a host and port")),
         }
     } else {
         text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port)))
     };
     let port = match port {
         None => DEFAULT_PORT,
-        Some(port) => port.parse().map_err(|_| format!("{port:?} is no port"))?,
+        Some(port) => port.parse().map_err(|_| format!("{port:?} is not a port"))?,
     };
     if text.is_empty() || host.contains(['/', '@', '[', ']', ' ']) {
-        return Err(format!("{text:?} is no host and port"));
+        return Err(format!("{text:?} is not a host and port"));
     }
     let host = if host.is_empty() { "localhost" } else { host };
     Ok(Endpoint::Tcp { host: host.to_string(), port })
