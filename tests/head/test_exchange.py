@@ -60,8 +60,8 @@ def test_pruning_removes_what_the_document_does_not_name() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[", "no YAML"),
-        ("format: other", "no export"),
+        ("[", "not YAML"),
+        ("format: other", "not an export"),
         ("format: bedplate/head/v1\nnonsense: {}", "no mode 'nonsense'"),
         ("format: bedplate/head/v1\ncategory: {a: {type: Nonsense}}", "holds no Nonsense"),
         ("format: bedplate/head/v1\ncategory: {a: {values: {colour: red}}}", "has no field 'colour'"),

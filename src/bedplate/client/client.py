@@ -306,8 +306,8 @@ class HeadClient:
     ) -> AsyncIterator[Event]:
         """Revisions, notices and results as they come, from now on or after an event's id (or a revision's number).
 
-        It ends only by an error that trying again cannot mend. A lost connection is made again, to another head if need
-        be, and goes on after the last event. `on_link(is_up, words)` is told of losses and recoveries.
+        It ends only by an error that another attempt cannot change. A lost connection is made again, to another head
+        if need be, and goes on after the last event. `on_link(is_up, words)` is told of losses and recoveries.
         """
         return follow(self._transport, after, types, on_link)
 

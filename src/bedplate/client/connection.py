@@ -124,7 +124,7 @@ class Http:
         timeout_s: float,
         idle_s: float,
     ) -> AsyncIterator[Streamed]:
-        """An answer that is read as it comes; `idle_s` without a byte is a TimeoutError (0: wait for ever)."""
+        """An answer that is read as it comes; `idle_s` without a byte is a TimeoutError (0: wait forever)."""
         target = urlsplit(url)
         async with asyncio.timeout(timeout_s):
             link = await self._connect(target)
@@ -205,13 +205,13 @@ def _told() -> Iterator[None]:
 
 
 def _port(target: SplitResult) -> int:
-    """The port a URL means. Raises `Invalid` for what is no URL."""
+    """The port a URL means. Raises `Invalid` for anything but a URL."""
     try:
         port = target.port or {"https": 443, "http": 80}[target.scheme]
         if not target.hostname:
             raise ValueError
     except (KeyError, ValueError):
-        raise errors.Invalid(f"{target.geturl()} is no URL of a head", hint="write https://HOST:PORT") from None
+        raise errors.Invalid(f"{target.geturl()} is not the URL of a head", hint="write https://HOST:PORT") from None
     return port
 
 

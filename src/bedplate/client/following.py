@@ -41,7 +41,7 @@ async def follow(
     types: Sequence[str],
     on_link: Callable[[bool, str], None] | None,
 ) -> AsyncIterator[Event]:
-    """Events until an error that trying again cannot mend. Raises what the head says: `Denied`, `Invalid`."""
+    """Events until an error that another attempt cannot change. Raises what the head says: `Denied`, `Invalid`."""
     last = "" if after is None else str(after)
     backoff = Backoff(first_s=0.1, cap_s=5.0, rng=transport.rng)
     is_up: bool | None = None

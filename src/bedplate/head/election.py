@@ -1,7 +1,7 @@
 """Which of several heads on one store is the active one.
 
 In: a store, and who this head is. Out: whether it is active, and who is otherwise. One record of the store names the
-active head, which writes it anew again and again; a head that has not seen it change for a whole lease takes its place,
+active head, which renews it; a head that has not seen it change for a whole lease takes its place,
 by compare-and-set. No clock but one's own monotonic one is trusted. An active head that could not write the record
 within the renew time stops being one; as that is shorter than the lease, it has stopped before another begins.
 

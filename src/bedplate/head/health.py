@@ -69,9 +69,10 @@ class Measured(NamedTuple):
 
 
 class Health:
-    """See the module. Open with `async with`; the store is opened and closed by its owner.
+    """What nodes report and what their checks measured.
 
-    A node that has not reported for `silence_s` is down.
+    Open with `async with`; the store is opened and closed by its owner. A node that has not reported for
+    `silence_s` is down.
     """
 
     def __init__(self, store: Store, *, clock: Clock | None = None, kept: int = 200, silence_s: float = 300.0) -> None:
@@ -169,7 +170,7 @@ class Health:
         return measured
 
     async def forget(self, node: str) -> None:
-        """Drop everything about a node that is no more."""
+        """Drop everything about a node that was removed."""
         async with self._writing:
             self._held.pop(node, None)
             page = await self._store.list(f"{SAMPLES}{node}/", limit=_BATCH)

@@ -41,7 +41,7 @@ def stamp(clock: Clock) -> str:
 
 
 class Notices:
-    """See the module. Open with `async with`; the store is opened and closed by its owner."""
+    """The latest notices, in the store. Open with `async with`; the store is opened and closed by its owner."""
 
     def __init__(self, store: Store, *, clock: Clock | None = None, kept: int = 1000) -> None:
         self._store = store

@@ -38,7 +38,7 @@ class Obj:
 
     `values` holds what differs from the defaults, by attribute name. `children` holds the objects of each submode by
     key; in an indexed list the keys are the indexes as text. `revision` is the head's revision that last wrote the
-    object; it is no part of what the object says, so it does not count when two are compared. The mappings are never
+    object; it is not part of the object's content, so it does not count when two are compared. The mappings are never
     changed.
     """
 

@@ -28,7 +28,7 @@ def news(
 
 
 def _has_turned(one: Measured) -> bool:
-    """A check that begins by passing is no news."""
+    """A check that begins by passing is not reported."""
     return one.before != one.sample.status and not (one.before is None and one.sample.status == "PASS")
 
 

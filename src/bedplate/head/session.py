@@ -34,7 +34,7 @@ class Edit(NamedTuple):
 
 
 class Session:
-    """See the module. `tree` is what the session sees: the head's tree with its own edits in it."""
+    """Staged edits over a tree. `tree` is what the session sees: the head's tree with its own edits in it."""
 
     def __init__(self, tree: Tree) -> None:
         self._head = tree
@@ -197,7 +197,7 @@ class Session:
         return _at(self._bases[path[0], path[1]], path[2:]) != _at(self.tree.find(path[0], path[1]), path[2:])
 
     def edits(self, scope: Path = ()) -> list[Edit]:
-        """What a commit takes, below the mode or the top-level object of `scope`; indexed lists are counted anew."""
+        """What a commit takes, below the mode or the top-level object of `scope`; indexed lists are renumbered."""
         found = []
         for mode, key in sorted(self._bases):
             if scope[:2] in ((), (mode,), (mode, key)):

@@ -59,8 +59,9 @@ def _collect(schema: Schema, mode: str, obj: Obj, way: str, found: set[Link]) ->
 
 
 class Tree:
-    """See the module. `steps` counts objects indexed since the process began: what a test of cost looks at.
+    """Every object at one revision, immutable.
 
+    `steps` counts objects indexed since the process began: what a test of cost looks at.
     `derived` keeps what was worked out of this tree and belongs to no single node, such as a cluster's members; it is
     gone with the tree."""
 

@@ -22,7 +22,7 @@ def check(tree: Tree, touched: Iterable[Address]) -> None:
     found = problems(tree, touched)
     if found:
         raise errors.Invalid(
-            "the changes cannot be committed", problems=found, hint="nothing was written; mend it and commit again"
+            "the changes cannot be committed", problems=found, hint="nothing was written; correct it and commit again"
         )
 
 

@@ -21,7 +21,7 @@ Event = Revision | Notice
 
 
 class Backend(Protocol):
-    """See the module. Open with `async with` where the implementation asks for it."""
+    """A head, in this process or behind a daemon. Open with `async with` where the implementation asks for it."""
 
     @property
     def name(self) -> str:

@@ -17,7 +17,7 @@ __all__ = ["LocalBackend"]
 
 
 class LocalBackend:
-    """See the module; the head is opened and closed by its owner."""
+    """Answers from a `Head` in this process, which is opened and closed by its owner."""
 
     def __init__(self, head: Head, *, name: str, identity: Identity) -> None:
         self._head = head

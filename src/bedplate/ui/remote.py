@@ -1,6 +1,6 @@
 """A backend over a daemon: the tree is read once, then kept up to date by the daemon's events.
 
-In: an open `HeadClient`. Out: what `Backend` promises. Secrets are stars here; where one was not typed anew the stars
+In: an open `HeadClient`. Out: what `Backend` promises. Secrets are stars here; where one was not typed again the stars
 go back, and the head keeps what it has. Staged edits are not known here, so a lost connection costs none: `follow`
 makes it again, to another head if need be, and says so among the notices.
 

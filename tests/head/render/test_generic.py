@@ -155,7 +155,7 @@ def test_drop_ins_that_containerd_would_not_read_as_meant_are_warned_about(sessi
     session.set(nvidia, "content", "[plugins")
     (warning,) = desired(session.tree, NODE).warnings
     assert "nvidia-cri" in warning
-    assert "no TOML" in warning
+    assert "not TOML" in warning
 
 
 @pytest.mark.external

@@ -99,8 +99,8 @@ def test_the_port_of_the_ingress_is_the_applications_before_the_extra(session: S
 @pytest.mark.parametrize(
     ("extra", "text", "said"),
     [
-        ("ingress_proxy_listen_port", "https", "is no port"),
-        ("ingress_proxy_backend_port", "70000", "is no port"),
+        ("ingress_proxy_listen_port", "https", "is not a port"),
+        ("ingress_proxy_backend_port", "70000", "is not a port"),
         ("ingress_proxy_listen_port", "10443", "is that of kube-default-api"),
     ],
 )

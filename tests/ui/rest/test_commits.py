@@ -216,8 +216,8 @@ async def test_what_is_exported_can_be_imported_and_is_the_same(client: HeadClie
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        ("a: [", "no YAML"),
-        ("format: other\n", "no export"),
+        ("a: [", "not YAML"),
+        ("format: other\n", "not an export"),
         ("format: bedplate/head/v1\ncategory: {x: {values: {nothing: 1}}}\n", "cannot be imported"),
         ("format: bedplate/head/v1\nnothing: {}\n", "cannot be imported"),
     ],

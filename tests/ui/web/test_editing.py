@@ -121,7 +121,7 @@ async def test_errors_stand_beside_their_fields_and_lose_nothing(place: Place) -
     }
     assert set(wrong) == {"f.ip", "f.mac"}
     assert {attributes.get("id") for _, attributes in page.elements} >= set(wrong.values())
-    assert "'10.141.0' is no IP address" in page.text
+    assert "'10.141.0' is not an IP address" in page.text
     assert "Changes 0" in page.text
     page = await reader.submit("/edit/device/node001", f__ip="10.141.0.9", f__mac="", extra__name="")
     assert page.status == 200

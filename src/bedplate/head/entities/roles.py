@@ -135,7 +135,7 @@ class _Ports(Kind):
         ports = [int(part) for part in re.split("[:-]", str(value))] if match else []
         if not ports or not all(1 <= port <= 65535 for port in ports) or ports != sorted(ports):
             wrong = Unfit if match else ValueError
-            raise wrong(f"{value!r} is no port between 1 and 65535, nor a range such as 30000-32767")
+            raise wrong(f"{value!r} must be a port between 1 and 65535, or a range such as 30000-32767")
 
     def json_schema(self) -> dict[str, Any]:
         return {"type": "string", "pattern": f"^(?:{_PORTS})?$"}

@@ -83,7 +83,7 @@ class Folder:
         """Raises `NotFound` where there is no head's folder."""
         if not (path / SETTINGS).is_file():
             raise errors.NotFound(
-                f"{path} is no data folder of a head", hint=f"bedplate head init --data {path} makes one"
+                f"{path} is not a data folder of a head", hint=f"bedplate head init --data {path} makes one"
             )
         return cls(path)
 

@@ -41,7 +41,7 @@ def render(tree: Tree, held: Resolved, given: RoleGiven) -> Part:
         warnings.append(f"Etcd::Host on {held.node.key}: it names no etcd cluster, so the member stands alone")
     if not held.node.values.get("ip"):
         warnings.append(f"Etcd::Host on {held.node.key}: etcd listens on addresses only, and the node has no IP")
-    warnings += [f"Etcd::Host: {option!r} is no option of etcd, and left out" for option in _further(role)[1]]
+    warnings += [f"Etcd::Host: {option!r} is not an option of etcd, and is left out" for option in _further(role)[1]]
     return Part(
         files=[
             _file(CONF, variables(held.node, role, cluster)),

@@ -258,7 +258,7 @@ def _fault(rule: Rule, networks: Mapping[str, _Range]) -> str:
     if rule.zone not in ("net", "nat", "fw", "all") and rule.action != "DNAT":
         return f"there is no zone {rule.zone}"
     if rule.host and not _is_address(rule.host):
-        return f"{rule.host} is no IPv4 address"
+        return f"{rule.host} is not an IPv4 address"
     return ""
 
 

@@ -101,13 +101,13 @@ def _folder_mode(configuration: Obj) -> str:
 
 
 def _misread(dropins: Mapping[str, str]) -> list[str]:
-    """Drop-ins that are no TOML, and plugins set in two: before release 2 containerd takes the last one whole."""
+    """Drop-ins that are not TOML, and plugins set in two: before release 2 containerd takes the last one whole."""
     found = []
     owners: dict[str, str] = {}
     for name, content in dropins.items():
         plugins = _plugins(content)
         if plugins is None:
-            found.append(f"generic::containerd {name}: it is no TOML, and containerd would not start")
+            found.append(f"generic::containerd {name}: it is not TOML, and containerd would not start")
         for plugin in plugins or ():
             first = owners.setdefault(plugin, name)
             if first != name:

@@ -2,7 +2,7 @@
 
 In: a tree, a resolved node and the role. Out: the kubelet's own flags, the cluster's authority, labels and taints, and
 the flags of the submode `options`. Those are told twice: as flags that the agent keeps in the static pods' manifests,
-and as patches that kubeadm applies whenever it writes the manifests anew, so that it does not lose them.
+and as patches that kubeadm applies whenever it rewrites the manifests, so that it does not lose them.
 """
 
 from __future__ import annotations

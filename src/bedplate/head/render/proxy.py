@@ -161,7 +161,7 @@ def _listener(name: str, port: int, hosts: Iterable[str], target: int, warnings:
         if _HOST.fullmatch(written):
             targets.append(f"{written}:{target}")
         else:
-            warnings.append(f"{name}: {host!r} is no host that nginx could be told")
+            warnings.append(f"{name}: {host!r} is not a host that nginx accepts")
     if not targets:
         warnings.append(f"{name}: no control plane node is known, so nothing listens on {port}")
         return None
@@ -183,5 +183,5 @@ def _port(cluster: Obj, extra: str, default: int, warnings: list[str]) -> int | 
     text = cluster.extras.get(extra, "").strip() or str(default)
     if text.isdecimal() and 1 <= int(text) <= 65535:
         return int(text)
-    warnings.append(f"kubernetes {cluster.key}: {extra} {text!r} is no port, so the ingress is not balanced")
+    warnings.append(f"kubernetes {cluster.key}: {extra} {text!r} is not a port, so the ingress is not balanced")
     return None

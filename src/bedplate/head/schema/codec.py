@@ -116,7 +116,7 @@ class _Decoder:
             self._problems.append(f"{where}: an object has type, values, extras and children, and nothing else")
             return None
         if "type" in data and (not isinstance(data["type"], str) or not data["type"]):
-            self._problems.append(f"{where}: {data['type']!r} is no type")
+            self._problems.append(f"{where}: {data['type']!r} is not a type")
             return None
         entity = self._entity(submode, key, data.get("type", ""), where)
         if entity is None:
@@ -124,7 +124,7 @@ class _Decoder:
         extras = self._mapping(data, "extras", where)
         for name, text in extras.items():
             if not isinstance(text, str) or not name:
-                self._problems.append(f"{where}: extra {name!r} is no text")
+                self._problems.append(f"{where}: extra {name!r} must be text")
         values = self._values(entity, self._mapping(data, "values", where), where)
         return Obj(entity.type_name(), key, values, extras, self._children(entity, data, where))
 
@@ -148,7 +148,7 @@ class _Decoder:
     def _mapping(self, data: dict[str, Any], part: str, where: str) -> dict[str, Any]:
         found = data.get(part, {})
         if not isinstance(found, dict):
-            self._problems.append(f"{where}: {part} is no mapping")
+            self._problems.append(f"{where}: {part} must be a mapping")
             return {}
         return found
 

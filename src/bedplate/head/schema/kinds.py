@@ -90,7 +90,7 @@ class Kind:
     def check(self, value: Value) -> None:
         """Raise ValueError unless the value is one of this kind."""
         if not isinstance(value, str):
-            raise ValueError(f"{value!r} is no text")
+            raise ValueError(f"{value!r} must be text")
         _plain(value)
 
     def show(self, value: Value) -> str:
@@ -125,7 +125,7 @@ class Kind:
 
     @property
     def target_mode(self) -> str:
-        """The mode that `targets` live in; empty for what is no reference."""
+        """The mode that `targets` live in; empty for anything but a reference."""
         return ""
 
 
@@ -190,14 +190,14 @@ class Integer(Kind):
 
     def parse(self, text: str) -> Value:
         if not re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()):
-            raise ValueError(f"{text!r} is no whole number")
+            raise ValueError(f"{text!r} must be an integer")
         number = int(text)
         self.check(number)
         return number
 
     def check(self, value: Value) -> None:
         if not isinstance(value, int) or isinstance(value, bool):
-            raise ValueError(f"{value!r} is no whole number")
+            raise ValueError(f"{value!r} must be an integer")
         if not self.low <= value <= self.high:
             raise ValueError(f"{value} does not lie between {self.low} and {self.high}")
 
@@ -231,7 +231,7 @@ class Duration(Kind):
 
     def check(self, value: Value) -> None:
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise ValueError(f"{value!r} is no number of seconds")
+            raise ValueError(f"{value!r} must be a number of seconds")
         if not 0 <= value <= _CENTURY_S:
             raise ValueError(f"{value!r} seconds cannot be waited for")
 
@@ -283,15 +283,15 @@ class Address(Kind):
         try:
             return str(ipaddress.ip_address(text.strip()))
         except ValueError:
-            raise ValueError(f"{text!r} is no IP address") from None
+            raise ValueError(f"{text!r} is not an IP address") from None
 
     def check(self, value: Value) -> None:
         if not isinstance(value, str) or self.parse(value) != value:
-            raise ValueError(f"{value!r} is no IP address")
+            raise ValueError(f"{value!r} is not an IP address")
 
     def decode(self, data: Any) -> Value:
         if not isinstance(data, str) or data != data.strip():
-            raise ValueError(f"{data!r} is no IP address")
+            raise ValueError(f"{data!r} is not an IP address")
         return self.parse(data)
 
     def json_schema(self) -> dict[str, Any]:
@@ -312,15 +312,15 @@ class Cidr(Kind):
                 raise ValueError
             return str(ipaddress.ip_network(text.strip()))
         except ValueError:
-            raise ValueError(f"{text!r} is no network in CIDR form (write for example 10.141.0.0/16)") from None
+            raise ValueError(f"{text!r} is not a network in CIDR form (write for example 10.141.0.0/16)") from None
 
     def check(self, value: Value) -> None:
         if not isinstance(value, str) or self.parse(value) != value:
-            raise ValueError(f"{value!r} is no network in CIDR form (write for example 10.141.0.0/16)")
+            raise ValueError(f"{value!r} is not a network in CIDR form (write for example 10.141.0.0/16)")
 
     def decode(self, data: Any) -> Value:
         if not isinstance(data, str) or not re.fullmatch(f"(?:{_CIDR})?", data):
-            raise ValueError(f"{data!r} is no network in CIDR form (write for example 10.141.0.0/16)")
+            raise ValueError(f"{data!r} is not a network in CIDR form (write for example 10.141.0.0/16)")
         try:
             return self.parse(data)
         except ValueError as wrong:
@@ -339,7 +339,7 @@ class Size(Kind):
     def check(self, value: Value) -> None:
         super().check(value)
         if value and not re.fullmatch(_SIZE, str(value)):
-            raise ValueError(f"{value!r} is no size (write for example 64K or 100GB)")
+            raise ValueError(f"{value!r} is not a size (write for example 64K or 100GB)")
 
     def json_schema(self) -> dict[str, Any]:
         return _matching(_SIZE)
@@ -354,7 +354,7 @@ class Path(Kind):
     def check(self, value: Value) -> None:
         super().check(value)
         if value and not str(value).startswith(("/", "$")):
-            raise ValueError(f"{value!r} is no absolute path")
+            raise ValueError(f"{value!r} must be an absolute path")
 
     def json_schema(self) -> dict[str, Any]:
         return _matching(f"[/$]{_PLAIN}*")
@@ -397,7 +397,7 @@ class Blob(Kind):
 
     def check(self, value: Value) -> None:
         if not isinstance(value, str):
-            raise ValueError("is no text")
+            raise ValueError("must be text")
         try:
             value.encode()
         except UnicodeEncodeError:
@@ -442,7 +442,7 @@ class ListOf(Kind):
 
     def check(self, value: Value) -> None:
         if not isinstance(value, tuple):
-            raise ValueError(f"{value!r} is no list")
+            raise ValueError(f"{value!r} must be a list")
         for item in value:
             self.of.check(item)
         if len(set(value)) != len(value):
@@ -462,7 +462,7 @@ class ListOf(Kind):
 
     def decode(self, data: Any) -> Value:
         if not isinstance(data, list | tuple):
-            raise ValueError(f"{data!r} is no list")
+            raise ValueError(f"{data!r} must be a list")
         value = tuple(data)
         self.check(value)
         return value
@@ -503,7 +503,7 @@ class NodeList(ListOf):
 
     def decode(self, data: Any) -> Value:
         if not isinstance(data, list | tuple) or not all(isinstance(name, str) for name in data):
-            raise ValueError(f"{data!r} is no list of nodes")
+            raise ValueError(f"{data!r} must be a list of nodes")
         value = tuple(sorted(dict.fromkeys(data), key=ranges.natural))
         self.check(value)
         return value

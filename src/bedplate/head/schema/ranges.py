@@ -63,7 +63,7 @@ def _expand_part(part: str) -> Iterable[str]:
     bracket = _BRACKET.match(part)
     if bracket is None:
         if "[" in part or "]" in part:
-            raise ValueError(f"{part!r} is no node range (write for example node00[4-6])")
+            raise ValueError(f"{part!r} is not a node range (write for example node00[4-6])")
         return [part]
     before, inside, after = bracket.groups()
     names: list[str] = []
@@ -71,7 +71,7 @@ def _expand_part(part: str) -> Iterable[str]:
         low, dash, high = piece.strip().partition("-")
         high = high if dash else low
         if not low.isdigit() or not high.isdigit() or len(high) < len(low):
-            raise ValueError(f"{part!r} is no node range (write for example node00[4-6])")
+            raise ValueError(f"{part!r} is not a node range (write for example node00[4-6])")
         names.extend(f"{before}{number}{after}" for number in _numbers(part, low, high))
     return names
 
@@ -79,7 +79,7 @@ def _expand_part(part: str) -> Iterable[str]:
 def _between(part: str, first: str, last: str) -> list[str]:
     start, end = _NUMBERED.match(first), _NUMBERED.match(last)
     if start is None or end is None or start[1] != end[1]:
-        raise ValueError(f"{part!r} is no node range (write for example node001..node003)")
+        raise ValueError(f"{part!r} is not a node range (write for example node001..node003)")
     return [f"{start[1]}{number}" for number in _numbers(part, start[2], end[2])]
 
 

@@ -115,13 +115,15 @@ def worst(codes: Iterable[int]) -> int:
 def whole(text: str, what: str) -> int:
     """A number somebody typed. Raises `Usage`."""
     if not (text.isascii() and text.isdigit() and len(text) < 16):
-        raise Usage(f"{what}: {text!r} is no number", hint="history lists the numbers of revisions")
+        raise Usage(f"{what}: {text!r} must be a number", hint="history lists the numbers of revisions")
     return int(text)
 
 
 @dataclass(frozen=True)
 class Command:
-    """See the module. `leading`: options stand before the first word alone, because values may begin with `-`.
+    """One command as it is declared.
+
+    `leading`: options stand before the first word alone, because values may begin with `-`.
     `moves`: the command is about where one stands, so that `<mode> <command>` leaves one there."""
 
     name: str

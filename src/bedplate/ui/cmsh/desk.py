@@ -28,7 +28,7 @@ MASTER = "master"
 
 @dataclass
 class Desk:
-    """See the module. `write` takes output, `note` what is for the eyes alone; `run` runs a line."""
+    """What a command works with. `write` takes output, `note` what is for the eyes alone; `run` runs a line."""
 
     backend: Backend
     session: Session
@@ -106,7 +106,9 @@ class Desk:
     def list_here(self) -> Path:
         """The list one stands in. Raises `Usage`."""
         if not self.place:
-            raise Usage("you are at the top, where there is no list", hint="enter a mode first, for example: device")
+            raise Usage(
+                "you are at the top, where there must be a list", hint="enter a mode first, for example: device"
+            )
         return place.list_of(self.place)
 
     def find(self, path: Path, name: str) -> Path:

@@ -18,7 +18,7 @@ def read(name: str) -> str:
         reason = (wrong.strerror or "cannot be read").lower()
         raise errors.Invalid(f"the file {name} cannot be read: {reason}", hint="name a file on this machine") from None
     except UnicodeDecodeError:
-        raise errors.Invalid(f"the file {name} is no text in UTF-8", hint="name a text file") from None
+        raise errors.Invalid(f"the file {name} is not text in UTF-8", hint="name a text file") from None
 
 
 def write(name: str, text: str) -> None:

@@ -62,14 +62,14 @@ def _json(table: Table, indent: str) -> str:
     import json
 
     if indent and not (indent.isascii() and indent.isdigit()):
-        raise Usage(f"{indent!r} is no indentation", hint="-d {} gives JSON, -d {2} JSON indented by 2")
+        raise Usage(f"{indent!r} is not an indentation", hint="-d {} gives JSON, -d {2} JSON indented by 2")
     names = [header.removesuffix(_KEY) for header in table.headers]
     objects: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in table.rows]
     return json.dumps(objects, indent=int(indent) if indent else None, ensure_ascii=False) + "\n"
 
 
 def local_time(stamp: str) -> str:
-    """A time of the head's as tables show it: local, `2021/11/29 11:52:44`; what is no time stays."""
+    """A time of the head's as tables show it: local, `2021/11/29 11:52:44`; anything else stays as it is."""
     try:
         return datetime.fromisoformat(stamp).astimezone().strftime("%Y/%m/%d %H:%M:%S")
     except ValueError:

@@ -31,7 +31,7 @@ def sounds_secret(line: str) -> bool:
 
 
 class Lines(History):
-    """See the module; without a path the lines live as long as the shell."""
+    """The history of typed lines; without a path the lines live as long as the shell."""
 
     def __init__(self, path: pathlib.Path | None, holds_secret: Callable[[str], bool]) -> None:
         super().__init__()

@@ -79,7 +79,7 @@ class Machine:
         try:
             # Whoever is interrupted while a child starts has to end it all the same.
             child = await asyncio.shield(starting)
-            # A filter such as head may leave before it has read everything; that is no failure.
+            # A filter such as head may leave before it has read everything; that is not a failure.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 await child.communicate(None if text is None else text.encode())
             return await child.wait()

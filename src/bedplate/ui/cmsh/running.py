@@ -103,7 +103,7 @@ def _content(path: pathlib.Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as err:
-        reason = err.strerror if isinstance(err, OSError) else "it is no text in UTF-8"
+        reason = err.strerror if isinstance(err, OSError) else "it is not text in UTF-8"
         raise errors.Invalid(f"{path} cannot be read: {reason}", hint="give a text file that you can read") from err
 
 

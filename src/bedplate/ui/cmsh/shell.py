@@ -31,7 +31,7 @@ Write = Callable[[str], None]
 
 
 class Shell:
-    """See the module. One shell is one session: its place and its staged edits.
+    """Runs lines. One shell is one session: its place and its staged edits.
 
     `interactive` says that somebody sits there: leaving with staged changes is then asked twice, and hints are given.
     """
@@ -106,7 +106,7 @@ class Shell:
         move.tell_lost(self.desk)
 
     def holds_secret(self, text: str) -> bool:
-        """Whether a line sets a secret in clear: it is no line to remember."""
+        """Whether a line sets a secret in clear: it is kept out of the history."""
         try:
             statements = language.parse(text)
         except Usage:

@@ -64,7 +64,7 @@ async def _entered(data: pathlib.Path, identity: Identity, turn: _Turn, opened: 
         try:
             return await opened.enter_async_context(_in_process(data))
         except errors.Unavailable:
-            # Somebody was faster to take the lock.
+            # Another process took the lock first.
             if turn.is_over:
                 raise
             await turn.pause()
@@ -151,7 +151,7 @@ def _token(identity: Identity) -> str:
     try:
         return identity.token_file.read_text().strip()
     except (OSError, UnicodeDecodeError) as err:
-        reason = err.strerror if isinstance(err, OSError) else "it is no text"
+        reason = err.strerror if isinstance(err, OSError) else "it is not text"
         raise errors.Invalid(
             f"the token file {identity.token_file} cannot be read: {reason}", hint="--token-file names another one"
         ) from err

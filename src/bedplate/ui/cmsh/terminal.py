@@ -43,12 +43,12 @@ _STYLES = {"warning": "\x1b[33m", "error": "\x1b[31m"}
 _PLAIN = "\x1b[0m"
 _OWN = "fg:ansidefault"
 """The look of the prompt. Blanks without a style are passed over with the cursor: whoever waits for the blank behind
-the prompt, as programs do, would wait for ever."""
+the prompt, as programs do, would wait forever."""
 _DUMB = ("", "dumb", "unknown")
 
 
 class Terminal:
-    """See the module. `own` says whether this shell made a revision; others' are shown as notices."""
+    """A shell at a terminal. `own` says whether this shell made a revision; others' are shown as notices."""
 
     def __init__(
         self, machine: Machine, environment: Mapping[str, str], history: pathlib.Path | None, own: Callable[[int], bool]
@@ -94,7 +94,7 @@ class Terminal:
     # The loop
 
     async def run(self, shell: Shell, run_line: Run) -> int:
-        """Read lines and have them run until the shell is over; 0, as leaving is no failure."""
+        """Read lines and have them run until the shell is over; 0, as leaving is not a failure."""
         session: PromptSession[str] = PromptSession(
             history=Lines(self._history, shell.holds_secret),
             key_bindings=self._bindings(shell),

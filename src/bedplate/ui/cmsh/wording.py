@@ -70,7 +70,7 @@ class _Rows:
                 yield from self._whole((*path, name, str(key)), None, child)
 
     def _items(self, path: Path, row: Submode, old: Sequence[Any], new: Sequence[Any]) -> Iterator[_Cells]:
-        """An indexed list: what left it and what came into it; what merely got another index is no news."""
+        """An indexed list: what left it and what came into it; what merely got another index is left out."""
         where = path_text(path)
         before, after = [self._item(row, one) for one in old], [self._item(row, one) for one in new]
         left, came = list(before), list(after)

@@ -328,7 +328,7 @@ OPERATIONS = (
             name,
             doc,
             {
-                200: Answer("it is so", {"type": "string"}, "text/plain"),
+                200: Answer("every check passes", {"type": "string"}, "text/plain"),
                 500: Answer("it is not", {"type": "string"}, "text/plain"),
             },
             (

@@ -29,7 +29,7 @@ def _tags(request: web.Request, header: str) -> list[str] | None:
         return None
     text = ", ".join(said)
     if not _TAGS.fullmatch(text):
-        raise Malformed(f"{header}: {text[:100]!r} is no entity tag", hint='write it with quotes: "12"')
+        raise Malformed(f"{header}: {text[:100]!r} is not an entity tag", hint='write it with quotes: "12"')
     return ["*"] if text.strip() == "*" else _TAG.findall(text)
 
 

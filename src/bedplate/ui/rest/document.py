@@ -193,7 +193,7 @@ def _responses(operation: Operation, word: str) -> dict[str, Any]:
         headers = {413: (), 503: ("Retry-After", "Bedplate-Active")}.get(status, ())
         said = _response(Answer(_ERRORS[status], "Problem", "application/problem+json", headers), "")
         if status == 400:
-            # What is no HTTP, such as an endless address, is refused before anybody looks at it.
+            # What is not HTTP, such as an endless address, is refused before any handler.
             said["content"]["text/plain"] = {"schema": {"type": "string"}}
         found.setdefault(str(status), said)
     return dict(sorted(found.items()))

@@ -58,7 +58,7 @@ class Number(Parameter):
 
     def parse(self, text: str) -> int:
         if not re.fullmatch(r"0|-?[1-9][0-9]{0,17}", text) or not self.low <= int(text) <= self.high:
-            raise ValueError(f"{text[:100]!r} is no whole number between {self.low} and {self.high}")
+            raise ValueError(f"{text[:100]!r} must be an integer between {self.low} and {self.high}")
         return int(text)
 
 
@@ -102,7 +102,7 @@ class Names(Parameter):
 
     def parse(self, text: str) -> list[str]:
         if len(text) > self.longest or not re.fullmatch(f"{self.item}(,{self.item})*", text):
-            raise ValueError(f"{text[:100]!r} is no list of names with commas between them")
+            raise ValueError(f"{text[:100]!r} must be names with commas between them")
         return text.split(",")
 
 

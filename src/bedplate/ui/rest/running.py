@@ -1,6 +1,6 @@
 """How the application is run: with our own log, and with room for long addresses.
 
-In: the application. Out: an aiohttp runner. What is no HTTP is refused by aiohttp itself, before any handler; it would
+In: the application. Out: an aiohttp runner. What is not HTTP is refused by aiohttp itself, before any handler; it would
 write a traceback for each such request to standard error, where a line is enough.
 """
 

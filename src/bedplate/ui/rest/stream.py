@@ -48,7 +48,7 @@ class Place(NamedTuple):
         """The place in an id; a number alone is a revision's, with nothing missed besides. Raises ValueError."""
         parts = text.split(".")
         if len(parts) not in (1, 3) or not all(part.isascii() and part.isdigit() and len(part) < 17 for part in parts):
-            raise ValueError(f"{text[:60]!r} is no id of an event")
+            raise ValueError(f"{text[:60]!r} is not the id of an event")
         numbers = [int(part) for part in parts]
         return cls(*numbers) if len(numbers) == 3 else now._replace(revision=numbers[0])
 

@@ -63,7 +63,7 @@ class Login:
 
 
 class Logins:
-    """See the module."""
+    """Everybody who is signed in, by cookie; what is old ends."""
 
     def __init__(self, clock: Clock, number: Callable[[], str] = lambda: secrets.token_urlsafe(32)) -> None:
         self._clock = clock

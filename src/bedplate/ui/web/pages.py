@@ -59,7 +59,7 @@ async def _tree(visit: Visit) -> tuple[Tree, int | None]:
     if not said:
         return visit.tree, None
     if not said.isdecimal():
-        raise errors.Invalid(f"{said!r} is no revision", hint="history lists them")
+        raise errors.Invalid(f"{said!r} is not a revision", hint="history lists them")
     return await visit.site.head.tree_at(int(said)), int(said)
 
 

@@ -18,7 +18,7 @@ __all__ = ["Site"]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """See the module. `name` is the head node's."""
+    """The head, access to it, and what nodes reported. `name` is the head node's."""
 
     head: Head
     access: Access

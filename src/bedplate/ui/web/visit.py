@@ -28,18 +28,20 @@ __all__ = ["PEOPLE", "Door", "Visit", "cookie", "is_foreign", "is_secure", "pers
 _LOG = get_logger("head.page")
 _STATUS = {
     errors.NotFound: (404, "Not found"),
-    errors.Denied: (403, "Not allowed"),
-    errors.AlreadyExists: (409, "There already"),
-    errors.Conflict: (409, "Somebody was faster"),
-    errors.Invalid: (400, "That cannot be taken"),
-    errors.Unavailable: (503, "Not now"),
+    errors.Denied: (403, "Forbidden"),
+    errors.AlreadyExists: (409, "Already exists"),
+    errors.Conflict: (409, "Conflict"),
+    errors.Invalid: (400, "Invalid"),
+    errors.Unavailable: (503, "Unavailable"),
 }
 PEOPLE = ("admin", "operator", "auditor")
 
 
 @dataclass(slots=True)
 class Visit:
-    """See the module. `tree` is what the login sees: the head's newest, with its own staged edits in it."""
+    """One request of somebody who is signed in.
+
+    `tree` is what the login sees: the head's newest, with its own staged edits in it."""
 
     site: Site
     request: web.Request
@@ -210,7 +212,7 @@ async def typed_in(request: web.Request) -> dict[str, str]:
     except web.HTTPRequestEntityTooLarge as err:
         raise errors.Invalid("the form is too large", hint="cmsh takes large files: set NAME FILE") from err
     except (ValueError, LookupError) as err:
-        raise errors.Invalid("this is no form that a page of this head sent") from err
+        raise errors.Invalid("this form was not sent by a page of this head") from err
 
 
 def cookie(request: web.Request, what: str = "login") -> str:
@@ -230,7 +232,7 @@ def is_foreign(request: web.Request) -> bool:
 
 
 def _error_page(visit: Visit, err: errors.BedplateError) -> web.Response:
-    status, title = next((said for kind, said in _STATUS.items() if isinstance(err, kind)), (500, "Something broke"))
+    status, title = next((said for kind, said in _STATUS.items() if isinstance(err, kind)), (500, "Internal error"))
     problems = err.problems if isinstance(err, errors.Invalid) else ()
     author = err.author if isinstance(err, Stale) else ""
     return visit.page("error.html", title, status, message=err.message, hint=err.hint, problems=problems, author=author)
