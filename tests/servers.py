@@ -367,6 +367,11 @@ class Pool:
         self._stack = contextlib.ExitStack()
         self._running: dict[str, Server] = {}
         self.ask: Callable[[str], Server] | None = None
+        self._command: Sequence[str] | None = None
+
+    def use(self, command: Sequence[str]) -> None:
+        """Start embedded servers with this command in place of `bedplate apiserver`."""
+        self._command = command
 
     def get(self, name: str) -> Server:
         """`real`, `real-forgetful` (may be compacted), `embedded`, `embedded-etcd`, or `embedded-forgetful`: old
@@ -381,8 +386,8 @@ class Pool:
             return self.ask(name)
         starters: dict[str, Callable[[], contextlib.AbstractContextManager[Server]]] = {
             **chosen,
-            "embedded": embedded,
-            "embedded-forgetful": lambda: embedded("--history", "1s"),
+            "embedded": lambda: embedded(command=self._command),
+            "embedded-forgetful": lambda: embedded("--history", "1s", command=self._command),
             "embedded-etcd": embedded_on_etcd,
         }
         return self._stack.enter_context(starters[name]())

@@ -35,7 +35,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def planted_fault() -> None:
     """`CONFORMANCE_FAULT=<topic>`: the embedded servers of this run have that fault (see `test_teeth`)."""
     if topic := os.environ.get("CONFORMANCE_FAULT"):
-        servers.shared.command = (sys.executable, "-m", "tests.conformance.faulty_server", topic)
+        servers.shared.use((sys.executable, "-m", "tests.conformance.faulty_server", topic))
 
 
 @pytest.fixture(scope="session")
