@@ -19,6 +19,9 @@ from tests.deploy.conftest import CHARTS, Program, chart_folder, documents, of_k
 
 from bedplate.lab import binaries
 
+# Images are assembled with the linker and the container programs of the machine.
+pytestmark = pytest.mark.external
+
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
 

@@ -18,6 +18,9 @@ from tests.deploy.conftest import ROOT, read_json
 
 from bedplate.lab import images
 
+# Images are assembled with the linker and the container programs of the machine.
+pytestmark = pytest.mark.external
+
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a container is started with runc")
 
 
