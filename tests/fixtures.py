@@ -58,3 +58,9 @@ async def namespace(client: Client) -> AsyncIterator[str]:
 def nv_ipam() -> Path:
     """Our CNI plugin."""
     return programs.nv_ipam()
+
+
+@pytest.fixture
+def kubectl_program() -> Path:
+    """kubectl, without a server."""
+    return programs.built("kubectl")

@@ -26,6 +26,7 @@ FIXTURES = {
     "etcd": "external",
     "helm": "external",
     "kubectl": "external",
+    "kubectl_program": "external",
     "nv_ipam": "external",
     "real": "real",
     "registry": "external",

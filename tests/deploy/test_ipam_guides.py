@@ -56,7 +56,7 @@ def run(server: servers.Server, line: str, stdin: str = "") -> subprocess.Comple
 
 
 @pytest.fixture
-def defined(own_server: servers.Server) -> servers.Server:
+def defined(own_server: servers.Server, kubectl_program: Path) -> servers.Server:
     """The server with the pools' definitions, as people who read about pools have it."""
     for line in (
         "bedplate ipam crds | kubectl apply -f -",

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import yaml
-from tests import programs
 from tests.deploy.conftest import ROOT, Program, documents, of_kind
 from tests.lab.ipam_lab import definition
 
@@ -100,8 +99,8 @@ def known(overlay: str) -> set[Fact]:
 
 
 @pytest.fixture
-def kustomize(tmp_path: Path) -> Program:
-    return Program(programs.built("kubectl"), tmp_path)
+def kustomize(kubectl_program: Path, tmp_path: Path) -> Program:
+    return Program(kubectl_program, tmp_path)
 
 
 def rendered(kustomize: Program, overlay: str) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """What a look at a cluster or a cloud may find, and how a provider takes part in it.
 
 In: nothing; these are values. A `Finding` says what is wrong with which object, and the command or edit that fixes it.
-A check that could not look says so (`unknown`): an answer that did not come is never taken for a good one.
+A check that could not be made says so (`unknown`): an answer that did not come is never taken for a good one.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ async def test_an_api_server_that_cannot_be_reached_is_unknown_and_not_a_clean_b
     command = [str(PROGRAM), "doctor", "--kubeconfig", str(kubeconfig), "--cloud-provider", "cloudlycke"]
     done = await asyncio.to_thread(forkserver.run, command, capture_output=True, text=True)
     assert done.returncode == 2
-    assert "could not look" in done.stdout
+    assert "could not be checked" in done.stdout
 
 
 async def test_a_provider_that_does_not_exist_is_a_finding_that_names_those_that_do(server: servers.Server) -> None:

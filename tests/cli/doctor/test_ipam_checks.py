@@ -97,7 +97,7 @@ def test_nothing_is_judged_when_the_server_does_not_answer() -> None:
     ("changes", "check", "level", "told"),
     [
         ({"definitions": {"ippools.x": None}}, "definitions", "problem", "kubectl apply -k deploy/crds"),
-        ({"definitions": {"ippools.x": errors.Unavailable("x")}}, "definitions", "unknown", "could not look"),
+        ({"definitions": {"ippools.x": errors.Unavailable("x")}}, "definitions", "unknown", "could not be checked"),
         ({"deployment": {"spec": {"replicas": 2}, "status": {}}}, "controller", "problem", "0 of 2 replicas"),
         ({"deployment": None}, "controller", "note", "deploy/overlays/no-webhook"),
         ({"lease": None}, "controller", "note", "--leader-elect"),

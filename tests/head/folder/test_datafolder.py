@@ -198,7 +198,7 @@ async def test_a_missing_key_is_not_replaced_by_a_new_one(tmp_path: Path) -> Non
 
 def test_what_is_no_folder_of_a_head_is_said_so(tmp_path: Path) -> None:
     refused = heads.bedplate("head", "status", "--data", tmp_path, code=4)
-    assert "no data folder of a head" in refused.stderr and "head init" in refused.stderr
+    assert "is not a data folder of a head" in refused.stderr and "head init" in refused.stderr
 
 
 def test_damaged_settings_are_named(tmp_path: Path) -> None:

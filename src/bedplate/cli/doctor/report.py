@@ -20,7 +20,7 @@ _ORDER = ("problem", "unknown", "note", "ok")
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
-    """0 well, 1 wrong, 2 could not look."""
+    """0 well, 1 wrong, 2 something could not be checked."""
     levels = {finding.level for finding in findings}
     return 1 if "problem" in levels else 2 if "unknown" in levels else 0
 
