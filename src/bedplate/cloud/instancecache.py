@@ -47,11 +47,11 @@ _COMMON_FATE = (
 
 
 class IncompleteList(errors.CloudError):
-    """All pages were read, but instances may have slipped between them. What was found is true, what is missing not."""
+    """All pages were read, but some instances may be on none of them: `instances` is correct but not complete."""
 
-    def __init__(self, message: str, found: Sequence[Any]) -> None:
+    def __init__(self, message: str, instances: Sequence[Any]) -> None:
         super().__init__(message)
-        self.found = found
+        self.instances = instances
 
 
 class Source(Protocol[T]):
@@ -244,7 +244,7 @@ class InstanceCache(Generic[T]):
         try:
             instances = await self._source.list()
         except IncompleteList as err:
-            self._take(err.found, begun_at)
+            self._take(err.instances, begun_at)
             raise
         self._take(instances, begun_at)
         # An instance that two pages hold is one, not two of one name.

@@ -83,11 +83,11 @@ def _int64(written: str) -> int | None:
 def _field(requirement: NodeSelectorRequirement) -> Test | None:
     if requirement.key != "metadata.name" or len(requirement.values) != 1:
         return None
-    wanted = requirement.values[0]
+    node_name = requirement.values[0]
     match requirement.operator:
         case "In":
-            return lambda name, _labels: name == wanted
+            return lambda name, _labels: name == node_name
         case "NotIn":
-            return lambda name, _labels: name != wanted
+            return lambda name, _labels: name != node_name
         case _:
             return None

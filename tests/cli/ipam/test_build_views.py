@@ -88,7 +88,7 @@ def test_a_spec_that_means_nothing_can_be_looked_at() -> None:
 
 def test_what_is_held_back_is_not_free() -> None:
     pool = ippool("p", {"a": "10.0.0.1-10.0.0.10"}, subnet="10.0.0.0/24", perNodeBlockSize=10)
-    view = build_views.view_of(pool, held={"10.0.0.11-10.0.0.20": ("gone", None), "nonsense": ("x", None)})
+    view = build_views.view_of(pool, quarantined={"10.0.0.11-10.0.0.20": ("gone", None), "nonsense": ("x", None)})
     assert [(one.index, one.node) for one in view.held] == [(1, "gone")]
     assert view.free == 23
 

@@ -25,7 +25,7 @@ def test_blocks_are_drawn_in_their_order_with_how_full_they_are() -> None:
         exclusions=[{"startIP": "10.0.0.41", "endIP": "10.0.0.60"}],
     )
     used = [Address(32, 0x0A000001 + number) for number in (*range(10), 10, 11, 12, 13, 14)]
-    view = build_views.view_of(pool, used=used, held={"10.0.0.61-10.0.0.70": ("gone", None)})
+    view = build_views.view_of(pool, used=used, quarantined={"10.0.0.61-10.0.0.70": ("gone", None)})
     (row,) = [line for line in plain(picture.draw(view, 100)) if line.startswith("10.0.0.1 ")]
     assert row.split()[1] == "█▅·▁××q··················"
     assert "n0" in picture.draw(view, 100)

@@ -24,7 +24,7 @@ Held = Mapping[str, tuple[str, datetime | None]]
 
 
 def view_of(
-    pool: Pool, *, used: Iterable[Address] = (), held: Held | None = None, problems: Sequence[str] = ()
+    pool: Pool, *, used: Iterable[Address] = (), quarantined: Held | None = None, problems: Sequence[str] = ()
 ) -> PoolView:
     """The view of one pool."""
     bare = _ippool(pool) if isinstance(pool, pools.IPPool) else _cidrpool(pool)
@@ -40,7 +40,7 @@ def view_of(
         excluded=_excluded(pool, bare, bare.grid, wide),
         reserved=_reserved(pool, blocks, bare.network, bare.grid),
         blocks=tuple(_counted(blocks, used)),
-        held=tuple(_held(held or {}, bare.network, bare.grid)),
+        held=tuple(_held(quarantined or {}, bare.network, bare.grid)),
         strays=tuple(
             f"{allocation.node}: {allocation.text}"
             for allocation in entries
@@ -185,8 +185,8 @@ def _reserved(pool: Pool, blocks: Sequence[Block], network: Network, grid: Grid)
     return tuple(sorted({index for index in indexes if index is not None} - {block.index for block in blocks}))
 
 
-def _held(held: Held, network: Network, grid: Grid) -> Iterator[HeldBlock]:
-    for text, (node, until) in sorted(held.items()):
+def _held(quarantined: Held, network: Network, grid: Grid) -> Iterator[HeldBlock]:
+    for text, (node, until) in sorted(quarantined.items()):
         start = addresses.parse_address(text.partition("-")[0].partition("/")[0])
         index = grid.index_of(start.value) if start is not None and network.holds(start) else None
         if index is not None:

@@ -61,7 +61,7 @@ def see(survey: Survey, now: datetime, stored: Iterable[Holding] | None = None) 
     holdings += [holding for holding in stored or () if (holding.address, holding.uid) not in known or not holding.uid]
     used = {holding.address for holding in holdings}
     views = tuple(
-        build_views.view_of(pool, used=used, held=quarantined(pool, now), problems=problems_of(pool))
+        build_views.view_of(pool, used=used, quarantined=quarantined(pool, now), problems=problems_of(pool))
         for pool in survey.pools
     )
     holdings = [_placed(holding, views) for holding in holdings]
@@ -113,12 +113,12 @@ def unplaced(pool: Pool, nodes: Sequence[core.Node], now: datetime) -> dict[str,
     if isinstance(pool, pools.IPPool):
         ippool = pool
         nodes_without = quarantine.plan_held(
-            lambda held: plan_ippool.plan_ippool(ippool, plan_nodes, held), _entries(pool), now, hold
+            lambda blocks: plan_ippool.plan_ippool(ippool, plan_nodes, blocks), _entries(pool), now, hold
         ).plan.unplaced
     else:
         cidrpool = pool
         nodes_without = quarantine.plan_held(
-            lambda held: plan_cidrpool.plan_cidrpool(cidrpool, plan_nodes, held), _entries(pool), now, hold
+            lambda blocks: plan_cidrpool.plan_cidrpool(cidrpool, plan_nodes, blocks), _entries(pool), now, hold
         ).plan.unplaced
     return {item.node: str(item.why) for item in nodes_without}
 

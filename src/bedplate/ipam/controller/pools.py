@@ -164,8 +164,8 @@ class PoolController(Generic[P]):
             raise
         self.teller.state(about, key, telling.NOT_WRITTEN, [])
 
-    def _plan(self, pool: P, held: Held) -> Plan[Any]:
-        return self.kind.plan(pool, self._roster.nodes(), held, self.mode)
+    def _plan(self, pool: P, quarantined: Held) -> Plan[Any]:
+        return self.kind.plan(pool, self._roster.nodes(), quarantined, self.mode)
 
     def _tell(self, key: str, pool: P, about: meta.ObjectReference, holding: HoldingPlan) -> None:
         plan = holding.plan

@@ -242,12 +242,12 @@ class Cleaner:
         else:
             answers = {key: await self._get_pod(reservation) for key, reservation in by_pod.items()}
         seen: list[_Seen] = []
-        async for one in _gently(suspects):
-            answer = answers[proofs.pod_key(one)]
+        async for reservation in _gently(suspects):
+            answer = answers[proofs.pod_key(reservation)]
             if isinstance(answer, Evidence):
-                seen.append((one, answer))
+                seen.append((reservation, answer))
             else:
-                seen.append((one, proofs.by_pod(one, answer, self._node)))
+                seen.append((reservation, proofs.by_pod(reservation, answer, self._node)))
         return seen
 
     async def _get_pod(self, reservation: Reservation) -> LeanPod | Evidence | None:
@@ -276,18 +276,18 @@ class Cleaner:
                 if self._is_unchanged(reservation)
             ]
             freed += await self._ledger.release_proven([reservation for reservation, _ in chunk])
-            for one, found in chunk:
-                misses = self._misses.pop(_key(one), None)
-                self._metrics.released.labels(found.proof.value).inc()
+            for reservation, evidence in chunk:
+                misses = self._misses.pop(_key(reservation), None)
+                self._metrics.released.labels(evidence.proof.value).inc()
                 log.info(
                     "cleaner.freed",
-                    pool=one.pool,
-                    address=one.address,
-                    container=one.container_id,
-                    interface=one.interface_name,
-                    pod=proofs.pod_key(one),
-                    proof=found.proof.value,
-                    why=found.reason,
+                    pool=reservation.pool,
+                    address=reservation.address,
+                    container=reservation.container_id,
+                    interface=reservation.interface_name,
+                    pod=proofs.pod_key(reservation),
+                    proof=evidence.proof.value,
+                    why=evidence.reason,
                     looks=misses.count if misses is not None else 0,
                 )
             # Whoever waits for an address comes first.

@@ -246,8 +246,8 @@ class Connection(asyncio.Protocol):
             return
         for key, value in http2.read_settings(payload):
             if key == http2.INITIAL_WINDOW_SIZE:
-                for one in self._streams.values():
-                    one.window += value - self._initial_window
+                for open_stream in self._streams.values():
+                    open_stream.window += value - self._initial_window
                 self._initial_window = value
             elif key == http2.MAX_FRAME_SIZE:
                 self._max_frame = value

@@ -68,13 +68,13 @@ class HeaderError(ValueError):
 
 def _levels() -> list[tuple[int, int, int, bytes]]:
     """(length, first code, first code beyond, symbols) in order of length."""
-    found, code, before = [], 0, 0
+    levels, code, before = [], 0, 0
     for length, symbols in _BY_LENGTH.items():
         code <<= length - before
-        found.append((length, code, code + len(symbols), symbols))
+        levels.append((length, code, code + len(symbols), symbols))
         code += len(symbols)
         before = length
-    return found
+    return levels
 
 
 _LEVELS = _levels()
@@ -95,8 +95,8 @@ def _next_symbol(number: int, bits: int) -> tuple[int, int] | None:
 def _unhuffman(packed: bytes) -> bytes:
     """The text of a Huffman-coded string; cached, for callers say the same on every connection."""
     bits, number, out = len(packed) * 8, int.from_bytes(packed, "big"), bytearray()
-    while (found := _next_symbol(number, bits)) is not None:
-        symbol, length = found
+    while (decoded := _next_symbol(number, bits)) is not None:
+        symbol, length = decoded
         out.append(symbol)
         bits -= length
         number &= (1 << bits) - 1

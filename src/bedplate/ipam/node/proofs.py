@@ -102,9 +102,9 @@ class Sandboxes(NamedTuple):
     is_of_this_node: bool
 
 
-def sandboxes_of(found: Iterable[Sandbox], pods: Iterable[LeanPod]) -> Sandboxes:
+def sandboxes_of(sandboxes: Iterable[Sandbox], pods: Iterable[LeanPod]) -> Sandboxes:
     """The runtime's list, compared with the pods that the API server has on this node."""
-    listed = list(found)
+    listed = list(sandboxes)
     uids = frozenset(sandbox.pod_uid for sandbox in listed)
     here = {uid for pod in pods for uid in _uids(pod)}
     return Sandboxes(

@@ -91,10 +91,10 @@ class NodeService:
         _note(call, parameters)
         keys = _pool_keys(parameters.pools, parameters.pool_type)
         await self._wait(keys, call)
-        wanted = _InTurn(keys, lambda key: self._wanted(parameters, self._config(key)))
+        requests = _InTurn(keys, lambda key: self._wanted(parameters, self._config(key)))
         _stop_if_gone(call)
         try:
-            given = await self._ledger.allocate(_owner(parameters), wanted)
+            given = await self._ledger.allocate(_owner(parameters), requests)
         except Exhausted as err:
             if self._on_exhausted is not None:
                 self._on_exhausted(err.pool)
@@ -111,7 +111,7 @@ class NodeService:
                     pool_type=kind,
                     routes=[] if is_gateway else [pb.Route(dest=dest) for dest in _routes(request.config)],
                 )
-                for name, request, reservation in zip(parameters.pools, wanted, given, strict=True)
+                for name, request, reservation in zip(parameters.pools, requests, given, strict=True)
             ]
         )
 
@@ -218,7 +218,7 @@ class NodeService:
     def _wanted(self, parameters: pb.IPAMParameters, config: PoolConfig) -> Wanted:
         features = parameters.features
         requested = tuple(
-            found for text in parameters.requested_ips if (found := addresses.parse_address(text)) is not None
+            address for text in parameters.requested_ips if (address := addresses.parse_address(text)) is not None
         )
         index = features.allocate_ip_with_index if features.HasField("allocate_ip_with_index") else None
         node_of = partial(self._view.node_of, config.key) if requested or index is not None else None
@@ -289,6 +289,10 @@ def _routes(config: PoolConfig) -> tuple[str, ...]:
         raise Failed(Code.INVALID_ARGUMENT, f"pool {config.key!r}: {err}") from None
 
 
+def _route_order(network: Network) -> tuple[bytes, int]:
+    return network.base.to_bytes(network.bits // 8), network.length
+
+
 @lru_cache(maxsize=256)
 def routes_of(written: tuple[str, ...], has_default: bool, bits: int) -> tuple[str, ...]:
     """Destinations as they are answered: masked, sorted by address and mask, each once."""
@@ -298,9 +302,7 @@ def routes_of(written: tuple[str, ...], has_default: bool, bits: int) -> tuple[s
         if parsed is None:
             raise ValueError(f"the route {text!r} is no network")
         networks.add(parsed[1])
-    return tuple(
-        str(network) for network in sorted(networks, key=lambda one: (one.base.to_bytes(one.bits // 8), one.length))
-    )
+    return tuple(str(network) for network in sorted(networks, key=_route_order))
 
 
 # Checks of requests

@@ -141,11 +141,11 @@ def _decode_any(content: bytes) -> tuple[Document, int]:
         raise
     except ValueError as error:
         raise Corrupt(f"it is no JSON: {error}") from error
-    version, written, found = root.get("version", 0), root.get("checksum", 0), root.get("pools")
+    version, written, raw_pools = root.get("version", 0), root.get("checksum", 0), root.get("pools")
     if written == 0:
         raise Corrupt("it has no checksum")
-    pools = {key: _pool(key, fields) for key, fields in (found or {}).items()}
-    total = seal(b"null}" if found is None else _body(pools, found), version)[0]
+    pools = {key: _pool(key, fields) for key, fields in (raw_pools or {}).items()}
+    total = seal(b"null}" if raw_pools is None else _body(pools, raw_pools), version)[0]
     if total != written:
         raise Corrupt(f"its checksum is {written}, that of its content {total}")
     return Document(pools, version), written

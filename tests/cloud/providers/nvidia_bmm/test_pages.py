@@ -53,14 +53,14 @@ async def test_a_total_that_keeps_changing_leaves_an_incomplete_list() -> None:
     server = Server(250, totals=[250, 249, 250, 249, 248])
     with pytest.raises(IncompleteList) as caught:
         await server.read()
-    assert server.asked == [1, 2, 1, 2, 3] and len(caught.value.found) == 250
+    assert server.asked == [1, 2, 1, 2, 3] and len(caught.value.instances) == 250
 
 
 async def test_fewer_items_than_the_total_are_an_incomplete_list() -> None:
     server = Server(249, totals=[250])
     with pytest.raises(IncompleteList) as caught:
         await server.read()
-    assert len(caught.value.found) == 249 and server.asked == [1, 2, 3, 1, 2, 3]
+    assert len(caught.value.instances) == 249 and server.asked == [1, 2, 3, 1, 2, 3]
 
 
 async def test_an_item_that_comes_twice_hides_another() -> None:

@@ -233,10 +233,10 @@ class OxideApi:
         return self._cloud.conditions.list_lag_s
 
     def _named(self, index: Index, ref: str, kind: str) -> Row:
-        found = index.get(ref.lower()) or next((row for row in index if row.data["name"] == ref), None)
-        if found is None:
+        row = index.get(ref.lower()) or next((named for named in index if named.data["name"] == ref), None)
+        if row is None:
             raise _not_found(kind, ref)
-        return found
+        return row
 
     def _scope(self, request: Request) -> str:
         ref = request.query.get("project")
