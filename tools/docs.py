@@ -379,7 +379,7 @@ def pool_map() -> str:
         for place in range(1, 2 + (number * 7) % (size - 1))
     ]
     quarantined = {"192.168.0.169-192.168.0.192": ("host-07", None)}
-    drawn = pool_picture.draw(build_views.view_of(pool, used=used, held=quarantined), 100, most_nodes=6)
+    drawn = pool_picture.draw(build_views.view_of(pool, used=used, quarantined=quarantined), 100, most_nodes=6)
     console = Console(file=io.StringIO(), record=True, width=100)
     console.print(Text.from_ansi(drawn))
     return svg_of(console, "bedplate ipam map pool1", "pool")

@@ -3,7 +3,7 @@
 In: status and body of an answer. Out: an error. Only an answer that says so is absence (404) or refusal; anything that
 cannot be understood is `Unavailable`.
 
-    Conflict ── Stale          somebody else committed the object first: `author`, `revision`
+    Conflict ── Stale          another user committed the object first: `author`, `revision`
     Denied ──┬─ Unauthorized   the credential was refused (401)
              └─ Forbidden      the caller may not do that (403)
 """
@@ -23,7 +23,7 @@ _INVALID = "urn:bedplate:invalid"
 
 
 class Stale(errors.Conflict):
-    """Somebody else committed the object first; `author` and `revision` say who and as what."""
+    """Another user committed the object first; `author` and `revision` say who and as what."""
 
     def __init__(self, message: str, *, hint: str = "", author: str = "", revision: int = 0) -> None:
         super().__init__(message, hint=hint)

@@ -35,7 +35,7 @@ Edits = Sequence[Edit] | Callable[[Tree], Awaitable[Sequence[Edit]]]
 
 
 class Stale(errors.Conflict):
-    """Somebody else committed the object first; `author` and `revision` say who and as what."""
+    """Another user committed the object first; `author` and `revision` say who and as what."""
 
     def __init__(self, mode: str, key: str, author: str, revision: int, *, removed: bool) -> None:
         what = "removed" if removed else "changed"

@@ -41,7 +41,7 @@ log = logging.get_logger("runtime.leaderelection")
 
 
 class LeadershipLost(errors.Terminal):
-    """The lease could not be renewed in time, or somebody else holds it. The program must stop what it does."""
+    """The lease could not be renewed in time, or another process holds it. The program must stop its work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class Elector:
             await self._time.sleep(backoff.jitter(self._timing.retry_s, JITTER, self._rng))
 
     async def _renew(self) -> None:
-        """Renew until somebody else holds the lease, then raise."""
+        """Renew until another process holds the lease, then raise."""
         while True:
             await self._time.sleep(self._timing.retry_s)
             if not await self._try() and self.leader not in ("", self.identity):

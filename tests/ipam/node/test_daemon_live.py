@@ -187,7 +187,7 @@ async def test_a_bind_path_that_is_no_socket_ends_it_and_is_left_alone(world: Wo
         made.socket.write_text("precious")
         ended = forkserver.run(made.words(), capture_output=True, text=True, timeout=120, check=False)
         assert ended.returncode == 1
-        assert "is no socket" in ended.stderr
+        assert "is not a socket" in ended.stderr
         assert made.socket.read_text() == "precious"
 
     await asyncio.to_thread(play)

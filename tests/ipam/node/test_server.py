@@ -87,7 +87,7 @@ async def test_an_old_socket_is_replaced(tmp_path: Path) -> None:
 async def test_anything_else_in_its_place_is_left_alone_and_said(tmp_path: Path) -> None:
     path = tmp_path / "s.sock"
     path.write_text("precious")
-    with pytest.raises(errors.Invalid, match="is no socket"):
+    with pytest.raises(errors.Invalid, match="is not a socket"):
         await serving().start(Bind(str(path)))
     assert path.read_text() == "precious"
 

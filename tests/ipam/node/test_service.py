@@ -252,8 +252,8 @@ def test_a_default_route_has_the_pools_family() -> None:
 
 async def test_a_pool_that_cannot_be_used_is_an_internal_error(node: Node) -> None:
     node.view.unusable.add("bad")
-    node.view.problems["bad"] = "startIP is no address"
-    with pytest.raises(Failed, match="startIP is no address") as caught:
+    node.view.problems["bad"] = "startIP must be an address"
+    with pytest.raises(Failed, match="startIP must be an address") as caught:
         await node.allocate("bad")
     assert caught.value.code is Code.INTERNAL
 

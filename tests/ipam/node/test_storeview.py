@@ -82,5 +82,5 @@ async def test_no_store_and_a_broken_one_are_told(tmp_path: Path) -> None:
     with pytest.raises(StoreFailed):
         read_store(Path("/dev/null/store"))
     (tmp_path / "store").write_bytes(b"{")
-    assert "the file: it is no JSON" in read_store(tmp_path / "store").problem
+    assert "the file: it is not valid JSON" in read_store(tmp_path / "store").problem
     assert not (tmp_path / "store.lock").exists()

@@ -61,7 +61,7 @@ class HealthCheck(Named):
 
 
 class User(Named):
-    """Somebody who may use the head: an admin writes everything, an operator all but users, an auditor reads."""
+    """A user of the head: an admin writes everything, an operator all but users, an auditor reads."""
 
     noun = "user"
     columns = ("role", "enabled")

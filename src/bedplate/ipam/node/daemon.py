@@ -161,7 +161,7 @@ class Daemon:
         )
 
     async def _settle(self, ledger: Ledger, pods: Cache[LeanPod], cleaner: Cleaner) -> None:
-        """Tell who waits when the caches are filled, repair what was lost, then clean for ever."""
+        """Wake waiting calls once the caches are filled, restore lost reservations, then clean until cancelled."""
         for cache in self.readiness.pool_caches:
             await cache.synced.wait()
         self.readiness.changed()

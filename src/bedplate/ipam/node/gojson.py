@@ -48,16 +48,16 @@ def fold(name: str) -> str:
 
 
 def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not valid JSON")
 
 
-def _mend(node: Any) -> Any:
+def _repaired(node: Any) -> Any:
     """Half a character, written as an escape, becomes the sign for it."""
     if isinstance(node, str) and not isinstance(node, Fraction):
         return _SURROGATE.sub("\ufffd", node)
     if isinstance(node, Pairs):
-        return Pairs((_mend(name), _mend(value)) for name, value in node)
-    return [_mend(item) for item in node] if isinstance(node, list) else node
+        return Pairs((_repaired(name), _repaired(value)) for name, value in node)
+    return [_repaired(item) for item in node] if isinstance(node, list) else node
 
 
 def parse(content: bytes) -> Any:
@@ -67,6 +67,6 @@ def parse(content: bytes) -> Any:
     text = _SURROGATE.sub("\ufffd", text)
     try:
         tree = json.loads(text, object_pairs_hook=Pairs, parse_float=Fraction, parse_constant=_refuse)
-        return _mend(tree) if "\\ud" in text or "\\uD" in text else tree
+        return _repaired(tree) if "\\ud" in text or "\\uD" in text else tree
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error

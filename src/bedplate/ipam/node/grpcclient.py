@@ -120,7 +120,7 @@ class _Answer:
     def _message(self) -> bytes:
         status = self._headers.get(b"grpc-status", b"")
         if self._headers.get(b":status") != b"200" or not status.isdigit():
-            raise CallFailed(f"an answer that is no gRPC (HTTP status {self._headers.get(b':status', b'?').decode()})")
+            raise CallFailed(f"the response is not gRPC (HTTP status {self._headers.get(b':status', b'?').decode()})")
         if status != b"0":
             text = unquote(self._headers.get(b"grpc-message", b"").decode("utf-8", "replace"))
             number = int(status)

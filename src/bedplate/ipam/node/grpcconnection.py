@@ -137,11 +137,11 @@ class Connection(asyncio.Protocol):
         if not self._has_preface:
             if end < len(http2.PREFACE):
                 if not http2.PREFACE.startswith(data):
-                    raise ProtocolError(http2.PROTOCOL_ERROR, "this is no HTTP/2")
+                    raise ProtocolError(http2.PROTOCOL_ERROR, "the connection does not begin with the HTTP/2 preface")
                 self._buffer = data
                 return
             if not data.startswith(http2.PREFACE):
-                raise ProtocolError(http2.PROTOCOL_ERROR, "this is no HTTP/2")
+                raise ProtocolError(http2.PROTOCOL_ERROR, "the connection does not begin with the HTTP/2 preface")
             self._has_preface = True
             at = len(http2.PREFACE)
         while end - at >= http2.HEADER_BYTES:

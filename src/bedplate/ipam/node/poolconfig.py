@@ -102,7 +102,7 @@ def make(
     """The configuration that these texts mean."""
     network = addresses.parse_network(subnet)
     if network is None:
-        raise BadPool(f"pool {key}: {subnet!r} is no subnet")
+        raise BadPool(f"pool {key}: subnet {subnet!r} must be a network in CIDR notation")
     first, last = _in_network(key, "startIP", start, network[1]), _in_network(key, "endIP", end, network[1])
     if last < first:
         raise BadPool(f"pool {key}: the block ends ({end}) before it begins ({start})")
@@ -123,7 +123,7 @@ def make(
 def _in_network(key: str, field: str, written: str, network: Network) -> int:
     address = addresses.parse_address(written)
     if address is None or not network.holds(address):
-        raise BadPool(f"pool {key}: {field} {written!r} is no address of {network}")
+        raise BadPool(f"pool {key}: {field} {written!r} must be an address of {network}")
     return address.value
 
 
@@ -132,7 +132,7 @@ def _cut(key: str, exclusions: Sequence[tuple[str, str]], bits: int, start: int,
     for written in exclusions:
         first, last = (addresses.parse_address(text) for text in written)
         if first is None or last is None or (first.bits, last.bits) != (bits, bits):
-            raise BadPool(f"pool {key}: the exclusion {'-'.join(written)} is no range of the pool's family")
+            raise BadPool(f"pool {key}: exclusion {'-'.join(written)} must be a range of the pool's address family")
         if max(first.value, start) <= min(last.value, end):
             spans.append((max(first.value, start), min(last.value, end)))
     return merge(spans)

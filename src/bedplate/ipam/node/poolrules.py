@@ -100,7 +100,7 @@ def _prefix(key: str, spec: CIDRPoolSpec, own: CIDRAllocation) -> Network:
     """The node's prefix, if the entry fits the spec. Networks are compared, not their texts."""
     parsed = parse_network(own.prefix)
     if parsed is None or parsed[0].value != parsed[1].base:
-        raise BadPool(f"pool {key}: this node's prefix {own.prefix!r} is no network")
+        raise BadPool(f"pool {key}: this node's prefix {own.prefix!r} must be a network in CIDR notation")
     prefix = parsed[1]
     computed = addresses.gateway_at(prefix, spec.gateway_index) if spec.gateway_index is not None else None
     expected = str(computed) if computed is not None else ""

@@ -136,7 +136,7 @@ def _unix_socket(path: str) -> socket.socket:
     try:
         if not stat.S_ISSOCK(os.stat(path).st_mode):
             raise errors.Invalid(
-                f"--bind-address: {path} exists and is no socket", hint="remove it, or choose another address"
+                f"--bind-address: {path} exists and is not a socket", hint="remove it, or choose another address"
             )
         os.unlink(path)
     except FileNotFoundError:

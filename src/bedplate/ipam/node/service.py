@@ -300,7 +300,7 @@ def routes_of(written: tuple[str, ...], has_default: bool, bits: int) -> tuple[s
     for text in written:
         parsed = addresses.parse_network(text)
         if parsed is None:
-            raise ValueError(f"the route {text!r} is no network")
+            raise ValueError(f"route {text!r} must be a network in CIDR notation")
         networks.add(parsed[1])
     return tuple(str(network) for network in sorted(networks, key=_route_order))
 

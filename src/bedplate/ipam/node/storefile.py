@@ -40,7 +40,7 @@ VERSION = 1
 
 
 class Corrupt(ValueError):
-    """The bytes are no store that the original would accept; the message says why."""
+    """The bytes are not a store that the original would accept; the message says why."""
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -140,7 +140,7 @@ def _decode_any(content: bytes) -> tuple[Document, int]:
     except Corrupt:
         raise
     except ValueError as error:
-        raise Corrupt(f"it is no JSON: {error}") from error
+        raise Corrupt(f"it is not valid JSON: {error}") from error
     version, written, raw_pools = root.get("version", 0), root.get("checksum", 0), root.get("pools")
     if written == 0:
         raise Corrupt("it has no checksum")
@@ -308,7 +308,7 @@ def _address(value: Any, before: Any) -> Any:
         return ""
     address = addresses.parse_address(value) if type(value) is str else None
     if address is None:
-        raise Corrupt(f"{str(value)[:80]!r} is no address")
+        raise Corrupt(f"{str(value)[:80]!r} is not an IP address")
     return str(address)
 
 
@@ -317,7 +317,7 @@ def _integer(lowest: int, highest: int) -> Filler:
         if value is None:
             return before or 0
         if type(value) is not int or not lowest <= value <= highest:
-            raise Corrupt(f"{str(value)[:80]!r} is no number that is expected there")
+            raise Corrupt(f"{str(value)[:80]!r} must be an integer from {lowest} to {highest}")
         return value
 
     return fill

@@ -26,7 +26,7 @@ _POLL_S = 1.0
         Option("-w", "--wait", "Wait until the nodes that report have carried it out"),
         Option("", "--timeout", "How many seconds to wait at most (600)", value="seconds"),
         Option("", "--dry-run", "Validate, and show what would change; nothing is written"),
-        Option("", "--force", "Overwrite what somebody else committed in the meantime"),
+        Option("", "--force", "Overwrite what another user committed in the meantime"),
     ],
     examples=[
         ("commit", "All staged changes of the object one stands in; at the top, all there are"),
