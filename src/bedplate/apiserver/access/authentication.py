@@ -53,10 +53,10 @@ class Identities:
         common = [audience for audience in audiences or (tokens.DEFAULT_AUDIENCE,) if audience in claims.audiences]
         if not common:
             raise errors.Denied("the token is not meant for any of the audiences asked for")
-        found = self.user_of(claims)
-        if found is None:
+        user = self.user_of(claims)
+        if user is None:
             raise errors.Denied("the service account of the token, or what it is bound to, is gone")
-        return found, common
+        return user, common
 
     def _fixed_user(self, token: str) -> subjects.User | None:
         for known, user in self._fixed.items():

@@ -36,9 +36,9 @@ class RoleAuthorizer:
     @property
     def policy(self) -> rbac.Policy:
         if self._policy is None:
-            found = {name: self._list(rbac.GROUP, name) for name in RBAC_RESOURCES}
-            roles = [*found["roles"], *found["clusterroles"]]
-            self._policy = rbac.Policy.build(roles, [*found["rolebindings"], *found["clusterrolebindings"]])
+            objects = {name: self._list(rbac.GROUP, name) for name in RBAC_RESOURCES}
+            roles = [*objects["roles"], *objects["clusterroles"]]
+            self._policy = rbac.Policy.build(roles, [*objects["rolebindings"], *objects["clusterrolebindings"]])
         return self._policy
 
     def authorize(self, user: subjects.User, attributes: subjects.Attributes) -> subjects.Decision:

@@ -24,14 +24,14 @@ Extra = Mapping[str, Iterable[str]]
 
 def info(user: User) -> dict[str, Any]:
     """The `UserInfo` of reviews."""
-    found: dict[str, Any] = {"username": user.name}
+    fields: dict[str, Any] = {"username": user.name}
     if user.uid:
-        found["uid"] = user.uid
+        fields["uid"] = user.uid
     if user.groups:
-        found["groups"] = list(user.groups)
+        fields["groups"] = list(user.groups)
     if user.extra:
-        found["extra"] = {key: list(values) for key, values in user.extra}
-    return found
+        fields["extra"] = {key: list(values) for key, values in user.extra}
+    return fields
 
 
 def _extra(extra: Extra | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -75,8 +75,8 @@ def impersonation(headers: Mapping[str, list[str]]) -> ImpersonationWish | None:
             extra[unquote(header.removeprefix("impersonate-extra-"))] = tuple(values)
     if not names or not names[0]:
         if groups or uids or extra:
-            wanted = ", ".join(map(repr, [*groups, *uids, *extra]))
-            raise ValueError(f"requested [{wanted}] without impersonating a user")
+            requested = ", ".join(map(repr, [*groups, *uids, *extra]))
+            raise ValueError(f"requested [{requested}] without impersonating a user")
         return None
     name = names[0]
     account = (

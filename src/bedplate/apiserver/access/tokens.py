@@ -147,8 +147,8 @@ def _claims(body: dict[str, Any]) -> Claims:
     bound = None
     for kind in ("Pod", "Secret", "Node"):
         if kind.lower() in private:
-            one = private[kind.lower()]
-            bound = (kind, str(one["name"]), str(one.get("uid", "")))
+            reference = private[kind.lower()]
+            bound = (kind, str(reference["name"]), str(reference.get("uid", "")))
             break
     return Claims(
         str(private["namespace"]),
