@@ -44,10 +44,10 @@ def built_in(
     rng: random.Random,
 ) -> dict[tuple[str, str], hooks.Behaviour]:
     """The behaviours of all built-in kinds that have any, by group and resource."""
-    found: dict[tuple[str, str], hooks.Behaviour] = {key: _CreatedByUpdate() for key in _CREATED_BY_UPDATE}
+    behaviours: dict[tuple[str, str], hooks.Behaviour] = {key: _CreatedByUpdate() for key in _CREATED_BY_UPDATE}
     pod = pods.PodBehaviour(rng)
     replicated = workloads.WorkloadBehaviour({"replicas": 0})
-    found |= {
+    behaviours |= {
         ("", "namespaces"): namespaces.NamespaceBehaviour(),
         ("", "services"): serviceips.ServiceBehaviour(SERVICE_RANGE, rng),
         ("", "pods"): pod,
@@ -73,4 +73,4 @@ def built_in(
             {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
         ),
     }
-    return found | reviews.reviews(identities, authorizer) | permissions.permissions(authorizer)
+    return behaviours | reviews.reviews(identities, authorizer) | permissions.permissions(authorizer)

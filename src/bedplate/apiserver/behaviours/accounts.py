@@ -68,7 +68,7 @@ def _problems(seconds: int) -> list[status.FieldProblem]:
 
 
 def _refusal(problems: list[status.FieldProblem]) -> status.StatusError:
-    causes = [{"reason": one.reason, "message": one.message, "field": one.field} for one in problems]
+    causes = [{"reason": problem.reason, "message": problem.message, "field": problem.field} for problem in problems]
     details = {"group": "authentication.k8s.io", "kind": "TokenRequest", "causes": causes}
     text = f'TokenRequest.authentication.k8s.io "" is invalid: {problems[0]}'
     return status.StatusError(422, "Invalid", text, details=details)

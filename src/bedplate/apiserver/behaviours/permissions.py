@@ -54,17 +54,17 @@ class RoleBehaviour(_RbacKind):
             problems += selectors.label_selector_problems(selector, where)
         if problems:
             return problems
-        wanted = list(write.object.get("rules") or [])
+        rules = list(write.object.get("rules") or [])
         gathers = write.object.get("aggregationRule")
         is_old = write.old is not None and gathers == write.old.get("aggregationRule")
-        if write.old is not None and is_old and wanted == (write.old.get("rules") or []):
+        if write.old is not None and is_old and rules == (write.old.get("rules") or []):
             return []
         if gathers and not is_old:
-            # Whoever says which roles are gathered could gather any, now or later: that takes every right there is.
-            wanted += _EVERYTHING
+            # A user who chooses which roles are gathered could gather any, now or later: that needs every permission.
+            rules += _EVERYTHING
         if self._may(write, "escalate", write.resource.resource, write.namespace, write.name):
             return []
-        missing = self._authorizer.policy.escalation(write.user, wanted, write.namespace)
+        missing = self._authorizer.policy.escalation(write.user, rules, write.namespace)
         if missing:
             raise self._refuse(write, missing)
         return []

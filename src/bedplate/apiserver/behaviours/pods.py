@@ -54,8 +54,8 @@ class PodBehaviour(hooks.Behaviour):
             raise status.forbidden(write.resource, write.name, why)
         if "imagePullSecrets" not in spec and account.get("imagePullSecrets"):
             spec["imagePullSecrets"] = account["imagePullSecrets"]
-        wanted = spec.get("automountServiceAccountToken", account.get("automountServiceAccountToken", True))
-        if wanted is not False:
+        automount = spec.get("automountServiceAccountToken", account.get("automountServiceAccountToken", True))
+        if automount is not False:
             self._mount_token(spec)
 
     def _mount_token(self, spec: dict[str, Any]) -> None:
@@ -75,7 +75,12 @@ class PodBehaviour(hooks.Behaviour):
             write.services.client.list("scheduling.k8s.io", "priorityclasses") if name or "priority" not in spec else []
         )
         chosen = next(
-            (one for one in classes if (one["metadata"]["name"] == name if name else one.get("globalDefault"))), None
+            (
+                priority_class
+                for priority_class in classes
+                if (priority_class["metadata"]["name"] == name if name else priority_class.get("globalDefault"))
+            ),
+            None,
         )
         if name and chosen is None:
             raise status.forbidden(write.resource, write.name, f"no PriorityClass with name {name} was found")
@@ -132,7 +137,9 @@ class PodBehaviour(hooks.Behaviour):
             raise status.conflict(call.resource, call.name, why)
         pod["spec"]["nodeName"] = target["name"]
         moment = clocks.rfc3339(call.services.clock.now())
-        conditions = [one for one in pod["status"].get("conditions") or [] if one["type"] != "PodScheduled"]
+        conditions = [
+            condition for condition in pod["status"].get("conditions") or [] if condition["type"] != "PodScheduled"
+        ]
         scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": moment}
         pod["status"]["conditions"] = [*conditions, scheduled]
         annotations = (body.get("metadata") or {}).get("annotations") or {}
@@ -162,7 +169,7 @@ class PodBehaviour(hooks.Behaviour):
         """Take from the pod's budget, if it has one; again when others take from it at the same time."""
         for attempt in range(EVICTION_ATTEMPTS):
             budgets = call.services.client.list("policy", "poddisruptionbudgets", call.namespace)
-            covering = [one for one in budgets if _covers(one, pod)]
+            covering = [budget for budget in budgets if _covers(budget, pod)]
             if len(covering) > 1:
                 why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
                 raise status.StatusError(500, "InternalError", why)
@@ -257,7 +264,8 @@ def _tolerate_failing_nodes(spec: dict[str, Any]) -> None:
     tolerations = spec.setdefault("tolerations", [])
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
         if not any(
-            one.get("key") in (key, None) and one.get("effect") in ("NoExecute", None, "") for one in tolerations
+            toleration.get("key") in (key, None) and toleration.get("effect") in ("NoExecute", None, "")
+            for toleration in tolerations
         ):
             tolerations.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
 
@@ -266,7 +274,9 @@ def _fixed_part(spec: dict[str, Any]) -> dict[str, Any]:
     fixed = {key: value for key, value in spec.items() if key not in MUTABLE_SPEC and value not in (None, [], {}, "")}
     for group in ("containers", "initContainers"):
         if group in fixed:
-            fixed[group] = [{key: value for key, value in one.items() if key != "image"} for one in fixed[group]]
+            fixed[group] = [
+                {key: value for key, value in container.items() if key != "image"} for container in fixed[group]
+            ]
     return fixed
 
 
@@ -281,7 +291,7 @@ def _creation_problems(spec: dict[str, Any]) -> list[status.FieldProblem]:
 def _may_go_unhealthy(budget: hooks.Object, pod: hooks.Object) -> bool:
     """Whether a pod that is not ready may go without being counted: always, or while the budget is kept by others."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    if any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions):
+    if any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions):
         return False
     if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True

@@ -98,17 +98,17 @@ class ServiceBehaviour(hooks.Behaviour):
             spec["clusterIP"] = spec["clusterIPs"][0]
         if not spec.get("clusterIP") and old.get("clusterIP"):
             spec["clusterIP"] = old["clusterIP"]
-        wanted = spec.get("clusterIP") or ""
-        if wanted != NONE and wanted != old.get("clusterIP"):
-            spec["clusterIP"] = self._reserve_address(write, wanted)
+        address = spec.get("clusterIP") or ""
+        if address != NONE and address != old.get("clusterIP"):
+            spec["clusterIP"] = self._reserve_address(write, address)
         spec["clusterIPs"] = [spec["clusterIP"]]
         headless_without_selector = spec["clusterIP"] == NONE and not spec.get("selector")
         spec.setdefault("ipFamilyPolicy", "RequireDualStack" if headless_without_selector else "SingleStack")
         spec.setdefault("ipFamilies", ["IPv4", "IPv6"] if headless_without_selector else ["IPv4"])
 
-    def _reserve_address(self, write: hooks.Write, wanted: str) -> str:
+    def _reserve_address(self, write: hooks.Write, address: str) -> str:
         owner = (write.namespace, write.name)
-        if not wanted:
+        if not address:
             number = self._addresses.next(owner)
             if number is None:
                 raise status.StatusError(
@@ -116,18 +116,18 @@ class ServiceBehaviour(hooks.Behaviour):
                 )
         else:
             try:
-                number = int(ipaddress.IPv4Address(wanted))
+                number = int(ipaddress.IPv4Address(address))
             except ValueError:
-                return wanted  # `validate` words the refusal
+                return address  # `validate` words the refusal
             if number not in self._addresses:
-                detail = f"failed to allocate IP {wanted}: the provided network does not match the current range"
+                detail = f"failed to allocate IP {address}: the provided network does not match the current range"
                 raise status.invalid(
-                    write.resource, write.name, [status.FieldProblem.invalid("spec.clusterIPs", [wanted], detail)]
+                    write.resource, write.name, [status.FieldProblem.invalid("spec.clusterIPs", [address], detail)]
                 )
             if not self._addresses.take(number, owner):
-                detail = f"failed to allocate IP {wanted}: provided IP is already allocated"
+                detail = f"failed to allocate IP {address}: provided IP is already allocated"
                 raise status.invalid(
-                    write.resource, write.name, [status.FieldProblem.invalid("spec.clusterIPs", [wanted], detail)]
+                    write.resource, write.name, [status.FieldProblem.invalid("spec.clusterIPs", [address], detail)]
                 )
         write.rollbacks.append(lambda: self._addresses.release(number, owner))
         write.also = sharing.allocation(write.services.registry)
@@ -136,35 +136,37 @@ class ServiceBehaviour(hooks.Behaviour):
     def _assign_ports(self, write: hooks.Write, spec: dict[str, Any], old: dict[str, Any], *, needed: bool) -> None:
         owner = (write.namespace, write.name)
         before = {_port_key(port): port.get("nodePort") for port in old.get("ports") or ()}
-        held = {number for number in before.values() if number}
+        reserved = {number for number in before.values() if number}
         mine: set[int] = set()
         for index, port in enumerate(spec.get("ports") or ()):
-            wanted = port.get("nodePort") or 0
+            number = port.get("nodePort") or 0
             if not needed:
-                if wanted and wanted in held:
+                if number and number in reserved:
                     port.pop("nodePort", None)
                 continue
-            wanted = wanted or before.get(_port_key(port)) or 0
-            if wanted and (wanted in held or wanted in mine):
-                port["nodePort"] = wanted
+            number = number or before.get(_port_key(port)) or 0
+            if number and (number in reserved or number in mine):
+                port["nodePort"] = number
             else:
-                port["nodePort"] = self._reserve_port(write, index, wanted, owner)
+                port["nodePort"] = self._reserve_port(write, index, number, owner)
             mine.add(port["nodePort"])
 
-    def _reserve_port(self, write: hooks.Write, index: int, wanted: int, owner: tuple[str, str]) -> int:
-        number = wanted or self._ports.next(owner)
+    def _reserve_port(self, write: hooks.Write, index: int, requested: int, owner: tuple[str, str]) -> int:
+        number = requested or self._ports.next(owner)
         if number is None:
             raise status.StatusError(500, "InternalError", "failed to allocate a nodePort: range is full")
-        if wanted:
+        if requested:
             problem = ""
-            if wanted not in self._ports:
+            if requested not in self._ports:
                 span = f"{NODE_PORTS.start}-{NODE_PORTS.stop - 1}"
                 problem = f"provided port is not in the valid range. The range of valid ports is {span}"
-            elif not self._ports.take(wanted, owner):
+            elif not self._ports.take(requested, owner):
                 problem = "provided port is already allocated"
             if problem:
                 where = f"spec.ports[{index}].nodePort"
-                raise status.invalid(write.resource, write.name, [status.FieldProblem.invalid(where, wanted, problem)])
+                raise status.invalid(
+                    write.resource, write.name, [status.FieldProblem.invalid(where, requested, problem)]
+                )
         write.rollbacks.append(lambda: self._ports.release(number, owner))
         write.also = sharing.allocation(write.services.registry)
         return number
@@ -248,10 +250,10 @@ def _port_problems(ports: list[dict[str, Any]]) -> list[status.FieldProblem]:
 def _numbers(service: hooks.Object | None) -> set[tuple[str, int]]:
     """Everything a service holds: ("ip", address) and ("port", node port)."""
     spec = (service or {}).get("spec") or {}
-    held: set[tuple[str, int]] = {
+    numbers: set[tuple[str, int]] = {
         ("port", port["nodePort"]) for port in spec.get("ports") or () if port.get("nodePort")
     }
     address = spec.get("clusterIP")
     if address and address != NONE and _is_address(address):
-        held.add(("ip", int(ipaddress.ip_address(address))))
-    return held
+        numbers.add(("ip", int(ipaddress.ip_address(address))))
+    return numbers

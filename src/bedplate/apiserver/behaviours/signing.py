@@ -52,7 +52,7 @@ class SigningRequestBehaviour(hooks.Behaviour):
             current["metadata"]["resourceVersion"] = version
         given = parts.mapping(call.body, "status").get("conditions") or []
         conditions = _conditions(given, clocks.rfc3339(call.services.clock.now()))
-        if {one["type"] for one in conditions} >= set(VERDICTS):
+        if {condition["type"] for condition in conditions} >= set(VERDICTS):
             detail = "Approved and Denied conditions are mutually exclusive"
             problem = status.FieldProblem.invalid("status.conditions", given, detail)
             raise status.invalid(call.resource, call.name, [problem])
@@ -61,7 +61,11 @@ class SigningRequestBehaviour(hooks.Behaviour):
 
 
 def _conditions(given: Any, now: str) -> list[dict[str, Any]]:
-    if not isinstance(given, list) or not all(isinstance(one, dict) and one.get("type") for one in given):
+    if not isinstance(given, list) or not all(
+        isinstance(condition, dict) and condition.get("type") for condition in given
+    ):
         raise status.bad_request("status.conditions must be a list of conditions, each with a type")
     times = {"lastUpdateTime": now, "lastTransitionTime": now}
-    return [{"status": "True", **times, **{key: value for key, value in one.items() if value}} for one in given]
+    return [
+        {"status": "True", **times, **{key: value for key, value in condition.items() if value}} for condition in given
+    ]
