@@ -71,8 +71,8 @@ def check(root: ast.Node, variables: Mapping[str, Type], functions: Mapping[str,
     result = checker.visit(root)
     resolve = checker.unifier.resolve
     resolved = {key: resolve(kind, dyn_for_free=True) for key, kind in checker.types.items()}
-    found = checker.faults or literals.check_literals(root, resolved)
-    faults = sorted(dict.fromkeys(found), key=lambda fault: (fault.line, fault.column))
+    unsorted = checker.faults or literals.check_literals(root, resolved)
+    faults = sorted(dict.fromkeys(unsorted), key=lambda fault: (fault.line, fault.column))
     result = resolve(result, dyn_for_free=True)
     return Checked(root, result, resolved, checker.overloads, checker.names, checker.used, faults)
 
@@ -150,10 +150,10 @@ class _Checker:
         return types.type_of(_TYPE_NAMES[name]) if name in _TYPE_NAMES else None
 
     def _ident(self, node: ast.Ident) -> Type:
-        found = self._lookup(node.name)
-        if found is None:
+        kind = self._lookup(node.name)
+        if kind is None:
             return self._fault(node, f"undeclared reference to '{node.name}' (in container '')")
-        return found
+        return kind
 
     def _qualified(self, node: ast.Node) -> str:
         """`a.b.c` when the node is only names and `a` is not a variable; else empty."""
@@ -173,15 +173,15 @@ class _Checker:
         if not node.optional and not kind.is_optional:
             return self._field(node, kind, node.name)
         inner = kind.params[0] if kind.is_optional else kind
-        found = self._resolve(self._field(node, self._resolve(inner), node.name))
-        return found if found.is_optional or found.kind == "error" else types.optional_of(found)
+        member = self._resolve(self._field(node, self._resolve(inner), node.name))
+        return member if member.is_optional or member.kind == "error" else types.optional_of(member)
 
     def _field(self, node: ast.Node, kind: Type, name: str) -> Type:
         if kind.is_optional:
             kind = self._resolve(kind.params[0])
         if kind.kind == "object":
-            found = kind.fields.get(name)
-            return found.type if found is not None else self._fault(node, f"undefined field '{name}'")
+            field = kind.fields.get(name)
+            return field.type if field is not None else self._fault(node, f"undefined field '{name}'")
         if kind.kind == "map":
             return kind.params[1]
         if kind.is_dyn or kind.kind == "param":
@@ -318,15 +318,15 @@ class _Checker:
 
     def _variables(self, node: ast.Comprehension, kind: Type) -> dict[str, Type]:
         if kind.kind == "list":
-            found = [kind.params[0]] if len(node.variables) == 1 else [types.INT, kind.params[0]]
+            kinds = [kind.params[0]] if len(node.variables) == 1 else [types.INT, kind.params[0]]
         elif kind.kind == "map":
-            found = list(kind.params[: len(node.variables)])
+            kinds = list(kind.params[: len(node.variables)])
         else:
             if not kind.is_dyn and kind.kind != "param":
                 text = "cannot be range of a comprehension (must be list, map, or dynamic)"
                 self._fault(node.range, f"expression of type '{kind}' {text}")
-            found = [types.DYN] * len(node.variables)
-        return dict(zip(node.variables, found, strict=True))
+            kinds = [types.DYN] * len(node.variables)
+        return dict(zip(node.variables, kinds, strict=True))
 
     def _condition(self, node: ast.Comprehension, kind: Type, element: Type) -> None:
         if self.unifier.assign_all([kind], [types.BOOL]):

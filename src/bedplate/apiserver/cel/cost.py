@@ -80,8 +80,8 @@ class _Estimator:
             case ast.Ident():
                 if self._checked.types.get(id(node), types.DYN).kind == "type":
                     return Part(1, 0)  # the name of a type
-                found = self._variables.get(node.name)
-                return self._unknown(node, 1) if found is None else found._replace(cost=1)
+                part = self._variables.get(node.name)
+                return self._unknown(node, 1) if part is None else part._replace(cost=1)
             case ast.Has():
                 return Part(self.visit(node.operand).cost, 1)
             case ast.Select():
@@ -109,9 +109,9 @@ class _Estimator:
         kind = self._checked.types.get(id(node.operand), types.DYN)
         cost = operand.cost + (kind.kind in ("map", "object", "param") or node.optional)
         if operand.declared is not None:
-            found = operand.declared.fields.get(node.name)
-            if found is not None:
-                return _declared(found.type, cost)
+            field = operand.declared.fields.get(node.name)
+            if field is not None:
+                return _declared(field.type, cost)
             if operand.declared.kind == "map":
                 return _declared(operand.declared.params[1], cost)
         return self._unknown(node, cost)

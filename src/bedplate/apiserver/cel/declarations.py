@@ -31,7 +31,7 @@ def escape(name: str) -> str | None:
         return f"__{name}__"
     if not re.fullmatch(r"[A-Za-z0-9_./-]*", name):
         return None
-    return re.sub(r"__|[./-]", lambda found: _ESCAPES[found.group()], name)
+    return re.sub(r"__|[./-]", lambda match: _ESCAPES[match.group()], name)
 
 
 def declare(schema: Schema, name: str = "selfType", *, is_resource: bool = False) -> Type | None:

@@ -88,8 +88,8 @@ class _Compiler:
         if kind.is_optional:
             kind = kind.params[0]
         if kind.kind == "object" and name in kind.fields:
-            found = kind.fields[name]
-            return found.json_name, found.type.adapt
+            field = kind.fields[name]
+            return field.json_name, field.type.adapt
         return name, None
 
     def _select(self, node: ast.Select) -> Closure:
@@ -150,14 +150,14 @@ class _Compiler:
         marked = list(zip(items, node.optional, strict=True))
 
         def build(slots: Slots) -> list[Any]:
-            found = []
+            elements = []
             for item, optional in marked:
                 value = item(slots)
                 if not optional:
-                    found.append(value)
+                    elements.append(value)
                 elif value.present:
-                    found.append(value.value)
-            return found
+                    elements.append(value.value)
+            return elements
 
         return build
 
@@ -165,13 +165,13 @@ class _Compiler:
         entries = [(self.compile(key), self.compile(value), optional) for key, value, optional in node.entries]
 
         def build(slots: Slots) -> dict[Any, Any]:
-            found: dict[Any, Any] = {}
+            mapping: dict[Any, Any] = {}
             for key, value, optional in entries:
                 name, member = key(slots), value(slots)
                 if optional and not member.present:
                     continue
-                found[name] = member.value if optional else member
-            return found
+                mapping[name] = member.value if optional else member
+            return mapping
 
         return build
 

@@ -94,16 +94,16 @@ def _semvers(registry: Registry) -> None:
 
 def _address(text: str) -> Address:
     try:
-        found = ipaddress.ip_address(text)
+        address = ipaddress.ip_address(text)
     except ValueError:
         fault = f"ParseAddr({gotext.quote(text)}): {_address_fault(text)}"
         raise CelError(f"IP Address {gotext.quote(text)} parse error during conversion from string: {fault}") from None
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.scope_id:
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.scope_id:
             raise CelError(f"IP address {gotext.quote(text)} with zone value is not allowed")
-        if found.ipv4_mapped is not None:
+        if address.ipv4_mapped is not None:
             raise CelError(f"IPv4-mapped IPv6 address {gotext.quote(text)} is not allowed")
-    return found
+    return address
 
 
 def _address_fault(text: str) -> str:
@@ -156,16 +156,16 @@ def _network(text: str) -> Cidr:
         fault = f"bad bits after slash: {gotext.quote(bits)}"
     else:
         try:
-            found = ipaddress.ip_address(address)
+            ip = ipaddress.ip_address(address)
         except ValueError:
             fault = f"ParseAddr({gotext.quote(address)}): {_address_fault(address)}"
         else:
-            if int(bits) > found.max_prefixlen:
+            if int(bits) > ip.max_prefixlen:
                 fault = "prefix length out of range"
-            elif isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
+            elif isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
                 raise CelError(f"IPv4-mapped IPv6 address {gotext.quote(text)} is not allowed")
             else:
-                return Cidr(found, int(bits))
+                return Cidr(ip, int(bits))
     where = f"netip.ParsePrefix({gotext.quote(text)}): {fault}"
     what = "network address parse error during conversion from string"
     raise CelError(f"{what}: {what}: {where}")

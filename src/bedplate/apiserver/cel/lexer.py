@@ -73,15 +73,15 @@ def tokenize(source: str) -> tuple[list[Token], list[Fault]]:
     faults: list[Fault] = []
     at, line, line_start = 0, 1, 0
     while at < len(source):
-        found = _TOKEN.match(source, at)
+        match = _TOKEN.match(source, at)
         column = at - line_start
-        if found is None:
+        if match is None:
             skipped = _SKIPPED.match(source, at)
             assert skipped is not None
             faults.append(Fault(line, column, f"Syntax error: token recognition error at: '{skipped.group()}'"))
             at = skipped.end()
             continue
-        kind, text = str(found.lastgroup), found.group()
+        kind, text = str(match.lastgroup), match.group()
         if kind != "space":
             try:
                 tokens.append(_read(kind, text, line, column))
@@ -91,7 +91,7 @@ def tokenize(source: str) -> tuple[list[Token], list[Fault]]:
         if newlines:
             line += newlines
             line_start = at + text.rindex("\n") + 1
-        at = found.end()
+        at = match.end()
     tokens.append(Token("end", "<EOF>", line, at - line_start))
     return tokens, faults
 
@@ -120,7 +120,7 @@ def _read_string(text: str, line: int, column: int) -> Token:
     body = body[width:-width]
     is_bytes = "b" in marks
     if "r" not in marks:
-        body = _ESCAPE.sub(lambda found: _unescape(found, is_bytes, line, column), body)
+        body = _ESCAPE.sub(lambda match: _unescape(match, is_bytes, line, column), body)
     if not is_bytes:
         return Token("string", text, line, column, body)
     # In a bytes literal \xNN is a byte; other letters stand for their UTF-8 form.
@@ -130,12 +130,12 @@ def _read_string(text: str, line: int, column: int) -> Token:
     return Token("bytes", text, line, column, octets)
 
 
-def _unescape(found: re.Match[str], is_bytes: bool, line: int, column: int) -> str:
-    simple, hex2, hex4, hex8, octal, wrong = found.groups()
+def _unescape(match: re.Match[str], is_bytes: bool, line: int, column: int) -> str:
+    simple, hex2, hex4, hex8, octal, wrong = match.groups()
     if simple is not None:
         return _SIMPLE.get(simple, simple)
     if wrong is not None:
-        raise SyntaxFault(f"Syntax error: token recognition error at: '{found.group()}'", line, column)
+        raise SyntaxFault(f"Syntax error: token recognition error at: '{match.group()}'", line, column)
     if hex2 is not None or octal is not None:
         code = int(hex2, 16) if hex2 is not None else int(octal, 8)
         return chr(0xE000 + code) if is_bytes else chr(code)

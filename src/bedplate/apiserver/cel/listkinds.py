@@ -64,8 +64,8 @@ def _list_equality(kind: Type) -> Callable[[Any, Any], bool]:
         others = {_key_of(item, kind.list_keys): item for item in right}
         if len(left) != len(right):
             return False
-        found = [(item, others.get(_key_of(item, kind.list_keys))) for item in left]
-        return all(other is not None and same(item, other) for item, other in found)
+        pairs = [(item, others.get(_key_of(item, kind.list_keys))) for item in left]
+        return all(other is not None and same(item, other) for item, other in pairs)
 
     return same_map if kind.list_type == "map" else same_set
 

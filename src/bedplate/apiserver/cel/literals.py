@@ -99,12 +99,12 @@ def _constant(node: ast.Call) -> Iterator[Fault]:
 
 
 def _kind(node: ast.Node, known: Mapping[int, Type], *, is_optional: bool = False) -> Type:
-    found = known.get(id(node), types.DYN)
-    return found.params[0] if is_optional and found.is_optional else found
+    kind = known.get(id(node), types.DYN)
+    return kind.params[0] if is_optional and kind.is_optional else kind
 
 
-def _unlike(node: ast.Node, wanted: Type, found: Type) -> Fault:
-    return Fault(node.line, node.column, f"expected type '{wanted}' but found '{found}'")
+def _unlike(node: ast.Node, expected: Type, actual: Type) -> Fault:
+    return Fault(node.line, node.column, f"expected type '{expected}' but found '{actual}'")
 
 
 def _unlike_items(node: ast.ListNode, known: Mapping[int, Type]) -> Iterator[Fault]:
@@ -120,10 +120,10 @@ def _unlike_entries(node: ast.MapNode, known: Mapping[int, Type]) -> Iterator[Fa
         if at == 0:
             first = _kind(key, known), _kind(value, known, is_optional=optional)
             continue
-        for part, wanted, is_optional in ((key, first[0], False), (value, first[1], optional)):
+        for part, expected, is_optional in ((key, first[0], False), (value, first[1], optional)):
             kind = _kind(part, known, is_optional=is_optional)
-            if str(kind) != str(wanted):
-                yield _unlike(part, wanted, kind)
+            if str(kind) != str(expected):
+                yield _unlike(part, expected, kind)
 
 
 def _format(node: ast.Call, known: Mapping[int, Type]) -> Iterator[Fault]:
@@ -131,7 +131,7 @@ def _format(node: ast.Call, known: Mapping[int, Type]) -> Iterator[Fault]:
     template, args = node.target, node.args[0] if node.args else None
     if not isinstance(template, ast.Literal) or not isinstance(args, ast.ListNode):
         return
-    clauses = [found for found in _CLAUSE.findall(template.value) if found]
+    clauses = [clause for clause in _CLAUSE.findall(template.value) if clause]
     for index, letter in enumerate(clauses):
         if index >= len(args.items):
             yield Fault(node.line, node.column, f"index {index} out of range")
@@ -168,7 +168,7 @@ def _unshowable(node: ast.Node, known: Mapping[int, Type]) -> ast.Node | None:
     elif isinstance(node, ast.MapNode):
         parts = [part for key, value, _ in node.entries for part in (key, value)]
     for part in parts:
-        if (found := _unshowable(part, known)) is not None:
-            return found
+        if (inner := _unshowable(part, known)) is not None:
+            return inner
     kind = _kind(node, known).kind
     return None if parts or kind in _SHOWABLE else node

@@ -105,16 +105,16 @@ def _transform_entries(walk: Steps, condition: Closure | None, result: Closure |
     assert result is not None
 
     def run(slots: Slots) -> dict[Any, Any]:
-        found: dict[Any, Any] = {}
+        mapping: dict[Any, Any] = {}
         for _ in walk(slots):
             if condition is not None and not as_bool(condition(slots)):
                 continue
             entries: Mapping[Any, Any] = result(slots)
             for key, value in entries.items():
-                if key in found:
+                if key in mapping:
                     raise CelError(f"insert failed: key {shown_key(key)} already exists")
-                found[key] = value
-        return found
+                mapping[key] = value
+        return mapping
 
     return run
 
@@ -152,7 +152,7 @@ def optional_macro(macro: str, source: Closure, slot: int, result: Closure) -> C
         if not holder.present:
             return NONE
         slots[slot] = holder.value
-        found = result(slots)
-        return Optional(found) if macro == "optMap" else found
+        value = result(slots)
+        return Optional(value) if macro == "optMap" else value
 
     return run

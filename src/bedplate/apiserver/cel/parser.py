@@ -173,13 +173,13 @@ class _Parser:
         )
 
     def _arguments(self, end: str) -> list[ast.Node]:
-        found: list[ast.Node] = []
+        arguments: list[ast.Node] = []
         while not self._is(end):
-            found.append(self._expression())
+            arguments.append(self._expression())
             if not self._accept(","):
                 break
         self._expect(end)
-        return found
+        return arguments
 
     def _primary(self, negative: Token | None) -> ast.Node:
         token = self._take()

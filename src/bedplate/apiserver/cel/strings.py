@@ -116,13 +116,13 @@ def _pattern(text: str) -> Any:
 
 
 def _find(text: str, pattern: str) -> str:
-    found = _pattern(pattern).search(text)
-    return str(found.group()) if found else ""
+    match = _pattern(pattern).search(text)
+    return str(match.group()) if match else ""
 
 
 def _find_all(text: str, pattern: str, count: int = -1) -> list[str]:
-    found = [each.group() for each in _pattern(pattern).finditer(text)]
-    return found if count < 0 else found[:count]
+    matches = [each.group() for each in _pattern(pattern).finditer(text)]
+    return matches if count < 0 else matches[:count]
 
 
 _CLAUSE = re.compile(r"%(?:%|(?:\.(\d+))?([a-zA-Z]))")
@@ -131,15 +131,15 @@ _CLAUSE = re.compile(r"%(?:%|(?:\.(\d+))?([a-zA-Z]))")
 def _format(template: str, args: list[Any]) -> str:
     used = 0
 
-    def fill(found: re.Match[str]) -> str:
+    def fill(match: re.Match[str]) -> str:
         nonlocal used
-        if found.group() == "%%":
+        if match.group() == "%%":
             return "%"
         if used >= len(args):
             raise CelError(f"index {used} out of range")
         value = args[used]
         used += 1
-        return _clause(found[2], int(found[1]) if found[1] else None, value)
+        return _clause(match[2], int(match[1]) if match[1] else None, value)
 
     return _CLAUSE.sub(fill, template)
 
@@ -207,23 +207,23 @@ def _includes(items: list[Any], part: list[Any]) -> bool:
 
 
 def _distinct(items: list[Any]) -> list[Any]:
-    found: list[Any] = []
+    unique_items: list[Any] = []
     for item in items:
-        if not _in_list(item, found):
-            found.append(item)
-    return found
+        if not _in_list(item, unique_items):
+            unique_items.append(item)
+    return unique_items
 
 
 def _flatten(items: list[Any], depth: int = 1) -> list[Any]:
     if depth < 0:
         raise CelError("level must be non-negative")
-    found: list[Any] = []
+    elements: list[Any] = []
     for item in items:
         if type(item) is list:
-            found += _flatten(item, depth - 1) if depth > 1 else item if depth else [item]
+            elements += _flatten(item, depth - 1) if depth > 1 else item if depth else [item]
         else:
-            found.append(item)
-    return found
+            elements.append(item)
+    return elements
 
 
 def _slice(items: list[Any], start: int, end: int) -> list[Any]:

@@ -130,17 +130,17 @@ _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
 
 def parse_timestamp(text: str) -> Timestamp:
     """RFC 3339."""
-    found = _TIMESTAMP.fullmatch(text)
-    if found is None:
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
         raise ValueError(f"invalid timestamp {gotext.quote(text)}")
-    return _timestamp(found)
+    return _timestamp(match)
 
 
 def parse_date(text: str) -> Timestamp:
-    found = _DATE.fullmatch(text)
-    if found is None:
+    match = _DATE.fullmatch(text)
+    if match is None:
         raise ValueError(f"invalid date {gotext.quote(text)}")
-    year, month, day = map(int, found.groups())
+    year, month, day = map(int, match.groups())
     return Timestamp(_seconds(datetime(year, month, day, tzinfo=UTC)) * 1_000_000_000)
 
 
@@ -148,13 +148,13 @@ def _seconds(moment: datetime) -> int:
     return int((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds())
 
 
-def _timestamp(found: re.Match[str]) -> Timestamp:
-    year, month, day, hour, minute, second = (int(found[index]) for index in range(1, 7))
+def _timestamp(match: re.Match[str]) -> Timestamp:
+    year, month, day, hour, minute, second = (int(match[index]) for index in range(1, 7))
     moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
-    if found[8]:
-        shift = timedelta(hours=int(found[9]), minutes=int(found[10]))
-        moment += -shift if found[8] == "+" else shift
-    fraction = int((found[7] or "")[:9].ljust(9, "0"))
+    if match[8]:
+        shift = timedelta(hours=int(match[9]), minutes=int(match[10]))
+        moment += -shift if match[8] == "+" else shift
+    fraction = int((match[7] or "")[:9].ljust(9, "0"))
     return Timestamp(_seconds(moment) * 1_000_000_000 + fraction)
 
 
@@ -174,14 +174,14 @@ class Quantity:
 
     @classmethod
     def parse(cls, text: str) -> Quantity:
-        found = _QUANTITY.fullmatch(text)
-        if found is None:
+        match = _QUANTITY.fullmatch(text)
+        if match is None:
             raise ValueError(
                 "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
             )
         with decimal.localcontext(decimal.Context(prec=100)):
-            number = decimal.Decimal(found[1] + found[2])
-            suffix = found[3] or ""
+            number = decimal.Decimal(match[1] + match[2])
+            suffix = match[3] or ""
             if suffix in _BINARY:
                 number *= 2 ** _BINARY[suffix]
             elif suffix in _SUFFIXES:
@@ -189,7 +189,7 @@ class Quantity:
             else:
                 number = number.scaleb(int(suffix[1:]))
             number = number.quantize(decimal.Decimal("1e-9"), rounding=decimal.ROUND_UP)
-            return cls(number, suffix in _BINARY and "." in found[2])
+            return cls(number, suffix in _BINARY and "." in match[2])
 
     def __lt__(self, other: Quantity) -> bool:
         return self.number < other.number
@@ -231,11 +231,11 @@ class Semver:
 
     @classmethod
     def parse(cls, text: str) -> Semver:
-        found = _SEMVER.fullmatch(text)
-        if found is None:
+        match = _SEMVER.fullmatch(text)
+        if match is None:
             raise ValueError(_semver_fault(text))
-        pre = tuple(found[4].split(".")) if found[4] else ()
-        return cls(int(found[1]), int(found[2]), int(found[3]), pre)
+        pre = tuple(match[4].split(".")) if match[4] else ()
+        return cls(int(match[1]), int(match[2]), int(match[3]), pre)
 
     @classmethod
     def normalize(cls, text: str) -> str:
