@@ -38,11 +38,11 @@ async def run(parts: services.Services, signer: tokens.Signer, ca_pem: str) -> N
         if client.get("", "serviceaccounts", name, "default") is None:
             await client.create("", "serviceaccounts", {"metadata": {"name": "default", "namespace": name}})
         bundle = client.get("", "configmaps", name, ROOT_CA)
-        wanted = {"ca.crt": ca_pem}
+        data = {"ca.crt": ca_pem}
         if bundle is None:
-            await client.create("", "configmaps", {"metadata": {"name": ROOT_CA, "namespace": name}, "data": wanted})
-        elif bundle.get("data") != wanted:
-            await client.update("", "configmaps", bundle | {"data": wanted})
+            await client.create("", "configmaps", {"metadata": {"name": ROOT_CA, "namespace": name}, "data": data})
+        elif bundle.get("data") != data:
+            await client.update("", "configmaps", bundle | {"data": data})
 
         if name == "kube-system" and client.get("", "configmaps", name, AUTHENTICATION) is None:
             published = {"client-ca-file": ca_pem}
@@ -59,9 +59,9 @@ async def run(parts: services.Services, signer: tokens.Signer, ca_pem: str) -> N
         if change.type != "DELETED":
             return []
         return [
-            (change.namespace, one["metadata"]["name"])
-            for one in client.list("", "secrets", change.namespace)
-            if one.get("type") == TOKEN_TYPE
+            (change.namespace, secret["metadata"]["name"])
+            for secret in client.list("", "secrets", change.namespace)
+            if secret.get("type") == TOKEN_TYPE
         ]
 
     async with asyncio.TaskGroup() as tasks:

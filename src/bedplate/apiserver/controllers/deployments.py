@@ -65,14 +65,14 @@ async def _carry_out(client: hooks.Client, deployment: hooks.Object, sets: list[
     namespace, name = deployment["metadata"]["namespace"], deployment["metadata"]["name"]
     if todo.create is not None:
         await client.create("apps", "replicasets", todo.create)
-    current = next((one for one in sets if _hash_of(one) == template_hash(deployment)), None)
+    current = next((replica_set for replica_set in sets if _hash_of(replica_set) == template_hash(deployment)), None)
     if current is not None and (current["metadata"].get("annotations") or {}).get(REVISION) != str(todo.revision):
         notes = {"metadata": {"annotations": {REVISION: str(todo.revision)}}}
         await client.patch("apps", "replicasets", namespace, current["metadata"]["name"], notes)
-    for one, size in todo.scale.items():
-        await absent_is_fine(client.patch("apps", "replicasets", namespace, one, {"spec": {"replicas": size}}))
-    for one in todo.delete:
-        await absent_is_fine(client.delete("apps", "replicasets", namespace, one))
+    for set_name, size in todo.scale.items():
+        await absent_is_fine(client.patch("apps", "replicasets", namespace, set_name, {"spec": {"replicas": size}}))
+    for set_name in todo.delete:
+        await absent_is_fine(client.delete("apps", "replicasets", namespace, set_name))
     if (deployment["metadata"].get("annotations") or {}).get(REVISION) != str(todo.revision):
         change = {"metadata": {"annotations": {REVISION: str(todo.revision)}}}
         await absent_is_fine(client.patch("apps", "deployments", namespace, name, change))
@@ -107,36 +107,39 @@ def _count(replicas: hooks.Object, field: str) -> int:
 def plan(deployment: hooks.Object, sets: list[hooks.Object], now: str) -> Plan:
     """The next step towards the wanted state."""
     spec = deployment["spec"]
-    wanted, mark = int(spec.get("replicas", 1)), template_hash(deployment)
-    current = next((one for one in sets if _hash_of(one) == mark), None)
-    old = [one for one in sets if one is not current]
-    highest = max((_revision(one) for one in old), default=0)
+    replicas, mark = int(spec.get("replicas", 1)), template_hash(deployment)
+    current = next((replica_set for replica_set in sets if _hash_of(replica_set) == mark), None)
+    old = [replica_set for replica_set in sets if replica_set is not current]
+    highest = max((_revision(replica_set) for replica_set in old), default=0)
     known = 0 if current is None else _revision(current)
     revision = known if known > highest else highest + 1
     scale: dict[str, int] = {}
     create = None
     if not spec.get("paused"):
         if current is None:
-            create = _replica_set(deployment, mark, revision, min(wanted, _first_size(spec, wanted, old)))
+            create = _replica_set(deployment, mark, revision, min(replicas, _first_size(spec, replicas, old)))
         else:
-            scale = _steps(spec, wanted, current, old)
+            scale = _steps(spec, replicas, current, old)
     keep = int(spec.get("revisionHistoryLimit", 10))
-    idle = sorted((one for one in old if not _size(one) and not _count(one, "replicas")), key=_revision)
-    delete = [str(one["metadata"]["name"]) for one in idle[: max(0, len(idle) - keep)]]
-    return Plan(create, scale, delete, revision, _status(deployment, sets, current, wanted, now))
+    idle = sorted(
+        (replica_set for replica_set in old if not _size(replica_set) and not _count(replica_set, "replicas")),
+        key=_revision,
+    )
+    delete = [str(replica_set["metadata"]["name"]) for replica_set in idle[: max(0, len(idle) - keep)]]
+    return Plan(create, scale, delete, revision, _status(deployment, sets, current, replicas, now))
 
 
-def _first_size(spec: dict[str, Any], wanted: int, old: list[hooks.Object]) -> int:
+def _first_size(spec: dict[str, Any], replicas: int, old: list[hooks.Object]) -> int:
     if not old or (spec.get("strategy") or {}).get("type") == "Recreate":
-        return 0 if any(_count(one, "replicas") for one in old) else wanted
-    surge, _ = _margins(spec, wanted)
-    return max(0, wanted + surge - sum(map(_size, old)))
+        return 0 if any(_count(replica_set, "replicas") for replica_set in old) else replicas
+    surge, _ = _margins(spec, replicas)
+    return max(0, replicas + surge - sum(map(_size, old)))
 
 
-def _margins(spec: dict[str, Any], wanted: int) -> tuple[int, int]:
+def _margins(spec: dict[str, Any], replicas: int) -> tuple[int, int]:
     rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
-    surge = _portion(rolling.get("maxSurge", "25%"), wanted, math.ceil)
-    unavailable = _portion(rolling.get("maxUnavailable", "25%"), wanted, math.floor)
+    surge = _portion(rolling.get("maxSurge", "25%"), replicas, math.ceil)
+    unavailable = _portion(rolling.get("maxUnavailable", "25%"), replicas, math.floor)
     return surge, (unavailable if surge or unavailable else 1)
 
 
@@ -144,31 +147,31 @@ def _portion(value: int | str, whole: int, rounding: Any) -> int:
     return int(rounding(whole * int(value.rstrip("%")) / 100)) if isinstance(value, str) else int(value)
 
 
-def _steps(spec: dict[str, Any], wanted: int, current: hooks.Object, old: list[hooks.Object]) -> dict[str, int]:
+def _steps(spec: dict[str, Any], replicas: int, current: hooks.Object, old: list[hooks.Object]) -> dict[str, int]:
     steps: dict[str, int] = {}
     if (spec.get("strategy") or {}).get("type") == "Recreate":
-        steps = {str(one["metadata"]["name"]): 0 for one in old if _size(one)}
-        if not any(_count(one, "replicas") for one in old) and _size(current) != wanted:
-            steps[current["metadata"]["name"]] = wanted
+        steps = {str(replica_set["metadata"]["name"]): 0 for replica_set in old if _size(replica_set)}
+        if not any(_count(replica_set, "replicas") for replica_set in old) and _size(current) != replicas:
+            steps[current["metadata"]["name"]] = replicas
         return steps
-    surge, unavailable = _margins(spec, wanted)
+    surge, unavailable = _margins(spec, replicas)
     total = _size(current) + sum(map(_size, old))
-    if _size(current) > wanted:
-        steps[current["metadata"]["name"]] = wanted
-    elif _size(current) < wanted and total < wanted + surge:
-        steps[current["metadata"]["name"]] = min(wanted, _size(current) + wanted + surge - total)
+    if _size(current) > replicas:
+        steps[current["metadata"]["name"]] = replicas
+    elif _size(current) < replicas and total < replicas + surge:
+        steps[current["metadata"]["name"]] = min(replicas, _size(current) + replicas + surge - total)
     spare = (
         _count(current, "availableReplicas")
-        + sum(_count(one, "availableReplicas") for one in old)
-        - (wanted - unavailable)
+        + sum(_count(replica_set, "availableReplicas") for replica_set in old)
+        - (replicas - unavailable)
     )
-    for one in sorted(old, key=_revision):
+    for replica_set in sorted(old, key=_revision):
         # Pods that are not available can go at once; available ones only as far as the margin allows.
-        dead = _size(one) - _count(one, "availableReplicas")
-        less = max(0, dead) + max(0, min(spare, _count(one, "availableReplicas")))
-        spare -= max(0, min(spare, _count(one, "availableReplicas")))
-        if less > 0 and _size(one):
-            steps[str(one["metadata"]["name"])] = max(0, _size(one) - less)
+        dead = _size(replica_set) - _count(replica_set, "availableReplicas")
+        less = max(0, dead) + max(0, min(spare, _count(replica_set, "availableReplicas")))
+        spare -= max(0, min(spare, _count(replica_set, "availableReplicas")))
+        if less > 0 and _size(replica_set):
+            steps[str(replica_set["metadata"]["name"])] = max(0, _size(replica_set) - less)
     return steps
 
 
@@ -198,26 +201,26 @@ def _replica_set(deployment: hooks.Object, mark: str, revision: int, size: int) 
 
 
 def _status(
-    deployment: hooks.Object, sets: Iterable[hooks.Object], current: hooks.Object | None, wanted: int, now: str
+    deployment: hooks.Object, sets: Iterable[hooks.Object], current: hooks.Object | None, replicas: int, now: str
 ) -> dict[str, Any]:
     every = list(sets)
-    total, ready = (sum(_count(one, field) for one in every) for field in ("replicas", "readyReplicas"))
-    available = sum(_count(one, "availableReplicas") for one in every)
+    total, ready = (sum(_count(replica_set, field) for replica_set in every) for field in ("replicas", "readyReplicas"))
+    available = sum(_count(replica_set, "availableReplicas") for replica_set in every)
     updated = _count(current, "replicas") if current is not None else 0
     counts = {
         "replicas": total,
         "updatedReplicas": updated,
         "readyReplicas": ready,
         "availableReplicas": available,
-        "unavailableReplicas": max(0, wanted - available),
+        "unavailableReplicas": max(0, replicas - available),
     }
     state: dict[str, Any] = {field: count for field, count in counts.items() if count}
-    if any("terminatingReplicas" in (one.get("status") or {}) for one in every):
-        state["terminatingReplicas"] = sum(_count(one, "terminatingReplicas") for one in every)
+    if any("terminatingReplicas" in (replica_set.get("status") or {}) for replica_set in every):
+        state["terminatingReplicas"] = sum(_count(replica_set, "terminatingReplicas") for replica_set in every)
     state["observedGeneration"] = deployment["metadata"].get("generation", 1)
-    _, unavailable = _margins(deployment["spec"], wanted)
-    is_available = available >= wanted - unavailable
-    is_done = updated == wanted and total == wanted and available >= wanted and current is not None
+    _, unavailable = _margins(deployment["spec"], replicas)
+    is_available = available >= replicas - unavailable
+    is_done = updated == replicas and total == replicas and available >= replicas and current is not None
     name = current["metadata"]["name"] if current is not None else ""
     states = [
         (
@@ -235,7 +238,7 @@ def _status(
             f'ReplicaSet "{name}" has successfully progressed.' if is_done else f'ReplicaSet "{name}" is progressing.',
         ),
     ]
-    before = {one["type"]: one for one in (deployment.get("status") or {}).get("conditions") or ()}
+    before = {condition["type"]: condition for condition in (deployment.get("status") or {}).get("conditions") or ()}
     state["conditions"] = [
         _condition(before.get(kind), kind, value, reason, text, now) for kind, value, reason, text in states
     ]
@@ -245,8 +248,8 @@ def _status(
 def _condition(
     before: dict[str, Any] | None, kind: str, value: str, reason: str, text: str, now: str
 ) -> dict[str, Any]:
-    wanted = {"type": kind, "status": value, "reason": reason, "message": text}
-    if before is not None and all(before.get(key) == item for key, item in wanted.items()):
+    condition = {"type": kind, "status": value, "reason": reason, "message": text}
+    if before is not None and all(before.get(key) == item for key, item in condition.items()):
         return before
     since = before["lastTransitionTime"] if before is not None and before["status"] == value else now
-    return wanted | {"lastTransitionTime": since, "lastUpdateTime": now}
+    return condition | {"lastTransitionTime": since, "lastUpdateTime": now}

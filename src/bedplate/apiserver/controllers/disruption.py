@@ -30,14 +30,14 @@ async def run(parts: services.Services) -> None:
         budget = client.get(*BUDGETS, *key)
         if budget is None:
             return
-        wanted = plan(budget, client.list("", "pods", key[0]), clocks.rfc3339(parts.clock.now()))
-        if (budget.get("status") or {}) != wanted:
-            await absent_is_fine(client.update(*BUDGETS, budget | {"status": wanted}, subresource="status"))
+        state = plan(budget, client.list("", "pods", key[0]), clocks.rfc3339(parts.clock.now()))
+        if (budget.get("status") or {}) != state:
+            await absent_is_fine(client.update(*BUDGETS, budget | {"status": state}, subresource="status"))
 
     loop: Loop[tuple[str, str]] = Loop("disruption", client, reconcile)
 
     def of_pod(change: changes.Change) -> Iterable[tuple[str, str]]:
-        return [(change.namespace, one["metadata"]["name"]) for one in client.list(*BUDGETS, change.namespace)]
+        return [(change.namespace, budget["metadata"]["name"]) for budget in client.list(*BUDGETS, change.namespace)]
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(loop.follow(*BUDGETS, lambda change: ((change.namespace, change.name),)))
@@ -69,9 +69,9 @@ def plan(budget: hooks.Object, pods: Iterable[hooks.Object], now: str) -> dict[s
         "observedGeneration": budget["metadata"].get("generation", 1),
         "lastTransitionTime": now,
     }
-    for one in before.get("conditions") or ():
-        if one["type"] == condition["type"] and one["status"] == condition["status"]:
-            condition["lastTransitionTime"] = one["lastTransitionTime"]
+    for previous in before.get("conditions") or ():
+        if previous["type"] == condition["type"] and previous["status"] == condition["status"]:
+            condition["lastTransitionTime"] = previous["lastTransitionTime"]
     state: dict[str, Any] = {
         "currentHealthy": healthy,
         "desiredHealthy": max(0, needed),

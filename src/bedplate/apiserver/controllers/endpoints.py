@@ -31,12 +31,12 @@ async def run(parts: services.Services) -> None:
         current = client.get(GROUP, "endpointslices", namespace, name)
         if service is None or not (service["spec"].get("selector")) or service["spec"].get("type") == "ExternalName":
             return
-        wanted = plan(service, client.list("", "pods", namespace))
+        endpoint_slice = plan(service, client.list("", "pods", namespace))
         if current is None:
-            await client.create(GROUP, "endpointslices", wanted)
-        elif any(current.get(part) != wanted[part] for part in ("endpoints", "ports")):
+            await client.create(GROUP, "endpointslices", endpoint_slice)
+        elif any(current.get(part) != endpoint_slice[part] for part in ("endpoints", "ports")):
             await client.update(
-                GROUP, "endpointslices", current | {part: wanted[part] for part in ("endpoints", "ports")}
+                GROUP, "endpointslices", current | {part: endpoint_slice[part] for part in ("endpoints", "ports")}
             )
 
     loop: Loop[tuple[str, str]] = Loop("endpoints", client, reconcile)
@@ -47,8 +47,8 @@ async def run(parts: services.Services) -> None:
             (change.previous or {"metadata": {}})["metadata"].get("labels") or {},
         ]
         for service in client.list("", "services", change.namespace):
-            wanted = service["spec"].get("selector")
-            if wanted and any(wanted.items() <= one.items() for one in labels):
+            selector = service["spec"].get("selector")
+            if selector and any(selector.items() <= pod_labels.items() for pod_labels in labels):
                 yield change.namespace, service["metadata"]["name"]
 
     async with asyncio.TaskGroup() as tasks:
@@ -74,7 +74,7 @@ def plan(service: hooks.Object, pods: Iterable[hooks.Object]) -> hooks.Object:
             "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
         },
         "addressType": "IPv4",
-        "endpoints": [_endpoint(pod) for pod in sorted(chosen, key=lambda one: str(one["metadata"]["name"]))],
+        "endpoints": [_endpoint(pod) for pod in sorted(chosen, key=lambda pod: str(pod["metadata"]["name"]))],
         "ports": [_port(port, chosen) for port in spec.get("ports") or ()],
     }
 
@@ -89,7 +89,7 @@ def _endpoint(pod: hooks.Object) -> dict[str, Any]:
     meta = pod["metadata"]
     is_going = bool(meta.get("deletionTimestamp"))
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    is_ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    is_ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
     return {
         "addresses": [pod["status"]["podIP"]],
         "conditions": {"ready": is_ready and not is_going, "serving": is_ready, "terminating": is_going},
@@ -102,12 +102,12 @@ def _port(port: dict[str, Any], pods: list[hooks.Object]) -> dict[str, Any]:
     number = port.get("targetPort", port.get("port"))
     if isinstance(number, str):
         named = (
-            one["containerPort"]
+            container_port["containerPort"]
             for pod in pods
             for container in pod["spec"]["containers"]
-            for one in container.get("ports") or ()
-            if one.get("name") == number
+            for container_port in container.get("ports") or ()
+            if container_port.get("name") == number
         )
         number = next(named, None)
-    found = {"name": port.get("name", ""), "protocol": port.get("protocol", "TCP")}
-    return found if number is None else found | {"port": number}
+    endpoint_port = {"name": port.get("name", ""), "protocol": port.get("protocol", "TCP")}
+    return endpoint_port if number is None else endpoint_port | {"port": number}

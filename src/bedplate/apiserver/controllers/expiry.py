@@ -32,7 +32,7 @@ async def run(parts: services.Services) -> None:
 
 def expired(events: Iterable[hooks.Object], now: datetime) -> list[tuple[str, str]]:
     """Namespace and name of the events last seen more than `LIFETIME` ago."""
-    found = []
+    event_keys = []
     for event in events:
         last = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
         series = event.get("series") or {}
@@ -40,7 +40,7 @@ def expired(events: Iterable[hooks.Object], now: datetime) -> list[tuple[str, st
         try:
             is_old = bool(last) and clocks.parse_rfc3339(last) < now - LIFETIME
         except ValueError:
-            is_old = True  # a time that is none: nobody will ever renew it
+            is_old = True  # not a valid time: the event will never be renewed
         if is_old:
-            found.append((str(event["metadata"]["namespace"]), str(event["metadata"]["name"])))
-    return found
+            event_keys.append((str(event["metadata"]["namespace"]), str(event["metadata"]["name"])))
+    return event_keys

@@ -119,10 +119,10 @@ class Collector:
             self._loop.add(uid)
 
     def _follow_new(self, tasks: asyncio.TaskGroup) -> None:
-        wanted = {(kind.group, kind.resource) for kind in stored_kinds(self._parts)}
-        for key in wanted - set(self._followed):
+        stored = {(kind.group, kind.resource) for kind in stored_kinds(self._parts)}
+        for key in stored - set(self._followed):
             self._followed[key] = tasks.create_task(self._follow(*key))
-        for key in set(self._followed) - wanted:
+        for key in set(self._followed) - stored:
             self._followed.pop(key).cancel()
 
     async def _follow(self, group: str, resource: str) -> None:
@@ -140,7 +140,7 @@ class Collector:
             await self._drop_finalizer(ref, uid, ORPHAN)
         elif meta.deleted and FOREGROUND in meta.finalizers:
             await self._delete_dependents(uid)
-            if not any(self._is_blocking(one, uid) for one in self._graph.dependents.get(uid, ())):
+            if not any(self._is_blocking(dependent, uid) for dependent in self._graph.dependents.get(uid, ())):
                 await self._drop_finalizer(ref, uid, FOREGROUND)
         elif not meta.deleted and meta.owners:
             await self._judge(ref, uid, meta)
@@ -153,7 +153,7 @@ class Collector:
             await self._let_go(ref, uid, {owner.uid for owner in meta.owners} - {owner.uid for owner in alive})
             return
         dependents = self._graph.dependents.get(uid, set())
-        if waiting and any(self._waits(one) for one in dependents):
+        if waiting and any(self._waits(dependent) for dependent in dependents):
             await self._unblock(ref, uid)
         policy = "Foreground" if waiting and dependents else "Background"
         if FOREGROUND in meta.finalizers:
@@ -168,7 +168,11 @@ class Collector:
         obj = self._client.get(*ref) if absent else None
         if obj is None or obj["metadata"]["uid"] != uid:
             return
-        owners = [one for one in obj["metadata"].get("ownerReferences") or [] if one.get("uid") not in absent]
+        owners = [
+            reference
+            for reference in obj["metadata"].get("ownerReferences") or []
+            if reference.get("uid") not in absent
+        ]
         version = obj["metadata"]["resourceVersion"]
         change = {"metadata": {"uid": uid, "resourceVersion": version, "ownerReferences": owners or None}}
         await absent_is_fine(self._client.patch(*ref, change))
@@ -179,8 +183,8 @@ class Collector:
         if obj is None or obj["metadata"]["uid"] != uid:
             return
         owners = obj["metadata"].get("ownerReferences") or []
-        if any(one.get("blockOwnerDeletion") for one in owners):
-            free = [{**one, "blockOwnerDeletion": False} for one in owners]
+        if any(reference.get("blockOwnerDeletion") for reference in owners):
+            free = [{**reference, "blockOwnerDeletion": False} for reference in owners]
             version = obj["metadata"]["resourceVersion"]
             change = {"metadata": {"uid": uid, "resourceVersion": version, "ownerReferences": free}}
             await absent_is_fine(self._client.patch(*ref, change))
@@ -204,7 +208,7 @@ class Collector:
 
     def _is_blocking(self, dependent: str, owner: str) -> bool:
         meta = self._graph.metas.get(dependent)
-        return meta is not None and any(one.uid == owner and one.blocks for one in meta.owners)
+        return meta is not None and any(reference.uid == owner and reference.blocks for reference in meta.owners)
 
     async def _delete_dependents(self, owner: str) -> None:
         for uid in list(self._graph.dependents.get(owner, ())):
@@ -218,7 +222,9 @@ class Collector:
             obj = self._client.get(*ref) if ref is not None else None
             if ref is None or obj is None or obj["metadata"]["uid"] != uid:
                 continue
-            owners = [one for one in obj["metadata"].get("ownerReferences") or [] if one.get("uid") != owner]
+            owners = [
+                reference for reference in obj["metadata"].get("ownerReferences") or [] if reference.get("uid") != owner
+            ]
             version = obj["metadata"]["resourceVersion"]
             change = {"metadata": {"uid": uid, "resourceVersion": version, "ownerReferences": owners or None}}
             await absent_is_fine(self._client.patch(*ref, change))
@@ -227,7 +233,7 @@ class Collector:
         obj = self._client.get(*ref)
         if obj is None or obj["metadata"]["uid"] != uid:
             return
-        left = [one for one in obj["metadata"].get("finalizers") or [] if one != finalizer]
+        left = [name for name in obj["metadata"].get("finalizers") or [] if name != finalizer]
         version = obj["metadata"]["resourceVersion"]
         change = {"metadata": {"uid": uid, "resourceVersion": version, "finalizers": left or None}}
         await absent_is_fine(self._client.patch(*ref, change))

@@ -47,12 +47,12 @@ class Loop(Generic[K]):
         with self._client.watch(group, resource) as changes:
             async for change in changes:
                 try:
-                    found = list(keys(change))
+                    affected = list(keys(change))
                 except Exception:
                     # One odd object must not end the controller, and with it the server.
                     log.exception("controller.change_failed", controller=self._name, name=change.name)
                     continue
-                for key in found:
+                for key in affected:
                     self.add(key)
 
     def _again(self, key: K, at_least_s: float) -> None:

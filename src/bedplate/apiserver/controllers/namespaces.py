@@ -43,7 +43,9 @@ async def run(parts: services.Services) -> None:
         current = client.get("", "namespaces", "", name)
         if current is not None:
             current["spec"] = {
-                "finalizers": [one for one in current["spec"].get("finalizers", []) if one != "kubernetes"]
+                "finalizers": [
+                    finalizer for finalizer in current["spec"].get("finalizers", []) if finalizer != "kubernetes"
+                ]
             }
             await absent_is_fine(client.update("", "namespaces", current, subresource="finalize"))
 
@@ -55,12 +57,16 @@ async def run(parts: services.Services) -> None:
 
 def stored_kinds(parts: services.Services, *, namespaced: bool | None = None) -> list[kinds.Resource]:
     """One resource per kind that has stored objects, in its storage version."""
-    found: dict[tuple[str, str], kinds.Resource] = {}
-    for one in parts.kinds:
-        storage = parts.kinds.storage(one)
-        if "list" in one.verbs and "delete" in one.verbs and (namespaced is None or one.namespaced == namespaced):
-            found.setdefault((storage.group, storage.resource), storage)
-    return list(found.values())
+    resources: dict[tuple[str, str], kinds.Resource] = {}
+    for resource in parts.kinds:
+        storage = parts.kinds.storage(resource)
+        if (
+            "list" in resource.verbs
+            and "delete" in resource.verbs
+            and (namespaced is None or resource.namespaced == namespaced)
+        ):
+            resources.setdefault((storage.group, storage.resource), storage)
+    return list(resources.values())
 
 
 async def _empty(parts: services.Services, client: hooks.Client, name: str) -> dict[str, list[str]]:
@@ -85,11 +91,13 @@ async def _tell(
     moment = clocks.rfc3339(parts.clock.now())
     holders: dict[str, int] = {}
     for finalizers in left.values():
-        for one in finalizers:
-            if one:
-                holders[one] = holders.get(one, 0) + 1
-    content = ", ".join(f"{kind} has {len(held)} resource instances" for kind, held in sorted(left.items()))
-    held = ", ".join(f"{one} in {count} resource instances" for one, count in sorted(holders.items()))
+        for finalizer in finalizers:
+            if finalizer:
+                holders[finalizer] = holders.get(finalizer, 0) + 1
+    content = ", ".join(f"{kind} has {len(instances)} resource instances" for kind, instances in sorted(left.items()))
+    finalizer_summary = ", ".join(
+        f"{finalizer} in {count} resource instances" for finalizer, count in sorted(holders.items())
+    )
     states = [
         ("NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered", "All resources successfully discovered"),
         (
@@ -106,14 +114,14 @@ async def _tell(
         ),
         (
             "NamespaceFinalizersRemaining",
-            "True" if held else "False",
-            "SomeFinalizersRemain" if held else "ContentHasNoFinalizers",
-            f"Some content in the namespace has finalizers remaining: {held}"
-            if held
+            "True" if finalizer_summary else "False",
+            "SomeFinalizersRemain" if finalizer_summary else "ContentHasNoFinalizers",
+            f"Some content in the namespace has finalizers remaining: {finalizer_summary}"
+            if finalizer_summary
             else "All content-preserving finalizers finished",
         ),
     ]
-    before = {one["type"]: one for one in (namespace.get("status") or {}).get("conditions") or ()}
+    before = {condition["type"]: condition for condition in (namespace.get("status") or {}).get("conditions") or ()}
     conditions = []
     for kind, value, reason, message in states:
         since = moment

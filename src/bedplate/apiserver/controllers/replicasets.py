@@ -63,7 +63,11 @@ def owner_keys(change: changes.Change, kind: str) -> Iterable[tuple[str, str]]:
     if b'"ownerReferences"' not in change.body:
         return ()
     owners = change.object["metadata"].get("ownerReferences") or ()
-    return [(change.namespace, one["name"]) for one in owners if one.get("controller") and one.get("kind") == kind]
+    return [
+        (change.namespace, reference["name"])
+        for reference in owners
+        if reference.get("controller") and reference.get("kind") == kind
+    ]
 
 
 def owned(owner: hooks.Object, objects: Iterable[hooks.Object]) -> list[hooks.Object]:
@@ -72,7 +76,10 @@ def owned(owner: hooks.Object, objects: Iterable[hooks.Object]) -> list[hooks.Ob
     return [
         obj
         for obj in objects
-        if any(one.get("uid") == uid and one.get("controller") for one in obj["metadata"].get("ownerReferences") or ())
+        if any(
+            reference.get("uid") == uid and reference.get("controller")
+            for reference in obj["metadata"].get("ownerReferences") or ()
+        )
     ]
 
 
@@ -83,9 +90,9 @@ async def claim(
     resource: tuple[str, str],
     candidates: Iterable[hooks.Object],
 ) -> bool:
-    """Make the owner the controller of what its selector finds and nobody has, and let go of what it finds no more.
+    """Adopt objects that the selector matches and that have no controller; release those it no longer matches.
 
-    Says whether anything was changed.
+    Returns whether anything was changed.
     """
     meta = owner["metadata"]
     if meta.get("deletionTimestamp"):
@@ -93,20 +100,20 @@ async def claim(
     selects = selectors.of_label_selector(owner["spec"]["selector"])
     is_changed = False
     for obj in candidates:
-        found = obj["metadata"]
-        owners = found.get("ownerReferences") or []
-        holder = next((one for one in owners if one.get("controller")), None)
-        is_wanted = selects(found.get("labels") or {})
-        if holder is None and is_wanted and not found.get("deletionTimestamp") and not _is_over(obj):
+        metadata = obj["metadata"]
+        owners = metadata.get("ownerReferences") or []
+        holder = next((reference for reference in owners if reference.get("controller")), None)
+        is_wanted = selects(metadata.get("labels") or {})
+        if holder is None and is_wanted and not metadata.get("deletionTimestamp") and not _is_over(obj):
             mine = {"apiVersion": kind[0], "kind": kind[1], "name": meta["name"], "uid": meta["uid"]}
-            wanted = [*owners, mine | {"controller": True, "blockOwnerDeletion": True}]
+            references = [*owners, mine | {"controller": True, "blockOwnerDeletion": True}]
         elif holder is not None and holder.get("uid") == meta["uid"] and not is_wanted:
-            wanted = [one for one in owners if one is not holder]
+            references = [reference for reference in owners if reference is not holder]
         else:
             continue
-        same = {"uid": found["uid"], "resourceVersion": found["resourceVersion"]}
-        change = {"metadata": same | {"ownerReferences": wanted or None}}
-        await absent_is_fine(client.patch(*resource, meta["namespace"], found["name"], change))
+        same = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+        change = {"metadata": same | {"ownerReferences": references or None}}
+        await absent_is_fine(client.patch(*resource, meta["namespace"], metadata["name"], change))
         is_changed = True
     return is_changed
 
@@ -118,14 +125,14 @@ def _is_over(obj: hooks.Object) -> bool:
 def is_ready(pod: hooks.Object) -> bool:
     """Whether the pod's Ready condition is true."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def plan(replicas: hooks.Object, pods: Iterable[hooks.Object], *, counts_terminating: bool = True) -> Plan:
     """Compare wanted with existing pods. `counts_terminating`: since 1.35 the status says how many are going."""
     mine = [pod for pod in owned(replicas, pods) if not _is_over(pod)]
     active = [pod for pod in mine if not pod["metadata"].get("deletionTimestamp")]
-    wanted = int(replicas["spec"].get("replicas", 1))
+    desired = int(replicas["spec"].get("replicas", 1))
     # The first to go are those that do least: not scheduled, then not ready, then the youngest.
     active.sort(key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True)
     active.sort(key=lambda pod: (bool(pod["spec"].get("nodeName")), is_ready(pod)))
@@ -137,21 +144,21 @@ def plan(replicas: hooks.Object, pods: Iterable[hooks.Object], *, counts_termina
     state |= {field: count for field, count in counts.items() if count}
     if counts_terminating:
         state["terminatingReplicas"] = len(mine) - len(active)
-    surplus = [str(pod["metadata"]["name"]) for pod in active[: max(0, len(active) - wanted)]]
-    return Plan(max(0, wanted - len(active)), surplus, state)
+    surplus = [str(pod["metadata"]["name"]) for pod in active[: max(0, len(active) - desired)]]
+    return Plan(max(0, desired - len(active)), surplus, state)
 
 
 def _pod(replicas: hooks.Object) -> hooks.Object:
     meta = replicas["metadata"]
     template = replicas["spec"]["template"]
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": meta["name"], "uid": meta["uid"]}
-    wanted = {
+    metadata = {
         key: value
         for key, value in (template.get("metadata") or {}).items()
         if key in ("labels", "annotations") and value
     }
     return {
-        "metadata": wanted
+        "metadata": metadata
         | {
             "generateName": f"{meta['name']}-",
             "namespace": meta["namespace"],

@@ -21,9 +21,9 @@ async def run(parts: services.Services) -> None:
     async def reconcile(_: str) -> None:
         roles = client.list(rbac.GROUP, "clusterroles")
         for role in roles:
-            wanted = rbac.aggregate(role, roles)
-            if wanted is not None and wanted != (role.get("rules") or []):
-                await client.update(rbac.GROUP, "clusterroles", role | {"rules": wanted})
+            rules = rbac.aggregate(role, roles)
+            if rules is not None and rules != (role.get("rules") or []):
+                await client.update(rbac.GROUP, "clusterroles", role | {"rules": rules})
 
     loop: Loop[str] = Loop("roles", client, reconcile)
     async with asyncio.TaskGroup() as tasks:
