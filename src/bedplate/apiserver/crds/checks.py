@@ -46,31 +46,31 @@ def default(crd: dict[str, Any]) -> None:
 
 def has_condition(crd: Object, kind: str) -> bool:
     """Whether a condition is True."""
-    found = (crd.get("status") or {}).get("conditions") or ()
-    return any(each.get("type") == kind and each.get("status") == "True" for each in found)
+    conditions = (crd.get("status") or {}).get("conditions") or ()
+    return any(each.get("type") == kind and each.get("status") == "True" for each in conditions)
 
 
 def validate(crd: Object, old: Object | None = None) -> list[Cause]:
     """All faults of a definition; `old` is what an update replaces."""
     spec: Object = crd.get("spec") or {}
     names: Object = spec.get("names") or {}
-    found: list[Cause] = []
+    faults: list[Cause] = []
     if old is None:
         name = crd["metadata"].get("name", "")
         if name != f"{names.get('plural', '')}.{spec.get('group', '')}":
-            found.append(causes.invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
-    found += [*_check_group(spec), *_check_scope(spec), *_check_versions(spec, old), *_check_names(names)]
-    found += _check_conversion(spec)
+            faults.append(causes.invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
+    faults += [*_check_group(spec), *_check_scope(spec), *_check_versions(spec, old), *_check_names(names)]
+    faults += _check_conversion(spec)
     if old is not None:
-        found += _check_unchanged(spec, old)
-    found += _check_stored(crd, spec)
-    found += _check_approval(crd, spec, old)
+        faults += _check_unchanged(spec, old)
+    faults += _check_stored(crd, spec)
+    faults += _check_approval(crd, spec, old)
     if spec.get("preserveUnknownFields"):
         detail = (
             "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
         )
-        found.append(causes.invalid("spec.preserveUnknownFields", True, detail))
-    return found
+        faults.append(causes.invalid("spec.preserveUnknownFields", True, detail))
+    return faults
 
 
 def _check_group(spec: Object) -> Iterator[Cause]:
@@ -129,14 +129,14 @@ def _schema_part(version: Object) -> tuple[Any, bool]:
 
 def unrecognized_formats(crd: Object) -> list[str]:
     """String formats in a definition's schemas that nothing is checked by; each once, in order."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
 
     def walk(schema: Any) -> None:
         if isinstance(schema, Mapping):
             name = str(schema.get("format") or "")
             is_text = schema.get("type") == "string" and name
             if is_text and formats.normalize(name) not in formats.CHECKS:
-                found[name] = None
+                names[name] = None
             for key, sub in schema.items():
                 if key not in ("default", "enum", "example", "x-kubernetes-validations"):
                     walk(sub)
@@ -146,7 +146,7 @@ def unrecognized_formats(crd: Object) -> list[str]:
 
     for version in (crd.get("spec") or {}).get("versions") or ():
         walk((version.get("schema") or {}).get("openAPIV3Schema"))
-    return list(found)
+    return list(names)
 
 
 def _check_deprecation(version: Object, path: str) -> Iterator[Cause]:
@@ -222,15 +222,15 @@ def _check_selectable(version: Object, path: str) -> Iterator[Cause]:
         if not text:
             yield causes.required(where)
             continue
-        found = places.resolve_path(schema, text) if "[" not in text else None
-        if found is None:
+        target = places.resolve_path(schema, text) if "[" not in text else None
+        if target is None:
             fault = "array notation is not allowed" if "[" in text else "does not refer to a valid field"
             fault = fault if text.startswith((".", "[")) else f"expected [ or . but got: {text.partition('.')[0]}"
             yield causes.invalid(where, text, f"is an invalid path: {fault}")
             continue
-        if found[0][0] == "metadata":
+        if target[0][0] == "metadata":
             yield causes.invalid(where, text, "must not point to fields in metadata")
-        if found[1].get("type") not in ("string", "boolean", "integer"):
+        if target[1].get("type") not in ("string", "boolean", "integer"):
             detail = "must point to a field of type string, boolean or integer."
             yield causes.invalid(where, text, f"{detail} Enum string fields and strings with formats are allowed.")
         if text in seen:

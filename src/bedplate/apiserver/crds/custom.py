@@ -60,33 +60,33 @@ class CustomValidator:
         """The faults of a new object, or of an update of `old`: what an update leaves unchanged is tolerated."""
         findings = values.Findings()
         self._check(obj, "", values.MISSING if old is None else old, findings)
-        found = values.to_causes(findings)
-        found += _check_replicas(obj, self._scale.get("specReplicasPath"))
-        found += _check_replicas(obj, self._scale.get("statusReplicasPath"))
-        return found + self._check_rest(obj, old, found)
+        faults = values.to_causes(findings)
+        faults += _check_replicas(obj, self._scale.get("specReplicasPath"))
+        faults += _check_replicas(obj, self._scale.get("statusReplicasPath"))
+        return faults + self._check_rest(obj, old, faults)
 
     def validate_status(self, obj: dict[str, Any], old: dict[str, Any]) -> list[Cause]:
         """The faults of an update through the status subresource."""
-        found: list[Cause] = []
+        faults: list[Cause] = []
         if "status" in obj and self._check_status is not None:
             findings = values.Findings()
             self._check_status(obj["status"], "", old.get("status", values.MISSING), findings)
-            found = values.to_causes(findings, "status")
-        found += _check_replicas(obj, self._scale.get("statusReplicasPath"))
-        return found + self._check_rest(obj, old, found)
+            faults = values.to_causes(findings, "status")
+        faults += _check_replicas(obj, self._scale.get("statusReplicasPath"))
+        return faults + self._check_rest(obj, old, faults)
 
     def _check_rest(self, obj: dict[str, Any], old: dict[str, Any] | None, sofar: list[Cause]) -> list[Cause]:
-        found: list[Cause] = []
+        faults: list[Cause] = []
         if self._judges_embedded:
-            found += uniqueness.check_embedded(self._schema, obj)
+            faults += uniqueness.check_embedded(self._schema, obj)
         if self._judges_lists and (old is None or not uniqueness.check_lists(self._schema, old)):
-            found += uniqueness.check_lists(self._schema, obj)
+            faults += uniqueness.check_lists(self._schema, obj)
         if self._rules is not None:
-            if any(cause.reason in _BLOCKING for cause in [*sofar, *found]):
-                found.append(causes.invalid(causes.NO_PATH, None, _UNCHECKED))
+            if any(cause.reason in _BLOCKING for cause in [*sofar, *faults]):
+                faults.append(causes.invalid(causes.NO_PATH, None, _UNCHECKED))
             else:
-                found += self._rules.validate(obj, old)
-        return found
+                faults += self._rules.validate(obj, old)
+        return faults
 
 
 def _check_replicas(obj: Mapping[str, Any], path: str | None) -> list[Cause]:

@@ -31,9 +31,9 @@ _WAIT_S = 0.2
 Object = dict[str, Any]
 
 
-def set_condition(found: Object, kind: str, state: str, reason: str, message: str, now: datetime) -> None:
+def set_condition(crd_status: Object, kind: str, state: str, reason: str, message: str, now: datetime) -> None:
     """Put a condition into a status; the time moves only when the state changes."""
-    conditions: list[Object] = found.setdefault("conditions", [])
+    conditions: list[Object] = crd_status.setdefault("conditions", [])
     old = next((each for each in conditions if each["type"] == kind), None)
     fresh = {
         "type": kind,
@@ -53,9 +53,9 @@ def set_condition(found: Object, kind: str, state: str, reason: str, message: st
 def plan_status(crd: Mapping[str, Any], others: Iterable[Mapping[str, Any]], now: datetime) -> Object:
     """The status a definition should have, given all other definitions: names are first come, first served."""
     spec, names = crd["spec"], crd["spec"]["names"]
-    found: Object = {**(crd.get("status") or {})}
-    found["conditions"] = [dict(each) for each in found.get("conditions") or ()]
-    accepted: Object = dict(found.get("acceptedNames") or {})
+    crd_status: Object = {**(crd.get("status") or {})}
+    crd_status["conditions"] = [dict(each) for each in crd_status.get("conditions") or ()]
+    accepted: Object = dict(crd_status.get("acceptedNames") or {})
     resources, kind_names = _taken(crd, others)
     refusals: list[tuple[str, str]] = []
     for key, taken in (("plural", resources), ("singular", resources)):
@@ -69,10 +69,10 @@ def plan_status(crd: Mapping[str, Any], others: Iterable[Mapping[str, Any]], now
     for key in ("kind", "listKind"):
         _accept(names.get(key, ""), accepted, key, kind_names, refusals)
     _keep(accepted, "categories", names.get("categories"))
-    found["acceptedNames"] = {"plural": "", "kind": ""} | accepted
-    _set_naming(found, refusals, now)
-    found["storedVersions"] = _stored_versions(spec, found)
-    return found
+    crd_status["acceptedNames"] = {"plural": "", "kind": ""} | accepted
+    _set_naming(crd_status, refusals, now)
+    crd_status["storedVersions"] = _stored_versions(spec, crd_status)
+    return crd_status
 
 
 def _accept(name: str, accepted: Object, key: str, taken: set[str], refusals: list[tuple[str, str]]) -> None:
@@ -102,20 +102,20 @@ def _taken(crd: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> tuple
     return resources, kind_names
 
 
-def _set_naming(found: Object, refusals: list[tuple[str, str]], now: datetime) -> None:
+def _set_naming(crd_status: Object, refusals: list[tuple[str, str]], now: datetime) -> None:
     if refusals:
         reason, message = refusals[-1]
-        set_condition(found, "NamesAccepted", "False", reason, message, now)
-        if not any(each["type"] == "Established" for each in found["conditions"]):
-            set_condition(found, "Established", "False", "NotAccepted", "not all names are accepted", now)
+        set_condition(crd_status, "NamesAccepted", "False", reason, message, now)
+        if not any(each["type"] == "Established" for each in crd_status["conditions"]):
+            set_condition(crd_status, "Established", "False", "NotAccepted", "not all names are accepted", now)
         return
-    set_condition(found, "NamesAccepted", "True", "NoConflicts", "no conflicts found", now)
+    set_condition(crd_status, "NamesAccepted", "True", "NoConflicts", "no conflicts found", now)
     message = "the initial names have been accepted"
-    set_condition(found, "Established", "True", "InitialNamesAccepted", message, now)
+    set_condition(crd_status, "Established", "True", "InitialNamesAccepted", message, now)
 
 
-def _stored_versions(spec: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
-    stored = list(found.get("storedVersions") or ())
+def _stored_versions(spec: Mapping[str, Any], crd_status: Mapping[str, Any]) -> list[str]:
+    stored = list(crd_status.get("storedVersions") or ())
     storage = next((version["name"] for version in spec.get("versions") or () if version.get("storage")), None)
     return stored if storage is None or storage in stored else [*stored, storage]
 
@@ -153,8 +153,8 @@ class VersionRules:
         return problems(self._validator.validate(obj, old))
 
 
-def problems(found: Iterable[causes.Cause]) -> list[status.FieldProblem]:
-    return [status.FieldProblem(cause.reason, cause.field, cause.message) for cause in found]
+def problems(faults: Iterable[causes.Cause]) -> list[status.FieldProblem]:
+    return [status.FieldProblem(cause.reason, cause.field, cause.message) for cause in faults]
 
 
 class DefinitionBehaviour(hooks.Behaviour):
@@ -190,14 +190,14 @@ class DefinitionBehaviour(hooks.Behaviour):
     def validate(self, write: hooks.Write) -> list[status.FieldProblem]:
         if write.subresource == "status":
             return []
-        found = problems(validate(write.object, write.old))
-        if not found:
+        field_problems = problems(validate(write.object, write.old))
+        if not field_problems:
             known = checks.unrecognized_formats(write.old) if write.old is not None else []
             for name in checks.unrecognized_formats(write.object):
                 text = f"unrecognized format {gotext.quote(name)}"
                 if name not in known and text not in write.warnings:
                     write.warnings.append(text)
-        return found
+        return field_problems
 
     def mark_deleted(self, obj: hooks.Object) -> None:
         """Objects of the kind go first: the finalizer keeps the definition until they are gone."""
@@ -244,9 +244,9 @@ async def run(parts: services.Services) -> None:
             if FINALIZER in (crd["metadata"].get("finalizers") or ()):
                 await _clear(parts, client, crd, loop)
             return
-        wanted = plan_status(crd, client.list(GROUP, RESOURCE), parts.clock.now())
-        if wanted != crd.get("status"):
-            crd["status"] = wanted
+        crd_status = plan_status(crd, client.list(GROUP, RESOURCE), parts.clock.now())
+        if crd_status != crd.get("status"):
+            crd["status"] = crd_status
             await client.update(GROUP, RESOURCE, crd, subresource="status")
 
     def concerned(change: changes.Change) -> list[str]:

@@ -46,9 +46,9 @@ def resolve_path(schema: Schema, text: str) -> tuple[list[str], Schema] | None:
         else:
             return None
         extra = here.get("additionalProperties")
-        found = (here.get("properties") or {}).get(name) or (extra if isinstance(extra, Mapping) else None)
-        if not name or found is None:
+        member = (here.get("properties") or {}).get(name) or (extra if isinstance(extra, Mapping) else None)
+        if not name or member is None:
             return None
         names.append(name)
-        here = found
+        here = member
     return (names, here) if names else None

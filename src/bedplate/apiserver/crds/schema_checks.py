@@ -34,16 +34,16 @@ _IF_STATUS = "if the status subresource is enabled"
 
 def check_schema(schema: Schema, path: str, *, has_status: bool) -> list[Cause]:
     """All faults of a version's schema."""
-    found: list[Cause] = []
+    faults: list[Cause] = []
     if has_status:
-        found += _root_with_status(schema, path)
+        faults += _root_with_status(schema, path)
     if schema.get("nullable"):
-        found.append(causes.forbidden(f"{path}.nullable", "nullable cannot be true at the root"))
+        faults.append(causes.forbidden(f"{path}.nullable", "nullable cannot be true at the root"))
     shape = structural.check_structural(schema, path) if not _is_unsupported(schema) else []
     shape = shape or _check_defaults(schema, path, True)
-    found += shape
+    faults += shape
     judged, rule_faults, costs = _check_place(places.Place(schema, path, is_root=True, judges_rules=not shape))
-    return found + judged + rule_faults + _check_total(costs, path)
+    return faults + judged + rule_faults + _check_total(costs, path)
 
 
 def _check_total(costs: list[tuple[str, int]], path: str) -> list[Cause]:
@@ -87,30 +87,30 @@ def _is_unsupported(schema: Any) -> bool:
 
 def _check_defaults(schema: Schema, path: str, is_root: bool) -> list[Cause]:
     """Defaults must be valid, and hold no unknown field."""
-    found: list[Cause] = []
+    faults: list[Cause] = []
     embedded = bool(schema.get("x-kubernetes-embedded-resource"))
     if schema.get("default") is not None:
-        found += _check_default(schema, f"{path}.default", embedded)
+        faults += _check_default(schema, f"{path}.default", embedded)
     if isinstance(schema.get("items"), Mapping):
-        found += _check_defaults(schema["items"], f"{path}.items", False)
+        faults += _check_defaults(schema["items"], f"{path}.items", False)
     for name, sub in (schema.get("properties") or {}).items():
         if not (is_root and name in _META):
-            found += _check_defaults(sub, key_path(f"{path}.properties", name), False)
-    return found
+            faults += _check_defaults(sub, key_path(f"{path}.properties", name), False)
+    return faults
 
 
 def _check_default(schema: Schema, path: str, embedded: bool) -> list[Cause]:
-    default, found = schema["default"], []
+    default, unknown = schema["default"], []
     dropped: list[str] = []
     shaping.compile_pruning(schema, is_resource=embedded)(copy.deepcopy(default), "", dropped)
     if dropped:
-        found.append(causes.invalid(path, default, "must not have unknown fields"))
+        unknown.append(causes.invalid(path, default, "must not have unknown fields"))
     faults = uniqueness.check_embedded(schema, default, path)
     if not faults:
         findings = values.Findings()
         values.compile_check(schema)(default, "", values.MISSING, findings)
         faults = values.to_causes(findings, path)
-    return found + (faults or validations.check_default(schema, default, path))
+    return unknown + (faults or validations.check_default(schema, default, path))
 
 
 Costs = list[tuple[str, int]]
@@ -119,22 +119,22 @@ Costs = list[tuple[str, int]]
 def _check_place(place: places.Place) -> tuple[list[Cause], list[Cause], Costs]:
     """Faults of a schema and all below it: those of the schema, those of its rules; and the rules' costs."""
     schema, path = place.schema, place.path
-    found: list[Cause] = [*_check_basics(place)]
+    faults: list[Cause] = [*_check_basics(place)]
     rule_faults: list[Cause] = []
     costs: Costs = []
     for sub in _below(place):
-        sub_found, sub_faults, sub_costs = _check_place(sub)
-        found += sub_found
-        rule_faults += sub_faults
+        sub_faults, sub_rule_faults, sub_costs = _check_place(sub)
+        faults += sub_faults
+        rule_faults += sub_rule_faults
         costs += sub_costs
-    found += [*_check_extensions(schema, path), *_check_lists(schema, path), *_check_map_keys(schema, path)]
+    faults += [*_check_extensions(schema, path), *_check_lists(schema, path), *_check_map_keys(schema, path)]
     if schema.get("x-kubernetes-validations"):
-        found += _check_rule_texts(schema, f"{path}.x-kubernetes-validations")
-        if not found and place.judges_rules:
+        faults += _check_rule_texts(schema, f"{path}.x-kubernetes-validations")
+        if not faults and place.judges_rules:
             own_faults, own_costs = validations.check_rules(place)
             rule_faults += own_faults
             costs += own_costs
-    return found, rule_faults, costs
+    return faults, rule_faults, costs
 
 
 def _check_basics(place: places.Place) -> Iterator[Cause]:

@@ -86,7 +86,7 @@ def check_rules(place: places.Place) -> tuple[list[Cause], list[tuple[str, int]]
     kind = declarations.declare(place.schema, is_resource=_is_resource(place.schema, place.is_root))
     if kind is None:
         return [], []
-    found: list[Cause] = []
+    faults: list[Cause] = []
     costs: list[tuple[str, int]] = []
     times = place.cardinality
     if times is None:
@@ -96,21 +96,21 @@ def check_rules(place: places.Place) -> tuple[list[Cause], list[tuple[str, int]]
         rule = compile_rule(text, kind)
         costs += [(f"{where}.rule", rule.cost * times), (f"{where}.messageExpression", rule.message_cost)]
         if rule.cost * times > _LIMIT:
-            found.append(causes.forbidden(f"{where}.rule", cost_text("estimated rule cost", rule.cost * times)))
+            faults.append(causes.forbidden(f"{where}.rule", cost_text("estimated rule cost", rule.cost * times)))
         if rule.error:
-            found.append(causes.invalid(f"{where}.rule", _shown_rule(text), rule.error))
+            faults.append(causes.invalid(f"{where}.rule", _shown_rule(text), rule.error))
         if rule.message_error:
-            found.append(causes.invalid(f"{where}.messageExpression", _shown_rule(text), rule.message_error))
+            faults.append(causes.invalid(f"{where}.messageExpression", _shown_rule(text), rule.message_error))
         elif rule.message_cost > _LIMIT:
             detail = cost_text("estimated messageExpression cost", rule.message_cost)
-            found.append(causes.forbidden(f"{where}.messageExpression", detail))
+            faults.append(causes.forbidden(f"{where}.messageExpression", detail))
         if rule.uses_old and place.uncorrelatable:
             detail = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {place.uncorrelatable}"
-            found.append(causes.invalid(f"{where}.rule", text["rule"], detail))
+            faults.append(causes.invalid(f"{where}.rule", text["rule"], detail))
         elif not rule.uses_old and text.get("optionalOldSelf") is not None:
             detail = "may not be set if oldSelf is not used in rule"
-            found.append(causes.invalid(f"{where}.optionalOldSelf", text["optionalOldSelf"], detail))
-    return found, costs
+            faults.append(causes.invalid(f"{where}.optionalOldSelf", text["optionalOldSelf"], detail))
+    return faults, costs
 
 
 def cost_text(what: str, amount: int, limit: int = _LIMIT) -> str:
@@ -146,18 +146,18 @@ class Tree:
 
     def validate(self, obj: Any, old: Any) -> list[Cause]:
         """The rules a whole object breaks; `old` is None on create."""
-        found: list[Cause] = []
-        self._walk("", obj, old, values.MISSING if old is None else old, None, found)
-        return found
+        faults: list[Cause] = []
+        self._walk("", obj, old, values.MISSING if old is None else old, None, faults)
+        return faults
 
     def _walk(
-        self, path: str, obj: Any, old: Any, matched: Any, above: tuple[Any, Any] | None, found: list[Cause]
+        self, path: str, obj: Any, old: Any, matched: Any, above: tuple[Any, Any] | None, faults: list[Cause]
     ) -> None:
         """`matched` is the old value for ratcheting, `above` the nearest pair that could be matched."""
         if obj is None:
             return
         if self.rules:
-            self._run(path, obj, old, matched, above, found)
+            self._run(path, obj, old, matched, above, faults)
         below = above if matched is values.MISSING else (obj, matched)
         if type(obj) is dict and (self.fields or self.extra is not None):
             earlier = old if type(old) is dict else {}
@@ -171,13 +171,13 @@ class Tree:
                 assert tree is not None
                 counterpart = matched.get(name, values.MISSING) if type(matched) is dict else values.MISSING
                 if self.is_root and name in ("apiVersion", "kind"):
-                    tree._walk(where, member, earlier.get(name), values.MISSING, None, found)
+                    tree._walk(where, member, earlier.get(name), values.MISSING, None, faults)
                 else:
-                    tree._walk(where, member, earlier.get(name), counterpart, below, found)
+                    tree._walk(where, member, earlier.get(name), counterpart, below, faults)
         elif type(obj) is list and self.items is not None:
-            self._walk_items(path, obj, old, matched, below, found)
+            self._walk_items(path, obj, old, matched, below, faults)
 
-    def _walk_items(self, path: str, obj: list[Any], old: Any, matched: Any, below: Any, found: list[Cause]) -> None:
+    def _walk_items(self, path: str, obj: list[Any], old: Any, matched: Any, below: Any, faults: list[Cause]) -> None:
         assert self.items is not None
         keys: Sequence[str] = ()
         if self.schema.get("x-kubernetes-list-type") == "map":
@@ -187,9 +187,9 @@ class Tree:
         for index, item in enumerate(obj):
             key = values.keys_of(item, keys) if keys else ()
             counterpart = counterparts.get(key, values.MISSING)
-            self.items._walk(f"{path}[{index}]", item, earlier.get(key), counterpart, below, found)
+            self.items._walk(f"{path}[{index}]", item, earlier.get(key), counterpart, below, faults)
 
-    def _run(self, path: str, obj: Any, old: Any, matched: Any, above: Any, found: list[Cause]) -> None:
+    def _run(self, path: str, obj: Any, old: Any, matched: Any, above: Any, faults: list[Cause]) -> None:
         kind = self.kind
         assert kind is not None
         adapt = kind.adapt
@@ -197,7 +197,7 @@ class Tree:
         type_name = self.schema.get("type", "")
         for rule in self.rules:
             if rule.program is None or rule.error:
-                found.append(causes.invalid(where, type_name, f"rule compile error: {rule.error}"))
+                faults.append(causes.invalid(where, type_name, f"rule compile error: {rule.error}"))
                 continue
             if rule.uses_old and old is None and not rule.is_optional:
                 continue
@@ -209,11 +209,11 @@ class Tree:
                 if rule.program.run(value, earlier) is True:
                     continue
             except CelError as error:
-                found.append(causes.invalid(where, type_name, _failure_text(str(error), rule)))
+                faults.append(causes.invalid(where, type_name, _failure_text(str(error), rule)))
                 continue
             if not rule.uses_old and _is_tolerated(obj, matched, above):
                 continue
-            found.append(self._refusal(rule, path, obj, value, old, type_name))
+            faults.append(self._refusal(rule, path, obj, value, old, type_name))
 
     def _refusal(self, rule: Rule, path: str, obj: Any, value: Any, old: Any, type_name: str) -> Cause:
         detail = _message(rule, value, old)
@@ -259,11 +259,11 @@ def _message(rule: Rule, value: Any, old: Any) -> str:
 
 
 def _child_path(schema: Schema, path: str, field_path: str) -> str:
-    found = places.resolve_path(schema, field_path)
-    if found is None:
+    target = places.resolve_path(schema, field_path)
+    if target is None:
         return path
     here: Any = schema
-    for name in found[0]:
+    for name in target[0]:
         properties = here.get("properties") or {}
         if name in properties:
             path, here = f"{path}.{name}" if path else name, properties[name]
@@ -280,7 +280,7 @@ def compile_tree(schema: Schema, *, is_root: bool = False) -> Tree | None:
     if kind is not None:
         tree.rules = [compile_rule(text, kind) for text in texts]
     subs = (schema.get("properties") or {}).items()
-    tree.fields = {name: found for name, sub in subs if (found := compile_tree(sub)) is not None}
+    tree.fields = {name: subtree for name, sub in subs if (subtree := compile_tree(sub)) is not None}
     extra, items = schema.get("additionalProperties"), schema.get("items")
     tree.extra = compile_tree(extra) if isinstance(extra, Mapping) else None
     tree.items = compile_tree(items) if isinstance(items, Mapping) else None
@@ -293,8 +293,8 @@ def check_default(schema: Schema, default: Any, path: str) -> list[Cause]:
     tree = compile_tree(schema)
     if tree is None:
         return []
-    found: list[Cause] = []
-    tree._walk(path, default, default, values.MISSING, None, found)
-    if not found:
-        tree._walk(path, default, None, values.MISSING, None, found)
-    return found
+    faults: list[Cause] = []
+    tree._walk(path, default, default, values.MISSING, None, faults)
+    if not faults:
+        tree._walk(path, default, None, values.MISSING, None, faults)
+    return faults
