@@ -44,8 +44,8 @@ def wants_aggregated(accept: str) -> bool:
 def _by_group(resources: Iterable[kinds.Resource]) -> dict[str, dict[str, list[kinds.Resource]]]:
     """group to version to resources. Groups keep their order, versions stand by preference."""
     groups: dict[str, dict[str, list[kinds.Resource]]] = {}
-    for found in resources:
-        groups.setdefault(found.group, {}).setdefault(found.version, []).append(found)
+    for resource in resources:
+        groups.setdefault(resource.group, {}).setdefault(resource.version, []).append(resource)
     return {
         group: dict(sorted(versions.items(), key=lambda item: kinds.version_priority(item[0]), reverse=True))
         for group, versions in groups.items()
@@ -81,10 +81,10 @@ def api_group(resources: Iterable[kinds.Resource], group: str) -> dict[str, Any]
 def resource_list(resources: Iterable[kinds.Resource], group: str, version: str) -> dict[str, Any] | None:
     """`/api/v1`, `/apis/G/V`; None when nothing is served there."""
     entries: list[dict[str, Any]] = []
-    for found in sorted(resources, key=lambda each: each.resource):
-        if (found.group, found.version) == (group, version):
-            entries.append(_plain_entry(found))
-            entries += [_plain_subresource(found, sub) for sub in found.subresources.values()]
+    for resource in sorted(resources, key=lambda each: each.resource):
+        if (resource.group, resource.version) == (group, version):
+            entries.append(_plain_entry(resource))
+            entries += [_plain_subresource(resource, sub) for sub in resource.subresources.values()]
     if not entries:
         return None
     api_version = f"{group}/{version}" if group else version
@@ -93,34 +93,38 @@ def resource_list(resources: Iterable[kinds.Resource], group: str, version: str)
     return head | {"groupVersion": api_version, "resources": entries}
 
 
-def _plain_entry(found: kinds.Resource) -> dict[str, Any]:
+def _plain_entry(resource: kinds.Resource) -> dict[str, Any]:
     entry: dict[str, Any] = {
-        "name": found.resource,
-        "singularName": found.singular,
-        "namespaced": found.namespaced,
-        "kind": found.kind,
-        "verbs": list(found.verbs),
+        "name": resource.resource,
+        "singularName": resource.singular,
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": list(resource.verbs),
     }
-    if found.short_names:
-        entry["shortNames"] = list(found.short_names)
-    if found.categories:
-        entry["categories"] = list(found.categories)
-    if "list" in found.verbs:
-        entry["storageVersionHash"] = storage_version_hash(found)
+    if resource.short_names:
+        entry["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        entry["categories"] = list(resource.categories)
+    if "list" in resource.verbs:
+        entry["storageVersionHash"] = storage_version_hash(resource)
     return entry
 
 
-def _plain_subresource(found: kinds.Resource, sub: kinds.Subresource) -> dict[str, Any]:
-    entry: dict[str, Any] = {"name": f"{found.resource}/{sub.name}", "singularName": "", "namespaced": found.namespaced}
-    if (sub.group, sub.version) != (found.group, found.version):
+def _plain_subresource(resource: kinds.Resource, sub: kinds.Subresource) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "name": f"{resource.resource}/{sub.name}",
+        "singularName": "",
+        "namespaced": resource.namespaced,
+    }
+    if (sub.group, sub.version) != (resource.group, resource.version):
         entry |= {"group": sub.group, "version": sub.version}
     return entry | {"kind": sub.kind, "verbs": list(sub.verbs)}
 
 
-def storage_version_hash(found: kinds.Resource) -> str:
+def storage_version_hash(resource: kinds.Resource) -> str:
     """Which group, version and kind objects are kept in, as Kubernetes abbreviates it."""
-    group, version, _ = found.stored_at
-    digest = hashlib.sha256("/".join((group, version, found.kind)).encode()).digest()
+    group, version, _ = resource.stored_at
+    digest = hashlib.sha256("/".join((group, version, resource.kind)).encode()).digest()
     return b64encode(digest[:8]).decode()
 
 
@@ -132,7 +136,9 @@ def aggregated(resources: Iterable[kinds.Resource], *, is_core: bool) -> dict[st
             "versions": [
                 {
                     "version": version,
-                    "resources": [_aggregated_entry(found) for found in sorted(members, key=lambda m: m.resource)],
+                    "resources": [
+                        _aggregated_entry(resource) for resource in sorted(members, key=lambda m: m.resource)
+                    ],
                     "freshness": "Current",
                 }
                 for version, members in versions.items()
@@ -149,33 +155,33 @@ def aggregated(resources: Iterable[kinds.Resource], *, is_core: bool) -> dict[st
     }
 
 
-def _aggregated_entry(found: kinds.Resource) -> dict[str, Any]:
+def _aggregated_entry(resource: kinds.Resource) -> dict[str, Any]:
     entry: dict[str, Any] = {
-        "resource": found.resource,
-        "responseKind": _response_kind(found, found.group, found.version, found.kind),
-        "scope": "Namespaced" if found.namespaced else "Cluster",
-        "singularResource": found.singular,
-        "verbs": list(found.verbs),
+        "resource": resource.resource,
+        "responseKind": _response_kind(resource, resource.group, resource.version, resource.kind),
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "singularResource": resource.singular,
+        "verbs": list(resource.verbs),
     }
-    if found.short_names:
-        entry["shortNames"] = list(found.short_names)
-    if found.categories:
-        entry["categories"] = list(found.categories)
-    if found.subresources:
+    if resource.short_names:
+        entry["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        entry["categories"] = list(resource.categories)
+    if resource.subresources:
         entry["subresources"] = [
             {
                 "subresource": sub.name,
-                "responseKind": _response_kind(found, sub.group, sub.version, sub.kind),
+                "responseKind": _response_kind(resource, sub.group, sub.version, sub.kind),
                 "verbs": list(sub.verbs),
             }
-            for sub in found.subresources.values()
+            for sub in resource.subresources.values()
         ]
     return entry
 
 
-def _response_kind(found: kinds.Resource, group: str, version: str, kind: str) -> dict[str, str]:
+def _response_kind(resource: kinds.Resource, group: str, version: str, kind: str) -> dict[str, str]:
     # Built-in kinds leave group and version empty where they are those of the list; custom ones say them.
-    if (group, version) == (found.group, found.version) and not found.is_custom:
+    if (group, version) == (resource.group, resource.version) and not resource.is_custom:
         group = version = ""
     return {"group": group, "version": version, "kind": kind}
 

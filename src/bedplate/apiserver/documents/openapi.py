@@ -46,8 +46,8 @@ class Texts:
         if file is None or not file.is_file():
             return {}
         document = msgspec.json.decode(gzip.decompress(file.read_bytes()))
-        found: Mapping[str, Any] = document["components"]["schemas"]
-        return found
+        schemas: Mapping[str, Any] = document["components"]["schemas"]
+        return schemas
 
 
 NO_TEXTS = Texts()
@@ -109,17 +109,19 @@ class OpenAPI:
 
     def _groups(self) -> dict[str, list[kinds.Resource]]:
         groups: dict[str, list[kinds.Resource]] = {}
-        for found in self._kinds:
-            path = f"apis/{found.group}/{found.version}" if found.group else f"api/{found.version}"
-            groups.setdefault(path, []).append(found)
+        for resource in self._kinds:
+            path = f"apis/{resource.group}/{resource.version}" if resource.group else f"api/{resource.version}"
+            groups.setdefault(path, []).append(resource)
         return groups
 
     def _hash(self, path: str, members: Iterable[kinds.Resource]) -> str:
         """A hash of what a document is made from: cheap, so that the index needs no document."""
         custom = [
-            msgspec.json.encode([found.resource, found.kind, list(found.subresources), found.namespaced, found.schema])
-            for found in members
-            if found.is_custom
+            msgspec.json.encode(
+                [resource.resource, resource.kind, list(resource.subresources), resource.namespaced, resource.schema]
+            )
+            for resource in members
+            if resource.is_custom
         ]
         version = self._facts.kubernetes.get("gitVersion", "")
         return _digest(bedplate.__version__, version, path, str(path in self._texts), *custom)
@@ -138,7 +140,7 @@ class OpenAPI:
         }
 
     def _version_2(self, groups: Mapping[str, list[kinds.Resource]]) -> dict[str, Any]:
-        everything = [found for members in groups.values() for found in members]
+        everything = [resource for members in groups.values() for resource in members]
         paths, schemas = self._collect(everything, {})
         return {
             "swagger": "2.0",
@@ -156,23 +158,23 @@ class OpenAPI:
         paths: dict[str, Any] = {}
         schemas: dict[str, Any] = {}
         roots: set[str] = set(_ALWAYS)
-        for found in members:
-            name = found.type.name
-            if found.is_custom:
-                name = custom_type_name(found.group, found.version, found.kind)
-                schemas |= _custom_schemas(found, name)
+        for resource in members:
+            name = resource.type.name
+            if resource.is_custom:
+                name = custom_type_name(resource.group, resource.version, resource.kind)
+                schemas |= _custom_schemas(resource, name)
             if not name:
                 continue
-            bodies = {sub.name: self._body_type(found, sub, name) for sub in found.subresources.values()}
+            bodies = {sub.name: self._body_type(resource, sub, name) for sub in resource.subresources.values()}
             known = {sub: body for sub, body in bodies.items() if body}
-            paths |= openapi_paths.operation_paths(found, name, known)
-            roots |= {name, name + "List", *known.values()} if "list" in found.verbs else {name, *known.values()}
+            paths |= openapi_paths.operation_paths(resource, name, known)
+            roots |= {name, name + "List", *known.values()} if "list" in resource.verbs else {name, *known.values()}
         roots.update(reference for schema in schemas.values() for reference in _references(schema))
         self._add_types(roots, schemas, texts)
         return dict(sorted(paths.items())), dict(sorted(schemas.items()))
 
-    def _body_type(self, found: kinds.Resource, sub: kinds.Subresource, own: str) -> str | None:
-        if (sub.group, sub.version, sub.kind) == (found.group, found.version, found.kind):
+    def _body_type(self, resource: kinds.Resource, sub: kinds.Subresource, own: str) -> str | None:
+        if (sub.group, sub.version, sub.kind) == (resource.group, resource.version, resource.kind):
             return own
         return self._facts.type_name(f"{sub.group}/{sub.version}" if sub.group else sub.version, sub.kind)
 
@@ -239,9 +241,9 @@ _STRING = {"type": "string"}
 _METADATA = {"allOf": [{"$ref": REF + META + "ObjectMeta"}]}
 
 
-def _custom_schemas(found: kinds.Resource, name: str) -> dict[str, Any]:
-    kind = {"group": found.group, "version": found.version, "kind": found.kind}
-    own = _custom_schema(found.schema or {"type": "object"})
+def _custom_schemas(resource: kinds.Resource, name: str) -> dict[str, Any]:
+    kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+    own = _custom_schema(resource.schema or {"type": "object"})
     own["properties"] = {**own.get("properties", {}), "apiVersion": _STRING, "kind": _STRING, "metadata": _METADATA}
     listing = {
         "type": "object",
@@ -252,7 +254,7 @@ def _custom_schemas(found: kinds.Resource, name: str) -> dict[str, Any]:
             "metadata": {"allOf": [{"$ref": REF + META + "ListMeta"}]},
             "items": {"type": "array", "items": {"$ref": REF + name}},
         },
-        "x-kubernetes-group-version-kind": [kind | {"kind": found.list_kind}],
+        "x-kubernetes-group-version-kind": [kind | {"kind": resource.list_kind}],
     }
     return {name: own | {"x-kubernetes-group-version-kind": [kind]}, name + "List": listing}
 

@@ -69,21 +69,21 @@ def _part(name: str, value: Any) -> bytes:
 def _structure(name: str, value: Any) -> bytes:
     match name:
         case "required":
-            return b"".join(_text(19, one) for one in value)
+            return b"".join(_text(19, field) for field in value)
         case "enum":
-            return b"".join(delimited(20, _any(one)) for one in value)
+            return b"".join(delimited(20, _any(option)) for option in value)
         case "additionalProperties":
             if isinstance(value, bool):
                 return delimited(21, varint(2 << 3) + varint(int(value)))
             return delimited(21, delimited(1, _schema(value)))
         case "type":
-            return delimited(22, b"".join(_text(1, one) for one in ([value] if isinstance(value, str) else value)))
+            return delimited(22, b"".join(_text(1, kind) for kind in ([value] if isinstance(value, str) else value)))
         case "items":
             return delimited(23, delimited(1, _schema(value)))
         case "allOf":
-            return b"".join(delimited(24, _schema(one)) for one in value)
+            return b"".join(delimited(24, _schema(schema)) for schema in value)
         case "properties":
-            return delimited(25, b"".join(_named(key, one) for key, one in value.items()))
+            return delimited(25, b"".join(_named(key, schema) for key, schema in value.items()))
     return delimited(_EXTENSION, _text(1, name) + delimited(2, _any(value))) if name.startswith("x-") else b""
 
 

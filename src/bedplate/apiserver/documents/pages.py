@@ -57,8 +57,8 @@ class Pages:
         path = request.path.rstrip("/") or "/"
         head = path.split("/")[1]
         if head in ("api", "apis"):
-            found = self._discovery.answer(path, request.header(b"accept"))
-            return None if found is None else self._tagged(request, *found)
+            document = self._discovery.answer(path, request.header(b"accept"))
+            return None if document is None else self._tagged(request, *document)
         if head in _HEALTH:
             return _health(path.split("/")[1:], "verbose" in request.query)
         if head == "openapi":
@@ -96,25 +96,25 @@ class Pages:
             return http.Response(200, self._openapi.index())
         content_type = http.JSON
         if path != "/openapi/v2":
-            found = self._openapi.document(path)
+            document = self._openapi.document(path)
         elif openapi_protobuf.is_wanted(request.header(b"accept")):
-            content_type, found = openapi_protobuf.CONTENT_TYPE, self._openapi.version_2_protobuf()
+            content_type, document = openapi_protobuf.CONTENT_TYPE, self._openapi.version_2_protobuf()
         else:
-            found = self._openapi.version_2()
-        if found is None:
+            document = self._openapi.version_2()
+        if document is None:
             return None
-        body, tag = found
+        body, tag = document
         headers = (("Etag", f'"{tag}"'), ("Vary", "Accept"))
         if request.header(b"if-none-match") == f'"{tag}"':
             return http.Response(304, b"", content_type, headers)
         return http.Response(200, body, content_type, headers)
 
     def _paths(self) -> list[str]:
-        found = {"/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz"}
+        paths = {"/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz"}
         for each in self._kinds:
             if each.group:
-                found |= {f"/apis/{each.group}", f"/apis/{each.group}/{each.version}"}
-        return sorted(found | {"/version", *self.extra})
+                paths |= {f"/apis/{each.group}", f"/apis/{each.group}/{each.version}"}
+        return sorted(paths | {"/version", *self.extra})
 
     def _metrics(self) -> str:
         lines = [self._counts.text()]

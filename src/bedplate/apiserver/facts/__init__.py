@@ -124,15 +124,15 @@ class Facts:
 
     def type_name(self, api_version: str, kind: str) -> str | None:
         """The type of a kind, known by what the object says of itself."""
-        found = self._table.kinds.get(f"{api_version}/{kind}")
+        name = self._table.kinds.get(f"{api_version}/{kind}")
         # Options and watch events belong to every group and version.
-        return found or (META + kind if META + kind in self._table.types else None)
+        return name or (META + kind if META + kind in self._table.types else None)
 
     def _type(self, name: str) -> _Type:
-        found = self._types.get(name)
-        if found is None:
-            found = self._types[name] = msgspec.json.decode(self._table.types[name], type=_Type)
-        return found
+        definition = self._types.get(name)
+        if definition is None:
+            definition = self._types[name] = msgspec.json.decode(self._table.types[name], type=_Type)
+        return definition
 
     def schema(self, name: str) -> dict[str, Any] | None:
         """The OpenAPI v3 schema of a type, without texts, `$ref` holding a bare type name."""
@@ -144,10 +144,10 @@ class Facts:
 
     def node(self, name: str) -> TypeNode:
         """The type as a node; recursive types end in lazy nodes."""
-        found = self._nodes.get(name)
-        if found is None:
-            found = self._nodes[name] = TypeNode.lazy(lambda: self._build(name))
-        return found
+        node = self._nodes.get(name)
+        if node is None:
+            node = self._nodes[name] = TypeNode.lazy(lambda: self._build(name))
+        return node
 
     @property
     def object_meta(self) -> TypeNode:
@@ -295,8 +295,8 @@ def _subresource(group: str, version: str, entry: Mapping[str, Any]) -> kinds.Su
 def available() -> list[str]:
     """The minor versions a table is shipped for, oldest first."""
     names = [_TABLE.fullmatch(entry.name) for entry in importlib.resources.files(__name__).iterdir()]
-    found = [match[1] for match in names if match]
-    return sorted(found, key=lambda minor: tuple(int(part) for part in minor.split(".")))
+    minors = [match[1] for match in names if match]
+    return sorted(minors, key=lambda minor: tuple(int(part) for part in minor.split(".")))
 
 
 def load(version: str = DEFAULT_VERSION) -> Facts:
