@@ -64,10 +64,11 @@ def apply(
     request = _Request(fields, live, config, manager, time, subresource)
     try:
         merged = request.run(force=force)
-    except _Conflicting as found:
+    except _Conflicting as conflict:
         allowed = request.allowed_by_last_applied() if manager == KUBECTL else {}
         left = {
-            who: [path for path in paths if not fieldset.has(allowed, path)] for who, paths in found.conflicts.items()
+            who: [path for path in paths if not fieldset.has(allowed, path)]
+            for who, paths in conflict.conflicts.items()
         }
         left = {who: paths for who, paths in left.items() if paths}
         if left:
@@ -83,9 +84,9 @@ def _check(fields: FieldManager, config: Object) -> None:
     metadata = config.get("metadata") or {}
     if metadata.get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
-    found = typedmerge.problems(fields.node, config)
-    if found:
-        text = found[0] if len(found) == 1 else "errors:\n" + "\n".join(f"  {problem}" for problem in found)
+    problems = typedmerge.problems(fields.node, config)
+    if problems:
+        text = problems[0] if len(problems) == 1 else "errors:\n" + "\n".join(f"  {problem}" for problem in problems)
         who = f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}; {_kind_text(group_version, kind)}"
         raise StatusError(500, "", f"failed to create typed patch object ({who}): {text}")
 

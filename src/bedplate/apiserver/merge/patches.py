@@ -31,9 +31,9 @@ def unprocessable() -> StatusError:
     return StatusError(422, "Invalid", "the server rejected our request due to an error in our request", details={})
 
 
-def _undecodable(value: Any, wanted: str) -> StatusError:
+def _undecodable(value: Any, go_type: str) -> StatusError:
     kind = _GO_KINDS[type(value)]
-    return bad_request(f"error decoding patch: json: cannot unmarshal {kind} into Go value of type {wanted}")
+    return bad_request(f"error decoding patch: json: cannot unmarshal {kind} into Go value of type {go_type}")
 
 
 # --- JSON patch ------------------------------------------------------------------------------------------------------
@@ -108,13 +108,13 @@ class _Draft:
             raise _Inapplicable
         self._add(path, None if value is _ABSENT else value)
 
-    def _test(self, path: str, wanted: Any) -> None:
+    def _test(self, path: str, expected: Any) -> None:
         if path == "":
-            found = self.document
+            actual = self.document
         else:
             container, key = self._find(path)
-            found = _get(container, key)
-        if not _same(None if found is _ABSENT else found, wanted):
+            actual = _get(container, key)
+        if not _same(None if actual is _ABSENT else actual, expected):
             raise _Inapplicable
 
     def _add(self, path: str, value: Any) -> None:

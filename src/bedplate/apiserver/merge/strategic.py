@@ -158,15 +158,15 @@ def _special_items(current: Items, patch: Items, key: str) -> tuple[Items, Items
 
 def _ordered(merged: Items, patch_order: Items, live_order: Items, key: str) -> Items:
     """Items of the patch in its order, the others in the live order, put between them where the live list had them."""
-    wanted = [_identity(item, key) for item in patch_order]
+    patched = [_identity(item, key) for item in patch_order]
     live = [_identity(item, key) for item in live_order]
     ours: Items = []
     theirs: Items = []
     for item in merged:
         if key and key not in item:
             raise _no_merge_key(item, key)
-        (ours if _identity(item, key) in wanted else theirs).append(item)
-    ours.sort(key=lambda item: wanted.index(_identity(item, key)))
+        (ours if _identity(item, key) in patched else theirs).append(item)
+    ours.sort(key=lambda item: patched.index(_identity(item, key)))
     out: Items = []
     left = right = 0
     while left < len(theirs) and right < len(ours):
@@ -365,5 +365,5 @@ def _no_merge_key(item: Map, key: str) -> StatusError:
     return _failure(f"map: {_go_text(item)} does not contain declared merge key: {key}")
 
 
-def _bad_type(wanted: str, value: Any) -> StatusError:
-    return _failure(f"expected a {wanted}, but received a {_go_type(value)}")
+def _bad_type(expected: str, value: Any) -> StatusError:
+    return _failure(f"expected a {expected}, but received a {_go_type(value)}")

@@ -60,7 +60,7 @@ def _merge_lists(node: TypeNode, live: list[Any], config: list[Any]) -> list[Any
     for element, item in zip(live_elements, live, strict=True):
         theirs[element] = None if element in theirs else item
     shared = iter([element for element in order if element in theirs])
-    wanted = next(shared, None)
+    next_shared = next(shared, None)
     out: list[Any] = []
     taken: set[str] = set()
     left = right = 0
@@ -71,7 +71,7 @@ def _merge_lists(node: TypeNode, live: list[Any], config: list[Any]) -> list[Any
                 out.append(live[left])
                 left += 1
                 continue
-            if right < len(order) and order[right] != element and wanted not in (None, element):
+            if right < len(order) and order[right] != element and next_shared not in (None, element):
                 # It comes (or came) at the place that the configuration gives it.
                 left += 1
                 continue
@@ -81,8 +81,8 @@ def _merge_lists(node: TypeNode, live: list[Any], config: list[Any]) -> list[Any
             taken.add(element)
             out.append(merge(node.element or ANY, theirs.get(element, MISSING), ours[element]))
             right += 1
-            if wanted == element:
-                wanted = next(shared, None)
+            if next_shared == element:
+                next_shared = next(shared, None)
     return out
 
 
@@ -166,19 +166,19 @@ def problems(node: TypeNode, value: Any, *, path: str = "", lenient: bool = Fals
     if not isinstance(value, dict):
         return [f"{path}: expected map, got {_shown(value)}"]
     lenient = lenient or node.preserve_unknown
-    found: list[str] = []
+    faults: list[str] = []
     for key, item in value.items():
         where = f"{path}.{key}"
         if node.shape == "struct" and key not in node.fields and node.fields and not lenient:
-            return [*found, f"{where}: field not declared in schema"]
-        found += problems(child_node(node, key), item, path=where, lenient=lenient)
-    return found
+            return [*faults, f"{where}: field not declared in schema"]
+        faults += problems(child_node(node, key), item, path=where, lenient=lenient)
+    return faults
 
 
 def _list_problems(node: TypeNode, value: Any, path: str, lenient: bool) -> list[str]:
     if not isinstance(value, list):
         return [f"{path}: expected list, got {_shown(value)}"]
-    found: list[str] = []
+    faults: list[str] = []
     seen: set[str] = set()
     for index, item in enumerate(value):
         where = f"[{index}]"
@@ -186,13 +186,13 @@ def _list_problems(node: TypeNode, value: Any, path: str, lenient: bool) -> list
             try:
                 element = item_element(node, item)
             except Mistyped as err:
-                return [*found, f"{path}: element {index}: {err}"]
+                return [*faults, f"{path}: element {index}: {err}"]
             where = fieldset.element_text(element)
             if element in seen:
-                found.append(f"{path}: duplicate entries for key {where}")
+                faults.append(f"{path}: duplicate entries for key {where}")
             seen.add(element)
-        found += problems(node.element or ANY, item, path=path + where, lenient=lenient)
-    return found
+        faults += problems(node.element or ANY, item, path=path + where, lenient=lenient)
+    return faults
 
 
 def _scalar_problems(node: TypeNode, value: Any, path: str) -> list[str]:

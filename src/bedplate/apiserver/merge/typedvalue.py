@@ -80,17 +80,17 @@ def item_element(node: TypeNode, item: Any) -> str:
         raise Mistyped("associative list with keys may not have non-map elements")
     if len(keys) == 1 and keys[0] in item:
         return fieldset.single_key_element(keys[0], item[keys[0]])
-    found = [(key, item[key]) for key in keys if key in item]
-    if len(found) < len(keys):
+    pairs = [(key, item[key]) for key in keys if key in item]
+    if len(pairs) < len(keys):
         defaults = [(key, _key_default(node, key)) for key in keys if key not in item]
-        found += [pair for pair in defaults if pair[1] is not MISSING]
-        if not found:
+        pairs += [pair for pair in defaults if pair[1] is not MISSING]
+        if not pairs:
             names = " ".join(f'"{key}"' for key in keys)
             raise Mistyped(
                 f"associative list with keys has an element that omits all key fields [{names}]"
                 " (and doesn't have default values for any key fields)"
             )
-    return fieldset.key_element(found)
+    return fieldset.key_element(pairs)
 
 
 def _key_default(node: TypeNode, key: str) -> Any:
@@ -105,13 +105,13 @@ def _key_default(node: TypeNode, key: str) -> Any:
 
 def items_by_element(node: TypeNode, items: list[Any] | None) -> dict[str, list[Any]]:
     """The items under their path elements; duplicates stay together in order."""
-    found: dict[str, list[Any]] = {}
+    elements: dict[str, list[Any]] = {}
     for index, item in enumerate(items or ()):
         try:
-            found.setdefault(item_element(node, item), []).append(item)
+            elements.setdefault(item_element(node, item), []).append(item)
         except Mistyped as err:
             raise Mistyped(f"element {index}: {err}") from None
-    return found
+    return elements
 
 
 def fields_of(node: TypeNode, value: Any) -> FieldSet:
