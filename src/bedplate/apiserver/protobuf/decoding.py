@@ -99,10 +99,10 @@ class Decoder:
         return self._plan(type_name)
 
     def _plan(self, type_name: str) -> _Plan:
-        found = self._plans.get(type_name)
-        if found is None:
-            found = self._plans[type_name] = _Plan(type_name)
-        return found
+        plan = self._plans.get(type_name)
+        if plan is None:
+            plan = self._plans[type_name] = _Plan(type_name)
+        return plan
 
     def _compile(self, plan: _Plan) -> dict[int, _Field]:
         plan.table = table = {}
@@ -231,10 +231,10 @@ class Decoder:
         return out
 
     def _append(self, out: dict[str, Any], name: str, inner: _Field, data: bytes, start: int, end: int) -> None:
-        found = out.get(name)
-        if found is None:
-            found = out[name] = []
-        found.append(self._value(inner, data, start, end))
+        items = out.get(name)
+        if items is None:
+            items = out[name] = []
+        items.append(self._value(inner, data, start, end))
 
     def _put(self, out: dict[str, Any], name: str, inner: _Field, data: bytes, pos: int, end: int) -> None:
         """One entry of a map: a message with the key as field 1 and the value as field 2."""
@@ -254,10 +254,10 @@ class Decoder:
                 value = self._value(inner, data, start, pos)
         if value is None:
             value = self._value(inner, b"", 0, 0)
-        found = out.get(name)
-        if found is None:
-            found = out[name] = {}
-        found[key] = value
+        entries = out.get(name)
+        if entries is None:
+            entries = out[name] = {}
+        entries[key] = value
 
     def _value(self, field: _Field, data: bytes, start: int, end: int) -> Any:
         """A list element or map value that comes with a length."""

@@ -58,21 +58,21 @@ def skip(data: bytes, pos: int, end: int, tag: int) -> int:
 
 def _fields(data: bytes, pos: int, end: int) -> list[tuple[int, int, int, int]]:
     """(number, varint value, start, end) of each varint or length-delimited field of a small message."""
-    found = []
+    fields = []
     while pos < end:
         tag, pos = read_varint(data, pos, end)
         if tag & 7 == 0:
             value, pos = read_varint(data, pos, end)
-            found.append((tag >> 3, value, pos, pos))
+            fields.append((tag >> 3, value, pos, pos))
         elif tag & 7 == 2:
             size, start = read_varint(data, pos, end)
             pos = start + size
             if pos > end:
                 raise Malformed(f"field {tag >> 3} is longer than its message")
-            found.append((tag >> 3, 0, start, pos))
+            fields.append((tag >> 3, 0, start, pos))
         else:
             pos = skip(data, pos, end, tag)
-    return found
+    return fields
 
 
 def envelope(data: bytes, pos: int) -> tuple[str, str, bytes, str]:

@@ -106,10 +106,10 @@ def decode_body(content_type: str, raw: bytes, decoder: Decoder, *, find_duplica
         return _decode_json(raw, find_duplicates)
     if media == PROTOBUF:
         try:
-            found = decoder.decode(raw)
+            message = decoder.decode(raw)
         except errors.Invalid as err:
             raise status.bad_request(str(err)) from None
-        return Body({"apiVersion": found.api_version, "kind": found.kind, **found.object}, [], True)
+        return Body({"apiVersion": message.api_version, "kind": message.kind, **message.object}, [], True)
     if media == YAML:
         return Body(decode_yaml(raw), [])
     text = f"the body of the request was in an unknown format - accepted media types include: {_ACCEPTED}"
@@ -160,7 +160,7 @@ class _Pairs(list[tuple[str, Any]]):
 
 
 def _duplicates(raw: bytes) -> list[str]:
-    found: list[str] = []
+    problems: list[str] = []
 
     def look(value: Any, path: str) -> None:
         if isinstance(value, _Pairs):
@@ -168,7 +168,7 @@ def _duplicates(raw: bytes) -> list[str]:
             for key, member in value:
                 where = f"{path}.{key}" if path else key
                 if key in seen:
-                    found.append(f'duplicate field "{where}"')
+                    problems.append(f'duplicate field "{where}"')
                 seen.add(key)
                 look(member, where)
         elif isinstance(value, list):
@@ -176,4 +176,4 @@ def _duplicates(raw: bytes) -> list[str]:
                 look(member, f"{path}[{index}]")
 
     look(json.loads(raw, object_pairs_hook=_Pairs), "")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(problems))
