@@ -139,8 +139,8 @@ _CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)(.\d+)?(z|[+-]\d\d:\d\d)", re.ASCII)
 
 def is_date_time(text: str) -> bool:
     day, mark, clock = text.lower().partition("t")
-    found = _CLOCK.fullmatch(clock)
-    return bool(mark and found and is_date(day) and found[1] <= "23" and found[2] <= "59" and found[3] <= "59")
+    match = _CLOCK.fullmatch(clock)
+    return bool(mark and match and is_date(day) and match[1] <= "23" and match[2] <= "59" and match[3] <= "59")
 
 
 def _is_uri(text: str) -> bool:
@@ -158,10 +158,10 @@ _EMAIL = re.compile(r"(?:[^<>]*<)?([^\s@<>()\[\]\\,;:\"]+|\"[^\"]+\")@([^\s@<>()
 
 
 def _is_email(text: str) -> bool:
-    found = _EMAIL.fullmatch(text.strip())
-    if found is None or text.count("<") != text.count(">"):
+    match = _EMAIL.fullmatch(text.strip())
+    if match is None or text.count("<") != text.count(">"):
         return False
-    return ".." not in found[1] and not found[1].startswith(".") and not found[1].endswith(".")
+    return ".." not in match[1] and not match[1].startswith(".") and not match[1].endswith(".")
 
 
 def _is_host_text(text: str) -> bool:

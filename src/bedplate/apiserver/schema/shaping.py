@@ -31,7 +31,7 @@ def compile_defaults(schema: Mapping[str, Any]) -> Defaulter | None:
         return _list_defaults(schema)
     properties: Mapping[str, Any] = schema.get("properties") or {}
     extra = schema.get("additionalProperties")
-    below = {name: found for name, sub in properties.items() if (found := compile_defaults(sub)) is not None}
+    below = {name: defaulter for name, sub in properties.items() if (defaulter := compile_defaults(sub)) is not None}
     values = {name: sub["default"] for name, sub in properties.items() if sub.get("default") is not None}
     not_null = frozenset(name for name, sub in properties.items() if not sub.get("nullable"))
     fill_extra = _extra_defaults(extra, frozenset(properties)) if isinstance(extra, Mapping) else None

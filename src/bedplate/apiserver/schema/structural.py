@@ -41,8 +41,8 @@ Schema = Mapping[str, Any]
 
 
 def check_structural(schema: Schema, path: str) -> list[Cause]:
-    found = [*_invariants(schema, "root", path), *_completeness(schema, schema, path, path)]
-    return sorted(found, key=str)
+    faults = [*_invariants(schema, "root", path), *_completeness(schema, schema, path, path)]
+    return sorted(faults, key=str)
 
 
 def _invariants(schema: Schema, level: str, path: str) -> Iterator[Cause]:

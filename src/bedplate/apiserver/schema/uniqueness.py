@@ -16,11 +16,11 @@ __all__ = ["check_embedded", "check_lists", "needs_embedded_check", "needs_list_
 Schema = Mapping[str, Any]
 
 
-def _holds(schema: Any, wanted: Callable[[Schema], bool]) -> bool:
+def _holds(schema: Any, predicate: Callable[[Schema], bool]) -> bool:
     if not isinstance(schema, Mapping):
         return False
     subs = [*(schema.get("properties") or {}).values(), schema.get("additionalProperties"), schema.get("items")]
-    return wanted(schema) or any(_holds(sub, wanted) for sub in subs)
+    return predicate(schema) or any(_holds(sub, predicate) for sub in subs)
 
 
 def needs_list_check(schema: Schema) -> bool:
@@ -47,24 +47,24 @@ def _members(schema: Schema, value: Any, path: str) -> Iterator[tuple[Schema, An
 
 
 def check_lists(schema: Schema, value: Any, path: str = "") -> list[Cause]:
-    found: list[Cause] = []
+    faults: list[Cause] = []
     if isinstance(value, list):
         if schema.get("x-kubernetes-list-type") == "set":
-            found += [causes.duplicate(f"{path}[{index}]", value[index]) for index in _repeated(value)]
+            faults += [causes.duplicate(f"{path}[{index}]", value[index]) for index in _repeated(value)]
         elif schema.get("x-kubernetes-list-type") == "map":
-            found += _check_map(value, schema.get("x-kubernetes-list-map-keys") or (), path)
+            faults += _check_map(value, schema.get("x-kubernetes-list-map-keys") or (), path)
     for sub, member, where in _members(schema, value, path):
         if isinstance(member, list | dict):
-            found += check_lists(sub, member, where)
-    return found
+            faults += check_lists(sub, member, where)
+    return faults
 
 
 def _check_map(value: Sequence[Any], keys: Sequence[str], path: str) -> list[Cause]:
     for index, item in enumerate(value):
         if item is not None and not isinstance(item, dict):
             return [causes.invalid(f"{path}[{index}]", item, "must be an object for an array of list-type map")]
-    found = [{key: item[key] for key in keys if key in item} if item else {} for item in value]
-    return [causes.duplicate(f"{path}[{index}]", found[index]) for index in _repeated(found)]
+    key_values = [{key: item[key] for key in keys if key in item} if item else {} for item in value]
+    return [causes.duplicate(f"{path}[{index}]", key_values[index]) for index in _repeated(key_values)]
 
 
 def _repeated(items: Sequence[Any]) -> list[int]:
@@ -80,13 +80,13 @@ def _repeated(items: Sequence[Any]) -> list[int]:
 
 
 def check_embedded(schema: Schema, value: Any, path: str = "") -> list[Cause]:
-    found: list[Cause] = []
+    faults: list[Cause] = []
     if isinstance(value, dict) and schema.get("x-kubernetes-embedded-resource"):
-        found += _check_resource(value, path)
+        faults += _check_resource(value, path)
     for sub, member, where in _members(schema, value, path):
         if isinstance(member, list | dict):
-            found += check_embedded(sub, member, where)
-    return found
+            faults += check_embedded(sub, member, where)
+    return faults
 
 
 def _check_resource(value: Mapping[str, Any], path: str) -> Iterator[Cause]:

@@ -68,11 +68,11 @@ def same(left: Any, right: Any) -> bool:
 
 def to_causes(findings: Findings, prefix: str = "") -> list[causes.Cause]:
     """The faults as causes, each once; `prefix` is where the checked value stands in its object."""
-    found: dict[tuple[str, str], causes.Cause] = {}
+    unique_causes: dict[tuple[str, str], causes.Cause] = {}
     for fault in findings.faults:
         cause = _to_cause(fault, prefix)
-        found.setdefault((cause.field, cause.message), cause)
-    return list(found.values())
+        unique_causes.setdefault((cause.field, cause.message), cause)
+    return list(unique_causes.values())
 
 
 def _to_cause(fault: Fault, prefix: str) -> causes.Cause:
@@ -103,11 +103,11 @@ def compile_check(schema: Mapping[str, Any], *, is_root: bool = False) -> Check:
     """The check of a schema, tolerant of faults under a value that an update leaves as it was."""
     inner = _compile_node(schema, is_root=is_root)
 
-    def check(value: Any, path: str, old: Any, found: Findings) -> None:
-        before = len(found.faults)
-        inner(value, path, old, found)
-        if len(found.faults) > before and old is not MISSING and same(value, old):
-            del found.faults[before:]
+    def check(value: Any, path: str, old: Any, findings: Findings) -> None:
+        before = len(findings.faults)
+        inner(value, path, old, findings)
+        if len(findings.faults) > before and old is not MISSING and same(value, old):
+            del findings.faults[before:]
 
     return check
 
@@ -128,22 +128,22 @@ def _compile_node(schema: Mapping[str, Any], *, is_root: bool = False) -> Check:
     has_type = bool(schema.get("type") or schema.get("x-kubernetes-int-or-string") or _format(schema))
     counts = {str: 1 + bool(_format(schema)), int: 2, float: 2, list: 2, dict: 1, bool: 0}
 
-    def check(value: Any, path: str, old: Any, found: Findings) -> None:
+    def check(value: Any, path: str, old: Any, findings: Findings) -> None:
         kind = type(value)
         if value is None:
-            check_type(value, path, old, found)
+            check_type(value, path, old, findings)
             if enum is not None:
-                enum(value, path, old, found)
+                enum(value, path, old, findings)
             return
         if has_type:
-            check_type(value, path, old, found)
+            check_type(value, path, old, findings)
         if composed is not None:
-            composed(value, path, old, found)
+            composed(value, path, old, findings)
         for part in parts[kind]:
-            part(value, path, old, found)
+            part(value, path, old, findings)
         if enum is not None:
-            enum(value, path, old, found)
-        found.matches += 4 + counts[kind]
+            enum(value, path, old, findings)
+        findings.matches += 4 + counts[kind]
 
     return check
 
@@ -154,40 +154,40 @@ def _format(schema: Mapping[str, Any]) -> str:
 
 
 def _compile_type(schema: Mapping[str, Any]) -> Check:
-    wanted = (
+    type_names = (
         ("integer", "string")
         if schema.get("x-kubernetes-int-or-string")
         else ((schema["type"],) if schema.get("type") else ())
     )
-    nullable, format_name, shown = bool(schema.get("nullable")), _format(schema), ",".join(wanted)
-    is_numeric = "integer" in wanted or "number" in wanted
-    accepted = {kind for kind, name in _KINDS.items() if name in wanted}
-    if "number" in wanted:
+    nullable, format_name, shown = bool(schema.get("nullable")), _format(schema), ",".join(type_names)
+    is_numeric = "integer" in type_names or "number" in type_names
+    accepted = {kind for kind, name in _KINDS.items() if name in type_names}
+    if "number" in type_names:
         accepted.add(int)
 
-    def check(value: Any, path: str, old: Any, found: Findings) -> None:
+    def check(value: Any, path: str, old: Any, findings: Findings) -> None:
         kind = type(value)
         if kind in accepted:
-            found.matches += 2
+            findings.matches += 2
             return
         if value is None:
-            if wanted and not nullable:
-                found.faults.append(_type_fault(path, shown, "null"))
+            if type_names and not nullable:
+                findings.faults.append(_type_fault(path, shown, "null"))
             return
-        if kind is float and "integer" in wanted and value.is_integer():
+        if kind is float and "integer" in type_names and value.is_integer():
             return
         if format_name and kind not in (str, list):
-            found.faults.append(_type_fault(path, format_name, _GO_FORMATS.get(kind, "")))
+            findings.faults.append(_type_fault(path, format_name, _GO_FORMATS.get(kind, "")))
             return
         if format_name and not is_numeric:
             return
-        found.faults.append(_type_fault(path, shown, _KINDS[kind]))
+        findings.faults.append(_type_fault(path, shown, _KINDS[kind]))
 
     return check
 
 
-def _type_fault(path: str, wanted: str, actual: str) -> Fault:
-    text = f"{path} in body must be of type {wanted}: {gotext.quote(actual)}"
+def _type_fault(path: str, expected: str, actual: str) -> Fault:
+    text = f"{path} in body must be of type {expected}: {gotext.quote(actual)}"
     return Fault("type", path, text, actual)
 
 
@@ -196,11 +196,11 @@ def _compile_enum(schema: Mapping[str, Any]) -> Check | None:
     if not allowed:
         return None
 
-    def check(value: Any, path: str, old: Any, found: Findings) -> None:
+    def check(value: Any, path: str, old: Any, findings: Findings) -> None:
         for option in allowed:
             if same(value, option) or (_is_number(value) and _is_number(option) and value == option):
                 return
-        found.faults.append(Fault("enum", path, "", value, allowed))
+        findings.faults.append(Fault("enum", path, "", value, allowed))
 
     return check
 
@@ -214,23 +214,23 @@ def _string_checks(schema: Mapping[str, Any]) -> list[Check]:
     search = patterns.compile_pattern(pattern).search if pattern else None
     found_checks: list[Check] = []
 
-    def check(value: Any, path: str, old: Any, found: Findings) -> None:
+    def check(value: Any, path: str, old: Any, findings: Findings) -> None:
         if longest is not None and len(value) > longest:
-            found.faults.append(Fault("too_long", path, "", value, longest))
+            findings.faults.append(Fault("too_long", path, "", value, longest))
         elif shortest is not None and len(value) < shortest:
             text = f"{path} in body should be at least {shortest} chars long"
-            found.faults.append(Fault("invalid", path, text, value))
+            findings.faults.append(Fault("invalid", path, text, value))
         elif search is not None and search(value) is None:
-            found.faults.append(Fault("invalid", path, f"{path} in body should match '{pattern}'", value))
+            findings.faults.append(Fault("invalid", path, f"{path} in body should match '{pattern}'", value))
 
     if longest is not None or shortest is not None or pattern:
         found_checks.append(check)
     if format_name := _format(schema):
         has_format = formats.CHECKS[formats.normalize(format_name)]
 
-        def check_format(value: Any, path: str, old: Any, found: Findings) -> None:
+        def check_format(value: Any, path: str, old: Any, findings: Findings) -> None:
             if not has_format(value):
-                found.faults.append(_type_fault(path, format_name, value))
+                findings.faults.append(_type_fault(path, format_name, value))
 
         found_checks.append(check_format)
     return found_checks
@@ -242,18 +242,18 @@ def _number_checks(schema: Mapping[str, Any]) -> list[Check]:
     if factor is None and lowest is None and highest is None:
         return []
 
-    def check(value: Any, path: str, old: Any, found: Findings) -> None:
+    def check(value: Any, path: str, old: Any, findings: Findings) -> None:
         # The server compares integers with the integer part of a limit.
         cut: Callable[[Any], Any] = int if type(value) is int else float
         if factor is not None and cut(factor) <= 0:
             text = f"factor MultipleOf declared for {path} must be positive: {gotext.show(cut(factor))}"
-            found.faults.append(Fault("invalid", path, text, cut(factor)))
+            findings.faults.append(Fault("invalid", path, text, cut(factor)))
         elif factor is not None and not _is_multiple(value, cut(factor)):
-            _bound(found, path, value, "a multiple of", cut(factor))
+            _bound(findings, path, value, "a multiple of", cut(factor))
         if lowest is not None and (value < cut(lowest) or (above and value == cut(lowest))):
-            _bound(found, path, value, "greater than" if above else "greater than or equal to", cut(lowest))
+            _bound(findings, path, value, "greater than" if above else "greater than or equal to", cut(lowest))
         if highest is not None and (value > cut(highest) or (below and value == cut(highest))):
-            _bound(found, path, value, "less than" if below else "less than or equal to", cut(highest))
+            _bound(findings, path, value, "less than" if below else "less than or equal to", cut(highest))
 
     return [check]
 
@@ -265,9 +265,9 @@ def _is_multiple(value: Any, factor: Any) -> bool:
     return bool(abs(quotient - round(quotient)) < 1e-9)
 
 
-def _bound(found: Findings, path: str, value: Any, relation: str, limit: Any) -> None:
+def _bound(findings: Findings, path: str, value: Any, relation: str, limit: Any) -> None:
     text = f"{path} in body should be {relation} {gotext.show(limit)}"
-    found.faults.append(Fault("invalid", path, text, value))
+    findings.faults.append(Fault("invalid", path, text, value))
 
 
 def _list_checks(schema: Mapping[str, Any]) -> list[Check]:
@@ -277,20 +277,20 @@ def _list_checks(schema: Mapping[str, Any]) -> list[Check]:
     correlates = schema.get("x-kubernetes-list-type") == "map" and bool(keys)
     fewest, most, unique = schema.get("minItems"), schema.get("maxItems"), bool(schema.get("uniqueItems"))
 
-    def check(value: Any, path: str, old: Any, found: Findings) -> None:
+    def check(value: Any, path: str, old: Any, findings: Findings) -> None:
         if check_item is not None:
             earlier = by_keys(old, keys) if correlates and type(old) is list else None
             for index, item in enumerate(value):
                 before = earlier.get(keys_of(item, keys), MISSING) if earlier else MISSING
-                check_item(item, f"{path}[{index}]", before, found)
+                check_item(item, f"{path}[{index}]", before, findings)
         size = len(value)
         if fewest is not None and size < fewest:
             text = f"{path} in body should have at least {fewest} items"
-            found.faults.append(Fault("invalid", path, text, size))
+            findings.faults.append(Fault("invalid", path, text, size))
         if most is not None and size > most:
-            found.faults.append(Fault("too_many", path, "", size, most))
+            findings.faults.append(Fault("too_many", path, "", size, most))
         if unique and any(same(item, other) for at, item in enumerate(value) for other in value[:at]):
-            found.faults.append(Fault("invalid", path, f"{path} in body shouldn't contain duplicates"))
+            findings.faults.append(Fault("invalid", path, f"{path} in body shouldn't contain duplicates"))
 
     return [check]
 
@@ -303,10 +303,10 @@ def keys_of(item: Any, keys: Sequence[str]) -> tuple[Any, ...]:
 
 
 def by_keys(items: Sequence[Any], keys: Sequence[str]) -> dict[tuple[Any, ...], Any]:
-    found: dict[tuple[Any, ...], Any] = {}
+    items_by_key: dict[tuple[Any, ...], Any] = {}
     for item in items:
-        found.setdefault(keys_of(item, keys), item)
-    return found
+        items_by_key.setdefault(keys_of(item, keys), item)
+    return items_by_key
 
 
 def _object_checks(schema: Mapping[str, Any], is_root: bool) -> list[Check]:
@@ -316,30 +316,30 @@ def _object_checks(schema: Mapping[str, Any], is_root: bool) -> list[Check]:
     extra = schema.get("additionalProperties")
     check_extra = compile_check(extra) if isinstance(extra, Mapping) else None
 
-    def check(value: Any, path: str, old: Any, found: Findings) -> None:
+    def check(value: Any, path: str, old: Any, findings: Findings) -> None:
         size = len(value)
         if fewest is not None and size < fewest:
             text = f"{path} in body should have at least {fewest} properties"
-            found.faults.append(Fault("invalid", path, text, size))
+            findings.faults.append(Fault("invalid", path, text, size))
         if most is not None and size > most:
-            found.faults.append(Fault("too_many", path, "", size, most))
+            findings.faults.append(Fault("too_many", path, "", size, most))
         earlier = old if type(old) is dict else None
         for name, member in value.items():
             check_member = properties.get(name)
             if check_member is None:
                 if extra is False:
                     text = f"{path}.{name} in body is a forbidden property"
-                    found.faults.append(Fault("invalid", path, text, name))
+                    findings.faults.append(Fault("invalid", path, text, name))
                 check_member = check_extra
                 if check_member is None:
                     continue
             before = MISSING if earlier is None else earlier.get(name, MISSING)
             if is_root and name in ("apiVersion", "kind"):
                 before = MISSING
-            check_member(member, f"{path}.{name}" if path else name, before, found)
+            check_member(member, f"{path}.{name}" if path else name, before, findings)
         for name in required:
             if name not in value:
-                found.faults.append(Fault("required", f"{path}.{name}", ""))
+                findings.faults.append(Fault("required", f"{path}.{name}", ""))
 
     return [check]
 
@@ -352,28 +352,28 @@ def _compile_composed(schema: Mapping[str, Any]) -> Check | None:
     if not any_of and not one_of and not all_of and negated is None:
         return None
 
-    def check(value: Any, path: str, old: Any, found: Findings) -> None:
+    def check(value: Any, path: str, old: Any, findings: Findings) -> None:
         shown = gotext.quote(path)
         if any_of:
             _, best = _alternatives(any_of, value, path, old, stop=True)
             if best.faults:
-                found.faults.append(Fault("composed", "", f"{shown} must validate at least one schema (anyOf)"))
-            found.merge(best)
+                findings.faults.append(Fault("composed", "", f"{shown} must validate at least one schema (anyOf)"))
+            findings.merge(best)
         if one_of:
             valid, best = _alternatives(one_of, value, path, old, stop=False)
             if valid != 1:
                 detail = f"Found {valid} valid alternatives" if valid else "Found none valid"
                 text = f"{shown} must validate one and only one schema (oneOf). {detail}"
-                found.faults.append(Fault("composed", "", text))
+                findings.faults.append(Fault("composed", "", text))
             if valid < 2:
-                found.merge(best)
+                findings.merge(best)
         if all_of:
-            _check_all(all_of, value, path, old, found)
+            _check_all(all_of, value, path, old, findings)
         if negated is not None:
             trial = Findings()
             negated(value, path, old, trial)
             if not trial.faults:
-                found.faults.append(Fault("composed", "", f"{shown} must not validate the schema (not)"))
+                findings.faults.append(Fault("composed", "", f"{shown} must not validate the schema (not)"))
 
     return check
 
@@ -395,14 +395,14 @@ def _alternatives(checks: Sequence[Check], value: Any, path: str, old: Any, *, s
     return valid, best or Findings()
 
 
-def _check_all(checks: Sequence[Check], value: Any, path: str, old: Any, found: Findings) -> None:
+def _check_all(checks: Sequence[Check], value: Any, path: str, old: Any, findings: Findings) -> None:
     failed = 0
     for check in checks:
         trial = Findings()
         check(value, path, old, trial)
         failed += bool(trial.faults)
-        found.merge(trial)
+        findings.merge(trial)
     if failed:
         detail = ". None validated" if failed == len(checks) else ""
         text = f"{gotext.quote(path)} must validate all the schemas (allOf){detail}"
-        found.faults.append(Fault("composed", "", text))
+        findings.faults.append(Fault("composed", "", text))

@@ -102,10 +102,10 @@ def apply_defaults(node: TypeNode, obj: Object) -> None:
 
 def _plan(node: TypeNode) -> _Plan:
     # All uses of a type share its table of fields, which the plan keeps alive.
-    found = _plans.get(id(node.fields))
-    if found is None:
-        found = _plans[id(node.fields)] = _Plan(node)
-    return found
+    plan = _plans.get(id(node.fields))
+    if plan is None:
+        plan = _plans[id(node.fields)] = _Plan(node)
+    return plan
 
 
 def _drops_when_empty(field: TypeNode) -> bool:

@@ -150,21 +150,21 @@ def _is_base64(value: str) -> bool:
 
 
 def _wrong(value: Any, node: typegraph.TypeNode, path: str) -> _Misfit:
-    found = _JSON_KINDS.get(type(value), "value")
-    if found == "string" and node.scalar in ("time", "microtime"):
+    json_kind = _JSON_KINDS.get(type(value), "value")
+    if json_kind == "string" and node.scalar in ("time", "microtime"):
         layout = "2006-01-02T15:04:05Z07:00" if node.scalar == "time" else "2006-01-02T15:04:05.000000Z07:00"
         return _Misfit(path, f'parsing time "{value}" as "{layout}": cannot parse "{value}" as "2006"')
-    if found == "number" and node.scalar == "integer":
-        found = f"number {value}"
-    if found == "string" and node.scalar == "bytes":
+    if json_kind == "number" and node.scalar == "integer":
+        json_kind = f"number {value}"
+    if json_kind == "string" and node.scalar == "bytes":
         return _Misfit(path, f"{path}: illegal base64 data")
-    wanted = _GO_TYPES.get(node.scalar, "")
+    go_type = _GO_TYPES.get(node.scalar, "")
     if node.scalar == "integer":
-        wanted = node.format or "int64"
-    elif not wanted:
+        go_type = node.format or "int64"
+    elif not go_type:
         name = node.name.rpartition(".")[2]
-        wanted = f"v1.{name}" if name else {"list": "[]", "map": "map[string]string"}.get(node.shape, "struct")
-    return _Misfit(path, f"json: cannot unmarshal {found} into Go struct field {_go_path(path)} of type {wanted}")
+        go_type = f"v1.{name}" if name else {"list": "[]", "map": "map[string]string"}.get(node.shape, "struct")
+    return _Misfit(path, f"json: cannot unmarshal {json_kind} into Go struct field {_go_path(path)} of type {go_type}")
 
 
 def _go_path(path: str) -> str:

@@ -115,15 +115,15 @@ class TypeNode:
             return self._key_defaults
         except AttributeError:
             element = self.element.fields if self.element is not None else NO_FIELDS
-            found = {key: element[key].default for key in self.list_keys if key in element}
-            self._key_defaults = {key: value for key, value in found.items() if value is not msgspec.UNSET}
+            defaults = {key: element[key].default for key in self.list_keys if key in element}
+            self._key_defaults = {key: value for key, value in defaults.items() if value is not msgspec.UNSET}
             return self._key_defaults
 
     def child(self, key: str) -> TypeNode | None:
         """The node of a member: a struct's field, a map's value; None where the key is unknown."""
         if self.shape == "struct":
-            found = self.fields.get(key)
-            return ANY if found is None and self.preserve_unknown else found
+            member = self.fields.get(key)
+            return ANY if member is None and self.preserve_unknown else member
         if self.shape == "map":
             return self.element
         return ANY if self.shape == "any" else None
