@@ -188,11 +188,11 @@ class Registry:
                 self._apply(batch)
 
     def collection(self, kind: Kind) -> Collection:
-        found = self._collections.get(kind)
-        if found is None:
+        collection = self._collections.get(kind)
+        if collection is None:
             # Nothing has happened to this kind since the start, or it would be here: nothing of it is missing.
-            found = self._collections[kind] = Collection(kind, self._loaded)
-        return found
+            collection = self._collections[kind] = Collection(kind, self._loaded)
+        return collection
 
     def get(self, kind: Kind, namespace: str, name: str) -> Stored | None:
         return self.collection(kind).items.get(f"{namespace or '-'}/{name}")

@@ -173,10 +173,10 @@ class Watchers:
             groups = self._groups[kind] = {}
             self._registry.collection(kind).sinks.append(lambda event: self._dispatch(groups, event))
         key = (matcher.key, view.key)
-        found = groups.get(key)
-        if found is None:
-            found = groups[key] = Group(kind, matcher, view)
-        return found
+        group = groups.get(key)
+        if group is None:
+            group = groups[key] = Group(kind, matcher, view)
+        return group
 
     def add(self, group: Group, sink: http.Sink, bookmark: Callable[[int], bytes] | None) -> Watcher:
         self.count += 1

@@ -61,10 +61,10 @@ def duration(seconds: float) -> str:
 
 
 def _joined(values: Iterable[Any], limit: int = 3, nothing: str = NONE) -> str:
-    found = [str(value) for value in values if value not in (None, "")]
-    if len(found) > limit:
-        return f"{','.join(found[:limit])} + {len(found) - limit} more..."
-    return ",".join(found) or nothing
+    texts = [str(value) for value in values if value not in (None, "")]
+    if len(texts) > limit:
+        return f"{','.join(texts[:limit])} + {len(texts) - limit} more..."
+    return ",".join(texts) or nothing
 
 
 def selector_text(selector: Mapping[str, Any] | None) -> str:
@@ -96,8 +96,8 @@ def number(path: str) -> Cell:
     return lambda obj, _now: value_at(obj, path, 0)
 
 
-def out_of(done: str, wanted: str) -> Cell:
-    return lambda obj, _now: f"{value_at(obj, done, 0)}/{value_at(obj, wanted, 0)}"
+def out_of(done: str, desired: str) -> Cell:
+    return lambda obj, _now: f"{value_at(obj, done, 0)}/{value_at(obj, desired, 0)}"
 
 
 def listed(path: str, member: str, joint: str = ",") -> Cell:
@@ -109,8 +109,8 @@ def containers(path: str) -> dict[str, Cell]:
 
 
 def ingress_addresses(obj: Object) -> list[str]:
-    found = value_at(obj, "status.loadBalancer.ingress", [])
-    return [item.get("ip") or item.get("hostname") for item in found if item.get("ip") or item.get("hostname")]
+    entries = value_at(obj, "status.loadBalancer.ingress", [])
+    return [item.get("ip") or item.get("hostname") for item in entries if item.get("ip") or item.get("hostname")]
 
 
 def _true_conditions(obj: Object) -> set[str]:
@@ -180,8 +180,8 @@ def node_roles(obj: Object, _now: datetime) -> str:
 
 def node_address(kind: str) -> Cell:
     def address(obj: Object, _now: datetime) -> str:
-        found = [item["address"] for item in value_at(obj, "status.addresses", ()) if item["type"] == kind]
-        return found[0] if found else NONE
+        addresses = [item["address"] for item in value_at(obj, "status.addresses", ()) if item["type"] == kind]
+        return addresses[0] if addresses else NONE
 
     return address
 
@@ -223,12 +223,12 @@ def event_source(obj: Object, _now: datetime) -> str:
 
 
 def endpoint_addresses(obj: Object, _now: datetime) -> str:
-    found = []
+    addresses = []
     for subset in obj.get("subsets") or ():
         for address in subset.get("addresses") or ():
             ports = subset.get("ports") or [{}]
-            found += [f"{address['ip']}:{port['port']}" if port else address["ip"] for port in ports]
-    return _joined(found)
+            addresses += [f"{address['ip']}:{port['port']}" if port else address["ip"] for port in ports]
+    return _joined(addresses)
 
 
 # --- volumes, workloads, the rest ------------------------------------------------------------------------------------
@@ -260,10 +260,10 @@ def quota(*, limits: bool) -> Cell:
 
 
 def job_completions(obj: Object, _now: datetime) -> str:
-    done, wanted = value_at(obj, "status.succeeded", 0), value_at(obj, "spec.completions")
+    done, completions = value_at(obj, "status.succeeded", 0), value_at(obj, "spec.completions")
     parallel = value_at(obj, "spec.parallelism", 0)
-    if wanted is not None:
-        return f"{done}/{wanted}"
+    if completions is not None:
+        return f"{done}/{completions}"
     return f"{done}/1 of {parallel}" if parallel > 1 else f"{done}/1"
 
 
@@ -303,13 +303,13 @@ def targets(obj: Object, _now: datetime) -> str:
 
 def _metric(metric: Object, obj: Object) -> str:
     name, target = value_at(metric, "resource.name", metric.get("type", "")), value_at(metric, "resource.target", {})
-    wanted = target.get("averageUtilization")
-    if wanted is None:
+    utilization = target.get("averageUtilization")
+    if utilization is None:
         return f"{name}: {UNKNOWN}/{target.get('averageValue', target.get('value', 'auto'))}"
     for state in value_at(obj, "status.currentMetrics", ()):
         if value_at(state, "resource.name") == name:
-            return f"{name}: {value_at(state, 'resource.current.averageUtilization', 0)}%/{wanted}%"
-    return f"{name}: {UNKNOWN}/{wanted}%"
+            return f"{name}: {value_at(state, 'resource.current.averageUtilization', 0)}%/{utilization}%"
+    return f"{name}: {UNKNOWN}/{utilization}%"
 
 
 def hosts(obj: Object, _now: datetime) -> str:
@@ -331,8 +331,8 @@ def slice_ports(obj: Object, _now: datetime) -> str:
 
 
 def slice_endpoints(obj: Object, _now: datetime) -> str:
-    found = (address for endpoint in obj.get("endpoints") or () for address in endpoint.get("addresses") or ())
-    return _joined(found, nothing=UNSET)
+    addresses = (address for endpoint in obj.get("endpoints") or () for address in endpoint.get("addresses") or ())
+    return _joined(addresses, nothing=UNSET)
 
 
 def storage_class_name(obj: Object, _now: datetime) -> str:
@@ -343,9 +343,9 @@ def storage_class_name(obj: Object, _now: datetime) -> str:
 
 def subjects(kind: str) -> Cell:
     def shown(obj: Object, _now: datetime) -> str:
-        found = [subject for subject in obj.get("subjects") or () if subject["kind"] == kind]
+        entries = [subject for subject in obj.get("subjects") or () if subject["kind"] == kind]
         is_account = kind == "ServiceAccount"
-        return ", ".join(f"{s.get('namespace', '')}/{s['name']}" if is_account else s["name"] for s in found)
+        return ", ".join(f"{s.get('namespace', '')}/{s['name']}" if is_account else s["name"] for s in entries)
 
     return shown
 

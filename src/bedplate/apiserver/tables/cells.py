@@ -19,9 +19,9 @@ __all__ = ["cells"]
 
 def cells(resource: kinds.Resource, obj: Object, now: datetime) -> list[Any]:
     """One cell for each column of the resource, or name and time of creation where it has no columns."""
-    wanted = _CELLS.get((resource.group, resource.resource), {})
+    columns = _CELLS.get((resource.group, resource.resource), {})
     names = [column.name for column in resource.columns] or ["Name", "Created At"]
-    return [_cell(wanted.get(name), name, obj, now) for name in names]
+    return [_cell(columns.get(name), name, obj, now) for name in names]
 
 
 def _cell(source: Cell | None, name: str, obj: Object, now: datetime) -> Any:

@@ -48,8 +48,8 @@ class TableView(views.PlainView):
         metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
         return self._table([obj], metadata, heading)
 
-    def items(self, found: Iterable[bodies.Stored]) -> bytes:
-        return b",".join([bodies.encode(self._row(stored.decode())) for stored in found])
+    def items(self, objects: Iterable[bodies.Stored]) -> bytes:
+        return b",".join([bodies.encode(self._row(stored.decode())) for stored in objects])
 
     def frame(self, metadata: dict[str, Any], size: int) -> tuple[bytes, bytes]:
         return bodies.encode(self._head(metadata, True))[:-1] + b',"rows":[', b"]}"
@@ -58,8 +58,8 @@ class TableView(views.PlainView):
         metadata: dict[str, Any] = {"resourceVersion": str(revision), "creationTimestamp": None}
         if annotations:
             metadata["annotations"] = annotations
-        held = {"kind": "PartialObjectMetadata", "apiVersion": self._api_version, "metadata": metadata}
-        rows = [{"cells": [""] * len(self._columns), "object": held}]
+        partial = {"kind": "PartialObjectMetadata", "apiVersion": self._api_version, "metadata": metadata}
+        rows = [{"cells": [""] * len(self._columns), "object": partial}]
         return bodies.encode(self._head({"resourceVersion": str(revision)}, False) | {"rows": rows})
 
     def _head(self, metadata: dict[str, Any], heading: bool) -> dict[str, Any]:
@@ -76,8 +76,8 @@ class TableView(views.PlainView):
         head = {"kind": "Table", "apiVersion": self._api_version, "metadata": metadata}
         return head | {"columnDefinitions": columns if heading else []}
 
-    def _table(self, found: list[bodies.Object], metadata: dict[str, Any], heading: bool) -> bytes:
-        return bodies.encode(self._head(metadata, heading) | {"rows": [self._row(obj) for obj in found]})
+    def _table(self, objects: list[bodies.Object], metadata: dict[str, Any], heading: bool) -> bytes:
+        return bodies.encode(self._head(metadata, heading) | {"rows": [self._row(obj) for obj in objects]})
 
     def _row(self, obj: bodies.Object) -> dict[str, Any]:
         row: dict[str, Any] = {"cells": self._cells(obj)}
@@ -103,10 +103,10 @@ def _columns(resource: kinds.Resource) -> list[kinds.Column]:
 
 
 def _custom_cell(column: kinds.Column, obj: bodies.Object, now: Any) -> Any:
-    found = json_path(obj, column.json_path)
-    if not found:
+    values = json_path(obj, column.json_path)
+    if not values:
         return None
-    value = found[0]
+    value = values[0]
     if value is None:
         return None
     match column.type:
@@ -119,7 +119,7 @@ def _custom_cell(column: kinds.Column, obj: bodies.Object, now: Any) -> Any:
         case "boolean":
             return value if isinstance(value, bool) else None
         case "string":
-            return value if isinstance(value, str) else bodies.encode(found if len(found) > 1 else value).decode()
+            return value if isinstance(value, str) else bodies.encode(values if len(values) > 1 else value).decode()
     return None
 
 
@@ -148,7 +148,7 @@ def json_path(obj: Any, path: str) -> list[Any]:
     """The values a JSONPath selects; none where it does not fit the object or is not understood."""
     values = [obj]
     for step in _compiled(path) or ():
-        values = [found for value in values for found in _follow(value, step)]
+        values = [member for value in values for member in _follow(value, step)]
     return values if _compiled(path) else []
 
 
@@ -166,6 +166,6 @@ def _follow(value: Any, step: re.Match[str]) -> list[Any]:
     if step["index"] is not None:
         index = int(step["index"])
         return [value[index]] if -len(value) <= index < len(value) else []
-    wanted = step["operator"] == "=="
+    is_equality = step["operator"] == "=="
     key = step["key"]
-    return [item for item in value if ([step["value"]] == [str(v) for v in json_path(item, key)]) is wanted]
+    return [item for item in value if ([step["value"]] == [str(v) for v in json_path(item, key)]) is is_equality]
