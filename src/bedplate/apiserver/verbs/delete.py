@@ -72,16 +72,16 @@ def _check(options: Object) -> None:
         parts.text(parts.mapping(options, "preconditions"), field)
     policy, orphan = options.get("propagationPolicy"), options.get("orphanDependents")
     problem = status.FieldProblem
-    found = []
+    problems = []
     if policy is not None and orphan is not None:
         detail = "orphanDependents and deletionPropagation cannot be both set"
-        found.append(problem.invalid("propagationPolicy", policy, detail))
+        problems.append(problem.invalid("propagationPolicy", policy, detail))
     if policy is not None and policy not in _POLICIES:
-        found.append(problem.not_supported("propagationPolicy", policy, [*_POLICIES, "nil"]))
+        problems.append(problem.not_supported("propagationPolicy", policy, [*_POLICIES, "nil"]))
     wishes = options.get("dryRun") or ()
-    found += [problem.not_supported("dryRun", wish, ["All"]) for wish in wishes if wish != "All"]
-    if found:
-        raise status.invalid_kind("meta.k8s.io", "DeleteOptions", "", found)
+    problems += [problem.not_supported("dryRun", wish, ["All"]) for wish in wishes if wish != "All"]
+    if problems:
+        raise status.invalid_kind("meta.k8s.io", "DeleteOptions", "", problems)
 
 
 async def delete(target: Target, options: Object) -> tuple[int, Object]:
@@ -104,9 +104,9 @@ async def delete(target: Target, options: Object) -> tuple[int, Object]:
 
 
 def _check_preconditions(target: Target, options: Object, old: Object) -> None:
-    wanted = options.get("preconditions") or {}
+    preconditions = options.get("preconditions") or {}
     metadata = old["metadata"]
-    uid, version = wanted.get("uid"), wanted.get("resourceVersion")
+    uid, version = preconditions.get("uid"), preconditions.get("resourceVersion")
     if uid is not None and uid != metadata.get("uid"):
         raise status.conflict(
             target.resource,
@@ -188,11 +188,11 @@ async def _remove(target: Target, stored: bodies.Stored, old: Object) -> Object:
 
 async def delete_collection(target: Target, options: Object, query: Mapping[str, str]) -> Object:
     """Delete all objects that the selectors choose; the list of them."""
-    found = read.select(target, query)
+    selection = read.select(target, query)
     revision = target.services.registry.revision
-    items = [target.read(stored) for stored in found]
-    for start in range(0, len(found), _AT_ONCE):
-        some = [_delete_one(target, stored, options) for stored in found[start : start + _AT_ONCE]]
+    items = [target.read(stored) for stored in selection]
+    for start in range(0, len(selection), _AT_ONCE):
+        some = [_delete_one(target, stored, options) for stored in selection[start : start + _AT_ONCE]]
         # All are tried; the first refusal is the answer, as where one follows the other.
         for outcome in await asyncio.gather(*some, return_exceptions=True):
             if isinstance(outcome, BaseException):
@@ -207,7 +207,7 @@ async def delete_collection(target: Target, options: Object, query: Mapping[str,
 
 
 async def _delete_one(target: Target, stored: bodies.Stored, options: Object) -> None:
-    one = request.Target(
+    item_target = request.Target(
         services=target.services,
         resource=target.resource,
         namespace=stored.namespace,
@@ -218,7 +218,7 @@ async def _delete_one(target: Target, stored: bodies.Stored, options: Object) ->
         warnings=target.warnings,
     )
     try:
-        await delete(one, dict(options))
+        await delete(item_target, dict(options))
     except status.StatusError as err:
         if err.code != 404:
             raise

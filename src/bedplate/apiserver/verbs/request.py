@@ -58,10 +58,10 @@ class Target:
         return self.services.registry.get(self.kind, self.namespace, self.name)
 
     def existing(self) -> bodies.Stored:
-        found = self.stored()
-        if found is None:
+        stored = self.stored()
+        if stored is None:
             raise status.not_found(self.resource, self.name)
-        return found
+        return stored
 
     def read(self, stored: bodies.Stored) -> bodies.Object:
         """A fresh copy in the version of the request."""

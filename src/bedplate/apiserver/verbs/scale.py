@@ -35,7 +35,7 @@ def _paths(resource: kinds.Resource) -> tuple[str, str, str]:
 
 def to_scale(resource: kinds.Resource, obj: Object) -> Object:
     """The `Scale` of an object."""
-    wanted, present, selector_path = _paths(resource)
+    spec_path, present, selector_path = _paths(resource)
     selector = _at(obj, selector_path) if selector_path else None
     metadata = obj["metadata"]
     names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -44,7 +44,7 @@ def to_scale(resource: kinds.Resource, obj: Object) -> Object:
         state["selector"] = selector
     elif isinstance(selector, dict):
         state["selector"] = cell_values.selector_text(selector)
-    replicas = _at(obj, wanted)
+    replicas = _at(obj, spec_path)
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
@@ -56,9 +56,9 @@ def to_scale(resource: kinds.Resource, obj: Object) -> Object:
 
 def get(target: request.Target) -> Object:
     obj = target.read(target.existing())
-    wanted = _paths(target.resource)[0]
-    if target.resource.is_custom and _at(obj, wanted) is None:
-        text = f'Internal error occurred: the spec replicas field "{wanted}" does not exist'
+    spec_path = _paths(target.resource)[0]
+    if target.resource.is_custom and _at(obj, spec_path) is None:
+        text = f'Internal error occurred: the spec replicas field "{spec_path}" does not exist'
         raise status.StatusError(500, "InternalError", text)
     return to_scale(target.resource, obj)
 

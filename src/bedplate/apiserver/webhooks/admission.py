@@ -76,11 +76,11 @@ class WebhookAdmission:
 
     def configure(self, resource: str, name: str, config: hooks.Object | None) -> None:
         """Put a configuration in force, or take it out. They are asked in order of their names."""
-        found = self._hooks[resource]
-        found.pop(name, None)
+        by_name = self._hooks[resource]
+        by_name.pop(name, None)
         if config is not None:
-            found[name] = configurations.compile_hooks(config)
-        self._hooks[resource] = dict(sorted(found.items()))
+            by_name[name] = configurations.compile_hooks(config)
+        self._hooks[resource] = dict(sorted(by_name.items()))
 
     def wants(self, write: hooks.Write) -> bool:
         # Nobody may lock themselves out of repairing a webhook: configurations are never sent to webhooks.
@@ -103,18 +103,18 @@ class WebhookAdmission:
                 again |= {other for other in waiting if other is not hook}
 
     async def validate(self, write: hooks.Write) -> None:
-        wanted = [found for hook in self._all(VALIDATING) if (found := self._match(hook, write)) is not None]
-        if not wanted:
+        matches = [match for hook in self._all(VALIDATING) if (match := self._match(hook, write)) is not None]
+        if not matches:
             return
         answers = await asyncio.gather(
-            *(self._ask(write, each, is_mutating=False) for each in wanted), return_exceptions=True
+            *(self._ask(write, each, is_mutating=False) for each in matches), return_exceptions=True
         )
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
 
     def _all(self, resource: str) -> list[Hook]:
-        return [hook for found in self._hooks[resource].values() for hook in found]
+        return [hook for entries in self._hooks[resource].values() for hook in entries]
 
     def _match(self, hook: Hook, write: hooks.Write) -> Invocation | None:
         """Whether to ask a webhook, and in which version."""

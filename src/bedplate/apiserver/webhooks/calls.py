@@ -89,17 +89,17 @@ class Caller:
         return f"https://{host}:{target}{path}{query}", shown, f"{name}.{namespace}.svc"
 
     def _context(self, bundle: str) -> ssl.SSLContext:
-        found = self._contexts.get(bundle)
-        if found is None:
+        context = self._contexts.get(bundle)
+        if context is None:
             try:
                 pem = base64.b64decode(bundle).decode() if bundle else None
-                found = ssl.create_default_context(cadata=pem)
+                context = ssl.create_default_context(cadata=pem)
             except (ValueError, ssl.SSLError) as error:
                 raise CallFailed(
                     "could not get REST client: unable to load root certificates: unable to parse bytes as PEM block"
                 ) from error
-            self._contexts[bundle] = found
-        return found
+            self._contexts[bundle] = context
+        return context
 
 
 def _connection_text(error: Exception) -> str:
@@ -146,12 +146,12 @@ def _refusal(code: int, body: bytes) -> str:
 
 def _decoded(body: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(body)
+        answer = json.loads(body)
     except ValueError as error:
         raise CallFailed(f"failed to call webhook: couldn't get version/kind; json parse error: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(answer, dict):
         raise CallFailed("failed to call webhook: couldn't get version/kind; the answer must be an object")
-    return found
+    return answer
 
 
 def check_response(answer: Object, uid: str, *, is_mutating: bool) -> dict[str, Any]:

@@ -51,16 +51,16 @@ def default(config: dict[str, Any]) -> None:
 
 def validate(config: Object) -> list[Cause]:
     """All faults of a configuration."""
-    found: list[Cause] = []
+    faults: list[Cause] = []
     seen: set[str] = set()
     for index, hook in enumerate(config.get("webhooks") or ()):
         path = f"webhooks[{index}]"
-        found += [*_check_hook(hook, path), *_check_reviews(hook, f"{path}.admissionReviewVersions")]
+        faults += [*_check_hook(hook, path), *_check_reviews(hook, f"{path}.admissionReviewVersions")]
         name = hook.get("name") or ""
         if name and name in seen:
-            found.append(causes.duplicate(f"{path}.name", name))
+            faults.append(causes.duplicate(f"{path}.name", name))
         seen.add(name)
-    return found
+    return faults
 
 
 def _check_hook(hook: Object, path: str) -> Iterator[Cause]:
@@ -331,13 +331,13 @@ def _resource_matches(text: str, target: Target) -> bool:
 
 def compile_hooks(config: Object) -> list[Hook]:
     """The webhooks of a configuration, in its order. It has been validated."""
-    found = []
+    compiled = []
     for text in config.get("webhooks") or ():
         conditions = [
             environment.compile_expression(each["expression"].strip(), CONDITION_VARIABLES)
             for each in text.get("matchConditions") or ()
         ]
-        found.append(
+        compiled.append(
             Hook(
                 text["name"],
                 config["metadata"]["name"],
@@ -347,4 +347,4 @@ def compile_hooks(config: Object) -> list[Hook]:
                 tuple(conditions),
             )
         )
-    return found
+    return compiled
