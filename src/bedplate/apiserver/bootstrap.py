@@ -29,15 +29,15 @@ def load(version: str) -> list[dict[str, Any]]:
     """The shipped objects of a Kubernetes version (`1.35`)."""
     name = f"bootstrap-v{version}.json.gz"
     data = gzip.decompress((resources.files("bedplate.apiserver.facts") / name).read_bytes())
-    found: list[dict[str, Any]] = msgspec.json.decode(data)
-    return found
+    objects: list[dict[str, Any]] = msgspec.json.decode(data)
+    return objects
 
 
-def missing(parts: services.Services, wanted: list[dict[str, Any]]) -> list[tuple[str, str, dict[str, Any]]]:
+def missing(parts: services.Services, objects: list[dict[str, Any]]) -> list[tuple[str, str, dict[str, Any]]]:
     """Those objects the registry does not have: (group, resource, object ready to be stored)."""
-    found = []
+    absent = []
     moment = clocks.rfc3339(parts.clock.now())
-    for obj in wanted:
+    for obj in objects:
         kind = parts.kinds.by_api_version(obj["apiVersion"], obj["kind"])
         if kind is None:
             continue
@@ -46,14 +46,14 @@ def missing(parts: services.Services, wanted: list[dict[str, Any]]) -> list[tupl
             complete = obj | {"metadata": meta | {"uid": str(uuid.uuid4()), "creationTimestamp": moment}}
             if obj["kind"] == "Namespace":
                 complete |= {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
-            found.append((kind.group, kind.resource, complete))
-    return found
+            absent.append((kind.group, kind.resource, complete))
+    return absent
 
 
 async def ensure(parts: services.Services, version: str, port: int) -> int:
     """Create what is missing; how many objects that were."""
-    wanted = [*load(version), _kubernetes_service(port)]
-    absent = missing(parts, wanted)
+    objects = [*load(version), _kubernetes_service(port)]
+    absent = missing(parts, objects)
     # Straight to the store: the rules these objects would be checked by are among them.
     operations = []
     for group, resource, obj in absent:

@@ -48,19 +48,19 @@ class Pki(msgspec.Struct):
 
 def serving_names(bind_address: str) -> list[str]:
     """All names and addresses the serving certificate is for."""
-    found = ["localhost", "127.0.0.1", "::1", socket.gethostname(), *_SERVICE_NAMES, _FIRST_SERVICE_ADDRESS]
+    names = ["localhost", "127.0.0.1", "::1", socket.gethostname(), *_SERVICE_NAMES, _FIRST_SERVICE_ADDRESS]
     if bind_address not in ("", "0.0.0.0", "::"):
-        found.append(bind_address)
-    return list(dict.fromkeys(found))
+        names.append(bind_address)
+    return list(dict.fromkeys(names))
 
 
 def ensure(folder: pathlib.Path, names: list[str], clock: clocks.Clock) -> Pki:
     """The certificates in a folder, made or renewed where needed."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    found = _read(folder)
+    pki = _read(folder)
     now = clock.now()
-    if found is not None and set(names) <= set(found.names) and now < clocks.parse_rfc3339(found.renew_at):
-        return found
+    if pki is not None and set(names) <= set(pki.names) and now < clocks.parse_rfc3339(pki.renew_at):
+        return pki
     return _make(folder, names, now)
 
 
@@ -69,12 +69,12 @@ def _read(folder: pathlib.Path) -> Pki | None:
     if not path.exists():
         return None
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Pki)
+        pki = msgspec.json.decode(path.read_bytes(), type=Pki)
     except msgspec.DecodeError as err:
         hint = "remove it to have the certificates generated again"
         raise errors.Invalid(f"{path} is damaged: {err}", hint=hint) from err
-    found.folder = str(folder)
-    return found
+    pki.folder = str(folder)
+    return pki
 
 
 def _make(folder: pathlib.Path, names: list[str], now: datetime.datetime) -> Pki:

@@ -116,14 +116,14 @@ class Kinds:
         """All resources a user may mean by a plural, singular, short or kind name (any case)."""
         name = name.lower()
         return [
-            found
-            for found in self._by_key.values()
-            if name in (found.resource, found.singular, found.kind.lower()) or name in found.short_names
+            resource
+            for resource in self._by_key.values()
+            if name in (resource.resource, resource.singular, resource.kind.lower()) or name in resource.short_names
         ]
 
     def versions(self, group: str, resource: str) -> list[Resource]:
         """The served versions of one resource, in order of preference."""
-        return [found for found in self._by_key.values() if found.group == group and found.resource == resource]
+        return [entry for entry in self._by_key.values() if entry.group == group and entry.resource == resource]
 
     def storage(self, resource: Resource) -> Resource:
         """The resource whose version objects of `resource` are kept in."""
@@ -132,12 +132,12 @@ class Kinds:
     def replace(self, resources: Iterable[Resource], *, without: tuple[str, str] | None = None) -> None:
         """Add resources (a new one wins), after dropping all versions of the (group, resource) `without`."""
         if without is not None:
-            self._by_key = {key: found for key, found in self._by_key.items() if (key[0], key[2]) != without}
-        for found in resources:
-            self._by_key[found.key] = found
+            self._by_key = {key: resource for key, resource in self._by_key.items() if (key[0], key[2]) != without}
+        for resource in resources:
+            self._by_key[resource.key] = resource
         self._by_kind = {}
-        for found in self._by_key.values():
-            self._by_kind.setdefault((found.group, found.version, found.kind), found)
+        for resource in self._by_key.values():
+            self._by_kind.setdefault((resource.group, resource.version, resource.kind), resource)
         self.generation += 1
 
     def remove(self, group: str, resource: str) -> None:
@@ -229,13 +229,13 @@ def _custom_subresources(
     spec: Mapping[str, Any], names: Mapping[str, Any], version: Mapping[str, Any]
 ) -> dict[str, Subresource]:
     declared = version.get("subresources") or {}
-    found: dict[str, Subresource] = {}
+    subresources: dict[str, Subresource] = {}
     if declared.get("status") is not None:
-        found["status"] = Subresource(
+        subresources["status"] = Subresource(
             name="status", group=spec["group"], version=version["name"], kind=names["kind"], verbs=_SUBRESOURCE_VERBS
         )
     if scale := declared.get("scale"):
-        found["scale"] = Subresource(
+        subresources["scale"] = Subresource(
             name="scale",
             group="autoscaling",
             version="v1",
@@ -245,7 +245,7 @@ def _custom_subresources(
             status_replicas=scale["statusReplicasPath"],
             selector=scale.get("labelSelectorPath", ""),
         )
-    return found
+    return subresources
 
 
 def version_priority(version: str) -> tuple[int, int, int, str]:

@@ -37,8 +37,8 @@ class Client:
 
     def resource(self, group: str, resource: str) -> Resource:
         """The storage version of a resource; NotFound when it is not served."""
-        for found in self._services.kinds.versions(group, resource):
-            return self._services.kinds.storage(found)
+        for version in self._services.kinds.versions(group, resource):
+            return self._services.kinds.storage(version)
         raise status.StatusError(404, "NotFound", "the server could not find the requested resource")
 
     def get(self, group: str, resource: str, namespace: str, name: str) -> hooks.Object | None:

@@ -163,37 +163,39 @@ def keep_server_owned(old: Object, new: Object) -> None:
 def problems(resource: kinds.Resource, obj: Object, old: Object | None) -> list[FieldProblem]:
     """Faults of the metadata."""
     metadata = obj["metadata"]
-    found: list[FieldProblem] = []
+    faults: list[FieldProblem] = []
     if old is None:
-        found += _name_problems(resource, metadata)
+        faults += _name_problems(resource, metadata)
     labels, annotations = metadata.get("labels"), metadata.get("annotations")
     before = old["metadata"] if old is not None else {}
     if labels and labels != before.get("labels"):
-        found += _label_problems(labels)
+        faults += _label_problems(labels)
     if annotations and annotations != before.get("annotations"):
-        found += _annotation_problems(annotations)
+        faults += _annotation_problems(annotations)
     if metadata.get("finalizers") and metadata["finalizers"] != before.get("finalizers"):
-        found += _finalizer_problems(metadata["finalizers"])
+        faults += _finalizer_problems(metadata["finalizers"])
     if metadata.get("ownerReferences") and metadata["ownerReferences"] != before.get("ownerReferences"):
-        found += _owner_problems(metadata["ownerReferences"])
+        faults += _owner_problems(metadata["ownerReferences"])
     if before.get("deletionTimestamp"):
         added = [name for name in metadata.get("finalizers") or () if name not in (before.get("finalizers") or ())]
         if added:
             detail = f"no new finalizers can be added if the object is being deleted, found new finalizers {added!r}"
-            found.append(FieldProblem.forbidden("metadata.finalizers", detail.replace("'", '"').replace(', "', ' "')))
-    return found
+            faults.append(FieldProblem.forbidden("metadata.finalizers", detail.replace("'", '"').replace(', "', ' "')))
+    return faults
 
 
 def _name_problems(resource: kinds.Resource, metadata: Object) -> list[FieldProblem]:
     name = metadata.get("name") or ""
     if not name:
         return [FieldProblem.required("metadata.name", "name or generateName is required")]
-    found = [FieldProblem.invalid("metadata.name", name, text) for text in name_faults(resource, name)]
+    faults = [FieldProblem.invalid("metadata.name", name, text) for text in name_faults(resource, name)]
     if base := metadata.get("generateName"):
         # What is generated ends well, so a base may end with a dash or a dot.
         shown = base[:-1] + "a" if base[-1] in "-." else base
-        found[:0] = [FieldProblem.invalid("metadata.generateName", base, text) for text in name_faults(resource, shown)]
-    return found
+        faults[:0] = [
+            FieldProblem.invalid("metadata.generateName", base, text) for text in name_faults(resource, shown)
+        ]
+    return faults
 
 
 def name_faults(resource: kinds.Resource, name: str) -> list[str]:
@@ -204,35 +206,37 @@ def name_faults(resource: kinds.Resource, name: str) -> list[str]:
 
 
 def _label_problems(labels: Object) -> list[FieldProblem]:
-    found = []
+    faults = []
     for key, value in labels.items():
-        found += [FieldProblem.invalid("metadata.labels", key, text) for text in names.qualified_name(key)]
-        found += [FieldProblem.invalid("metadata.labels", value, text) for text in names.label_value(value)]
-    return found
+        faults += [FieldProblem.invalid("metadata.labels", key, text) for text in names.qualified_name(key)]
+        faults += [FieldProblem.invalid("metadata.labels", value, text) for text in names.label_value(value)]
+    return faults
 
 
 def _annotation_problems(annotations: Object) -> list[FieldProblem]:
-    found = []
+    faults = []
     for key in annotations:
-        found += [FieldProblem.invalid("metadata.annotations", key, text) for text in names.qualified_name(key.lower())]
+        faults += [
+            FieldProblem.invalid("metadata.annotations", key, text) for text in names.qualified_name(key.lower())
+        ]
     if sum(len(key) + len(value) for key, value in annotations.items()) > _MAX_ANNOTATIONS_BYTES:
-        found.append(FieldProblem.too_long("metadata.annotations", _MAX_ANNOTATIONS_BYTES))
-    return found
+        faults.append(FieldProblem.too_long("metadata.annotations", _MAX_ANNOTATIONS_BYTES))
+    return faults
 
 
 def _finalizer_problems(finalizers: list[str]) -> list[FieldProblem]:
-    found = []
+    faults = []
     for name in finalizers:
-        found += [FieldProblem.invalid("metadata.finalizers", name, text) for text in names.qualified_name(name)]
+        faults += [FieldProblem.invalid("metadata.finalizers", name, text) for text in names.qualified_name(name)]
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         shown = " ".join(finalizers)
         detail = "finalizer orphan and foregroundDeletion cannot be both set"
-        found.append(FieldProblem.invalid("metadata.finalizers", f"[{shown}]", detail))
-    return found
+        faults.append(FieldProblem.invalid("metadata.finalizers", f"[{shown}]", detail))
+    return faults
 
 
 def _owner_problems(owners: list[Object]) -> list[FieldProblem]:
-    found = []
+    faults = []
     for index, owner in enumerate(owners):
         path = f"metadata.ownerReferences[{index}]" if len(owners) > 1 else "metadata.ownerReferences"
         for name, text in (
@@ -242,7 +246,7 @@ def _owner_problems(owners: list[Object]) -> list[FieldProblem]:
             ("uid", "must not be empty"),
         ):
             if not owner.get(name):
-                found.append(FieldProblem.invalid(f"{path}.{name}", owner.get(name, ""), text))
+                faults.append(FieldProblem.invalid(f"{path}.{name}", owner.get(name, ""), text))
     controllers = [owner for owner in owners if owner.get("controller")]
     if len(controllers) > 1:
         detail = (
@@ -250,5 +254,5 @@ def _owner_problems(owners: list[Object]) -> list[FieldProblem]:
             f'"true" in references for {controllers[0].get("kind")}/{controllers[0].get("name")} and '
             f"{controllers[1].get('kind')}/{controllers[1].get('name')}"
         )
-        found.append(FieldProblem.invalid("metadata.ownerReferences", owners, detail))
-    return found
+        faults.append(FieldProblem.invalid("metadata.ownerReferences", owners, detail))
+    return faults

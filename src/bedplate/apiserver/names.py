@@ -40,8 +40,8 @@ _VALUE_TEXT = (
 
 
 def _faults(text: str, limit: int, pattern: str, words: str) -> list[str]:
-    found = [f"must be no more than {limit} bytes"] if len(text) > limit else []
-    return found if re.fullmatch(pattern, text) else [*found, words]
+    faults = [f"must be no more than {limit} bytes"] if len(text) > limit else []
+    return faults if re.fullmatch(pattern, text) else [*faults, words]
 
 
 def dns_subdomain(text: str) -> list[str]:
@@ -70,13 +70,13 @@ def path_segment(text: str) -> list[str]:
 def qualified_name(text: str) -> list[str]:
     """`name` or `example.com/name`: keys of labels and annotations, finalizers."""
     prefix, slash, name = text.rpartition("/")
-    found: list[str] = []
+    faults: list[str] = []
     if slash:
-        found += (
+        faults += (
             [f"prefix part {fault}" for fault in dns_subdomain(prefix)] if prefix else ["prefix part must be non-empty"]
         )
     if not name:
-        return [*found, "name part must be non-empty"]
+        return [*faults, "name part must be non-empty"]
     if len(name) > 63:
-        found.append("name part must be no more than 63 bytes")
-    return found if re.fullmatch(_QUALIFIED, name) else [*found, _QUALIFIED_TEXT]
+        faults.append("name part must be no more than 63 bytes")
+    return faults if re.fullmatch(_QUALIFIED, name) else [*faults, _QUALIFIED_TEXT]

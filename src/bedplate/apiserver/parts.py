@@ -52,5 +52,5 @@ def number(holder: Mapping[str, Any], field: str) -> int | None:
     return value
 
 
-def _refusal(field: str, wanted: str) -> status.StatusError:
-    return status.bad_request(f"json: cannot unmarshal the field {field}: it must be {wanted}")
+def _refusal(field: str, expected: str) -> status.StatusError:
+    return status.bad_request(f"json: cannot unmarshal the field {field}: it must be {expected}")

@@ -84,11 +84,11 @@ class _LabelParser:
     def _scan(text: str) -> list[str]:
         tokens, at, text = [], 0, text.strip()
         while at < len(text):
-            found = _TOKEN.match(text, at)
-            if found is None:
+            match = _TOKEN.match(text, at)
+            if match is None:
                 raise ValueError(f"unable to parse requirement: found {text[at:]!r}")
-            tokens.append(found[1])
-            at = found.end()
+            tokens.append(match[1])
+            at = match.end()
         return tokens
 
     def _peek(self) -> str:
@@ -100,15 +100,15 @@ class _LabelParser:
         return token
 
     def parse(self) -> list[Requirement]:
-        found: list[Requirement] = []
+        requirements: list[Requirement] = []
         while self._peek():
-            found.append(self._requirement())
+            requirements.append(self._requirement())
             token = self._take()
             if token and token != ",":
                 raise ValueError(f"found '{token}', expected: ',' or 'end of string'")
             if token == "," and not self._peek():
                 raise ValueError("found '', expected: identifier after ','")
-        return found
+        return requirements
 
     def _requirement(self) -> Requirement:
         if self._peek() == "!":
@@ -171,15 +171,15 @@ def parse_fields(text: str, selectable: Collection[str]) -> tuple[FieldTerm, ...
     for part in re.split(r"(?<!\\),", text):
         if not part.strip():
             continue
-        found = re.match(r"(.*?)(!=|==|=)(.*)\Z", part, re.S)
-        if found is None:
+        match = re.match(r"(.*?)(!=|==|=)(.*)\Z", part, re.S)
+        if match is None:
             raise ValueError(f"invalid selector: '{text}'; can't understand '{part}'")
-        path = found[1].strip()
+        path = match[1].strip()
         if path not in selectable and path not in ("metadata.name", "metadata.namespace"):
             known = ", ".join(f'"{name}"' for name in ("metadata.name", "metadata.namespace", *selectable))
             raise ValueError(f'"{path}" is not a known field selector: only {known}')
-        value = re.sub(r"\\([\\,=])", r"\1", found[3])
-        terms.append(FieldTerm(path, value, found[2] == "!="))
+        value = re.sub(r"\\([\\,=])", r"\1", match[3])
+        terms.append(FieldTerm(path, value, match[2] == "!="))
     return tuple(terms)
 
 
@@ -225,10 +225,10 @@ def label_selector_problems(selector: Mapping[str, Any], where: str) -> list[sta
 
 def of_label_selector(selector: Mapping[str, Any]) -> LabelPredicate:
     """The predicate of a `LabelSelector` object (matchLabels, matchExpressions); an empty one matches everything."""
-    found = [Requirement(key, "=", (value,)) for key, value in (selector.get("matchLabels") or {}).items()]
+    requirements = [Requirement(key, "=", (value,)) for key, value in (selector.get("matchLabels") or {}).items()]
     for term in selector.get("matchExpressions") or ():
         operator = _SELECTOR_OPERATORS.get(term.get("operator", ""))
         if operator is None:
             raise ValueError(f'"{term.get("operator")}" is not a valid label selector operator')
-        found.append(Requirement(term.get("key", ""), operator, tuple(term.get("values") or ())))
-    return lambda labels: all(term.matches(labels) for term in found)
+        requirements.append(Requirement(term.get("key", ""), operator, tuple(term.get("values") or ())))
+    return lambda labels: all(term.matches(labels) for term in requirements)

@@ -160,7 +160,7 @@ def invalid_kind(group: str, kind: str, name: str, problems: Sequence[FieldProbl
     details: dict[str, Any] = {"name": name} if name else {}
     if group:
         details["group"] = group
-    causes = [{"reason": found.reason, "message": found.message, "field": found.field} for found in problems]
+    causes = [{"reason": problem.reason, "message": problem.message, "field": problem.field} for problem in problems]
     text = f'{kind}.{group} "{name}" is invalid: {summary}' if group else f'{kind} "{name}" is invalid: {summary}'
     return StatusError(422, "Invalid", text, details=details | {"kind": kind, "causes": causes})
 
@@ -205,12 +205,12 @@ def expired(message: str, *, continue_token: str = "") -> StatusError:
     return StatusError(410, "Expired", message, metadata=metadata)
 
 
-def too_large_resource_version(wanted: int, current: int) -> StatusError:
+def too_large_resource_version(requested: int, current: int) -> StatusError:
     details = {
         "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
         "retryAfterSeconds": 1,
     }
-    text = f"Timeout: Too large resource version: {wanted}, current: {current}"
+    text = f"Timeout: Too large resource version: {requested}, current: {current}"
     return StatusError(504, "Timeout", text, details=details, headers=[("Retry-After", "1")])
 
 

@@ -42,10 +42,10 @@ class PlainView:
         """The object as it stands in a list: built-in kinds leave out what the list already says."""
         return body if self.resource.is_custom else b"{" + body[body.index(b'"metadata":{') :]
 
-    def items(self, found: Iterable[Stored]) -> bytes:
+    def items(self, objects: Iterable[Stored]) -> bytes:
         """The inside of `items`."""
         item = self.item
-        return b",".join([item(stored.body) for stored in found])
+        return b",".join([item(stored.body) for stored in objects])
 
     def frame(self, metadata: dict[str, Any], size: int) -> tuple[bytes, bytes]:
         """What stands before and after `size` bytes of items in a list."""
@@ -86,9 +86,9 @@ class ProtobufView(PlainView):
     def show(self, body: bytes, *, heading: bool = False) -> bytes:
         return self._encoder.enveloped(bodies.decode(body))
 
-    def items(self, found: Iterable[Stored]) -> bytes:
+    def items(self, objects: Iterable[Stored]) -> bytes:
         parts = []
-        for stored in found:
+        for stored in objects:
             if stored.message is None:
                 stored.message = self._encoder.message(stored.decode())
             parts.append(encoding.delimited(2, stored.message))
