@@ -238,7 +238,7 @@ def test_gc_tells_the_daemon_what_lives(bench: Bench) -> None:
         network="net", pools=["a", "b"], pool_type=own_pb.POOL_TYPE_IPPOOL, valid=attachments
     )
     assert bench.daemon.calls == [("Collect", wanted)]
-    assert "3 given back, 1 kept" in bench.log.read_text()
+    assert "3 released, 1 kept" in bench.log.read_text()
 
 
 def test_gc_of_many_attachments_fits_through(bench: Bench) -> None:
@@ -251,7 +251,7 @@ def test_gc_of_many_attachments_fits_through(bench: Bench) -> None:
 def test_gc_frees_nothing_where_nothing_is_listed(bench: Bench) -> None:
     assert bench.call("GC").exit == 0
     assert bench.daemon.calls == []
-    assert "nothing is given back" in bench.log.read_text()
+    assert "nothing is released" in bench.log.read_text()
     for wrong in ("all", [{"containerID": 1}], ["c1"]):
         assert bench.call("GC", bench.network(**{"cni.dev/valid-attachments": wrong})).error["code"] == 7
     assert bench.daemon.calls == []

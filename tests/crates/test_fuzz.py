@@ -147,7 +147,7 @@ def check_whole(env: dict[str, str], answer: Answer) -> None:
     """No signal, no panic, and exactly what a runtime can read."""
     about = (env, answer)
     assert answer.exit in (0, 1), about
-    assert "panicked" not in answer.stderr and "fault in nv-ipam" not in answer.stdout.decode(), about
+    assert "panicked" not in answer.stderr and "internal error in nv-ipam" not in answer.stdout.decode(), about
     if answer.exit == 1:
         assert answer.error["cniVersion"], about
     elif env["CNI_COMMAND"] in ("ADD", "VERSION"):

@@ -24,7 +24,7 @@ impl Interface {
             return None;
         }
         let ip = written.to_canonical();
-        // A length counts from the form it was written in.
+        // The prefix length refers to the form in which the address is written.
         let length = if ip.is_ipv4() && written.is_ipv6() { length.checked_sub(96)? } else { length };
         Some(Interface { ip, length })
     }

@@ -1,4 +1,4 @@
-//! Moments as texts: RFC 3339 for the lines of the log, and the form that stands in the names of rotated logs.
+//! Timestamps as text: RFC 3339 for log lines, and the format in the names of rotated logs.
 
 const DAY_S: i64 = 86_400;
 
@@ -19,7 +19,7 @@ impl Moment {
         self.seconds.div_euclid(DAY_S)
     }
 
-    /// With nanoseconds, as far as they are not zero at the end.
+    /// RFC 3339 with nanoseconds; trailing zeros are omitted.
     pub fn rfc3339(self, offset_s: i64) -> String {
         let [year, month, day, hour, minute, second] = fields(self.seconds + offset_s);
         let fraction = if self.nanos == 0 { String::new() } else { format!(".{:09}", self.nanos) };
@@ -58,7 +58,7 @@ impl Moment {
     }
 }
 
-/// Year, month, day, hour, minute, second. Years are counted from March, so that a leap day is a year's last.
+/// Year, month, day, hour, minute, second. Years begin in March, so that a leap day is the last day of its year.
 fn fields(seconds: i64) -> [i64; 6] {
     let (days, rest) = (seconds.div_euclid(DAY_S) + 719_468, seconds.rem_euclid(DAY_S));
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));

@@ -8,7 +8,7 @@ pub struct CniArgs {
     pub pod_uid: String,
 }
 
-/// What the pairs say, and what is wrong with them; a pair that is wrong does not hide the others.
+/// Parses the pairs and collects problems; an invalid pair does not affect the others.
 pub fn read(args: &str) -> (CniArgs, Vec<String>) {
     let mut found = CniArgs::default();
     let mut problems = Vec::new();
@@ -20,7 +20,7 @@ pub fn read(args: &str) -> (CniArgs, Vec<String>) {
     for pair in args.split(';') {
         let parts: Vec<&str> = pair.split('=').collect();
         let &[key, value] = parts.as_slice() else {
-            problems.push(format!("CNI_ARGS: {pair:?} is not of the form KEY=VALUE"));
+            problems.push(format!("CNI_ARGS: {pair:?} must have the form KEY=VALUE"));
             continue;
         };
         match key {
@@ -31,7 +31,7 @@ pub fn read(args: &str) -> (CniArgs, Vec<String>) {
             "IgnoreUnknown" => match value.to_ascii_lowercase().as_str() {
                 "1" | "true" => ignores_unknown = true,
                 "0" | "false" => ignores_unknown = false,
-                _ => problems.push(format!("CNI_ARGS: IgnoreUnknown is {value:?}, neither true nor false")),
+                _ => problems.push(format!("CNI_ARGS: IgnoreUnknown must be true or false, not {value:?}")),
             },
             _ => unknown.push(pair),
         }

@@ -1,4 +1,4 @@
-//! The CNI environment: which command, for whom. Checked before standard input is read, in the order of the original.
+//! The CNI environment: the command and the container. Checked before standard input is read, in the original's order.
 
 use std::ffi::OsString;
 
@@ -42,7 +42,7 @@ impl Command {
         }
     }
 
-    /// Whether the command is about one container's interface.
+    /// Whether the command applies to one container's interface.
     pub fn is_for_container(self) -> bool {
         matches!(self, Command::Add | Command::Del | Command::Check)
     }
@@ -60,7 +60,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// What the variables say, if they say what the command needs. A missing command is not an error: it is then empty.
+    /// Reads and checks the variables that the command needs. A missing command is not an error: it is then empty.
     pub fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Environment, CniError> {
         let text = |name: &str| variable(name).unwrap_or_default().to_string_lossy().into_owned();
         let command_text = text("CNI_COMMAND");

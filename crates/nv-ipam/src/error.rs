@@ -1,4 +1,4 @@
-//! What goes to standard output when a call fails: one JSON object with a code that means something.
+//! CNI errors: the JSON object on standard output when a command fails.
 
 use crate::json::Value;
 use crate::rpc::Status;
@@ -10,7 +10,7 @@ pub const INVALID_ENVIRONMENT: u32 = 4;
 pub const IO_FAILURE: u32 = 5;
 pub const DECODING_FAILURE: u32 = 6;
 pub const INVALID_NETWORK_CONFIG: u32 = 7;
-/// Used by the original's library, not named by the specification.
+/// Used by the original's library, not defined by the specification.
 pub const INVALID_NETNS: u32 = 8;
 pub const TRY_AGAIN_LATER: u32 = 11;
 pub const PLUGIN_NOT_AVAILABLE: u32 = 50;
@@ -44,7 +44,7 @@ impl CniError {
         CniError::new(code, status.message.clone()).with_details(format!("gRPC code {}", status.name()))
     }
 
-    /// The object for standard output, in the configuration's version where that is one we know.
+    /// The object for standard output, with the version of the configuration when it is supported.
     pub fn document(&self, version: &str) -> Value {
         let version = if versions::is_supported(version) { version } else { versions::CURRENT };
         let mut pairs = vec![

@@ -1,7 +1,7 @@
 //! Compression of old logs: gzip (RFC 1952) around deflate (RFC 1951) with its fixed code.
 //!
-//! Log lines repeat each other, so the last place where four bytes stood is nearly always a good match; a better search
-//! would make the file a little smaller and this longer.
+//! Log lines are repetitive, so the last occurrence of the next four bytes is nearly always a good match; a better
+//! search would save little space for more code.
 
 use std::io::{self, Read, Write};
 
@@ -35,7 +35,7 @@ const fn crc_table() -> [u32; 256] {
     table
 }
 
-/// Compress what is left of a file as one member; how many bytes it was. Nothing left, nothing written.
+/// Compress the rest of a file as one member; returns its size in bytes. An empty rest writes nothing.
 pub fn compress(source: &mut impl Read, target: &mut impl Write) -> io::Result<u64> {
     let mut packer = Packer::new(target);
     let mut data = Vec::new();
@@ -68,9 +68,9 @@ struct Packer<'a, W: Write> {
     out: Vec<u8>,
     bits: u64,
     count: u32,
-    /// Where four bytes with this hash stood last, counted from the beginning of the file, plus one.
+    /// Position in the file of the last four bytes with this hash, plus one; 0 for none.
     last: Vec<usize>,
-    /// Where the data at hand begins in the file.
+    /// Offset of the current data in the file.
     base: usize,
 }
 
@@ -81,7 +81,7 @@ impl<W: Write> Packer<'_, W> {
 
     fn begin(&mut self) {
         self.out.extend_from_slice(&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255]);
-        // The last block, of the fixed code.
+        // Final block, fixed Huffman code.
         self.put(0b011, 3);
     }
 
@@ -103,7 +103,7 @@ impl<W: Write> Packer<'_, W> {
         Ok(())
     }
 
-    /// How much of what comes next stood before, and how far back.
+    /// Length and distance of an earlier match for the next bytes.
     fn find(&mut self, data: &[u8], at: usize) -> (usize, usize) {
         let Some(next) = data[at..].first_chunk::<SHORTEST>() else { return (0, 0) };
         let hash = u32::from_le_bytes(*next).wrapping_mul(0x9e37_79b1) >> (32 - HASH_BITS);
@@ -119,7 +119,7 @@ impl<W: Write> Packer<'_, W> {
         let code = LENGTH_BASE.partition_point(|base| usize::from(*base) <= length) - 1;
         self.symbol(257 + code as u16);
         self.put((length - usize::from(LENGTH_BASE[code])) as u64, u32::from(LENGTH_EXTRA[code]));
-        // Distances come in pairs of codes, each pair twice as wide as the one before.
+        // Distance codes come in pairs; each pair covers twice the range of the previous pair.
         let offset = distance as u32 - 1;
         let extra = (32 - offset.leading_zeros()).saturating_sub(2);
         let code = if offset < 2 { offset } else { 2 * extra + (offset >> extra) };

@@ -1,12 +1,12 @@
-//! JSON as users of CNI know it: a document in, a tree out, and a tree written back.
+//! A JSON parser and writer.
 //!
-//! The original reads its configuration with Go's decoder, so what that takes must be taken here: bytes that are no
-//! UTF-8 and halves of surrogate pairs become U+FFFD, and a key may stand there twice. So an object is a list of pairs in
-//! the order of the text, and who reads it decides. Numbers stay text: whether one is an integer is the reader's matter.
+//! The original reads its configuration with Go's decoder, so this parser accepts the same input: invalid UTF-8 and
+//! lone surrogates become U+FFFD, and keys may be repeated. An object is therefore a list of pairs in the order of the
+//! text. Numbers are kept as text; the reader converts them.
 
 use std::fmt::Write as _;
 
-/// Deeper documents are refused: no configuration is, and every level costs stack.
+/// Maximum nesting depth, because every level uses stack.
 const MAX_DEPTH: usize = 500;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +24,7 @@ impl Value {
         Value::Text(text.into())
     }
 
-    /// What a person calls this kind of value.
+    /// The name of this type of value for messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Value::Null => "null",
@@ -36,7 +36,7 @@ impl Value {
         }
     }
 
-    /// The document with line breaks and four spaces a level.
+    /// The document with line breaks, indented by four spaces per level.
     pub fn pretty(&self) -> String {
         let mut out = String::new();
         self.write(&mut out, Some(0));
@@ -98,7 +98,7 @@ fn break_line(out: &mut String, level: Option<usize>) {
     }
 }
 
-/// Append a text as a JSON string.
+/// Append a JSON string.
 pub fn quote(text: &str, out: &mut String) {
     out.push('"');
     for character in text.chars() {
@@ -117,7 +117,7 @@ pub fn quote(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// The tree of a document, or what is wrong with it and where.
+/// Parses a document; an error says what is wrong and where.
 pub fn parse(document: &[u8]) -> Result<Value, String> {
     let mut parser = Parser { document, at: 0 };
     let value = parser.value(0)?;

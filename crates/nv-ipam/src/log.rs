@@ -1,6 +1,6 @@
 //! The log: lines `<time> [<level>] <text>` to standard error and, once it is known, to the log file.
 //!
-//! Whatever goes wrong with the file is told on standard error and changes nothing else: a pod does not wait for a log.
+//! A problem with the file is reported on standard error and does not fail the command.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -47,12 +47,12 @@ pub struct Log {
     level: Level,
     offset_s: Option<i64>,
     file: Option<File>,
-    /// The file whose old copies are to be looked after at the end.
+    /// The file whose rotated copies are cleaned up at the end.
     upkeep: Option<PathBuf>,
 }
 
 impl Log {
-    /// A log that goes to standard error alone, until a file is set.
+    /// A log to standard error only, until a file is set.
     pub fn new() -> Log {
         Log { level: Level::Info, offset_s: None, file: None, upkeep: None }
     }
@@ -60,7 +60,7 @@ impl Log {
     pub fn set(&mut self, level: &str, path: &str) {
         match Level::parse(level) {
             Some(level) => self.level = level,
-            None => self.warning(&format!("log level {level:?} is not known, {:?} stays", self.level)),
+            None => self.warning(&format!("unknown log level {level:?}, using {:?}", self.level)),
         }
         if self.level > Level::Panic {
             if let Err(error) = self.open(Path::new(path)) {
@@ -105,7 +105,7 @@ impl Log {
         self.write(Level::Info, text);
     }
 
-    /// The text is made only where somebody wants it.
+    /// The text is formatted only when the level is enabled.
     pub fn debug(&mut self, text: impl FnOnce() -> String) {
         if self.level >= Level::Debug {
             self.write(Level::Debug, &text());
@@ -125,7 +125,7 @@ impl Log {
         }
     }
 
-    /// Look after old copies of the log; after the answer, as it may take a moment once in a hundred megabytes.
+    /// Clean up rotated logs. Called after the result is written, because compression may take a moment.
     pub fn finish(&mut self) {
         if let Some(path) = self.upkeep.take() {
             if let Err(error) = rotation::look_after(&path, Moment::now()) {

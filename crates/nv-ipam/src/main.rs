@@ -1,8 +1,8 @@
 //! `nv-ipam`: the CNI plugin that a main plugin (`macvlan`, `bridge`, `host-device`, …) asks for addresses.
 //!
 //! In: the CNI environment and the network configuration on standard input. Out: one JSON document on standard output,
-//! the result or an error, and an exit status. In between one call of the node's daemon over its socket. The program is
-//! on the path of every pod's start, so it is one thread, statically linked, and waits for nothing but that call.
+//! the result or an error, and an exit status. The addresses come from one call of the node's daemon over its socket.
+//! Every pod start waits for this program, so it is statically linked, has one thread, and waits only for that call.
 
 mod address;
 mod calendar;
@@ -34,15 +34,15 @@ use json::Value;
 use log::Log;
 use plugin::{Config, Plugin};
 
-/// A configuration is seldom longer; it is then read in one go.
+/// Initial buffer size; most configurations are read at once.
 const USUAL_INPUT: usize = 16 * 1024;
 const VERSION: &str = include_str!("../../../VERSION").trim_ascii_end();
 
 fn main() -> ExitCode {
-    // A fault of our own is an error like any other to whoever reads the answer.
+    // The runtime gets a CNI error for a panic too.
     std::panic::set_hook(Box::new(|_| {}));
     let is_done = std::panic::catch_unwind(run).unwrap_or_else(|_| {
-        fail(&CniError::new(INTERNAL, "a fault in nv-ipam itself"), "");
+        fail(&CniError::new(INTERNAL, "internal error in nv-ipam"), "");
         false
     });
     if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -107,7 +107,7 @@ fn fail(error: &CniError, version: &str) -> bool {
 
 fn print(text: &str) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    // One write: the line's end sends everything on its way.
+    // The end of the line flushes everything in one write.
     stdout.write_all(format!("{text}\n").as_bytes())?;
     stdout.flush()
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-/// A path that cannot be looked at names another one: it may be gone already. An error is one of our own namespace.
+/// A path that cannot be read counts as another namespace, as it may be gone. An error concerns the own namespace.
 pub fn is_own(path: &str) -> std::io::Result<bool> {
     let Ok(given) = fs::metadata(path) else {
         return Ok(false);

@@ -1,12 +1,12 @@
 //! The network configuration of standard input and the file `nv-ipam.conf`: from a JSON tree to typed fields.
 //!
-//! Keys count whatever their case, of two equal keys the later one wins (an object again is read on top of the first),
-//! null changes nothing, and a value of another type is a problem: as Go decodes it for the original. A problem does
-//! not end the reading; the caller decides what it is worth.
+//! Decoding follows Go's decoder, which the original uses: keys are matched without regard to case, the last of several
+//! equal keys wins (a repeated object is merged into the first), null changes nothing, and a value of another type is a
+//! problem. Reading continues after a problem; the caller decides whether it is fatal.
 
 use crate::json::Value;
 
-/// What is wrong with a configuration, each a sentence; the first one is what a person is told.
+/// The problems of a configuration, one sentence each; the first is reported to the user.
 pub type Problems = Vec<String>;
 
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -47,7 +47,7 @@ pub struct Attachment {
     pub ifname: String,
 }
 
-/// The name alone, which is looked at before anything else.
+/// Reads only the name, which is validated before anything else.
 pub fn read_name(document: &Value, problems: &mut Problems) -> String {
     let mut name = String::new();
     each_pair(document, "the network configuration", problems, |key, value, problems| {
@@ -58,7 +58,7 @@ pub fn read_name(document: &Value, problems: &mut Problems) -> String {
     name
 }
 
-/// The version alone; a configuration without one is of version 0.1.0.
+/// Reads only the version; the default is 0.1.0.
 pub fn read_version(document: &Value, problems: &mut Problems) -> String {
     let mut version = String::new();
     each_pair(document, "the network configuration", problems, |key, value, problems| {
@@ -93,11 +93,11 @@ pub fn read_network(document: &Value, problems: &mut Problems) -> Network {
     network
 }
 
-/// For GC: which attachments live; nothing where the configuration does not say.
+/// The valid attachments, for GC; `None` when the configuration does not list them.
 pub fn read_valid_attachments(document: &Value, problems: &mut Problems) -> Option<Vec<Attachment>> {
     let mut found = None;
     each_pair(document, "the network configuration", problems, |key, value, problems| {
-        // The second is what the reference library of runtimes wrote first, and still writes beside the right one.
+        // libcni wrote the second key first, and still writes both.
         if matches!(key, "cni.dev/valid-attachments" | "cni.dev/attachments") {
             read_attachments(&mut found, value, problems);
         }
@@ -169,7 +169,7 @@ fn read_attachments(into: &mut Option<Vec<Attachment>>, value: &Value, problems:
     *into = Some(found);
 }
 
-/// Hand each pair of an object over, its key folded.
+/// Calls `take` with each pair of an object; keys are in lower case.
 fn each_pair(value: &Value, place: &str, problems: &mut Problems, mut take: impl FnMut(&str, &Value, &mut Problems)) {
     match value {
         Value::Object(pairs) => pairs.iter().for_each(|(key, value)| take(&folded(key), value, problems)),
@@ -178,7 +178,7 @@ fn each_pair(value: &Value, place: &str, problems: &mut Problems, mut take: impl
     }
 }
 
-/// Lower case, as far as the keys here can tell: two characters outside ASCII have an ASCII lower case.
+/// The key in lower case. Two characters outside ASCII have an ASCII lower case.
 fn folded(key: &str) -> String {
     key.chars()
         .map(|each| match each {

@@ -16,7 +16,7 @@ struct Route {
     gateway: IpAddr,
 }
 
-/// The object for standard output, or what is wrong with the daemon's answer.
+/// The object for standard output, or what is wrong with the daemon's response.
 pub fn document(allocations: &[Allocation], version: &str) -> Result<Value, String> {
     let mut addresses = Vec::new();
     let mut routes = Vec::new();
@@ -76,7 +76,7 @@ fn written_route(route: &Route) -> Value {
     ])
 }
 
-/// Before 0.3.0 a result has one address of each family at most; the first one counts.
+/// Before 0.3.0 a result has at most one address of each family; the first is used.
 fn by_family(addresses: &[Address], routes: &[Route]) -> Vec<(String, Value)> {
     let mut found = Vec::new();
     for (key, is_v4) in [("ip4", true), ("ip6", false)] {

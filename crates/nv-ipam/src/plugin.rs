@@ -1,7 +1,7 @@
-//! The commands: from environment and standard input to a call of the daemon, and from its answer to the result.
+//! The commands: from environment and standard input to a call of the daemon, and from its response to the result.
 //!
-//! ADD, CHECK, GC and STATUS refuse a configuration that is wrong. DEL does not: it sends what it could read, as an
-//! address must come back even where the configuration broke after it was given.
+//! ADD, CHECK, GC and STATUS reject an invalid configuration. DEL sends what it could read, because an address must be
+//! released even when the configuration became invalid after ADD.
 
 use crate::cniargs;
 use crate::environment::{self, Command, Environment};
@@ -19,10 +19,10 @@ use crate::rpc::{self, Status};
 use crate::settings::{self, Place, Wish};
 use crate::versions;
 
-/// Stands for a pod's name where the runtime gave none and the daemon wants one.
-const NOBODY: &str = "unknown";
+/// The pod name for a daemon that requires one when the runtime sets none.
+const UNKNOWN_POD: &str = "unknown";
 
-/// What standard input says, as far as every command needs it.
+/// The part of standard input that every command needs.
 pub struct Config {
     document: Value,
     name: String,
@@ -30,7 +30,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The checks that come before any command, in the order of the original.
+    /// The checks before any command, in the original's order.
     pub fn read(stdin: &[u8], command: Command, command_text: &str) -> Result<Config, CniError> {
         let document = json::parse(stdin)
             .map_err(|why| CniError::new(DECODING_FAILURE, format!("the network configuration is not JSON: {why}")))?;
@@ -64,7 +64,7 @@ pub struct Plugin<'a> {
 }
 
 impl<'a> Plugin<'a> {
-    /// Read the rest of the configuration, and begin to log where it says.
+    /// Read the rest of the configuration and open the log file.
     pub fn prepare(
         environment: &'a Environment,
         config: &'a Config,
@@ -87,14 +87,14 @@ impl<'a> Plugin<'a> {
         announce(environment, stdin, &place, &wish, log);
         if command == Command::Del {
             for problem in problems.iter().chain(&arg_problems) {
-                log.warning(&format!("DEL goes on although {problem}"));
+                log.warning(&format!("DEL ignores an invalid configuration: {problem}"));
             }
         } else {
             refuse(INVALID_NETWORK_CONFIG, &problems)?;
             refuse(INVALID_ENVIRONMENT, &arg_problems)?;
         }
         if command.is_for_container() && args.pod_uid.is_empty() {
-            log.warning("the container runtime gave no K8S_POD_UID");
+            log.warning("the container runtime did not set K8S_POD_UID");
         }
         let owner = Owner {
             container_id: environment.container_id.clone(),
@@ -128,8 +128,7 @@ impl<'a> Plugin<'a> {
         let answer = self.call(proto::ALLOCATE, &message).map_err(|status| CniError::from_status(&status))?;
         let allocations = proto::read_allocations(&answer).ok_or("it is not a valid message".to_string());
         let result = allocations.and_then(|allocations| outcome::document(&allocations, &self.config.version));
-        let result =
-            result.map_err(|why| CniError::new(INTERNAL, format!("the daemon's answer makes no sense: {why}")));
+        let result = result.map_err(|why| CniError::new(INTERNAL, format!("the daemon's response is invalid: {why}")));
         let checked = result.and_then(|result| self.check_netns().map(|()| result));
         if checked.is_err() {
             self.give_back(log);
@@ -137,11 +136,11 @@ impl<'a> Plugin<'a> {
         checked
     }
 
-    /// Undo an ADD whose result nobody gets.
+    /// Release the addresses of an ADD whose result could not be delivered.
     pub fn give_back(&self, log: &mut Log) {
         let message = proto::parameters(&self.owner, &self.wish);
         if let Err(status) = self.call(proto::DEALLOCATE, &message) {
-            log.error(&format!("the address could not be given back: {}", status.message));
+            log.error(&format!("the address could not be released: {}", status.message));
         }
     }
 
@@ -149,8 +148,12 @@ impl<'a> Plugin<'a> {
         let mut answer = self.call(proto::DEALLOCATE, &proto::parameters(&self.owner, &self.wish));
         let is_refused = matches!(&answer, Err(status) if status.code == Status::INVALID_ARGUMENT);
         if is_refused && (self.owner.pod_name.is_empty() || self.owner.pod_namespace.is_empty()) {
-            // The original's daemon wants a pod and looks at the container alone.
-            let named = Owner { pod_name: NOBODY.to_string(), pod_namespace: NOBODY.to_string(), ..self.owner.clone() };
+            // The original's daemon requires a pod but uses only the container.
+            let named = Owner {
+                pod_name: UNKNOWN_POD.to_string(),
+                pod_namespace: UNKNOWN_POD.to_string(),
+                ..self.owner.clone()
+            };
             answer = self.call(proto::DEALLOCATE, &proto::parameters(&named, &self.wish));
         }
         answer.map_err(|status| CniError::from_status(&status))?;
@@ -163,17 +166,17 @@ impl<'a> Plugin<'a> {
         answer.map(drop).map_err(|status| CniError::from_status(&status))
     }
 
-    /// Give back what no attachment of the list holds and the daemon can prove dead.
+    /// Release reservations that belong to no listed attachment and that the daemon can prove dead.
     fn gc(&self, log: &mut Log) -> Result<(), CniError> {
         let Some(valid) = &self.valid_attachments else {
-            log.warning("the configuration does not list the valid attachments: nothing is given back");
+            log.warning("the configuration does not list the valid attachments: nothing is released");
             return Ok(());
         };
         let message = proto::collect(&self.config.name, &self.wish.pools, self.wish.pool_type, valid);
         match self.call(proto::COLLECT, &message) {
             Ok(answer) => {
                 let (released, kept) = proto::read_collected(&answer).unwrap_or_default();
-                log.info(&format!("GC: {released} given back, {kept} kept as they are not proven dead"));
+                log.info(&format!("GC: {released} released, {kept} kept because they are not proven dead"));
                 Ok(())
             }
             Err(status) if status.code == Status::UNIMPLEMENTED => Ok(()),
@@ -210,7 +213,7 @@ fn arguments(environment: &Environment) -> (cniargs::CniArgs, Vec<String>) {
     let (args, mut problems) = cniargs::read(&environment.args);
     for (name, value) in [("K8S_POD_NAME", &args.pod_name), ("K8S_POD_NAMESPACE", &args.pod_namespace)] {
         if value.is_empty() {
-            problems.push(format!("CNI_ARGS: the container runtime gave no {name}"));
+            problems.push(format!("CNI_ARGS: the container runtime did not set {name}"));
         }
     }
     (args, problems)

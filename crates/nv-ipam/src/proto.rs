@@ -1,7 +1,7 @@
 //! The messages of the daemon's services, as protocol buffers: requests are written, responses read.
 //!
-//! Field numbers are those of `proto/ipam/*.proto`. Fields that are empty are not written, fields that are not known are
-//! skipped, and of a field that stands there twice the later one counts.
+//! Field numbers are those of `proto/ipam/*.proto`. Empty fields are not written, unknown fields are skipped, and
+//! the last value of a field that occurs several times is used.
 
 use crate::network::Attachment;
 use crate::settings::{PoolType, Wish};
@@ -17,7 +17,7 @@ const FIXED64: u64 = 1;
 const LENGTH: u64 = 2;
 const FIXED32: u64 = 5;
 
-/// Who asks: the container's interface and its pod.
+/// The caller: the container's interface and its pod.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Owner {
     pub container_id: String,
@@ -77,7 +77,7 @@ pub fn status(pools: &[String], pool_type: PoolType) -> Vec<u8> {
     request.0
 }
 
-/// One address that was given.
+/// An allocated address.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Allocation {
     pub ip: String,
@@ -85,7 +85,7 @@ pub struct Allocation {
     pub routes: Vec<String>,
 }
 
-/// Nothing where the bytes are not such a message.
+/// `None` when the bytes are not a valid message.
 pub fn read_allocations(message: &[u8]) -> Option<Vec<Allocation>> {
     let mut found = Vec::new();
     for field in Fields(message) {
@@ -119,7 +119,7 @@ fn read_route(message: &[u8]) -> Option<String> {
     Some(destination)
 }
 
-/// How many reservations were given back and how many kept, of the answer to GC.
+/// The numbers of released and kept reservations in a GC response.
 pub fn read_collected(message: &[u8]) -> Option<(u64, u64)> {
     let (mut released, mut kept) = (0, 0);
     for field in Fields(message) {
@@ -176,7 +176,7 @@ enum Content<'a> {
     Other,
 }
 
-/// The fields of a message one by one; `None` inside says that the rest cannot be parsed.
+/// An iterator over the fields of a message; an item is `None` when the rest cannot be parsed.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {

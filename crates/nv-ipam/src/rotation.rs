@@ -1,4 +1,4 @@
-//! Rotation of the log: at 100 MB it is set aside under its time; five old ones are kept, five days, compressed.
+//! Log rotation at 100 MB: at most five rotated logs are kept, for five days, compressed.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
@@ -13,7 +13,7 @@ pub const MAX_SIZE: u64 = 100 << 20;
 const MAX_BACKUPS: usize = 5;
 const MAX_AGE_DAYS: i64 = 5;
 
-/// Set a full log aside and begin a new one of the same mode and owner. Of several processes one does it.
+/// Rename a full log and create a new one with the same mode and owner. Only one of several processes does it.
 pub fn rotate(path: &Path, full: &Metadata, now: Moment) -> io::Result<bool> {
     let file = File::open(path)?;
     if !sys::try_lock(&file) || fs::symlink_metadata(path)?.ino() != full.ino() {
@@ -21,7 +21,7 @@ pub fn rotate(path: &Path, full: &Metadata, now: Moment) -> io::Result<bool> {
     }
     let (stem, extension) = parts(path);
     fs::rename(path, path.with_file_name(format!("{stem}{}{extension}", now.file_stamp())))?;
-    // Another process may have begun the new log already: then it is there, and that is all that is wanted.
+    // Another process may have created the new log already.
     match OpenOptions::new().append(true).create_new(true).mode(full.mode() & 0o7777).open(path) {
         Ok(_) => chown(path, Some(full.uid()), Some(full.gid()))?,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -30,7 +30,7 @@ pub fn rotate(path: &Path, full: &Metadata, now: Moment) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Remove old logs that are too many or too old, compress the rest.
+/// Remove surplus and expired rotated logs, compress the rest.
 pub fn look_after(path: &Path, now: Moment) -> io::Result<()> {
     for (number, (moment, backup)) in backups(path)?.into_iter().enumerate() {
         if number >= MAX_BACKUPS || now.day() - moment.day() > MAX_AGE_DAYS {
@@ -42,14 +42,14 @@ pub fn look_after(path: &Path, now: Moment) -> io::Result<()> {
     Ok(())
 }
 
-/// What stands before and behind the time in the name of an old log.
+/// Prefix and suffix around the time in the name of a rotated log.
 fn parts(path: &Path) -> (String, String) {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let extension = path.extension().map(|extension| format!(".{}", extension.to_string_lossy()));
     (format!("{stem}-"), extension.unwrap_or_default())
 }
 
-/// The old logs of a log, the newest first.
+/// The rotated logs, newest first.
 fn backups(path: &Path) -> io::Result<Vec<(Moment, PathBuf)>> {
     let (stem, extension) = parts(path);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -74,7 +74,7 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Replace an old log by its compressed form, unless another process is at it.
+/// Compress a rotated log, unless another process is doing so.
 fn compress(path: &Path) -> io::Result<()> {
     let mut source = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -90,7 +90,7 @@ fn compress(path: &Path) -> io::Result<()> {
     let about = source.metadata()?;
     let mut packed =
         OpenOptions::new().write(true).create(true).truncate(true).mode(about.mode() & 0o7777).open(&part)?;
-    // A call that began before the rotation may still write its last line: then a second part follows the first.
+    // A process that opened the log before the rotation may still write to it; its lines become a second gzip member.
     while gzip::compress(&mut source, &mut packed)? > 0 {}
     chown(&part, Some(about.uid()), Some(about.gid()))?;
     fs::rename(&part, &target)?;

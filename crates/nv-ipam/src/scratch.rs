@@ -1,4 +1,4 @@
-//! A folder of its own for each test that needs files, gone with the value that stands for it.
+//! A temporary directory for a test, removed when the value is dropped.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};

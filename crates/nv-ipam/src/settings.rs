@@ -1,8 +1,8 @@
-//! From the configuration, its file and `CNI_ARGS` to what a call needs: pools, addresses asked for, socket, log.
+//! Settings of a call from the configuration, its file and `CNI_ARGS`: pools, requested addresses, socket, log.
 //!
-//! Every value comes from standard input if it is there, else from `nv-ipam.conf` in the configuration folder, else it
-//! is the default. Problems are collected, not raised: ADD and CHECK refuse a configuration with one, DEL uses what is
-//! left, as an address must come back even after the configuration broke.
+//! A value comes from standard input, else from `nv-ipam.conf` in the configuration directory, else it is the default.
+//! Problems are collected: ADD and CHECK reject a configuration with problems; DEL uses the valid rest, because an
+//! address must be released even when the configuration became invalid.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -20,7 +20,7 @@ pub const DAEMON_SOCKET: &str = "unix:///var/lib/cni/nv-ipam/daemon.sock";
 pub const LOG_FILE: &str = "/var/log/nv-ipam-cni.log";
 pub const LOG_LEVEL: &str = "info";
 const CALL_TIMEOUT_S: i64 = 5;
-/// Longer waits mean the same to everybody, and sums with them must not overflow.
+/// Upper limit of timeouts, so that sums with them cannot overflow.
 const LONGEST_TIMEOUT_S: i64 = 365 * 24 * 3600;
 const MAX_POOLS: usize = 2;
 
@@ -30,7 +30,7 @@ pub enum PoolType {
     CidrPool = 2,
 }
 
-/// How to reach the daemon and where to log: known before the rest is looked at.
+/// The daemon's address and the log settings, read before the rest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Place {
     pub socket: String,
@@ -48,10 +48,10 @@ pub struct Wish {
     pub index: Option<i32>,
 }
 
-/// The `ipam` section with the file and the defaults below it.
+/// The `ipam` section merged with the file and the defaults.
 pub fn merge(network: &Network, problems: &mut Problems) -> Ipam {
     if network.ipam.is_none() {
-        problems.push("the configuration has no section ipam".to_string());
+        problems.push("the configuration has no ipam section".to_string());
     }
     let mut ipam = network.ipam.clone().unwrap_or_default();
     if ipam.conf_dir.is_empty() {
@@ -106,7 +106,7 @@ fn read_file(folder: &str, problems: &mut Problems) -> Ipam {
 pub fn place(ipam: &Ipam, problems: &mut Problems) -> Place {
     let mut timeout_s = ipam.daemon_call_timeout_s;
     if timeout_s <= 0 {
-        problems.push(format!("daemonCallTimeoutSeconds must be above zero, not {timeout_s}"));
+        problems.push(format!("daemonCallTimeoutSeconds must be greater than zero, not {timeout_s}"));
         timeout_s = CALL_TIMEOUT_S;
     }
     Place {
@@ -117,26 +117,26 @@ pub fn place(ipam: &Ipam, problems: &mut Problems) -> Place {
     }
 }
 
-/// What is asked of the daemon. `arg_ip` is the address of `CNI_ARGS`, used where the configuration asks for none.
+/// The request to the daemon. `arg_ip` is the address of `CNI_ARGS`, used when the configuration requests none.
 pub fn wish(network: &Network, ipam: &Ipam, arg_ip: &str, problems: &mut Problems) -> Wish {
     let args = &network.args;
     let requested_ips = requested(network, arg_ip, problems);
     if args.allocate_ip_with_index.is_some_and(|index| index < 0) {
-        problems.push("allocateIPWithIndex cannot be negative".to_string());
+        problems.push("allocateIPWithIndex must not be negative".to_string());
     }
     if args.allocate_default_gateway && !requested_ips.is_empty() {
-        problems.push("allocateDefaultGateway and a static address exclude each other".to_string());
+        problems.push("allocateDefaultGateway and a static address are mutually exclusive".to_string());
     }
     if args.allocate_default_gateway && args.allocate_ip_with_index.is_some() {
-        problems.push("allocateDefaultGateway and allocateIPWithIndex exclude each other".to_string());
+        problems.push("allocateDefaultGateway and allocateIPWithIndex are mutually exclusive".to_string());
     }
     if args.allocate_ip_with_index.is_some() && !requested_ips.is_empty() {
-        problems.push("allocateIPWithIndex and a static address exclude each other".to_string());
+        problems.push("allocateIPWithIndex and a static address are mutually exclusive".to_string());
     }
     let pools = pools(network, ipam, problems);
     let pool_type = pool_type(network, ipam, problems);
     Wish {
-        // Without a pool type the pools mean nothing, and none stands for all of them.
+        // Without a pool type the pool names are ambiguous; an empty list means all pools.
         pools: if pool_type.is_some() { pools } else { Vec::new() },
         pool_type: pool_type.unwrap_or(PoolType::IpPool),
         requested_ips,
@@ -153,13 +153,13 @@ fn requested(network: &Network, arg_ip: &str, problems: &mut Problems) -> Vec<Ip
     for text in texts {
         match address::parse_ip(text.split('/').next().unwrap_or_default()) {
             Some(ip) => found.push(ip),
-            None => problems.push(format!("the static address {text:?} is not an IP address")),
+            None => problems.push(format!("static address {text:?} must be an IP address")),
         }
     }
     found
 }
 
-/// One or two names; none where the configuration is wrong about them.
+/// One or two pool names; empty when the configuration is invalid.
 fn pools(network: &Network, ipam: &Ipam, problems: &mut Problems) -> Vec<String> {
     let pools: Vec<String> = if !network.args.pool_names.is_empty() {
         network.args.pool_names.clone()
@@ -170,11 +170,11 @@ fn pools(network: &Network, ipam: &Ipam, problems: &mut Problems) -> Vec<String>
         ipam.pool_name.split(',').map(String::from).collect()
     };
     if pools.len() > MAX_POOLS {
-        problems.push(format!("{} pools are named, {MAX_POOLS} are possible", pools.len()));
+        problems.push(format!("{} pools are named, at most {MAX_POOLS} are allowed", pools.len()));
         return Vec::new();
     }
     if pools.iter().any(String::is_empty) {
-        problems.push("a pool's name is empty".to_string());
+        problems.push("a pool name must not be empty".to_string());
         return Vec::new();
     }
     pools
@@ -186,7 +186,7 @@ fn pool_type(network: &Network, ipam: &Ipam, problems: &mut Problems) -> Option<
         "ippool" => Some(PoolType::IpPool),
         "cidrpool" => Some(PoolType::CidrPool),
         _ => {
-            problems.push(format!("poolType {text:?} is neither ippool nor cidrpool"));
+            problems.push(format!("poolType {text:?} must be ippool or cidrpool"));
             None
         }
     }
@@ -204,7 +204,7 @@ mod tests {
         problems: Problems,
     }
 
-    /// What comes out for a configuration, with `$C` standing for the configuration folder.
+    /// The settings for a configuration, in which `$C` is the configuration directory.
     fn load(stdin: &str, file: Option<&str>, arg_ip: &str) -> Case {
         let folder = scratch::folder();
         if let Some(text) = file {

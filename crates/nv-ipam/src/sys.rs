@@ -1,4 +1,4 @@
-//! The few calls of the C library that Rust's own library does not offer. All that is `unsafe` is here.
+//! System calls that the standard library does not offer. All `unsafe` code of this crate is here.
 
 use std::ffi::{c_char, c_int, c_long};
 use std::io::{self, ErrorKind};
@@ -37,9 +37,9 @@ unsafe extern "C" {
     fn localtime_r(time: *const i64, into: *mut BrokenDownTime) -> *mut BrokenDownTime;
 }
 
-/// Connect to a socket by its path, or its name in the abstract space (which begins with a zero byte).
+/// Connect to a socket by its path, or by its abstract name (which begins with a zero byte).
 ///
-/// The library's own call cannot be given a time limit, and a listener that accepts nothing makes it wait forever.
+/// The standard library's call takes no timeout, and blocks forever when the listener's backlog is full.
 pub fn connect_unix(path: &[u8], timeout: Duration) -> io::Result<UnixStream> {
     let is_abstract = path.first() == Some(&0);
     let most = if is_abstract { PATH_SIZE } else { PATH_SIZE - 1 };
@@ -55,7 +55,7 @@ pub fn connect_unix(path: &[u8], timeout: Duration) -> io::Result<UnixStream> {
             descriptor => UnixStream::from(OwnedFd::from_raw_fd(descriptor)),
         }
     };
-    // On Linux this is what bounds the wait of `connect`, too.
+    // On Linux this limits `connect`, too.
     stream.set_write_timeout(Some(timeout))?;
     let length = 2 + path.len() + usize::from(!is_abstract);
     // SAFETY: the address lives until the call returns, and `length` is not above its size.
@@ -65,13 +65,13 @@ pub fn connect_unix(path: &[u8], timeout: Duration) -> io::Result<UnixStream> {
     }
 }
 
-/// Whether this process now has the file's lock; it ends with the file.
+/// Try to lock the file; the lock ends when the file is closed.
 pub fn try_lock(file: &std::fs::File) -> bool {
     // SAFETY: no pointer is passed, and the descriptor is open as long as the file is.
     unsafe { flock(file.as_raw_fd(), LOCK_EX | LOCK_NB) == 0 }
 }
 
-/// How many seconds local time is ahead of UTC at a moment.
+/// Offset of local time from UTC in seconds.
 pub fn local_offset_s(time_s: i64) -> i64 {
     let mut into = BrokenDownTime { fields: [0; 9], offset_s: 0, zone: std::ptr::null() };
     // SAFETY: both structures live until the calls return, and no other thread reads or sets the time zone.

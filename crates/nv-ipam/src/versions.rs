@@ -1,4 +1,4 @@
-//! Versions of the CNI specification: which there are, and which commands one allows.
+//! Supported versions of the CNI specification, and the commands of each.
 
 use crate::environment::Command;
 use crate::error::{CniError, DECODING_FAILURE, INCOMPATIBLE_VERSION};
@@ -11,7 +11,7 @@ pub fn is_supported(version: &str) -> bool {
     SUPPORTED.contains(&version)
 }
 
-/// The answer to VERSION.
+/// The result of VERSION.
 pub fn document() -> Value {
     let versions = SUPPORTED.iter().map(|version| Value::text(*version)).collect();
     Value::Object(vec![
@@ -20,7 +20,7 @@ pub fn document() -> Value {
     ])
 }
 
-/// Whether a command may be asked for with a configuration of this version.
+/// Checks that a configuration of this version allows the command.
 pub fn check(command: Command, version: &str) -> Result<(), CniError> {
     let since = match command {
         Command::Check => Some((0, 4, 0)),

@@ -1,16 +1,16 @@
 //! FNV-1a (32 bits) over a buffer, with a C interface.
 //!
-//! The node daemon's store file carries this sum over its whole text, and is rewritten for every batch of calls: in
-//! Python that would cost more than all the rest. Nothing is allocated, nothing is kept.
+//! The node daemon's store file has this checksum over its whole text and is rewritten for every batch of calls, which
+//! would be too slow in Python. The library neither allocates memory nor keeps state.
 
 const PRIME: u32 = 0x0100_0193;
 
-/// The sum of `bytes`, going on from `start` (the sum of what came before, or the offset basis 0x811c9dc5).
+/// The hash of `bytes`, continued from `start` (the hash of the preceding bytes, or the offset basis 0x811c9dc5).
 pub fn fnv1a32(bytes: &[u8], start: u32) -> u32 {
     bytes.iter().fold(start, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(PRIME))
 }
 
-/// The same for C.
+/// `fnv1a32` with a C interface.
 ///
 /// # Safety
 /// `data` points to `length` readable bytes; it may be null when `length` is 0.
@@ -19,7 +19,7 @@ pub unsafe extern "C" fn storesum_fnv1a32(data: *const u8, length: usize, start:
     if length == 0 {
         return start;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     fnv1a32(unsafe { std::slice::from_raw_parts(data, length) }, start)
 }
 

@@ -1,8 +1,7 @@
-//! A call over HTTP/2 (RFC 9113) in the way of gRPC: one stream, one message each way, then the connection is dropped.
+//! A unary gRPC call over HTTP/2 (RFC 9113): one stream, one message each way, then the connection is closed.
 //!
-//! Everything the request needs goes out in one write, before the server has said a word. Afterwards frames are read until
-//! the stream ends; what the protocol wants answered (settings, pings) is answered, and the size of what a server may
-//! send is bounded. Every wait ends at the deadline.
+//! The whole request is sent in one write, before the server's first frame. Then frames are read until the stream ends;
+//! settings and pings are acknowledged, and the size of a response is bounded. Every wait ends at the deadline.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,10 +14,10 @@ use crate::sys;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FRAME_HEAD: usize = 9;
-/// The standard's first values, in force until a side says otherwise.
+/// Initial values of the standard, in force until changed by SETTINGS.
 const MAX_FRAME: usize = 16_384;
 const WINDOW: i64 = 65_535;
-/// Of an answer; the usual limit of gRPC.
+/// Maximum size of a response; the usual limit of gRPC.
 const MAX_MESSAGE: usize = 4 << 20;
 const MESSAGE_HEAD: usize = 5;
 const MAX_HEADER_BLOCK: usize = 64 * 1024;
@@ -107,7 +106,7 @@ fn broken(what: &str) -> Status {
     Status::new(Status::INTERNAL, format!("the answer is not gRPC: {what}"))
 }
 
-/// Make the call and wait for its end.
+/// Make the call and wait for its response.
 pub fn exchange(
     stream: Stream,
     authority: &str,
@@ -142,7 +141,7 @@ pub fn exchange(
     }
 }
 
-/// All that comes before the message: preface, settings, room for a whole answer, headers.
+/// The frames before the message: preface, settings, window update for a whole response, headers.
 fn opening(authority: &str, method: &str, deadline: Instant) -> Vec<u8> {
     let mut out = PREFACE.to_vec();
     let room = (MAX_MESSAGE + MESSAGE_HEAD) as u32;
@@ -218,7 +217,7 @@ impl Frame {
     }
 }
 
-/// Headers of which more is to come.
+/// A header block that is not complete yet.
 struct Block {
     fragment: Vec<u8>,
     ends_stream: bool,
@@ -229,7 +228,7 @@ struct Exchange<'a> {
     deadline: Instant,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
-    /// What of the message is still to be sent.
+    /// The part of the message that is not sent yet.
     body: &'a [u8],
     window: i64,
     stream_window: i64,
@@ -242,7 +241,7 @@ struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Put as much of the message out as the server has room for.
+    /// Queue as much of the message as the server's window allows.
     fn send_body(&mut self) {
         loop {
             let room = self.window.min(self.stream_window).clamp(0, self.max_frame as i64) as usize;
@@ -258,7 +257,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// The next frame; before waiting for one, everything that is to go out goes out.
+    /// The next frame; queued output is sent before waiting for it.
     fn receive(&mut self) -> Result<Frame, Status> {
         loop {
             if let Some(frame) = self.take_frame()? {
@@ -267,7 +266,7 @@ impl Exchange<'_> {
             if !self.outbox.is_empty() {
                 let written = self.stream.write_all(&self.outbox, self.deadline);
                 self.outbox.clear();
-                // A server that refuses the call may have answered and closed: the answer is still there to be read.
+                // A server that rejects the call may have answered and closed; its response can still be read.
                 if let Err(error) = written {
                     if error.kind() != ErrorKind::BrokenPipe {
                         return Err(failed(&error));
@@ -302,13 +301,13 @@ impl Exchange<'_> {
         Ok(Some(Frame { kind, flags, stream, payload }))
     }
 
-    /// Take a frame in; the answer, once it is whole.
+    /// Process a frame; returns the response once it is complete.
     fn handle(&mut self, frame: &Frame) -> Result<Option<Vec<u8>>, Status> {
         if self.block.is_some() && frame.kind != CONTINUATION {
-            return Err(broken("headers are interrupted"));
+            return Err(broken("a header block is interrupted by another frame"));
         }
         if matches!(frame.kind, DATA | HEADERS | CONTINUATION) && frame.stream != STREAM {
-            return Err(broken("a stream that nobody opened"));
+            return Err(broken("a frame for a stream that was not opened"));
         }
         match frame.kind {
             DATA => self.on_data(frame)?,
@@ -324,7 +323,7 @@ impl Exchange<'_> {
                 let window = if frame.stream == 0 { &mut self.window } else { &mut self.stream_window };
                 *window += more;
             }
-            PUSH_PROMISE => return Err(broken("a push that was forbidden")),
+            PUSH_PROMISE => return Err(broken("PUSH_PROMISE although push is disabled")),
             _ => {}
         }
         Ok(None)
@@ -350,8 +349,10 @@ impl Exchange<'_> {
                     self.stream_window += i64::from(value) - self.initial_window;
                     self.initial_window = i64::from(value);
                 }
-                SETTING_MAX_FRAME if (value as usize) < MAX_FRAME => return Err(broken("frames would be too short")),
-                // Longer frames are allowed, not needed.
+                SETTING_MAX_FRAME if (value as usize) < MAX_FRAME => {
+                    return Err(broken("SETTINGS_MAX_FRAME_SIZE is too small"));
+                }
+                // Longer frames are allowed but not needed.
                 _ => {}
             }
         }
@@ -365,7 +366,7 @@ impl Exchange<'_> {
         let mut block = match (self.block.take(), frame.kind) {
             (None, HEADERS) => Block { fragment: Vec::new(), ends_stream: frame.has(END_STREAM) },
             (Some(block), CONTINUATION) => block,
-            _ => return Err(broken("headers that continue nothing")),
+            _ => return Err(broken("CONTINUATION without HEADERS")),
         };
         block.fragment.extend_from_slice(content);
         if block.fragment.len() > MAX_HEADER_BLOCK {
@@ -375,7 +376,7 @@ impl Exchange<'_> {
             self.block = Some(block);
             return Ok(None);
         }
-        let headers = self.decoder.decode(&block.fragment).ok_or_else(|| broken("the headers make no sense"))?;
+        let headers = self.decoder.decode(&block.fragment).ok_or_else(|| broken("the headers cannot be decoded"))?;
         if block.ends_stream {
             return self.finish(&headers).map(Some);
         }
@@ -390,7 +391,7 @@ impl Exchange<'_> {
         Ok(None)
     }
 
-    /// The stream is over: its last headers tell how the call went.
+    /// The stream has ended: its trailers hold the status of the call.
     fn finish(&mut self, trailers: &[Header]) -> Result<Vec<u8>, Status> {
         let Some(code) = find(trailers, "grpc-status") else {
             return Err(match http_status(trailers) {
@@ -421,7 +422,7 @@ fn http_status(headers: &[Header]) -> Option<u32> {
     std::str::from_utf8(find(headers, ":status")?).ok()?.parse().ok()
 }
 
-/// What answers is not a gRPC server, or a proxy is in front of it.
+/// The status for a response that is not gRPC, from another server or a proxy.
 fn not_grpc(status: Option<u32>) -> Status {
     let Some(status) = status else { return broken("it has no HTTP status") };
     let code = match status {
@@ -446,7 +447,7 @@ fn reset(reason: u32) -> Status {
     Status::new(code, format!("the daemon ended the call (HTTP/2 error {reason})"))
 }
 
-/// A message for people: `%xx` stands for a byte, anything else for itself.
+/// Decodes the percent-encoding of `grpc-message`.
 fn percent_decoded(text: &[u8]) -> String {
     let mut decoded = Vec::with_capacity(text.len());
     let mut at = 0;

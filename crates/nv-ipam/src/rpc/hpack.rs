@@ -1,14 +1,14 @@
-//! Header compression of HTTP/2 (RFC 7541): headers out as plain literals, headers in whatever way a server packs them.
+//! Header compression of HTTP/2 (RFC 7541): encodes headers as plain literals, decodes every representation.
 
 use std::collections::VecDeque;
 
 use super::huffman;
 
-/// What a server may keep in its table of headers seen: the standard's default, which we do not change.
+/// Size of the server's dynamic table: the default of the standard, which this client does not change.
 const TABLE_SIZE: usize = 4096;
-/// What an entry counts beside its texts.
+/// Overhead of a table entry beside its name and value.
 const ENTRY_OVERHEAD: usize = 32;
-/// All headers of an answer together; a table's entry can be named over and over in few bytes.
+/// Limit for all headers of a response; a few bytes can refer to a table entry many times.
 const MAX_HEADERS: usize = 256 * 1024;
 
 #[rustfmt::skip]
@@ -30,7 +30,7 @@ const STATIC_TABLE: [(&str, &str); 61] = [
 
 pub type Header = (Vec<u8>, Vec<u8>);
 
-/// Append a header that nobody is to remember.
+/// Append a header as a literal without indexing.
 pub fn write_literal(out: &mut Vec<u8>, name: &str, value: &str) {
     out.push(0);
     write_text(out, name);
@@ -53,7 +53,7 @@ fn write_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Keeps the server's table over the blocks of one connection.
+/// Keeps the dynamic table across the header blocks of one connection.
 pub struct Decoder {
     entries: VecDeque<Header>,
     size: usize,
@@ -65,7 +65,7 @@ impl Decoder {
         Decoder { entries: VecDeque::new(), size: 0, limit: TABLE_SIZE }
     }
 
-    /// The headers of a block; nothing where it breaks the rules.
+    /// The headers of a block; `None` when the block is malformed.
     pub fn decode(&mut self, block: &[u8]) -> Option<Vec<Header>> {
         let mut input = Input(block);
         let mut headers = Vec::new();

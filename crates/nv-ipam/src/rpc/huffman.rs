@@ -1,13 +1,13 @@
 //! The Huffman code of HTTP/2 header compression (RFC 7541, appendix B).
 //!
-//! The code is canonical: of two codes the shorter is the smaller, and of equal length the one of the smaller symbol. So
-//! the lengths alone make it.
+//! The code is canonical: shorter codes come first, and codes of equal length are in the order of their symbols. It is
+//! built from the lengths alone.
 
 const SYMBOLS: usize = 257;
 const END_OF_STRING: u16 = 256;
 const LONGEST: usize = 30;
 
-/// Bits of each byte's code, and of the end of a string.
+/// Code length in bits of each byte, and of the end-of-string symbol.
 #[rustfmt::skip]
 const LENGTHS: [u8; SYMBOLS] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28,
@@ -26,7 +26,7 @@ const LENGTHS: [u8; SYMBOLS] = [
 ];
 
 struct Code {
-    /// Symbols by length, then by number.
+    /// Symbols sorted by code length, then by value.
     symbols: [u16; SYMBOLS],
     /// For each length: its first code, and where its symbols begin.
     first: [(u32, usize); LONGEST + 1],
@@ -56,7 +56,7 @@ const fn canonical() -> Code {
     code
 }
 
-/// The text of an encoded string; nothing where it is none, or its padding is wrong.
+/// The decoded string; `None` when the code or its padding is invalid.
 pub fn decode(encoded: &[u8]) -> Option<Vec<u8>> {
     let mut decoded = Vec::with_capacity(encoded.len() * 2);
     let (mut code, mut length) = (0u32, 0usize);
@@ -78,7 +78,7 @@ pub fn decode(encoded: &[u8]) -> Option<Vec<u8>> {
             (code, length) = (0, 0);
         }
     }
-    // What is left are the first bits of the end of string: fewer than eight ones.
+    // Padding is a prefix of the end-of-string code: fewer than eight 1 bits.
     (length < 8 && code == (1 << length) - 1).then_some(decoded)
 }
 

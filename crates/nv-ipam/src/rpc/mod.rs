@@ -1,8 +1,7 @@
-//! One gRPC call over one connection, and nothing more: no threads, no event loop, no second call.
+//! A single gRPC call over one connection, without threads or an event loop.
 //!
-//! In: a target as gRPC writes it, a method, a message, a moment by which the answer must be here. Out: the answer's
-//! message or a `Status`. A connection that cannot be made fails at once, as there is nothing to wait for: whoever called
-//! the plugin asks again.
+//! In: a gRPC target, a method, a message and a deadline. Out: the response message or a `Status`. A connection that
+//! cannot be established fails at once; the container runtime retries.
 
 mod connection;
 mod hpack;
@@ -15,7 +14,7 @@ use std::time::{Duration, Instant};
 use connection::Stream;
 use target::Endpoint;
 
-/// The end of a call that did not succeed.
+/// The status of a failed call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
     pub code: u32,

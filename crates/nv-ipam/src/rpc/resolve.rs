@@ -1,7 +1,7 @@
-//! From a host's name to its addresses: `/etc/hosts`, then the name servers of `/etc/resolv.conf`.
+//! Resolves a host name: `/etc/hosts`, then the name servers of `/etc/resolv.conf`.
 //!
-//! The C library's resolver loads its parts at run time, which a static program cannot rely on, and knows no deadline.
-//! A daemon is reached by socket or address nearly always; this is for the rest, and asks plain questions over UDP.
+//! The C library's resolver loads plugins at run time, which a static program cannot rely on, and takes no deadline.
+//! The daemon is almost always reached by socket or IP address; for other targets this sends plain UDP queries.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -75,7 +75,7 @@ impl Servers {
         servers
     }
 
-    /// The full names a name may stand for, in the order to try them.
+    /// The fully qualified names to try for a host name, in order.
     fn candidates(&self, host: &str) -> Vec<String> {
         if let Some(full) = host.strip_suffix('.') {
             return vec![full.to_string()];
@@ -88,7 +88,7 @@ impl Servers {
 }
 
 fn ask_all(servers: &Servers, host: &str, deadline: Instant) -> Result<Vec<IpAddr>, String> {
-    let mut problem = format!("nobody knows {host}");
+    let mut problem = format!("host {host} not found");
     for name in servers.candidates(host) {
         let mut found = Vec::new();
         for kind in [TYPE_A, TYPE_AAAA] {
@@ -158,7 +158,7 @@ fn question(id: u16, name: &str, kind: u16) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The addresses of an answer (none where the name has none of this kind); nothing where the answer is of no use.
+/// The addresses in an answer, possibly empty; `None` when the answer cannot be used.
 fn read_answer(answer: &[u8], id: u16, kind: u16) -> Option<Vec<IpAddr>> {
     let word = |at: usize| Some(u16::from_be_bytes(answer.get(at..at + 2)?.try_into().ok()?));
     let reply_code = answer.get(3)? & 0xf;

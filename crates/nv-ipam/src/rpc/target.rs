@@ -1,10 +1,10 @@
-//! Where the daemon is: the texts that gRPC takes for a target, and `tcp://host:port`, which the daemon's flag takes.
+//! The address of the daemon: gRPC targets, and `tcp://host:port` as in the daemon's flag.
 
 const DEFAULT_PORT: u16 = 443;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Endpoint {
-    /// A path, or a name in the abstract space when it begins with a zero byte.
+    /// A path, or an abstract socket name when it begins with a zero byte.
     Unix(Vec<u8>),
     Tcp {
         host: String,
@@ -13,7 +13,7 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// The name the request is addressed to.
+    /// The `:authority` of the request.
     pub fn authority(&self) -> String {
         match self {
             Endpoint::Unix(_) => "localhost".to_string(),
@@ -36,7 +36,7 @@ pub fn parse(target: &str) -> Result<Endpoint, String> {
         "dns" => match rest.strip_prefix("//") {
             Some(rest) => match rest.split_once('/') {
                 Some(("", endpoint)) => host_and_port(endpoint),
-                Some((server, _)) => Err(format!("a name server of its own ({server}) is not supported")),
+                Some((server, _)) => Err(format!("a DNS server in the target ({server}) is not supported")),
                 None => Err("the host is missing: dns:///host:port".to_string()),
             },
             None => host_and_port(rest.strip_prefix('/').unwrap_or(rest)),
@@ -58,11 +58,11 @@ fn unix_path(rest: &str) -> Result<Endpoint, String> {
     Ok(Endpoint::Unix(path))
 }
 
-/// The path behind `unix:`, which may begin with an empty authority, and is a URL's where it is absolute.
+/// The path after `unix:`, which may have an empty authority; an absolute path is percent-decoded.
 fn local_part(rest: &str) -> Result<Vec<u8>, String> {
     let path = match rest.strip_prefix("//") {
         Some(path) if path.starts_with('/') || path.is_empty() => path,
-        Some(_) => return Err("a path behind unix:// is absolute: unix:///path".to_string()),
+        Some(_) => return Err("a path after unix:// must be absolute: unix:///path".to_string()),
         None => rest,
     };
     let path = path.split(['?', '#']).next().unwrap_or_default();
@@ -80,7 +80,7 @@ fn percent_decoded(text: &str) -> Result<Vec<u8>, String> {
         let digit = |byte: Option<u8>| byte.and_then(|byte| (byte as char).to_digit(16));
         match (digit(bytes.next()), digit(bytes.next())) {
             (Some(high), Some(low)) => decoded.push((high * 16 + low) as u8),
-            _ => return Err("an escape %xx is broken".to_string()),
+            _ => return Err("an escape %xx is invalid".to_string()),
         }
     }
     Ok(decoded)

@@ -1,4 +1,4 @@
-//! A server of a few lines on the other end of a socket pair: what it says is exactly what the test wants it to say.
+//! A minimal server on the other end of a socket pair, which sends exactly the bytes of the test.
 
 use std::thread;
 
@@ -34,7 +34,7 @@ fn answer(text: &[u8]) -> Vec<Vec<u8>> {
     ]
 }
 
-/// The outcome of a call that a server answers with these bytes, whatever it was asked.
+/// The outcome of a call when the server sends these bytes.
 fn call(bytes: Vec<u8>) -> Result<Vec<u8>, Status> {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let server = thread::spawn(move || {
@@ -78,7 +78,7 @@ fn padding_priority_and_continuations_are_understood() {
         frame(HEADERS, PADDED | PRIORITY, 1, &padded_headers),
         frame(CONTINUATION, END_HEADERS, 1, two),
         frame(PING, 0, 0, &[1; 8]),
-        frame(0xbe, 0xff, 77, b"a kind that nobody knows"),
+        frame(0xbe, 0xff, 77, b"an unknown frame type"),
         frame(DATA, PADDED, 1, &padded_data),
         frame(HEADERS, END_HEADERS | END_STREAM, 1, &headers(&[("grpc-status", "0")])),
     ];
