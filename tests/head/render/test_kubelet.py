@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pathlib
 import subprocess
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 import yaml
 from tests import programs, servers
 from tests.head.render import rooms
 
+from bedplate.api.desired import Flag
 from bedplate.core import errors
 from bedplate.head.desired import desired
 from bedplate.head.explain import explain
@@ -58,8 +62,21 @@ def test_item_120_a_cleared_option_is_taken_out_of_manifest_and_patches(session:
     assert rooms.verbs(actions, "node001", "file", f"{kubelet.PATCHES}/kube-apiserver0+json.json") == ["remove"]
 
 
+def with_flags(pod: dict[str, Any], flags: Iterable[Flag]) -> dict[str, Any]:
+    """The pod after an agent has applied the flags: a flag that is present keeps its place and gets the value."""
+    result = copy.deepcopy(pod)
+    commands = {container["name"]: container["command"] for container in result["spec"]["containers"]}
+    for flag in flags:
+        command = commands[flag.container]
+        places = [place for place, word in enumerate(command) if word.partition("=")[0] == f"--{flag.key}"]
+        for place in reversed(places):
+            del command[place]
+        command.insert(places[0] if places else len(command), flag.argument)
+    return result
+
+
 @pytest.mark.external
-def test_item_120_kubeadm_writes_the_flags_itself_as_the_agent_is_told_to(
+def test_item_120_kubeadm_writes_the_flags_and_applying_them_again_changes_nothing(
     session: Session, tmp_path: pathlib.Path
 ) -> None:
     session.add_indexed(OPTIONS, ["kube-apiserver.yaml", "", "oidc-username-prefix", "it's: -"])
@@ -71,21 +88,27 @@ def test_item_120_kubeadm_writes_the_flags_itself_as_the_agent_is_told_to(
     for file in state.files:
         if file.path.startswith(kubelet.PATCHES):
             (patches / pathlib.PurePath(file.path).name).write_text(file.content)
-    subprocess.run(
-        [
-            *(kubeadm, "init", "phase", "control-plane", "apiserver", "--dry-run", "--patches", patches),
-            *("--apiserver-advertise-address", "10.141.0.1", "--kubernetes-version", servers.KUBERNETES),
-            *("--cert-dir", tmp_path / "pki"),
-        ],
-        env={**os.environ, "KUBEADM_INIT_DRYRUN_DIR": str(tmp_path)},
-        check=True,
-        capture_output=True,
-        timeout=120,
-    )
-    written = (tmp_path / "kube-apiserver.yaml").read_text()
-    command = yaml.safe_load(written)["spec"]["containers"][0]["command"]
+
+    def pod_of_kubeadm() -> dict[str, Any]:
+        subprocess.run(
+            [
+                *(kubeadm, "init", "phase", "control-plane", "apiserver", "--dry-run", "--patches", patches),
+                *("--apiserver-advertise-address", "10.141.0.1", "--kubernetes-version", servers.KUBERNETES),
+                *("--cert-dir", tmp_path / "pki"),
+            ],
+            env={**os.environ, "KUBEADM_INIT_DRYRUN_DIR": str(tmp_path)},
+            check=True,
+            capture_output=True,
+            timeout=120,
+        )
+        pod: dict[str, Any] = yaml.safe_load((tmp_path / "kube-apiserver.yaml").read_text())
+        return pod
+
+    pod = pod_of_kubeadm()
+    command = pod["spec"]["containers"][0]["command"]
     assert command[-2:] == ["--oidc-username-prefix=it's: -", "--profiling"]
-    assert [flag.argument for flag in state.flags] == command[-2:]
+    assert with_flags(pod, state.flags) == pod, "the agent changes what kubeadm wrote"
+    assert pod_of_kubeadm() == pod, "kubeadm changes what it wrote"
 
 
 def test_item_122_an_unknown_manifest_is_refused(session: Session) -> None:
