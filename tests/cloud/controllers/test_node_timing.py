@@ -166,6 +166,59 @@ async def test_a_refresh_does_not_race_with_an_initialisation() -> None:
         assert [kind for kind, _, _ in site.nodes.writes] == ["", "status"]
 
 
+@pytest.fixture
+def slow_status(monkeypatch: pytest.MonkeyPatch) -> tuple[Site, asyncio.Event]:
+    """A site where writes of a node's status wait for the event."""
+    site, may_write = Site(), asyncio.Event()
+    patch = site.nodes.patch
+
+    async def slow(*args: Any, **options: Any) -> Any:
+        if options.get("subresource") == "status":
+            await may_write.wait()
+        return await patch(*args, **options)
+
+    monkeypatch.setattr(site.nodes, "patch", slow)
+    return site, may_write
+
+
+async def test_a_refresh_asks_nothing_about_a_node_that_the_queue_is_working_on(
+    slow_status: tuple[Site, asyncio.Event],
+) -> None:
+    site, may_write = slow_status
+    async with site.managed(NodeOptions(node_status_update_frequency_s=10)):
+        site.nodes.put("n1", spec={"taints": [TAINT]}, status=condition("True"))
+        await site.time.advance(1)
+        assert not is_uninitialized(site.nodes.node("n1"))
+        await site.time.advance(100)
+        assert site.cloud.asked("metadata") == 1, "a refresh has asked about a node that is being initialised"
+        may_write.set()
+        await site.time.advance(10)
+        assert site.cloud.asked("metadata") == 2, "the next refresh includes the node"
+        assert [kind for kind, _, _ in site.nodes.writes] == ["", "status"]
+
+
+async def test_a_refresh_writes_nothing_when_the_queue_began_to_work_on_the_node_meanwhile(
+    slow_status: tuple[Site, asyncio.Event],
+) -> None:
+    site, may_write = slow_status
+    site.nodes.put("n1", spec={"providerID": "fake://n1"}, status=condition("True"))
+    first_answer = site.cloud.hold
+    first_answer.clear()
+    async with site.managed():
+        await site.time.advance(1)
+        assert site.cloud.asked("metadata") == 1, "the refresh waits for the cloud"
+        site.cloud.hold = asyncio.Event()
+        site.cloud.hold.set()
+        site.nodes.put("n1", spec={"taints": [TAINT]})
+        await site.time.advance(1)
+        assert not is_uninitialized(site.nodes.node("n1")), "the queue has made its first write"
+        first_answer.set()
+        await site.time.advance(1)
+        may_write.set()
+        await site.time.advance(1)
+        assert [kind for kind, _, _ in site.nodes.writes] == ["", "status"]
+
+
 async def test_twenty_conflicts_are_borne_and_then_the_queue_tries_again() -> None:
     site = Site()
     async with site.managed():
