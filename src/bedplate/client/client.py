@@ -111,13 +111,13 @@ class HeadClient:
 
     async def list(self, mode: str, *, at: int | None = None, page: int = 1000) -> Sequence[headapi.Object]:
         """All objects of a mode, sorted by key, at one revision; read in pages."""
-        found: Objects = []
+        objects: Objects = []
         query = {"limit": str(page)} if at is None else {"limit": str(page), "at": str(at)}
         while True:
             part = await self._get(_place(mode), headapi.ObjectPage, query)
-            found.extend(msgspec.convert(item, headapi.Object) for item in part.items)
+            objects.extend(msgspec.convert(item, headapi.Object) for item in part.items)
             if not part.cursor:
-                return found
+                return objects
             query = {"limit": str(page), "continue": part.cursor}
 
     async def put(
@@ -280,11 +280,11 @@ class HeadClient:
 
     async def nodes(self, names: Sequence[str] = ()) -> Sequence[headapi.NodeState]:
         """What is known of nodes, or of all of them."""
-        said = ",".join(names)
-        query = {"names": said} if 0 < len(said) <= _LONGEST_NAMES else {}
-        found = (await self._get("/nodes", headapi.NodeList, query)).items
-        wanted = set(names)
-        return [one for one in found if not wanted or one.node in wanted]
+        listed = ",".join(names)
+        query = {"names": listed} if 0 < len(listed) <= _LONGEST_NAMES else {}
+        nodes = (await self._get("/nodes", headapi.NodeList, query)).items
+        selected = set(names)
+        return [node for node in nodes if not selected or node.node in selected]
 
     async def health(self, node: str, check: str = "") -> headapi.NodeHealth:
         """A node with the history of its checks."""
@@ -357,12 +357,12 @@ class HeadClient:
     async def _write(
         self, method: str, path: str, body: Any, message: str, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        said = {_NONCE: self._nonce(), **(headers or {})}
+        sent = {_NONCE: self._nonce(), **(headers or {})}
         if body is not None:
-            said["Content-Type"] = _JSON
+            sent["Content-Type"] = _JSON
         query = {"message": message} if message else {}
         data = None if body is None else msgspec.json.encode(body)
-        return await self._transport.ask(Request(method, _BASE + path, query, said, data))
+        return await self._transport.ask(Request(method, _BASE + path, query, sent, data))
 
 
 def _decode(answer: Answer, kind: type[T]) -> T:

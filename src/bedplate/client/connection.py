@@ -108,10 +108,10 @@ class Http:
         Raises `Unreached`, `Lost`, TimeoutError, and what TLS says of a certificate.
         """
         target = urlsplit(url)
-        said = _request(method, target, query, {**self._headers, "Accept-Encoding": "gzip", **headers}, body)
+        message = _request(method, target, query, {**self._headers, "Accept-Encoding": "gzip", **headers}, body)
         async with asyncio.timeout(timeout_s):
             link = self._kept(target) or await self._connect(target)
-            return await self._ask(target, link, said, method)
+            return await self._ask(target, link, message, method)
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -133,16 +133,16 @@ class Http:
                 with _told():
                     link.writer.write(_request(method, target, query, {**self._headers, **headers}, None))
                     await link.writer.drain()
-                    status, found = await _head(link.reader)
-            yield Streamed(status, found, _patiently(_body(link.reader, status, found), idle_s))
+                    status, fields = await _head(link.reader)
+            yield Streamed(status, fields, _patiently(_body(link.reader, status, fields), idle_s))
         finally:
             link.close()
 
-    async def _ask(self, target: SplitResult, link: _Link, said: bytes, method: str) -> Reply:
+    async def _ask(self, target: SplitResult, link: _Link, message: bytes, method: str) -> Reply:
         is_whole = False
         try:
             with _told():
-                link.writer.write(said)
+                link.writer.write(message)
                 await link.writer.drain()
                 status, headers = await _head(link.reader)
                 parts, size = [], 0
@@ -219,10 +219,10 @@ def _request(
     method: str, target: SplitResult, query: Mapping[str, str], headers: Mapping[str, str], body: bytes | None
 ) -> bytes:
     where = (target.path or "/") + (f"?{urlencode(query, quote_via=quote)}" if query else "")
-    said = {"Host": target.netloc.rpartition("@")[2], **headers}
+    sent = {"Host": target.netloc.rpartition("@")[2], **headers}
     if body is not None or method in ("POST", "PUT", "PATCH"):
-        said["Content-Length"] = str(len(body or b""))
-    lines = [f"{method} {where} HTTP/1.1", *(f"{name}: {value}" for name, value in said.items()), "", ""]
+        sent["Content-Length"] = str(len(body or b""))
+    lines = [f"{method} {where} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items()), "", ""]
     if any("\r" in line or "\n" in line for line in lines):
         raise errors.Invalid("a header or an address of a request has a line break in it")
     return "\r\n".join(lines).encode() + (body or b"")

@@ -31,10 +31,10 @@ class Parser:
 
     def feed(self, chunk: bytes) -> list[Raw]:
         """The events that are complete with this chunk."""
-        found: list[Raw] = []
+        events: list[Raw] = []
         if b"\n" not in chunk:
             self._rest += chunk
-            return found
+            return events
         self._rest += chunk
         *lines, rest = bytes(self._rest).split(b"\n")
         self._rest = bytearray(rest)
@@ -43,9 +43,9 @@ class Parser:
             if line:
                 self._field(line)
             elif self._data or self._has_id:
-                found.append(Raw(self._id, self._type or "message", b"\n".join(self._data)))
+                events.append(Raw(self._id, self._type or "message", b"\n".join(self._data)))
                 self._type, self._data, self._has_id = "", [], False
-        return found
+        return events
 
     def _field(self, line: bytes) -> None:
         name, _, value = line.partition(b":")

@@ -43,13 +43,13 @@ class Credential:
     def context(self) -> ssl.SSLContext:
         """TLS with the head's authority alone, or with the machine's when none is named. Raises `Invalid`."""
         try:
-            made = ssl.create_default_context(cafile=self.ca_file or None)
+            context = ssl.create_default_context(cafile=self.ca_file or None)
             if self.cert_file:
-                made.load_cert_chain(self.cert_file, self.key_file or None)
+                context.load_cert_chain(self.cert_file, self.key_file or None)
         except OSError as err:
             name = self.cert_file or self.ca_file
             raise errors.Invalid(f"the credential {name} cannot be read: {err.strerror or err}") from err
-        return made
+        return context
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +207,12 @@ class Transport:
         return error
 
     def _prefer(self, url: str) -> None:
-        self._urls = [url, *(one for one in self._urls if one != url)]
+        self._urls = [url, *(known for known in self._urls if known != url)]
 
     def _turn(self) -> None:
         """Ask another head next: one that was found since, or the next in the row."""
-        found = [url.rstrip("/") for url in self._discover() if url]
-        new = [url for url in dict.fromkeys(found) if url not in self._urls]
+        urls = [url.rstrip("/") for url in self._discover() if url]
+        new = [url for url in dict.fromkeys(urls) if url not in self._urls]
         self._urls = [*new, *self._urls[1:], self._urls[0]]
 
     def _opened(self) -> Http:
