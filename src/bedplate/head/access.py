@@ -37,8 +37,8 @@ class Access:
         """Whose bearer token that is: one the head made, or the one an administrator wrote into a user's object."""
         token = self.tokens.find(text)
         if token is not None:
-            found = self.by_node(token.subject) if token.kind == NODE else self.by_name(token.subject)
-            return found._replace(via=f"token {token.id}") if found is not None else None
+            identity = self.by_node(token.subject) if token.kind == NODE else self.by_name(token.subject)
+            return identity._replace(via=f"token {token.id}") if identity is not None else None
         return self._by_own_token(text)
 
     def by_certificate(self, subject: Mapping[str, Sequence[str]], der: bytes) -> Identity | None:
@@ -50,12 +50,12 @@ class Access:
         if len(names) != 1:
             return None
         if NODES in groups:
-            found = self.by_node(names[0])
+            identity = self.by_node(names[0])
         elif USERS in groups and self._is_pinned(names[0], der):
-            found = self.by_name(names[0])
+            identity = self.by_name(names[0])
         else:
             return None
-        return found._replace(via="certificate") if found is not None else None
+        return identity._replace(via="certificate") if identity is not None else None
 
     def by_name(self, name: str) -> Identity | None:
         """The user as the present tree has it; None for one that is not there or not let in."""
@@ -74,12 +74,12 @@ class Access:
     def _by_own_token(self, text: str) -> Identity | None:
         digest, owner = _digest(text), ""
         for name, user in self._tree().mode("user").items():
-            held = User.token.value(user)
+            token = User.token.value(user)
             # All are compared, so that the time says nothing about which one was close.
-            if isinstance(held, Secret) and held.reveal() and hmac.compare_digest(_digest(held.reveal()), digest):
+            if isinstance(token, Secret) and token.reveal() and hmac.compare_digest(_digest(token.reveal()), digest):
                 owner = name
-        found = self.by_name(owner) if owner else None
-        return found._replace(via="token") if found is not None else None
+        identity = self.by_name(owner) if owner else None
+        return identity._replace(via="token") if identity is not None else None
 
     def _is_pinned(self, name: str, der: bytes) -> bool:
         user = self._tree().find("user", name)
@@ -89,11 +89,11 @@ class Access:
 
 def subject_of(certificate: Mapping[str, Any]) -> dict[str, list[str]]:
     """The subject of a certificate as `ssl` gives it, by the names of its parts."""
-    found: dict[str, list[str]] = {}
+    subject: dict[str, list[str]] = {}
     for part in certificate.get("subject", ()):
         for name, value in part:
-            found.setdefault(name, []).append(value)
-    return found
+            subject.setdefault(name, []).append(value)
+    return subject
 
 
 def _digest(text: str) -> bytes:

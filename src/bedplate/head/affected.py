@@ -27,12 +27,12 @@ def members(tree: Tree, overlay: Obj) -> set[str]:
     named, categories = ConfigurationOverlay.nodes.value(overlay), ConfigurationOverlay.categories.value(overlay)
     assert isinstance(named, tuple)
     assert isinstance(categories, tuple)
-    found = {name for name in named if tree.find("device", name) is not None}
+    nodes = {name for name in named if tree.find("device", name) is not None}
     for category in categories:
-        found |= _in_category(tree, category)
+        nodes |= _in_category(tree, category)
     if ConfigurationOverlay.all_head_nodes.value(overlay):
-        found |= {name for name, device in tree.mode("device").items() if device.type == "HeadNode"}
-    return found
+        nodes |= {name for name, device in tree.mode("device").items() if device.type == "HeadNode"}
+    return nodes
 
 
 def _in_category(tree: Tree, category: str) -> set[str]:
@@ -104,14 +104,14 @@ def _checked(tree: Tree, check: str) -> set[str]:
     devices = tree.mode("device")
     if role is None:
         return set(devices)
-    found = {name for name, device in devices.items() if role in device.below("roles")}
+    nodes = {name for name, device in devices.items() if role in device.below("roles")}
     for category, obj in tree.mode("category").items():
         if role in obj.below("roles"):
-            found |= _in_category(tree, category)
+            nodes |= _in_category(tree, category)
     for overlay in tree.mode(_OVERLAY).values():
         if role in overlay.below("roles"):
-            found |= members(tree, overlay)
-    return found
+            nodes |= members(tree, overlay)
+    return nodes
 
 
 def _without_members(overlay: Obj) -> Obj:
@@ -124,14 +124,14 @@ def _serves(tree: Tree, name: str) -> dict[Address, object]:
     if node is None:
         return {}
     roles = resolve.roles_of(tree, node, resolve.overlays_of(tree, node))
-    found: dict[Address, object] = {}
+    clusters: dict[Address, object] = {}
     if "kubelet" in roles and KubeletRole.control_plane.value(roles["kubelet"].role):
         cluster = str(KubeletRole.kubernetes_cluster.value(roles["kubelet"].role))
-        found["kubernetes", cluster] = (node.values.get("ip"),)
+        clusters["kubernetes", cluster] = (node.values.get("ip"),)
     if "Etcd::Host" in roles:
         role = roles["Etcd::Host"].role
-        found["etcd", str(EtcdHostRole.etcd_cluster.value(role))] = (
+        clusters["etcd", str(EtcdHostRole.etcd_cluster.value(role))] = (
             role.values.get("member_name"),
             role.values.get("advertise_peers_urls"),
         )
-    return found
+    return clusters

@@ -35,10 +35,10 @@ def reverse(changes: Iterable[Change]) -> list[Change]:
     return [Change(change.path, change.new, change.old) for change in reversed(list(changes))]
 
 
-def meet(one: Path, other: Path) -> bool:
+def meet(path: Path, other: Path) -> bool:
     """Whether two paths name the same thing, or one lies below the other."""
-    shorter = min(len(one), len(other))
-    return one[:shorter] == other[:shorter]
+    shorter = min(len(path), len(other))
+    return path[:shorter] == other[:shorter]
 
 
 def diff(schema: Schema, mode: str, key: str, old: Obj | None, new: Obj | None, seal: codec.Seal) -> list[Change]:
@@ -76,8 +76,10 @@ class _Diff:
                 continue
             row = rows[name]
             assert isinstance(row, Field)
-            said = [None if value is None else codec.encode_value(row, value, self._seal) for value in (before, after)]
-            changes.append(Change((*path, name), said[0], said[1]))
+            encoded = [
+                None if value is None else codec.encode_value(row, value, self._seal) for value in (before, after)
+            ]
+            changes.append(Change((*path, name), encoded[0], encoded[1]))
         return changes
 
     def _children(self, path: Path, submode: Submode, old: Obj, new: Obj) -> list[Change]:
@@ -86,7 +88,10 @@ class _Diff:
             return []
         place = (*path, submode.attribute)
         if submode.indexed:
-            lists = [codec.encode_children(self._schema, submode, held, self._seal) or None for held in (before, after)]
+            lists = [
+                codec.encode_children(self._schema, submode, children, self._seal) or None
+                for children in (before, after)
+            ]
             return [Change(place, lists[0], lists[1])] if lists[0] != lists[1] else []
         changes: list[Change] = []
         for key in sorted(set(before) | set(after)):
@@ -102,12 +107,12 @@ def apply(tree: Tree, changes: Iterable[Change], unseal: codec.Unseal | None, re
         current = touched[place] if place in touched else tree.find(*place)
         submode = tree.schema.mode(place[0])
         if len(change.path) == 2:
-            held = None if change.new is None else codec.decode(tree.schema, submode, place[1], change.new, unseal)
+            updated = None if change.new is None else codec.decode(tree.schema, submode, place[1], change.new, unseal)
         elif current is None:
             raise errors.NotFound(f"{place[0]}[{place[1]}] does not exist", hint="history shows who removed it")
         else:
-            held = _applied(tree.schema, current, change.path[2:], change.new, unseal)
-        touched[place] = held
+            updated = _applied(tree.schema, current, change.path[2:], change.new, unseal)
+        touched[place] = updated
     for (mode, key), obj in touched.items():
         tree = tree.with_object(mode, key, None if obj is None else replace(obj, revision=revision or obj.revision))
     return tree
@@ -127,7 +132,7 @@ def _applied(schema: Schema, obj: Obj, rest: Path, new: Any, unseal: codec.Unsea
     if not isinstance(row, Submode):
         raise errors.NotFound(f"{obj.type} {obj.key} has nothing called {name!r}", hint="show lists what it has")
     if row.indexed:
-        items = {str(i): codec.decode(schema, row, str(i), one, unseal) for i, one in enumerate(new or ())}
+        items = {str(i): codec.decode(schema, row, str(i), item, unseal) for i, item in enumerate(new or ())}
         return obj.with_children(name, items)
     key = rest[1]
     if len(rest) == 2:
@@ -158,10 +163,10 @@ class _Mask:
 
     def _data(self, data: Any) -> Any:
         if isinstance(data, list):
-            return [self._data(one) for one in data]
+            return [self._data(item) for item in data]
         if not isinstance(data, dict):
             return data
-        masked = {name: self._data(said) for name, said in data.items() if name != "values"}
+        masked = {name: self._data(part) for name, part in data.items() if name != "values"}
         if "values" in data:
             masked["values"] = self._hidden(data.get("type", ""), data["values"])
         return masked
@@ -170,8 +175,8 @@ class _Mask:
         entity = self._schema.types.get(type_name)
         rows = entity.by_attribute() if entity is not None else {}
         hidden = {}
-        for name, said in values.items():
+        for name, value in values.items():
             row = rows.get(name)
             is_open = isinstance(row, Field) and not row.kind.secret
-            hidden[name] = said if is_open and not isinstance(said, Secret) else MASK
+            hidden[name] = value if is_open and not isinstance(value, Secret) else MASK
         return hidden

@@ -19,29 +19,29 @@ __all__ = ["Desired", "desired"]
 
 def desired(tree: Tree, node: str, revision: int = 0) -> Desired:
     """What a node should be; `revision` is the tree's, for the agent to report back. Raises `NotFound`."""
-    held = resolve.resolve(tree, node)
-    found = render(tree, held)
+    resolved = resolve.resolve(tree, node)
+    rendered = render(tree, resolved)
     return Desired(
         node=node,
         revision=revision,
-        files=tuple(file.value for file in found.files.values()),
-        unmanaged=tuple(found.unmanaged),
-        packages=tuple(found.packages),
-        services=tuple(service.value for service in found.services.values()),
-        environment={name: given.value for name, given in found.environment.items()},
-        labels={name: given.value for name, given in found.labels.items()},
-        taints=tuple(taint.value for taint in found.taints.values()),
-        flags=tuple(flag.value for flag in found.flags.values()),
-        excludes=_excludes(found.excludes),
-        checks=tuple(check.value for check in found.checks.values()),
-        settings={name: given.value for name, given in held.settings.items()},
-        data_node=found.data_node is not None,
-        warnings=tuple(found.warnings),
+        files=tuple(file.value for file in rendered.files.values()),
+        unmanaged=tuple(rendered.unmanaged),
+        packages=tuple(rendered.packages),
+        services=tuple(service.value for service in rendered.services.values()),
+        environment={name: given.value for name, given in rendered.environment.items()},
+        labels={name: given.value for name, given in rendered.labels.items()},
+        taints=tuple(taint.value for taint in rendered.taints.values()),
+        flags=tuple(flag.value for flag in rendered.flags.values()),
+        excludes=_excludes(rendered.excludes),
+        checks=tuple(check.value for check in rendered.checks.values()),
+        settings={name: given.value for name, given in resolved.settings.items()},
+        data_node=rendered.data_node is not None,
+        warnings=tuple(rendered.warnings),
     )
 
 
-def _excludes(found: Sequence[Exclude]) -> dict[str, tuple[str, ...]]:
+def _excludes(excludes: Sequence[Exclude]) -> dict[str, tuple[str, ...]]:
     lists: dict[str, list[str]] = {}
-    for exclude in found:
+    for exclude in excludes:
         lists.setdefault(exclude.mode, []).append(exclude.pattern)
     return {mode: tuple(patterns) for mode, patterns in sorted(lists.items())}

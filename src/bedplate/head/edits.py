@@ -22,17 +22,17 @@ __all__ = ["apply_edits", "fill_masks"]
 
 def apply_edits(tree: Tree, edits: Sequence[Edit], number: int, seal: codec.Seal) -> tuple[Tree, list[changes.Change]]:
     """The tree that the edits make, as revision `number`, and what they change. Raises `Invalid`."""
-    before, made = tree, []
+    before, changed = tree, []
     touched = []
     for edit in edits:
         differences = changes.diff(tree.schema, edit.mode, edit.key, before.find(edit.mode, edit.key), edit.new, seal)
         if differences:
-            made.extend(differences)
+            changed.extend(differences)
             touched.append((edit.mode, edit.key))
             new = None if edit.new is None else replace(edit.new, revision=number)
             tree = tree.with_object(edit.mode, edit.key, new)
     validate.check(tree, touched)
-    return tree, made
+    return tree, changed
 
 
 def fill_masks(edits: Sequence[Edit], *trees: Tree) -> list[Edit]:

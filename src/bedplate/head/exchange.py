@@ -50,7 +50,7 @@ def read(schema: Schema, text: str) -> list[tuple[str, Obj]]:
             f"the document is not an export of a head: its format is not {_FORMAT}",
             hint="export writes one that can be read",
         )
-    found: list[tuple[str, Obj]] = []
+    entries: list[tuple[str, Obj]] = []
     problems: list[str] = []
     for mode, objects in document.items():
         if mode == "format":
@@ -60,12 +60,12 @@ def read(schema: Schema, text: str) -> list[tuple[str, Obj]]:
             continue
         for key, data in objects.items():
             try:
-                found.append((mode, codec.decode(schema, schema.modes[mode], str(key), data)))
+                entries.append((mode, codec.decode(schema, schema.modes[mode], str(key), data)))
             except errors.Invalid as wrong:
                 problems.extend(wrong.problems or [wrong.message])
     if problems:
         raise errors.Invalid("the document cannot be imported", problems=problems)
-    return found
+    return entries
 
 
 def stage(session: Session, text: str, *, prune: bool = False) -> None:
@@ -102,8 +102,8 @@ def _with_secrets(new: Obj, old: Obj) -> Obj:
     children: Mapping[str, Mapping[str, Obj]] = {
         submode: {
             key: _with_secrets(child, old.below(submode)[key]) if key in old.below(submode) else child
-            for key, child in held.items()
+            for key, child in inner.items()
         }
-        for submode, held in new.children.items()
+        for submode, inner in new.children.items()
     }
     return Obj(new.type, new.key, {**new.values, **kept}, new.extras, children, new.revision)

@@ -41,35 +41,39 @@ Renderer = Callable[[Tree, Resolved], Iterable[Fact]]
 
 def facts(tree: Tree, name: str, renderers: Sequence[Renderer] = ()) -> dict[tuple[str, str], Fact]:
     """All that holds on a node, by kind and name."""
-    held = resolve.resolve(tree, name)
-    found = [*_resolved(held), *_customizations(held)]
+    resolved = resolve.resolve(tree, name)
+    entries = [*_resolved(resolved), *_customizations(resolved)]
     for renderer in renderers:
-        found.extend(renderer(tree, held))
-    return {(fact.kind, fact.name): fact for fact in sorted(found, key=_BY_NAME)}
+        entries.extend(renderer(tree, resolved))
+    return {(fact.kind, fact.name): fact for fact in sorted(entries, key=_BY_NAME)}
 
 
 def explain(tree: Tree, name: str, about: str = "", renderers: Sequence[Renderer] = ()) -> list[tuple[Fact, int]]:
     """The facts of a node, or those of one name, each with the revision that last wrote its cause."""
-    found = []
+    pairs = []
     for fact in facts(tree, name, renderers).values():
         if about and about != fact.name:
             continue
         cause = tree.find(fact.source.mode, fact.source.key)
-        found.append((fact, cause.revision if cause is not None else 0))
-    return found
+        pairs.append((fact, cause.revision if cause is not None else 0))
+    return pairs
 
 
-def _resolved(held: Resolved) -> Iterable[Fact]:
-    for name, given in held.roles.items():
+def _resolved(resolved: Resolved) -> Iterable[Fact]:
+    for name, given in resolved.roles.items():
         beaten_by = str(given.beaten[0]) if given.beaten else ""
         yield Fact("role", name, given.role.type, given.source, beaten_by, given.role)
-    for name, (service, source) in held.services.items():
+    for name, (service, source) in resolved.services.items():
         yield Fact("service", name, _service_words(service), source, detail=service)
-    for kind, table in [("label", held.labels), ("environment", held.environment), ("setting", held.settings)]:
+    for kind, table in [
+        ("label", resolved.labels),
+        ("environment", resolved.environment),
+        ("setting", resolved.settings),
+    ]:
         for name, value in table.items():
             beaten = value.beaten[0] if value.beaten else None
             yield Fact(kind, name, value.value, value.source, f"{beaten[0]} ({beaten[1]})" if beaten else "")
-    for exclude in held.excludes:
+    for exclude in resolved.excludes:
         yield Fact("exclude", f"{exclude.mode}:{exclude.pattern}", exclude.pattern, exclude.source)
 
 
@@ -83,10 +87,10 @@ def _service_words(service: Obj) -> str:
     return ", ".join(words if run_if == "ALWAYS" else [*words, f"run if {run_if}"])
 
 
-def _customizations(held: Resolved) -> Iterable[Fact]:
+def _customizations(resolved: Resolved) -> Iterable[Fact]:
     """Files of overlays; of two for one path the overlay that comes first wins."""
     taken: dict[str, Fact] = {}
-    for overlay in held.overlays:
+    for overlay in resolved.overlays:
         for name, held_file in sorted(overlay.below("customizations").items()):
             path = str(Customization.filename.value(held_file))
             if not path or Customization.disabled.value(held_file):

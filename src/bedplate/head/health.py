@@ -108,35 +108,35 @@ class Health:
 
     def state(self, node: str) -> State:
         """`UP`, `DOWN` for one that fell silent, `UNKNOWN` for one that never reported."""
-        held = self._held.get(node)
-        if held is None:
+        condition = self._held.get(node)
+        if condition is None:
             return "UNKNOWN"
-        silent_s = (self._clock.now() - parse_rfc3339(held.heard)).total_seconds()
+        silent_s = (self._clock.now() - parse_rfc3339(condition.heard)).total_seconds()
         return "UP" if silent_s <= self._silence_s else "DOWN"
 
     async def history(self, node: str, check: str = "") -> dict[str, list[Sample]]:
         """The kept results of each check, or of one, oldest first."""
-        found: dict[str, list[Sample]] = {}
+        history: dict[str, list[Sample]] = {}
         prefix = f"{SAMPLES}{node}/{check}/" if check else f"{SAMPLES}{node}/"
         after, more = "", True
         while more:
             page = await self._store.list(prefix, limit=_PAGE, after=after)
             for entry in page.entries:
                 name = entry.key[len(SAMPLES) :].split("/")[1]
-                found.setdefault(name, []).append(self._samples.decode(entry.value))
+                history.setdefault(name, []).append(self._samples.decode(entry.value))
             after, more = page.entries[-1].key if page.entries else "", page.more
-        return {name: sorted(samples, key=lambda sample: sample.count) for name, samples in sorted(found.items())}
+        return {name: sorted(samples, key=lambda sample: sample.count) for name, samples in sorted(history.items())}
 
     def latest(self, after: str = "") -> list[Measured]:
         """The last result of every check that came after a time: for whoever was away."""
-        found = [
+        results = [
             Measured(node, check, verdict.last, verdict.last.status)
-            for node, held in self._held.items()
-            if held.heard > after
-            for check, verdict in held.checks.items()
+            for node, condition in self._held.items()
+            if condition.heard > after
+            for check, verdict in condition.checks.items()
             if verdict.last.time > after
         ]
-        return sorted(found, key=lambda one: (one.sample.time, one.node, one.check))
+        return sorted(results, key=lambda result: (result.sample.time, result.node, result.check))
 
     async def stream(self) -> AsyncIterator[Measured]:
         """Results from now on, while somebody reads; a reader that falls far behind misses the oldest."""
@@ -161,9 +161,9 @@ class Health:
             now = stamp(self._clock)
             condition, measured = _taken(node, before, list(results), now, applied, digest)
             ops: list[Op] = [Put(NODES + node, msgspec.json.encode(condition))]
-            for one in measured:
-                slot = f"{SAMPLES}{node}/{one.check}/{one.sample.count % self._kept:05d}"
-                ops.append(Put(slot, msgspec.json.encode(one.sample)))
+            for result in measured:
+                slot = f"{SAMPLES}{node}/{result.check}/{result.sample.count % self._kept:05d}"
+                ops.append(Put(slot, msgspec.json.encode(result.sample)))
             at = await self._store.commit(ops)
             self._held[node], self._at[node] = condition, at
             await self._tell(measured)
@@ -236,11 +236,11 @@ def _taken(
     checks = dict(before.checks) if before is not None else {}
     measured = []
     for result in results:
-        held = checks.get(result.check)
-        count = held.last.count + 1 if held is not None else 0
+        verdict = checks.get(result.check)
+        count = verdict.last.count + 1 if verdict is not None else 0
         sample = Sample(count, now, result.status, result.value, result.info)
-        was = held.last.status if held is not None else None
-        since = held.since if held is not None and was == result.status else now
+        was = verdict.last.status if verdict is not None else None
+        since = verdict.since if verdict is not None and was == result.status else now
         checks[result.check] = Verdict(sample, since)
         measured.append(Measured(node, result.check, sample, was))
     if len(checks) > _MOST_CHECKS:
@@ -250,9 +250,9 @@ def _taken(
 
 
 def _differences(node: str, before: Condition | None, now: Condition) -> list[Measured]:
-    found = []
+    results = []
     for check, verdict in now.checks.items():
-        held = before.checks.get(check) if before is not None else None
-        if held != verdict:
-            found.append(Measured(node, check, verdict.last, held.last.status if held is not None else None))
-    return found
+        previous = before.checks.get(check) if before is not None else None
+        if previous != verdict:
+            results.append(Measured(node, check, verdict.last, previous.last.status if previous is not None else None))
+    return results

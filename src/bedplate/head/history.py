@@ -82,7 +82,7 @@ class History:
 
     async def audit(self, schema_of: Tree, last: int, path: Path = (), limit: int = 100) -> list[AuditEntry]:
         """Who changed what at or below a path, newest first."""
-        found: list[AuditEntry] = []
+        entries: list[AuditEntry] = []
         async for revision in self.newest(last):
             for change in changes.masked(schema_of.schema, revision.changes):
                 if changes.meet(change.path, path):
@@ -94,10 +94,10 @@ class History:
                         old=change.old,
                         new=change.new,
                     )
-                    found.append(entry)
-            if len(found) >= limit:
+                    entries.append(entry)
+            if len(entries) >= limit:
                 break
-        return found[:limit]
+        return entries[:limit]
 
     async def reverse(self, number: int) -> list[changes.Change]:
         """What takes a revision back, secrets sealed. Raises `NotFound`."""
@@ -130,8 +130,8 @@ class History:
         return None
 
 
-def _common(one: SealedRevision, other: SealedRevision) -> Path | None:
-    for change in one.changes:
+def _common(revision: SealedRevision, other: SealedRevision) -> Path | None:
+    for change in revision.changes:
         for later in other.changes:
             if changes.meet(change.path, later.path):
                 return change.path

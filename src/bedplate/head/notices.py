@@ -71,30 +71,30 @@ class Notices:
 
     async def add_all(self, news: Sequence[News]) -> list[Notice]:
         """Tell several things, in their order. Raises `Unavailable`."""
-        made: list[Notice] = []
+        notices: list[Notice] = []
         async with self._writing:
             for start in range(0, len(news), _BATCH):
-                made.extend(await self._write(news[start : start + _BATCH]))
-        return made
+                notices.extend(await self._write(news[start : start + _BATCH]))
+        return notices
 
     def latest(self, limit: int = 100, *, host: str = "", before: int = 0) -> list[Notice]:
         """The newest first; `before` leaves out that number and those that came after it."""
-        found: list[Notice] = []
+        notices: list[Notice] = []
         for notice in reversed(self._held):
             if (not host or notice.host == host) and (not before or notice.id < before):
-                found.append(notice)
-                if len(found) >= limit:
+                notices.append(notice)
+                if len(notices) >= limit:
                     break
-        return found
+        return notices
 
     def since(self, number: int) -> list[Notice]:
         """Those after a number that are still kept, oldest first."""
-        found = []
+        notices = []
         for notice in reversed(self._held):
             if notice.id <= number:
                 break
-            found.append(notice)
-        return found[::-1]
+            notices.append(notice)
+        return notices[::-1]
 
     async def stream(self, after: int | None = None) -> AsyncIterator[Notice]:
         """Every notice after a number (those from now on without one), as it comes, while somebody reads."""
@@ -119,7 +119,7 @@ class Notices:
     async def _write(self, news: Sequence[News]) -> list[Notice]:
         for _ in range(_ATTEMPTS):
             now, first = stamp(self._clock), self._last + 1
-            made = [
+            notices = [
                 Notice(
                     id=first + i,
                     time=now,
@@ -130,11 +130,11 @@ class Notices:
                 )
                 for i, item in enumerate(news)
             ]
-            ops: list[Op] = [Put(_key(notice.id), msgspec.json.encode(notice), expect=0) for notice in made]
-            ops.extend(Delete(_key(notice.id - self._kept)) for notice in made if notice.id > self._kept)
+            ops: list[Op] = [Put(_key(notice.id), msgspec.json.encode(notice), expect=0) for notice in notices]
+            ops.extend(Delete(_key(notice.id - self._kept)) for notice in notices if notice.id > self._kept)
             if await self._is_written(ops):
-                await self._take(made)
-                return made
+                await self._take(notices)
+                return notices
             await self._catch_up()
         raise errors.Unavailable("other head nodes keep telling notices; this one found no turn", retry_after_s=1.0)
 

@@ -55,26 +55,26 @@ class Obj:
 
     def with_value(self, attribute: str, value: Value | None) -> Obj:
         """With that value; None takes it away, so that the default shows again."""
-        values = {name: held for name, held in self.values.items() if name != attribute}
+        values = {name: current for name, current in self.values.items() if name != attribute}
         if value is not None:
             values[attribute] = value
         return replace(self, values=values)
 
     def with_extra(self, name: str, text: str | None) -> Obj:
-        extras = {held: value for held, value in self.extras.items() if held != name}
+        extras = {key: value for key, value in self.extras.items() if key != name}
         if text is not None:
             extras[name] = text
         return replace(self, extras=extras)
 
     def with_child(self, submode: str, key: str, child: Obj | None) -> Obj:
         """With that child; None takes it away. A submode without children is not kept."""
-        inner = {held: value for held, value in self.below(submode).items() if held != key}
+        inner = {name: value for name, value in self.below(submode).items() if name != key}
         if child is not None:
             inner[key] = child
         return self.with_children(submode, inner)
 
     def with_children(self, submode: str, inner: Mapping[str, Obj]) -> Obj:
-        children = {name: held for name, held in self.children.items() if name != submode}
+        children = {name: objects for name, objects in self.children.items() if name != submode}
         if inner:
             children[submode] = inner
         return replace(self, children=children)

@@ -38,14 +38,14 @@ _Facts = Mapping[tuple[str, str], Fact]
 
 def plan(before: Tree, after: Tree, touched: Iterable[Address], renderers: Sequence[Renderer] = ()) -> list[Action]:
     """What would change, by node in natural order."""
-    found: list[Action] = []
+    steps: list[Action] = []
     for node in sorted(affected(before, after, touched), key=natural):
         old = facts(before, node, renderers) if before.find("device", node) is not None else {}
         new = facts(after, node, renderers) if after.find("device", node) is not None else {}
         differing = sorted(place for place in {*old, *new} if old.get(place) != new.get(place))
         actions = [action for place in differing if (action := _action(node, place, old, new)) is not None]
-        found += [*actions, *_followed(actions, old, new)]
-    return found
+        steps += [*actions, *_followed(actions, old, new)]
+    return steps
 
 
 def _action(node: str, place: tuple[str, str], old: _Facts, new: _Facts) -> Action | None:
@@ -93,9 +93,9 @@ def _restarts(action: Action | None) -> bool:
 
 def touched_between(before: Tree, after: Tree) -> list[Address]:
     """The top-level objects that differ between two trees; what they share costs a comparison of identities."""
-    found: list[Address] = []
+    addresses: list[Address] = []
     for mode in before.schema.modes:
         old, new = before.mode(mode), after.mode(mode)
         if old is not new:
-            found.extend((mode, key) for key in sorted(set(old) | set(new)) if old.get(key) != new.get(key))
-    return found
+            addresses.extend((mode, key) for key in sorted(set(old) | set(new)) if old.get(key) != new.get(key))
+    return addresses

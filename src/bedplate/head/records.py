@@ -80,8 +80,8 @@ class Codec:
             record = self._records.decode(data)
         except msgspec.DecodeError as wrong:
             raise errors.Invalid(f"the record {key} cannot be read: {wrong}", hint=_DAMAGED) from wrong
-        made = codec.decode(self._schema, self._schema.mode(mode), name, record.object, self._vault.unseal)
-        return mode, replace(made, revision=record.revision)
+        obj = codec.decode(self._schema, self._schema.mode(mode), name, record.object, self._vault.unseal)
+        return mode, replace(obj, revision=record.revision)
 
     def encode_revision(self, revision: SealedRevision) -> bytes:
         changes = [(change.path, change.old, change.new) for change in revision.changes]

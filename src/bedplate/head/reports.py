@@ -18,23 +18,26 @@ def news(
     node: str, actions: Iterable[Action], failures: Iterable[Failure], measured: Iterable[Measured], revision: int = 0
 ) -> list[News]:
     """One notice for each action, each failure, and each check that says something else than before."""
-    found = [News(node, f"{one.kind.capitalize()} {one.name} was {one.verb}", "notice", revision) for one in actions]
-    for one in failures:
-        why = f": {one.text}" if one.text else ""
-        text = f"{one.kind.capitalize()} {one.name} could not be {one.verb}{why}"
-        found.append(News(node, text, "warning", revision))
-    found.extend(_turned(one) for one in measured if _has_turned(one))
-    return found
+    items = [
+        News(node, f"{action.kind.capitalize()} {action.name} was {action.verb}", "notice", revision)
+        for action in actions
+    ]
+    for failure in failures:
+        why = f": {failure.text}" if failure.text else ""
+        text = f"{failure.kind.capitalize()} {failure.name} could not be {failure.verb}{why}"
+        items.append(News(node, text, "warning", revision))
+    items.extend(_turned(result) for result in measured if _has_turned(result))
+    return items
 
 
-def _has_turned(one: Measured) -> bool:
+def _has_turned(result: Measured) -> bool:
     """A check that begins by passing is not reported."""
-    return one.before != one.sample.status and not (one.before is None and one.sample.status == "PASS")
+    return result.before != result.sample.status and not (result.before is None and result.sample.status == "PASS")
 
 
-def _turned(one: Measured) -> News:
-    if one.sample.status == "PASS":
-        return News(one.node, f"Check {one.check} passes again")
-    word = "failed" if one.sample.status == "FAIL" else "gives no answer"
-    why = f": {one.sample.info}" if one.sample.info else ""
-    return News(one.node, f"Check {one.check} {word}{why}", "warning")
+def _turned(result: Measured) -> News:
+    if result.sample.status == "PASS":
+        return News(result.node, f"Check {result.check} passes again")
+    word = "failed" if result.sample.status == "FAIL" else "gives no answer"
+    why = f": {result.sample.info}" if result.sample.info else ""
+    return News(result.node, f"Check {result.check} {word}{why}", "warning")

@@ -104,16 +104,16 @@ def _common(tree: Tree, node: Obj, overlays: Sequence[Obj]) -> _Common:
     """Worked out once per tree where nodes are alike."""
     place = ("common", node.values.get("category"), *(overlay.key for overlay in overlays))
     alike = not node.below("roles") and not node.below("services")
-    found: _Common | None = tree.derived.get(place) if alike else None
-    if found is None:
+    common: _Common | None = tree.derived.get(place) if alike else None
+    if common is None:
         roles = roles_of(tree, node, overlays)
         cluster = _cluster(tree, roles)
-        found = _Common(
+        common = _Common(
             roles, cluster, _services(tree, node, roles), _environment(roles, cluster), _excludes(roles, cluster)
         )
         if alike:
-            tree.derived[place] = found
-    return found
+            tree.derived[place] = common
+    return common
 
 
 def overlays_of(tree: Tree, node: Obj) -> list[Obj]:
@@ -121,13 +121,13 @@ def overlays_of(tree: Tree, node: Obj) -> list[Obj]:
     names = {name for name, ways in tree.referrers("device", node.key, _OVERLAY).items() if "nodes" in ways}
     category = str(node.values.get("category", ""))
     if category:
-        held = tree.referrers("category", category, _OVERLAY)
-        names.update(name for name, ways in held.items() if "categories" in ways)
+        referrers = tree.referrers("category", category, _OVERLAY)
+        names.update(name for name, ways in referrers.items() if "categories" in ways)
     if node.type == "HeadNode":
         every = tree.mode(_OVERLAY).items()
         names.update(name for name, overlay in every if ConfigurationOverlay.all_head_nodes.value(overlay))
-    found = [overlay for name in names if (overlay := tree.find(_OVERLAY, name)) is not None]
-    return sorted(found, key=lambda overlay: (-_priority(overlay), overlay.key))
+    overlays = [overlay for name in names if (overlay := tree.find(_OVERLAY, name)) is not None]
+    return sorted(overlays, key=lambda overlay: (-_priority(overlay), overlay.key))
 
 
 _OVERLAY = "configurationoverlay"
@@ -150,8 +150,8 @@ def roles_of(tree: Tree, node: Obj, overlays: Sequence[Obj]) -> dict[str, RoleGi
         for name, role in giver.below("roles").items():
             offers.setdefault(name, []).append((role, Source(mode, giver.key, name)))
     return {
-        name: RoleGiven(made[0][0], made[0][1], tuple(source for _, source in made[1:]))
-        for name, made in sorted(offers.items())
+        name: RoleGiven(candidates[0][0], candidates[0][1], tuple(source for _, source in candidates[1:]))
+        for name, candidates in sorted(offers.items())
     }
 
 
@@ -171,15 +171,15 @@ def inherited(tree: Tree, obj: Obj, field: Field) -> tuple[Value | None, Source 
 
 
 def _settings(tree: Tree, node: Obj) -> dict[str, Given]:
-    found = {}
+    settings = {}
     for field in tree.schema.of(node).fields():
         if not field.inherits:
             continue
         value, source = inherited(tree, node, field)
         if value not in (None, ""):
             assert value is not None
-            found[field.attribute] = Given(field.kind.show(value), source or Source("device", node.key))
-    return found
+            settings[field.attribute] = Given(field.kind.show(value), source or Source("device", node.key))
+    return settings
 
 
 def _cluster(tree: Tree, roles: Mapping[str, RoleGiven]) -> Obj | None:
@@ -191,24 +191,24 @@ _BY_A_ROLE: Mapping[str, Value] = {"belongs_to_role": True}
 
 
 def _services(tree: Tree, node: Obj, roles: Mapping[str, RoleGiven]) -> dict[str, tuple[Obj, Source]]:
-    found: dict[str, tuple[Obj, Source]] = {}
+    services: dict[str, tuple[Obj, Source]] = {}
     category = tree.find("category", str(node.values.get("category", "")))
     if category is not None:
-        found.update(
-            (name, (held, Source("category", category.key))) for name, held in category.below("services").items()
+        services.update(
+            (name, (service, Source("category", category.key))) for name, service in category.below("services").items()
         )
-    found.update((name, (held, Source("device", node.key))) for name, held in node.below("services").items())
+    services.update((name, (service, Source("device", node.key))) for name, service in node.below("services").items())
     for given in roles.values():
         entity = tree.schema.of(given.role)
         assert issubclass(entity, Role)
         if entity.add_services.value(given.role):
             for name in entity.services(given.role):
-                if name in found:
-                    held, source = found[name]
-                    found[name] = (held.with_value("belongs_to_role", True), source)
+                if name in services:
+                    service, source = services[name]
+                    services[name] = (service.with_value("belongs_to_role", True), source)
                 else:
-                    found[name] = (Obj("Service", name, _BY_A_ROLE), given.source)
-    return dict(sorted(found.items()))
+                    services[name] = (Obj("Service", name, _BY_A_ROLE), given.source)
+    return dict(sorted(services.items()))
 
 
 def _labels(tree: Tree, node: Obj, cluster: Obj | None) -> dict[str, Given]:
@@ -217,38 +217,38 @@ def _labels(tree: Tree, node: Obj, cluster: Obj | None) -> dict[str, Given]:
         return {}
     named = tree.referrers("device", node.key, "kubernetes").get(cluster.key, frozenset())
     category = str(PhysicalNode.category.value(node)) if node.type == "PhysicalNode" else ""
-    found: dict[str, Given] = {}
-    for name, held in sorted(cluster.below("label_sets").items()):
-        categories = LabelSet.categories.value(held)
+    table: dict[str, Given] = {}
+    for name, label_set in sorted(cluster.below("label_sets").items()):
+        categories = LabelSet.categories.value(label_set)
         assert isinstance(categories, tuple)
         if f"label_sets[{name}].nodes" not in named and category not in categories:
             continue
-        labels = LabelSet.labels.value(held)
+        labels = LabelSet.labels.value(label_set)
         assert isinstance(labels, tuple)
         for label in labels:
             key, _, value = label.partition("=")
-            _give(found, key, value, Source("kubernetes", cluster.key, name))
-    return dict(sorted(found.items()))
+            _give(table, key, value, Source("kubernetes", cluster.key, name))
+    return dict(sorted(table.items()))
 
 
-def _give(found: dict[str, Given], name: str, value: str, source: Source) -> None:
-    before = found.get(name)
+def _give(table: dict[str, Given], name: str, value: str, source: Source) -> None:
+    before = table.get(name)
     beaten = ((before.value, before.source), *before.beaten) if before is not None else ()
-    found[name] = Given(value, source, beaten)
+    table[name] = Given(value, source, beaten)
 
 
 def _environment(roles: Mapping[str, RoleGiven], cluster: Obj | None) -> dict[str, Given]:
     """Variables exported to the node: of enabled applications, then of roles."""
-    found: dict[str, Given] = {}
+    variables: dict[str, Given] = {}
     for application, source in _applications(cluster):
-        for name, held in sorted(application.below("environment").items()):
-            if ApplicationEnvironment.nodes_environment.value(held):
-                _give(found, name, str(ApplicationEnvironment.value.value(held)), source)
+        for name, variable in sorted(application.below("environment").items()):
+            if ApplicationEnvironment.nodes_environment.value(variable):
+                _give(variables, name, str(ApplicationEnvironment.value.value(variable)), source)
     for given in roles.values():
-        for name, held in sorted(given.role.below("environments").items()):
-            if GenericRoleEnvironment.node_environment.value(held):
-                _give(found, name, str(GenericRoleEnvironment.value.value(held)), given.source)
-    return dict(sorted(found.items()))
+        for name, variable in sorted(given.role.below("environments").items()):
+            if GenericRoleEnvironment.node_environment.value(variable):
+                _give(variables, name, str(GenericRoleEnvironment.value.value(variable)), given.source)
+    return dict(sorted(variables.items()))
 
 
 def _applications(cluster: Obj | None) -> list[tuple[Obj, Source]]:
@@ -266,12 +266,12 @@ def _applications(cluster: Obj | None) -> list[tuple[Obj, Source]]:
 
 def _excludes(roles: Mapping[str, RoleGiven], cluster: Obj | None) -> list[Exclude]:
     givers = [*_applications(cluster), *((given.role, given.source) for given in roles.values())]
-    found: dict[tuple[str, str], Exclude] = {}
+    excludes: dict[tuple[str, str], Exclude] = {}
     for giver, source in givers:
         for snippet in giver.below("exclude_list_snippets").values():
             patterns = ExcludeListSnippet.exclude_list.value(snippet)
             assert isinstance(patterns, tuple)
             for mode in ExcludeListSnippet.modes(snippet):
                 for pattern in patterns:
-                    found.setdefault((mode, pattern), Exclude(mode, pattern, source))
-    return [found[place] for place in sorted(found)]
+                    excludes.setdefault((mode, pattern), Exclude(mode, pattern, source))
+    return [excludes[place] for place in sorted(excludes)]

@@ -148,8 +148,8 @@ class Head:
         before, revision = self.tree, self.revision
         if not force:
             await self._refuse_stale(before, edits)
-        after, made = apply_edits(before, fill_masks(edits, before), revision + 1, self._ledger.vault.seal)
-        return Preview(before, revision, after, changes.masked(before.schema, made))
+        after, differences = apply_edits(before, fill_masks(edits, before), revision + 1, self._ledger.vault.seal)
+        return Preview(before, revision, after, changes.masked(before.schema, differences))
 
     def refusal(self, identity: Identity, edits: Sequence[Edit]) -> str:
         """Why the identity may not commit the edits onto the present tree; empty when it may."""
@@ -250,9 +250,9 @@ class Head:
         policy.demand_edits(caller, tree, edits)
         if not force:
             await self._refuse_stale(tree, edits)
-        after, made = apply_edits(tree, edits, self.revision + 1, self._ledger.vault.seal)
+        after, differences = apply_edits(tree, edits, self.revision + 1, self._ledger.vault.seal)
         policy.keep_access(caller, tree, after)
-        return Outcome(after, made)
+        return Outcome(after, differences)
 
     async def _refuse_stale(self, tree: Tree, edits: Sequence[Edit]) -> None:
         for edit in edits:

@@ -63,13 +63,13 @@ class Session:
 
     def find(self, place: Path, name: str) -> Path:
         """The path of an object in a list; where names decide types, case does not matter. Raises `NotFound`."""
-        held, submode = self.children(place), self.submode(place)
-        if name in held:
+        children, submode = self.children(place), self.submode(place)
+        if name in children:
             return (*place, name)
-        same = [key for key in held if key.lower() == name.lower()] if any(e.names for e in submode.of) else []
+        same = [key for key in children if key.lower() == name.lower()] if any(e.names for e in submode.of) else []
         if len(same) == 1:
             return (*place, same[0])
-        raise errors.NotFound(f"{submode.shell} has no {name!r}", hint=_close(name, held))
+        raise errors.NotFound(f"{submode.shell} has no {name!r}", hint=_close(name, children))
 
     def entity(self, path: Path) -> type[Entity]:
         return self.schema.of(self.tree.get(path))
@@ -82,8 +82,8 @@ class Session:
         if submode.indexed:
             raise errors.Invalid(f"{submode.shell} is a list without names", hint="give add the values, in order")
         entity, key = submode.naming(name, word)
-        held = self.children(place)
-        if key in held:
+        children = self.children(place)
+        if key in children:
             raise errors.AlreadyExists(f"{submode.shell} has {key!r} already", hint=f"use {key}")
         return self._put((*place, key), Obj(entity.type_name(), key))
 
@@ -123,16 +123,16 @@ class Session:
 
     def append(self, path: Path, parameter: str, text: str) -> None:
         """Add to a list; what it has already stays where it is."""
-        field, held, more = self._lists(path, parameter, text)
-        self._put(path, self._with_list(path, field, dict.fromkeys((*held, *more))))
+        field, items, more = self._lists(path, parameter, text)
+        self._put(path, self._with_list(path, field, dict.fromkeys((*items, *more))))
 
     def remove_from(self, path: Path, parameter: str, text: str) -> None:
         """Take entries out of a list. Raises `NotFound` for one that is not in it."""
-        field, held, less = self._lists(path, parameter, text)
+        field, items, less = self._lists(path, parameter, text)
         for item in less:
-            if item not in held:
+            if item not in items:
                 raise errors.NotFound(f"{field.label}: {item!r} is not in it", hint=f"get {field.shell} shows what is")
-        self._put(path, self._with_list(path, field, (item for item in held if item not in less)))
+        self._put(path, self._with_list(path, field, (item for item in items if item not in less)))
 
     def clear(self, path: Path, parameter: str) -> None:
         """Back to the default, or to what is inherited."""
@@ -198,13 +198,13 @@ class Session:
 
     def edits(self, scope: Path = ()) -> list[Edit]:
         """What a commit takes, below the mode or the top-level object of `scope`; indexed lists are renumbered."""
-        found = []
+        edits = []
         for mode, key in sorted(self._bases):
             if scope[:2] in ((), (mode,), (mode, key)):
                 new = self.tree.find(mode, key)
                 tidy = None if new is None else _renumbered(self.schema, new)
-                found.append(Edit(mode, key, self._bases[mode, key], tidy))
-        return found
+                edits.append(Edit(mode, key, self._bases[mode, key], tidy))
+        return edits
 
     def staged(self, scope: Path = ()) -> list[changes.Change]:
         """What is staged, for people: secrets are stars."""
@@ -215,10 +215,10 @@ class Session:
         return self._changes(scope, seal)
 
     def _changes(self, scope: Path, seal: Callable[[Secret], object]) -> list[changes.Change]:
-        found: list[changes.Change] = []
+        differences: list[changes.Change] = []
         for edit in self.edits(scope):
-            found.extend(changes.diff(self.schema, edit.mode, edit.key, edit.base, edit.new, seal))
-        return found
+            differences.extend(changes.diff(self.schema, edit.mode, edit.key, edit.base, edit.new, seal))
+        return differences
 
     def drop(self, scope: Path = ()) -> None:
         """Forget what is staged below the scope (`refresh`), or everything (`revert`)."""
@@ -269,10 +269,10 @@ class Session:
 
     def _lists(self, path: Path, parameter: str, text: str) -> tuple[Field, tuple[str, ...], tuple[str, ...]]:
         field = self.field(path, parameter)
-        held, said = field.value(self.tree.get(path)), field.parse(text)
-        if not isinstance(held, tuple) or not isinstance(said, tuple):
+        items, given = field.value(self.tree.get(path)), field.parse(text)
+        if not isinstance(items, tuple) or not isinstance(given, tuple):
             raise errors.Invalid(f"{field.label} holds one value", hint=f"set {field.shell}")
-        return field, held, said
+        return field, items, given
 
     def _with_list(self, path: Path, field: Field, items: Iterable[str]) -> Obj:
         return self.tree.get(path).with_value(field.attribute, field.normal(field.kind.decode(list(items))))
@@ -287,15 +287,15 @@ def _at(obj: Obj | None, rest: Path) -> Obj | None:
 def _renumbered(schema: Schema, obj: Obj) -> Obj:
     """With the indexes of every indexed list counted from 0."""
     for submode in schema.of(obj).submodes():
-        held = obj.below(submode.attribute)
-        if not held:
+        children = obj.below(submode.attribute)
+        if not children:
             continue
         if submode.indexed:
-            keys = sorted(held, key=int)
-            tidy = {str(i): replace(_renumbered(schema, held[key]), key=str(i)) for i, key in enumerate(keys)}
+            keys = sorted(children, key=int)
+            tidy = {str(i): replace(_renumbered(schema, children[key]), key=str(i)) for i, key in enumerate(keys)}
         else:
-            tidy = {key: _renumbered(schema, child) for key, child in held.items()}
-        if tidy != held:
+            tidy = {key: _renumbered(schema, child) for key, child in children.items()}
+        if tidy != children:
             obj = obj.with_children(submode.attribute, tidy)
     return obj
 
@@ -308,13 +308,14 @@ def _copied(schema: Schema, obj: Obj) -> Obj:
         if isinstance(row, Field) and not row.kind.secret and not row.unique and name != "revision":
             kept[name] = value
     children = {
-        submode: {key: _copied(schema, child) for key, child in held.items()} for submode, held in obj.children.items()
+        submode: {key: _copied(schema, child) for key, child in objects.items()}
+        for submode, objects in obj.children.items()
     }
     return replace(obj, values=kept, children=children)
 
 
-def _close(name: str, held: Iterable[str]) -> str:
+def _close(name: str, names: Iterable[str]) -> str:
     import difflib  # only ever needed after a slip
 
-    close = difflib.get_close_matches(name, list(held), n=1)
+    close = difflib.get_close_matches(name, list(names), n=1)
     return f"did you mean {close[0]}?" if close else "list shows what is there"

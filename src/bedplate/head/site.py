@@ -50,12 +50,12 @@ def first_tree(name: str = HEAD_NODE, nodes: int = NODES) -> list[Edit]:
         raise errors.Invalid(
             f"the head node cannot be called {name!r}: {wrong}", hint="choose another --name"
         ) from None
-    made = [*_networks(), *_groups(), *_devices(name, nodes), *_checks()]
-    made.append(("user", Obj("User", ADMIN, {"role": "admin"})))
-    keys = [(mode, obj.key) for mode, obj in made]
+    objects = [*_networks(), *_groups(), *_devices(name, nodes), *_checks()]
+    objects.append(("user", Obj("User", ADMIN, {"role": "admin"})))
+    keys = [(mode, obj.key) for mode, obj in objects]
     if len(set(keys)) != len(keys):
         raise errors.Invalid(f"{name!r} is the name of a compute node as well", hint="give the head node another name")
-    return [Edit(mode, obj.key, None, obj) for mode, obj in made]
+    return [Edit(mode, obj.key, None, obj) for mode, obj in objects]
 
 
 def _networks() -> Iterator[tuple[str, Obj]]:

@@ -89,18 +89,18 @@ class Snapshot:
         return len(self._behind) > _BATCH
 
     def _writes(self, tree: Tree, places: Iterable[Address]) -> list[Op]:
-        found: list[Op] = []
+        ops: list[Op] = []
         for mode, key in places:
             obj, place = tree.find(mode, key), records.object_key(mode, key)
-            found.append(Delete(place) if obj is None else Put(place, self._codec.encode_object(obj)))
-        return found
+            ops.append(Delete(place) if obj is None else Put(place, self._codec.encode_object(obj)))
+        return ops
 
 
 def missing(tree: Tree, revision: SealedRevision) -> list[changes.Change]:
     """Those changes of a revision that a tree read from records lacks: a record may be newer than the mark says."""
-    found = []
+    differences = []
     for change in revision.changes:
-        held = tree.find(*changes.address(change))
-        if len(change.path) == 2 if held is None else held.revision < revision.number:
-            found.append(change)
-    return found
+        obj = tree.find(*changes.address(change))
+        if len(change.path) == 2 if obj is None else obj.revision < revision.number:
+            differences.append(change)
+    return differences

@@ -73,8 +73,8 @@ class Tokens:
 
     def list(self) -> list[Token]:
         """All of them, oldest first, with the last use as far as it is known here."""
-        held = sorted(self._held.values(), key=lambda one: (one.created, one.id))
-        return [msgspec.structs.replace(one, used=max(one.used, self._used.get(one.id, ""))) for one in held]
+        tokens = sorted(self._held.values(), key=lambda token: (token.created, token.id))
+        return [msgspec.structs.replace(token, used=max(token.used, self._used.get(token.id, ""))) for token in tokens]
 
     def find(self, text: str) -> Token | None:
         """The token of a text, unless it is wrong, revoked or has expired; notes its use."""

@@ -38,24 +38,24 @@ _Referrers = immutables.Map[tuple[str, str, str], immutables.Map[str, frozenset[
 
 def links(schema: Schema, mode: str, obj: Obj) -> set[Link]:
     """Every reference of an object and of what lies below it; `through` is the way to the field."""
-    found: set[Link] = set()
-    _collect(schema, mode, obj, "", found)
-    return found
+    references: set[Link] = set()
+    _collect(schema, mode, obj, "", references)
+    return references
 
 
-def _collect(schema: Schema, mode: str, obj: Obj, way: str, found: set[Link]) -> None:
+def _collect(schema: Schema, mode: str, obj: Obj, way: str, references: set[Link]) -> None:
     rows = schema.of(obj).by_attribute()
     for name, value in obj.values.items():
         row = rows[name]
         assert isinstance(row, Field)
         target = row.kind.target_mode
         if target:
-            found.update(Link(target, key, way + name) for key in row.kind.targets(value))
+            references.update(Link(target, key, way + name) for key in row.kind.targets(value))
         if row.unique and value:
-            found.add(Link(f"={mode}.{way}{name}", str(value).lower(), way + name))
+            references.add(Link(f"={mode}.{way}{name}", str(value).lower(), way + name))
     for submode, children in obj.children.items():
         for key, child in children.items():
-            _collect(schema, mode, child, f"{way}{submode}[{key}].", found)
+            _collect(schema, mode, child, f"{way}{submode}[{key}].", references)
 
 
 class Tree:
@@ -94,9 +94,9 @@ class Tree:
     def objects(self) -> Iterator[tuple[str, Obj]]:
         """All top-level objects, sorted."""
         for mode in sorted(self._modes):
-            held = self._modes[mode]
-            for key in sorted(held):
-                yield mode, held[key]
+            objects = self._modes[mode]
+            for key in sorted(objects):
+                yield mode, objects[key]
 
     def get(self, path: Path) -> Obj:
         """The object at a path of (mode, key, submode, key, ...). Raises `NotFound` naming what is missing."""
@@ -114,13 +114,13 @@ class Tree:
         Tree.steps += 1
         old = links(self.schema, mode, before) if before is not None else set()
         new = links(self.schema, mode, obj) if obj is not None else set()
-        made = Tree.__new__(Tree)
-        made.schema = self.schema
-        made.derived = {}
-        held = self._modes[mode]
-        made._modes = {**self._modes, mode: held.delete(key) if obj is None else held.set(key, obj)}
-        made._referrers = _reindexed(self._referrers, mode, key, old, new)
-        return made
+        tree = Tree.__new__(Tree)
+        tree.schema = self.schema
+        tree.derived = {}
+        objects = self._modes[mode]
+        tree._modes = {**self._modes, mode: objects.delete(key) if obj is None else objects.set(key, obj)}
+        tree._referrers = _reindexed(self._referrers, mode, key, old, new)
+        return tree
 
     def referrers(self, mode: str, key: str, by: str) -> Mapping[str, frozenset[str]]:
         """The objects of mode `by` that refer to an object, each with the ways to the fields that do."""
@@ -165,10 +165,10 @@ def _without(mapping: immutables.Map[K, V], key: K) -> immutables.Map[K, V]:
 def descend(obj: Obj, rest: Path, where: str) -> Obj:
     """The object below another one. Raises `NotFound`."""
     for submode, key in zip(rest[::2], rest[1::2], strict=True):
-        found = obj.below(submode).get(key)
-        if found is None:
+        child = obj.below(submode).get(key)
+        if child is None:
             raise errors.NotFound(f"{where} has no {submode} {key!r}", hint="list shows what is there")
-        obj, where = found, f"{where}->{submode}[{key}]"
+        obj, where = child, f"{where}->{submode}[{key}]"
     return obj
 
 

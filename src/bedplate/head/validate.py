@@ -19,16 +19,16 @@ _NAMED = 5
 
 def check(tree: Tree, touched: Iterable[Address]) -> None:
     """Raise `Invalid` with every fault."""
-    found = problems(tree, touched)
-    if found:
+    faults = problems(tree, touched)
+    if faults:
         raise errors.Invalid(
-            "the changes cannot be committed", problems=found, hint="nothing was written; correct it and commit again"
+            "the changes cannot be committed", problems=faults, hint="nothing was written; correct it and commit again"
         )
 
 
 def problems(tree: Tree, touched: Iterable[Address]) -> list[str]:
     """What would be wrong after the change, in the order of the objects."""
-    found: list[str] = []
+    faults: list[str] = []
     asked_again: set[Address] = set()
     touched = set(touched)
     for mode, key in sorted(touched):
@@ -37,36 +37,36 @@ def problems(tree: Tree, touched: Iterable[Address]) -> list[str]:
             users = tree.users(mode, key)
             if users:
                 more = f" and {len(users) - _NAMED} more" if len(users) > _NAMED else ""
-                found.append(f"{mode}[{key}] is used by {', '.join(users[:_NAMED])}{more}: it cannot be removed")
+                faults.append(f"{mode}[{key}] is used by {', '.join(users[:_NAMED])}{more}: it cannot be removed")
             continue
-        found.extend(_dangling(tree, mode, obj))
-        found.extend(_own(tree, obj, f"{mode}[{key}]"))
+        faults.extend(_dangling(tree, mode, obj))
+        faults.extend(_own(tree, obj, f"{mode}[{key}]"))
         asked_again.update(_judged_with(tree, mode, key))
     for mode, key in sorted(asked_again - touched):
         obj = tree.find(mode, key)
         if obj is not None:
-            found.extend(_own(tree, obj, f"{mode}[{key}]"))
-    return found
+            faults.extend(_own(tree, obj, f"{mode}[{key}]"))
+    return faults
 
 
 def _dangling(tree: Tree, mode: str, obj: Obj) -> list[str]:
-    found = []
+    faults = []
     for link in sorted(links(tree.schema, mode, obj)):
         if link.mode.startswith("="):
             others = [name for name in tree.referrers(link.mode, link.key, mode) if name != obj.key]
             if others:
-                found.append(f"{mode}[{obj.key}]: {link.through} {link.key} is taken by {mode}[{min(others)}]")
+                faults.append(f"{mode}[{obj.key}]: {link.through} {link.key} is taken by {mode}[{min(others)}]")
         elif tree.find(link.mode, link.key) is None:
-            found.append(f"{mode}[{obj.key}]: {link.through} names {link.mode} {link.key!r}, which does not exist")
-    return found
+            faults.append(f"{mode}[{obj.key}]: {link.through} names {link.mode} {link.key!r}, which does not exist")
+    return faults
 
 
 def _own(tree: Tree, obj: Obj, where: str) -> list[str]:
-    found = [f"{where}: {problem}" for problem in tree.schema.of(obj).problems(obj, tree.find)]
+    faults = [f"{where}: {problem}" for problem in tree.schema.of(obj).problems(obj, tree.find)]
     for submode, children in obj.children.items():
         for key, child in children.items():
-            found.extend(_own(tree, child, f"{where}->{submode}[{key}]"))
-    return found
+            faults.extend(_own(tree, child, f"{where}->{submode}[{key}]"))
+    return faults
 
 
 def _judged_with(tree: Tree, mode: str, key: str) -> Iterable[Address]:

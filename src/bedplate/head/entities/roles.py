@@ -106,16 +106,16 @@ class KubeletRole(Role):
     @classmethod
     def problems(cls, obj: Obj, look: Look) -> Sequence[str]:
         seen: set[tuple[object, ...]] = set()
-        found = []
+        problems = []
         for option in obj.below("options").values():
             key = str(KubeletOption.key.value(option))
             where = (KubeletOption.filename.value(option), KubeletOption.container.value(option), key)
             if not key:
-                found.append("Options: a flag needs a key")
+                problems.append("Options: a flag needs a key")
             elif where in seen:
-                found.append(f"Options: {where[0]} has {key} twice")
+                problems.append(f"Options: {where[0]} has {key} twice")
             seen.add(where)
-        return found
+        return problems
 
 
 _PORTS = r"[0-9]{1,5}(?:[:-][0-9]{1,5})?"
@@ -251,8 +251,8 @@ class GenericRole(Role):
 
     @classmethod
     def services(cls, obj: Obj) -> Sequence[str]:
-        held = cls.services_run.value(obj)
-        return held if isinstance(held, tuple) else ()
+        services = cls.services_run.value(obj)
+        return services if isinstance(services, tuple) else ()
 
 
 ROLES: tuple[type[Role], ...] = (

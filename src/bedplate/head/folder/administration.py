@@ -52,8 +52,8 @@ async def create_token(folder: Folder, subject: str, *, kind: str, name: str, da
     url = folder.daemon_url()
     if url:
         async with client(folder, url) as head:
-            made = await head.create_token(subject, name, kind=kind, days=days)
-        return made.about, made.token
+            answer = await head.create_token(subject, name, kind=kind, days=days)
+        return answer.about, answer.token
     async with _access(folder) as access:
         access.check_subject(kind, subject)
         lasts = timedelta(days=days) if days else None

@@ -103,16 +103,16 @@ async def restore(source: Path, data: Path, *, keys: Path | None = None, clock: 
             f"{source} does not hold the records that its manifest lists",
             hint="the file is damaged: use another backup",
         )
-    with creation.Workshop(data) as made:
+    with creation.Workshop(data) as folder:
         for name, text in secrets.items():
-            write_private(made / name, text, mode=0o644 if name.endswith(".crt") else 0o600)
-        async with SqliteStore(made / DATABASE, clock=clock) as store:
+            write_private(folder / name, text, mode=0o644 if name.endswith(".crt") else 0o600)
+        async with SqliteStore(folder / DATABASE, clock=clock) as store:
             await transfer.fill(store, _each(entries))
             await _prove(store, Vault(secrets[SECRETS_KEY]), content.revision)
-            await creation.write_admin(made, store, clock)
-        authority = pki.Authority.load(made)
-        authority.server(pki.host_names(manifest.name), manifest.name, clock.now()).write(made, "server")
-        creation.settle(made, data, Settings(manifest.name))
+            await creation.write_admin(folder, store, clock)
+        authority = pki.Authority.load(folder)
+        authority.server(pki.host_names(manifest.name), manifest.name, clock.now()).write(folder, "server")
+        creation.settle(folder, data, Settings(manifest.name))
     return content
 
 
@@ -149,23 +149,23 @@ def _copy(source: Path, target: Path) -> None:
         raise errors.Unavailable(f"{source} cannot be copied: {err}", hint="is there room on the disk?") from err
 
 
-def _described(name: str, made: str, keys: list[str], has_keys: bool) -> Content:
+def _described(name: str, created: str, keys: list[str], has_keys: bool) -> Content:
     def count(prefix: str) -> int:
         return sum(key.startswith(prefix) for key in keys)
 
     revisions = [key for key in keys if key.startswith(records.REVISIONS)]
     last = int(revisions[-1].removeprefix(records.REVISIONS)) if revisions else 0
-    return Content(name, made, last, count(records.OBJECTS), count(TOKENS), has_keys)
+    return Content(name, created, last, count(records.OBJECTS), count(TOKENS), has_keys)
 
 
 def _packed(members: Mapping[str, bytes]) -> bytes:
-    held = io.BytesIO()
-    with tarfile.open(fileobj=held, mode="w:gz") as tar:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         for name, data in members.items():
             info = tarfile.TarInfo(name)
             info.size, info.mode = len(data), 0o600
             tar.addfile(info, io.BytesIO(data))
-    return held.getvalue()
+    return buffer.getvalue()
 
 
 def _refuse_existing(target: Path) -> None:
@@ -189,18 +189,18 @@ def _read(path: Path) -> bytes:
 
 def _unpacked(source: Path) -> dict[str, bytes]:
     """The members of the archive. Nothing is ever written under a name that the archive chose."""
-    found: dict[str, bytes] = {}
+    members: dict[str, bytes] = {}
     try:
         with tarfile.open(source, mode="r:gz") as tar:
             for info in tar:
                 file = tar.extractfile(info) if info.isreg() and info.size <= _LARGEST else None
                 if file is not None:
-                    found[info.name] = file.read()
+                    members[info.name] = file.read()
     except (OSError, EOFError, tarfile.TarError) as err:
         raise errors.Invalid(
             f"{source} cannot be read as a backup: {err}", hint="the file is damaged: use another backup"
         ) from err
-    return found
+    return members
 
 
 def _checked(source: Path, members: Mapping[str, bytes]) -> _Manifest:
@@ -226,27 +226,27 @@ def _checked(source: Path, members: Mapping[str, bytes]) -> _Manifest:
 def _with_keys(members: Mapping[str, bytes], keys: Path | None) -> dict[str, bytes]:
     """The shared files of the new folder, from the backup, or the keys alone from a folder of the same site."""
     if keys is not None:
-        found = {name: _read(keys / name) for name in ("ca.crt", "ca.key", SECRETS_KEY)}
+        files = {name: _read(keys / name) for name in ("ca.crt", "ca.key", SECRETS_KEY)}
     elif "ca.key" in members:
-        found = {name: members[name] for name in creation.SHARED if name in members}
+        files = {name: members[name] for name in creation.SHARED if name in members}
     else:
         raise errors.Invalid(
             "the backup holds no keys, and without them its secrets cannot be read",
             hint="name a folder that has ca.key and secrets.key of the same site with --keys",
         )
-    if found["ca.crt"] != members["ca.crt"]:
+    if files["ca.crt"] != members["ca.crt"]:
         raise errors.Invalid(f"the keys in {keys} belong to another site", hint="give the keys of this backup's site")
-    return found
+    return files
 
 
 def _entry(line: bytes) -> Entry:
     try:
-        found = msgspec.json.decode(line, type=_Line)
+        record = msgspec.json.decode(line, type=_Line)
     except msgspec.DecodeError as err:
         raise errors.Invalid(
             f"a record of the backup cannot be read: {err}", hint="the file is damaged: use another backup"
         ) from err
-    return Entry(found.key, found.value, 0, 0)
+    return Entry(record.key, record.value, 0, 0)
 
 
 async def _each(entries: list[Entry]) -> AsyncIterator[Entry]:
@@ -278,9 +278,9 @@ async def _replayed(store: Store, vault: Vault) -> Tree:
     return tree
 
 
-def _compare(held: Tree, replayed: Tree) -> None:
+def _compare(stored: Tree, replayed: Tree) -> None:
     def content(tree: Tree) -> dict[tuple[str, str], Any]:
         return {(mode, obj.key): obj for mode, obj in tree.objects()}
 
-    if content(held) != content(replayed):
+    if content(stored) != content(replayed):
         raise errors.Invalid("the backup's objects are not those its log leads to", hint="use another backup")

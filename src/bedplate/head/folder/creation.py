@@ -43,14 +43,14 @@ def check_empty(data: Path) -> None:
             hint=f"bedplate head serve --data {data} serves it",
         )
     try:
-        found = sorted(one.name for one in data.iterdir() if one.name != "lost+found")
+        names = sorted(path.name for path in data.iterdir() if path.name != "lost+found")
     except FileNotFoundError:
         return
     except OSError as err:
         raise errors.Invalid(f"{data} cannot be used: {err.strerror}", hint="choose another folder") from err
-    if found:
+    if names:
         raise errors.AlreadyExists(
-            f"{data} is not empty ({', '.join(found[:3])}{', ...' if len(found) > 3 else ''}); nothing was changed",
+            f"{data} is not empty ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''}); nothing was changed",
             hint="choose another folder, or move away what is in it",
         )
 
@@ -60,18 +60,18 @@ async def make(data: Path, *, name: str, nodes: int, hosts: Sequence[str] = (), 
     clock = clock or SystemClock()
     edits = site.first_tree(name, nodes)
     check_empty(data)
-    with Workshop(data) as made:
+    with Workshop(data) as folder:
         authority = pki.Authority.make(name, clock.now())
-        authority.pair.write(made, "ca")
-        _write_server(made, authority, name, hosts, clock)
+        authority.pair.write(folder, "ca")
+        _write_server(folder, authority, name, hosts, clock)
         key = base64.urlsafe_b64encode(os.urandom(_KEY_BYTES))
-        write_private(made / SECRETS_KEY, key)
-        async with SqliteStore(made / DATABASE, clock=clock) as store:
+        write_private(folder / SECRETS_KEY, key)
+        async with SqliteStore(folder / DATABASE, clock=clock) as store:
             await create_site(
                 store, SCHEMA, Vault(key), edits, author=site.ADMIN, message=f"first tree of {name}", clock=clock
             )
-            await write_admin(made, store, clock)
-        return settle(made, data, Settings(name))
+            await write_admin(folder, store, clock)
+        return settle(folder, data, Settings(name))
 
 
 async def join(data: Path, other: Path, *, name: str, hosts: Sequence[str] = (), clock: Clock | None = None) -> Folder:
@@ -84,38 +84,38 @@ async def join(data: Path, other: Path, *, name: str, hosts: Sequence[str] = (),
         raise errors.Invalid(f"{other} belongs to the head node {name} already", hint="give this one another --name")
     site.first_tree(name, 0)
     check_empty(data)
-    with Workshop(data) as made:
+    with Workshop(data) as folder:
         for file in SHARED:
             try:
                 write_private(
-                    made / file, source.file(file).read_bytes(), mode=0o644 if file.endswith(".crt") else 0o600
+                    folder / file, source.file(file).read_bytes(), mode=0o644 if file.endswith(".crt") else 0o600
                 )
             except OSError as err:
                 raise errors.Invalid(
                     f"{source.file(file)} cannot be read: {err.strerror}", hint="run this as the owner of that folder"
                 ) from err
-        _write_server(made, pki.Authority.load(made), name, hosts, clock)
-        return settle(made, data, Settings(name, etcd=known.etcd))
+        _write_server(folder, pki.Authority.load(folder), name, hosts, clock)
+        return settle(folder, data, Settings(name, etcd=known.etcd))
 
 
-async def write_admin(made: Path, store: Store, clock: Clock) -> None:
+async def write_admin(folder: Path, store: Store, clock: Clock) -> None:
     """The administrator's certificate and token, where they are missing."""
     name = site.ADMIN
-    if not _is_there(made / f"{name}.key"):
-        pki.Authority.load(made).client(name, USERS, clock.now()).write(made, name)
-    if not _is_there(made / f"{name}.token"):
+    if not _is_there(folder / f"{name}.key"):
+        pki.Authority.load(folder).client(name, USERS, clock.now()).write(folder, name)
+    if not _is_there(folder / f"{name}.token"):
         _, text = await Tokens(store, clock=clock).create(USER, name, "of the data folder", by="bedplate head")
-        write_private(made / f"{name}.token", f"{text}\n".encode())
+        write_private(folder / f"{name}.token", f"{text}\n".encode())
 
 
-def _write_server(made: Path, authority: pki.Authority, name: str, hosts: Sequence[str], clock: Clock) -> None:
-    authority.server(pki.host_names(name, *hosts), name, clock.now()).write(made, "server")
+def _write_server(folder: Path, authority: pki.Authority, name: str, hosts: Sequence[str], clock: Clock) -> None:
+    authority.server(pki.host_names(name, *hosts), name, clock.now()).write(folder, "server")
 
 
-def settle(made: Path, data: Path, settings: Settings) -> Folder:
+def settle(folder: Path, data: Path, settings: Settings) -> Folder:
     """Move what was made to its place, `head.yaml` last."""
-    Folder(made).remember(settings)
-    for file in sorted(made.iterdir(), key=lambda one: one.name == SETTINGS):
+    Folder(folder).remember(settings)
+    for file in sorted(folder.iterdir(), key=lambda path: path.name == SETTINGS):
         # The locks of stores are of no use to the next process.
         if not file.name.endswith(".lock"):
             os.rename(file, data / file.name)

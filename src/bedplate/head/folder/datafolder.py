@@ -160,8 +160,8 @@ class Folder:
 
     def daemon_url(self) -> str:
         """The address of the daemon that serves the folder now; empty when none does."""
-        held = self.holder()
-        return held.url if held is not None else ""
+        holder = self.holder()
+        return holder.url if holder is not None else ""
 
     def holder(self) -> Holder | None:
         """Who holds the folder now; of several daemons, one that lives."""
@@ -203,8 +203,8 @@ class Folder:
 def _said(descriptor: int) -> list[Holder]:
     """What living processes have written into the lock, the newest first: a process and its address in each line."""
     text = os.pread(descriptor, 65536, 0).decode("utf-8", "replace")
-    found = [Holder(pid, url) for pid, _, url in (line.partition(" ") for line in text.splitlines())]
-    return [one for one in reversed(found) if _is_alive(one.pid)]
+    holders = [Holder(pid, url) for pid, _, url in (line.partition(" ") for line in text.splitlines())]
+    return [holder for holder in reversed(holders) if _is_alive(holder.pid)]
 
 
 def _say(descriptor: int, url: str) -> None:
@@ -212,8 +212,8 @@ def _say(descriptor: int, url: str) -> None:
     # The lock is what counts; what stands in it only helps others to find the daemon.
     with contextlib.suppress(OSError):
         fcntl.lockf(descriptor, fcntl.LOCK_EX)
-        others = [one for one in reversed(_said(descriptor)) if one.pid != str(os.getpid())]
-        lines = [f"{one.pid} {one.url}\n" for one in (*others, Holder(str(os.getpid()), url))]
+        others = [holder for holder in reversed(_said(descriptor)) if holder.pid != str(os.getpid())]
+        lines = [f"{holder.pid} {holder.url}\n" for holder in (*others, Holder(str(os.getpid()), url))]
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, "".join(lines).encode(), 0)
         fcntl.lockf(descriptor, fcntl.LOCK_UN)

@@ -76,34 +76,34 @@ def _refusing(name: str) -> Iterator[None]:
 def host_names(*more: str) -> list[str]:
     """The names and addresses this machine is reached by, and those given; wildcard addresses are none."""
     name = socket.gethostname()
-    found = ["localhost", "127.0.0.1", "::1", name, *_looked_up(name), *outward_addresses(), *more]
-    return [one for one in dict.fromkeys(found) if one and one not in ("0.0.0.0", "::") and _is_usable(one)]
+    hosts = ["localhost", "127.0.0.1", "::1", name, *_looked_up(name), *outward_addresses(), *more]
+    return [host for host in dict.fromkeys(hosts) if host and host not in ("0.0.0.0", "::") and _is_usable(host)]
 
 
 def _looked_up(name: str) -> list[str]:
     """What the resolver says about the machine's own name, if it says it soon: a silent one must not keep a head."""
-    found: list[str] = []
+    names: list[str] = []
 
     def look() -> None:
         with contextlib.suppress(OSError):
-            found.append(socket.getfqdn(name))
-            found.extend(str(info[4][0]) for info in socket.getaddrinfo(name, None))
+            names.append(socket.getfqdn(name))
+            names.extend(str(info[4][0]) for info in socket.getaddrinfo(name, None))
 
     # A thread of the daemon kind: nobody waits for it when the program ends.
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
     thread.join(_LOOK_UP_S)
-    return list(found)
+    return list(names)
 
 
 def outward_addresses() -> list[str]:
     """The addresses this machine talks to others from. A datagram socket that is connected sends nothing."""
-    found = []
+    addresses = []
     for family, somewhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((somewhere, 9))
-            found.append(str(probe.getsockname()[0]))
-    return found
+            addresses.append(str(probe.getsockname()[0]))
+    return addresses
 
 
 def lacks(file: Path, hosts: Sequence[str], now: datetime.datetime) -> bool:

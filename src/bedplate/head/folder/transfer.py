@@ -51,17 +51,17 @@ async def entries(store: Store) -> AsyncIterator[Entry]:
         after, more = page.entries[-1].key if page.entries else "", page.more
 
 
-async def fill(store: Store, found: AsyncIterator[Entry], fence: str = "") -> int:
+async def fill(store: Store, content: AsyncIterator[Entry], fence: str = "") -> int:
     """Write records into a store that has none of them; how many. Raises `CompareFailed` once the fence is there."""
-    held: list[Op] = [Delete(fence, expect=0)] if fence else []
-    batch, size, count = list(held), 0, 0
-    async for entry in found:
+    guard: list[Op] = [Delete(fence, expect=0)] if fence else []
+    batch, size, count = list(guard), 0, 0
+    async for entry in content:
         batch.append(Put(entry.key, entry.value))
         size += len(entry.value)
         count += 1
         if len(batch) >= _BATCH_OPS or size >= _BATCH_BYTES:
             await store.commit(batch)
-            batch, size = list(held), 0
+            batch, size = list(guard), 0
     await store.commit(batch)
     return count
 

@@ -35,14 +35,14 @@ _ROLES: Mapping[str, RoleRenderer] = {
 }
 
 
-def render(tree: Tree, held: Resolved) -> Rendered:
+def render(tree: Tree, resolved: Resolved) -> Rendered:
     """What a node's roles, overlays and cluster mean for it."""
     parts = [
-        (given, _ROLES[given.role.type](tree, held, given))
-        for given in held.roles.values()
+        (given, _ROLES[given.role.type](tree, resolved, given))
+        for given in resolved.roles.values()
         if given.role.type in _ROLES
     ]
-    files, unmanaged = _files(held, parts)
+    files, unmanaged = _files(resolved, parts)
     flags: dict[str, Held[Flag]] = {}
     taints: dict[str, Held[Taint]] = {}
     packages: dict[str, Source] = {}
@@ -55,14 +55,14 @@ def render(tree: Tree, held: Resolved) -> Rendered:
         files=files,
         unmanaged=unmanaged,
         packages=dict(sorted(packages.items())),
-        services=_services(held, parts),
-        environment=held.environment,
-        labels=_labels(held, parts),
+        services=_services(resolved, parts),
+        environment=resolved.environment,
+        labels=_labels(resolved, parts),
         taints=dict(sorted(taints.items())),
         flags=dict(sorted(flags.items())),
-        excludes=_excludes(held, parts),
-        checks=checks.checks_of(tree, held),
-        data_node=_data_node(held, parts),
+        excludes=_excludes(resolved, parts),
+        checks=checks.checks_of(tree, resolved),
+        data_node=_data_node(resolved, parts),
         warnings={warning: given.source for given, part in parts for warning in part.warnings},
     )
 
@@ -70,29 +70,29 @@ def render(tree: Tree, held: Resolved) -> Rendered:
 _Parts = Iterable[tuple[RoleGiven, Part]]
 
 
-def _files(held: Resolved, parts: _Parts) -> tuple[dict[str, Held[File]], dict[str, Source]]:
+def _files(resolved: Resolved, parts: _Parts) -> tuple[dict[str, Held[File]], dict[str, Source]]:
     """What is written, and what is left alone: who comes first decides."""
-    found: dict[str, Held[File]] = {}
+    files: dict[str, Held[File]] = {}
     unmanaged: dict[str, Source] = {}
-    for file, path, source in [*_customizations(held), *_of_roles(parts), *_environment(held)]:
-        if path in found:
-            first = found[path]
+    for file, path, source in [*_customizations(resolved), *_of_roles(parts), *_environment(resolved)]:
+        if path in files:
+            first = files[path]
             if file is not None and not first.next_best:
-                found[path] = first._replace(next_best=str(source))
+                files[path] = first._replace(next_best=str(source))
         elif path not in unmanaged:
             if file is None:
                 unmanaged[path] = source
             else:
-                found[path] = Held(file, source)
-    return dict(sorted(found.items())), dict(sorted(unmanaged.items()))
+                files[path] = Held(file, source)
+    return dict(sorted(files.items())), dict(sorted(unmanaged.items()))
 
 
 _Offer = tuple[File | None, str, Source]
 """A file, or None for one that is left alone, its path, and who offers it."""
 
 
-def _customizations(held: Resolved) -> Iterable[_Offer]:
-    for overlay in held.overlays:
+def _customizations(resolved: Resolved) -> Iterable[_Offer]:
+    for overlay in resolved.overlays:
         for name, obj in sorted(overlay.below("customizations").items()):
             path = str(Customization.filename.value(obj))
             source = Source("configurationoverlay", overlay.key, name)
@@ -111,18 +111,19 @@ def _of_roles(parts: _Parts) -> Iterable[_Offer]:
             yield None, path, given.source
 
 
-def _environment(held: Resolved) -> Iterable[_Offer]:
+def _environment(resolved: Resolved) -> Iterable[_Offer]:
     """The variables of applications and roles that are meant for nodes, for every shell on the node."""
-    if held.environment:
-        lines = [f"export {name}={shlex.quote(given.value)}\n" for name, given in held.environment.items()]
-        source = next(iter(held.environment.values())).source
+    if resolved.environment:
+        lines = [f"export {name}={shlex.quote(given.value)}\n" for name, given in resolved.environment.items()]
+        source = next(iter(resolved.environment.values())).source
         yield File(path=ENVIRONMENT, content="".join(lines)), ENVIRONMENT, source
 
 
-def _services(held: Resolved, parts: _Parts) -> dict[str, Held[Service]]:
+def _services(resolved: Resolved, parts: _Parts) -> dict[str, Held[Service]]:
     serial = {name: group for _, part in parts for name, group in part.serial.items()}
     return {
-        name: Held(_service(name, obj, serial.get(name, "")), source) for name, (obj, source) in held.services.items()
+        name: Held(_service(name, obj, serial.get(name, "")), source)
+        for name, (obj, source) in resolved.services.items()
     }
 
 
@@ -153,23 +154,23 @@ def _service(name: str, obj: Obj, serial: str) -> Service:
     )
 
 
-def _labels(held: Resolved, parts: _Parts) -> dict[str, Given]:
+def _labels(resolved: Resolved, parts: _Parts) -> dict[str, Given]:
     """Labels of label sets, and those by which Kubernetes tells what a node is for."""
-    found = {name: Given(value, given.source) for given, part in parts for name, value in part.labels.items()}
-    return dict(sorted({**found, **held.labels}.items()))
+    labels = {name: Given(value, given.source) for given, part in parts for name, value in part.labels.items()}
+    return dict(sorted({**labels, **resolved.labels}.items()))
 
 
-def _excludes(held: Resolved, parts: _Parts) -> list[Exclude]:
+def _excludes(resolved: Resolved, parts: _Parts) -> list[Exclude]:
     """Patterns of snippets, and where roles keep their data: an image knows nothing about it."""
-    found = {(exclude.mode, exclude.pattern): exclude for exclude in held.excludes}
+    excludes = {(exclude.mode, exclude.pattern): exclude for exclude in resolved.excludes}
     for given, part in parts:
         for mode in _KEPT_IN:
             for folder in part.kept:
-                found.setdefault((mode, folder), Exclude(mode, folder, given.source))
-    return [found[place] for place in sorted(found)]
+                excludes.setdefault((mode, folder), Exclude(mode, folder, given.source))
+    return [excludes[place] for place in sorted(excludes)]
 
 
-def _data_node(held: Resolved, parts: _Parts) -> Source | None:
-    if held.node.type == "PhysicalNode" and PhysicalNode.data_node.value(held.node):
-        return Source("device", held.node.key)
+def _data_node(resolved: Resolved, parts: _Parts) -> Source | None:
+    if resolved.node.type == "PhysicalNode" and PhysicalNode.data_node.value(resolved.node):
+        return Source("device", resolved.node.key)
     return next((given.source for given, part in parts if part.data_node), None)

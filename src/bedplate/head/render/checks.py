@@ -14,23 +14,23 @@ from bedplate.head.tree import Tree
 __all__ = ["checks_of"]
 
 
-def checks_of(tree: Tree, held: Resolved) -> dict[str, Held[Check]]:
+def checks_of(tree: Tree, resolved: Resolved) -> dict[str, Held[Check]]:
     """The checks of a node."""
     return {
-        name: found
-        for name, found in _enabled(tree).items()
-        if CHECK_ROLES.get(name) is None or CHECK_ROLES[name] in held.roles
+        name: check
+        for name, check in _enabled(tree).items()
+        if CHECK_ROLES.get(name) is None or CHECK_ROLES[name] in resolved.roles
     }
 
 
 def _enabled(tree: Tree) -> dict[str, Held[Check]]:
     if "checks" not in tree.derived:
-        found = {}
+        checks = {}
         for name, obj in sorted(tree.mode("healthcheck").items()):
             if HealthCheck.enabled.value(obj):
                 interval = HealthCheck.interval.value(obj)
                 assert isinstance(interval, float | int)
-                found[name] = Held(Check(name=name, interval_s=float(interval)), Source("healthcheck", name))
-        tree.derived["checks"] = found
+                checks[name] = Held(Check(name=name, interval_s=float(interval)), Source("healthcheck", name))
+        tree.derived["checks"] = checks
     enabled: dict[str, Held[Check]] = tree.derived["checks"]
     return enabled

@@ -43,8 +43,8 @@ def control_plane(tree: Tree, cluster: str) -> tuple[Member, ...]:
             if KubeletRole.control_plane.value(member.role)
             and KubeletRole.kubernetes_cluster.value(member.role) == cluster
         )
-    found: tuple[Member, ...] = tree.derived[place]
-    return found
+    hosts: tuple[Member, ...] = tree.derived[place]
+    return hosts
 
 
 def etcd_members(tree: Tree, cluster: str) -> tuple[Member, ...]:
@@ -53,8 +53,8 @@ def etcd_members(tree: Tree, cluster: str) -> tuple[Member, ...]:
     if place not in tree.derived:
         offered = _offered(tree, "etcd", cluster, "Etcd::Host", "etcd_cluster")
         tree.derived[place] = tuple(m for m in offered if EtcdHostRole.etcd_cluster.value(m.role) == cluster)
-    found: tuple[Member, ...] = tree.derived[place]
-    return found
+    hosts: tuple[Member, ...] = tree.derived[place]
+    return hosts
 
 
 def _offered(tree: Tree, mode: str, cluster: str, role: str, field: str) -> list[Member]:
@@ -66,13 +66,13 @@ def _offered(tree: Tree, mode: str, cluster: str, role: str, field: str) -> list
             giver = tree.find(by, key)
             if giver is not None and way in ways and _counts(giver.below("roles")[role]):
                 names |= _reached(tree, by, giver)
-    found = []
+    hosts = []
     for name in sorted(names, key=natural):
         node = tree.get(("device", name))
         given = resolve.roles_of(tree, node, resolve.overlays_of(tree, node)).get(role)
         if given is not None:
-            found.append(Member(node, given.role))
-    return found
+            hosts.append(Member(node, given.role))
+    return hosts
 
 
 def _counts(role: Obj) -> bool:

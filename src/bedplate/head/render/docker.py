@@ -62,7 +62,7 @@ _DEVICE_MAPPER: dict[str, Field] = {
 }
 
 
-def render(tree: Tree, held: Resolved, given: RoleGiven) -> Part:
+def render(tree: Tree, resolved: Resolved, given: RoleGiven) -> Part:
     """What the role means for a node: the same for all that got it from the same object."""
     place = ("docker", given.source)
     if place not in tree.derived:
@@ -93,38 +93,38 @@ def _part(role: Obj) -> Part:
 
 def daemon_json(role: Obj) -> dict[str, object]:
     """The daemon's settings by key."""
-    found: dict[str, object] = {}
+    settings: dict[str, object] = {}
     for key, field in _KEYS.items():
         value = field.value(role)
         if value or key in _ALWAYS:
-            found[key] = list(value) if isinstance(value, tuple) else value
+            settings[key] = list(value) if isinstance(value, tuple) else value
     ulimits = _ulimits(role)
     if ulimits:
-        found["default-ulimits"] = ulimits
+        settings["default-ulimits"] = ulimits
     driver, options = _storage(role)
-    found["storage-driver"] = driver
+    settings["storage-driver"] = driver
     if options:
-        found["storage-opts"] = options
-    return found
+        settings["storage-opts"] = options
+    return settings
 
 
 def _ulimits(role: Obj) -> dict[str, dict[str, object]]:
     """`nofile=1024:2048` is a soft and a hard limit, `nofile=1024` both."""
     given = DockerHostRole.default_ulimits.value(role)
     assert isinstance(given, tuple)
-    found: dict[str, dict[str, object]] = {}
+    ulimits: dict[str, dict[str, object]] = {}
     for ulimit in given:
         match = _ULIMIT.fullmatch(ulimit.strip())
         if match:
             soft, hard = int(match["soft"]), int(match["hard"] or match["soft"])
-            found[match["name"]] = {"Name": match["name"], "Soft": soft, "Hard": hard}
-    return found
+            ulimits[match["name"]] = {"Name": match["name"], "Soft": soft, "Hard": hard}
+    return ulimits
 
 
 def _backends(role: Obj) -> list[Obj]:
     """Storage backends, the one to prefer first: the daemon has a single driver."""
-    found = role.below("storage_backends").values()
-    return sorted(found, key=lambda backend: (_DRIVERS.index(backend.type), backend.key))
+    backends = role.below("storage_backends").values()
+    return sorted(backends, key=lambda backend: (_DRIVERS.index(backend.type), backend.key))
 
 
 def _storage(role: Obj) -> tuple[str, list[str]]:
@@ -140,13 +140,13 @@ def _storage(role: Obj) -> tuple[str, list[str]]:
 
 
 def _device_mapper(backend: Obj) -> list[str]:
-    found = []
+    options = []
     for option, field in _DEVICE_MAPPER.items():
         value = field.value(backend)
         text = str(value).lower() if isinstance(value, bool) else str(value or "")
         if text:
-            found.append(f"{option}={text}")
-    return found
+            options.append(f"{option}={text}")
+    return options
 
 
 def _unit(role: Obj) -> str:
@@ -167,19 +167,19 @@ def _arguments(role: Obj) -> list[str]:
 
 def _warnings(role: Obj) -> list[str]:
     """What the daemon would refuse, or what it needs besides."""
-    found = []
+    warnings = []
     driver = _storage(role)[0]
     given = DockerHostRole.default_ulimits.value(role)
     assert isinstance(given, tuple)
     bad = [ulimit for ulimit in given if not _ULIMIT.fullmatch(ulimit.strip())]
     if bad:
-        found.append(f"{', '.join(bad)} is left out: a default ulimit is written name=soft or name=soft:hard")
+        warnings.append(f"{', '.join(bad)} is left out: a default ulimit is written name=soft or name=soft:hard")
     if DockerHostRole.bridge.value(role) and DockerHostRole.bridge_ip.value(role):
-        found.append("the daemon takes either Bridge or Bridge IP, not both")
+        warnings.append("the daemon takes either Bridge or Bridge IP, not both")
     if DockerHostRole.user_namespace_remap.value(role):
-        found.append("User Namespace Remap needs the kernel option user_namespace.enable=1 and a reboot")
+        warnings.append("User Namespace Remap needs the kernel option user_namespace.enable=1 and a reboot")
     if driver != "overlay2":
-        found.append(f"{driver} is deprecated, and the engine has no such driver from release 25 on")
+        warnings.append(f"{driver} is deprecated, and the engine has no such driver from release 25 on")
     if len(role.below("storage_backends")) > 1:
-        found.append(f"the daemon has one storage driver; of several backends {_backends(role)[0].key} is used")
-    return found
+        warnings.append(f"the daemon has one storage driver; of several backends {_backends(role)[0].key} is used")
+    return warnings

@@ -32,20 +32,20 @@ _CERTIFICATES = "/cm/local/apps/etcd/current/etc/certs"
 _UNIT_TEXT = f"[Service]\nEnvironmentFile={CONF}\nEnvironmentFile={MEMBERS}\n"
 
 
-def render(tree: Tree, held: Resolved, given: RoleGiven) -> Part:
+def render(tree: Tree, resolved: Resolved, given: RoleGiven) -> Part:
     """What the role means for a node."""
     role, name = given.role, str(EtcdHostRole.etcd_cluster.value(given.role))
     cluster = tree.find("etcd", name) or Obj("EtcdCluster", name)
     warnings = []
     if not name:
-        warnings.append(f"Etcd::Host on {held.node.key}: it names no etcd cluster, so the member stands alone")
-    if not held.node.values.get("ip"):
-        warnings.append(f"Etcd::Host on {held.node.key}: etcd listens on addresses only, and the node has no IP")
+        warnings.append(f"Etcd::Host on {resolved.node.key}: it names no etcd cluster, so the member stands alone")
+    if not resolved.node.values.get("ip"):
+        warnings.append(f"Etcd::Host on {resolved.node.key}: etcd listens on addresses only, and the node has no IP")
     warnings += [f"Etcd::Host: {option!r} is not an option of etcd, and is left out" for option in _further(role)[1]]
     return Part(
         files=[
-            _file(CONF, variables(held.node, role, cluster)),
-            _file(MEMBERS, [("initial-cluster", _members(tree, held.node, role, cluster))], restart=False),
+            _file(CONF, variables(resolved.node, role, cluster)),
+            _file(MEMBERS, [("initial-cluster", _members(tree, resolved.node, role, cluster))], restart=False),
             File(path=UNIT, content=_UNIT_TEXT, services=("etcd",), action="RESTART"),
         ],
         packages=["cm-etcd"],
@@ -121,14 +121,14 @@ def _further(role: Obj) -> tuple[list[tuple[str, str]], list[str]]:
     """The row `Options`, with or without dashes in front, and what in it is none; without a value it is switched on."""
     given = EtcdHostRole.options.value(role)
     assert isinstance(given, tuple)
-    found, bad = [], []
+    options, bad = [], []
     for option in given:
         name, sign, value = option.strip().lstrip("-").partition("=")
         if _OPTION.fullmatch(name.strip()):
-            found.append((name.strip(), value.strip() if sign else "true"))
+            options.append((name.strip(), value.strip() if sign else "true"))
         else:
             bad.append(option)
-    return found, bad
+    return options, bad
 
 
 def _members(tree: Tree, node: Obj, role: Obj, cluster: Obj) -> str:

@@ -19,31 +19,31 @@ from bedplate.head.tree import Tree
 __all__ = ["RENDERERS", "facts_of", "rendered_file"]
 
 
-def facts_of(tree: Tree, held: Resolved) -> Iterable[Fact]:
+def facts_of(tree: Tree, resolved: Resolved) -> Iterable[Fact]:
     """The facts that rendering adds to those of resolution."""
-    found = render(tree, held)
-    for path, (file, source, next_best) in found.files.items():
+    rendered = render(tree, resolved)
+    for path, (file, source, next_best) in rendered.files.items():
         owner = "" if (file.owner, file.group) == ("root", "root") else f" {file.owner}:{file.group}"
         shown = "secret" if file.secret else f"sha256:{file.digest[:16]}"
         yield Fact(
             "file", path, f"{file.mode}{owner} {shown}", source, next_best, (file.digest, file.block), _effects(file)
         )
-    for path, origin in found.unmanaged.items():
+    for path, origin in rendered.unmanaged.items():
         yield Fact("unmanaged", path, "left as it is found", origin)
-    for name, origin in found.packages.items():
+    for name, origin in rendered.packages.items():
         yield Fact("package", name, "", origin)
-    for name, (flag, source, _) in found.flags.items():
+    for name, (flag, source, _) in rendered.flags.items():
         yield Fact("flag", name, flag.argument, source)
-    for name, (_, source, _) in found.taints.items():
+    for name, (_, source, _) in rendered.taints.items():
         yield Fact("taint", name, "", source)
-    for name, (check, source, _) in found.checks.items():
+    for name, (check, source, _) in rendered.checks.items():
         yield Fact("check", name, f"every {check.interval_s:g} s", source)
-    for text, origin in found.warnings.items():
+    for text, origin in rendered.warnings.items():
         yield Fact("warning", text, "", origin)
-    for exclude in found.excludes:
+    for exclude in rendered.excludes:
         yield Fact("exclude", f"{exclude.mode}:{exclude.pattern}", exclude.pattern, exclude.source)
-    for name, given in found.labels.items():
-        if name not in held.labels:
+    for name, given in rendered.labels.items():
+        if name not in resolved.labels:
             yield Fact("label", name, given.value, given.source)
 
 
@@ -59,9 +59,9 @@ RENDERERS: Sequence[Renderer] = (facts_of,)
 
 def rendered_file(tree: Tree, node: str, path: str) -> File:
     """One file of a node as it may be shown: a secret one without its content. Raises `NotFound`."""
-    held = render(tree, resolve.resolve(tree, node)).files.get(path)
-    if held is None:
+    file = render(tree, resolve.resolve(tree, node)).files.get(path)
+    if file is None:
         raise errors.NotFound(
             f"no file {path} is managed on {node}", hint=f"explain on device {node} lists the managed files"
         )
-    return held.value.masked()
+    return file.value.masked()

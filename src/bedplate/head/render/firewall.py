@@ -49,7 +49,7 @@ class Rule(NamedTuple):
         return self.address in ("", "0.0.0.0/0", "::/0")
 
 
-def render(tree: Tree, held: Resolved, given: RoleGiven) -> Part:
+def render(tree: Tree, resolved: Resolved, given: RoleGiven) -> Part:
     """What the role means for a node."""
     rules = rules_of(given.role)
     if FirewallRole.backend.value(given.role) == "shorewall":
@@ -61,9 +61,9 @@ def render(tree: Tree, held: Resolved, given: RoleGiven) -> Part:
             action="RESTART",
         )
         return Part(files=[file], packages=["shorewall"])
-    networks = _networks(tree, held)
+    networks = _networks(tree, resolved)
     table = nftables_table(rules, networks)
-    warnings = [f"firewall on {held.node.key}: {text}" for text in _warnings(rules, networks)]
+    warnings = [f"firewall on {resolved.node.key}: {text}" for text in _warnings(rules, networks)]
     file = File(
         path=NFTABLES,
         content=table,
@@ -77,11 +77,11 @@ def render(tree: Tree, held: Resolved, given: RoleGiven) -> Part:
 
 def rules_of(role: Obj) -> list[Rule]:
     """The open ports of a role, in order."""
-    found = []
+    rules = []
     for _, port in sorted(role.below("open_ports").items(), key=lambda item: int(item[0])):
         zone, _, target = str(OpenPort.destination.value(port)).partition(":")
         host, _, host_port = target.partition(":")
-        found.append(
+        rules.append(
             Rule(
                 action=str(OpenPort.action.value(port)),
                 source=str(OpenPort.network.value(port)),
@@ -94,7 +94,7 @@ def rules_of(role: Obj) -> list[Rule]:
                 description=one_line(str(OpenPort.description.value(port))),
             )
         )
-    return found
+    return rules
 
 
 # Shorewall
@@ -190,14 +190,14 @@ def _lines(rule: Rule, networks: Mapping[str, _Range], trusted: bool) -> list[tu
     verdict = rule.action.lower()
     if rule.source == "fw":
         return [("output", _line([*_to(rule, trusted), *_traffic(rule), verdict], rule))]
-    found = []
+    lines = []
     if rule.zone in ("fw", "all"):
         near = [*_own(rule, networks), *_traffic(rule), verdict]
-        found += [(chain, _line(near, rule)) for chain in _ZONE_CHAINS.get(rule.source, ("from_nat",))]
+        lines += [(chain, _line(near, rule)) for chain in _ZONE_CHAINS.get(rule.source, ("from_nat",))]
     if rule.zone != "fw":
         words = [*_from(rule, networks, trusted), *_to(rule, trusted), *_traffic(rule), verdict]
-        found.append(("forward", _line(words, rule)))
-    return found
+        lines.append(("forward", _line(words, rule)))
+    return lines
 
 
 def _line(words: Iterable[str], rule: Rule) -> str:
@@ -214,12 +214,12 @@ def _from(rule: Rule, networks: Mapping[str, _Range], trusted: bool) -> list[str
 
 def _own(rule: Rule, networks: Mapping[str, _Range]) -> list[str]:
     """The addresses a packet comes from: those of the rule, and of a network when the rule names one."""
-    found = []
+    matches = []
     if rule.source in networks:
-        found.append(_match("saddr", networks[rule.source]))
+        matches.append(_match("saddr", networks[rule.source]))
     if not rule.everybody:
-        found.append(_match("saddr", ipaddress.ip_network(rule.address, strict=False)))
-    return found
+        matches.append(_match("saddr", ipaddress.ip_network(rule.address, strict=False)))
+    return matches
 
 
 def _to(rule: Rule, trusted: bool) -> list[str]:
@@ -264,10 +264,10 @@ def _fault(rule: Rule, networks: Mapping[str, _Range]) -> str:
 
 def _warnings(rules: Sequence[Rule], networks: Mapping[str, _Range]) -> list[str]:
     faults = [(rule, _fault(rule, networks)) for rule in rules]
-    found = [f"{rule.action} {rule.source} {rule.port} is left out: {fault}" for rule, fault in faults if fault]
+    warnings = [f"{rule.action} {rule.source} {rule.port} is left out: {fault}" for rule, fault in faults if fault]
     if not any(rule.action == "ACCEPT" and rule.source in ("net", "all") and _opens(rule, 22) for rule in rules):
-        found.append("nothing lets SSH (port 22) in from net")
-    return found
+        warnings.append("nothing lets SSH (port 22) in from net")
+    return warnings
 
 
 def _opens(rule: Rule, port: int) -> bool:
@@ -275,14 +275,14 @@ def _opens(rule: Rule, port: int) -> bool:
     return rule.protocol == "tcp" and first.isdecimal() and int(first) <= port <= int(last or first)
 
 
-def _networks(tree: Tree, held: Resolved) -> dict[str, _Range]:
+def _networks(tree: Tree, resolved: Resolved) -> dict[str, _Range]:
     """The networks a node belongs to: its own, and those of its Kubernetes cluster."""
-    names = [str(held.node.values.get("network", ""))]
-    given = held.roles.get("kubelet")
+    names = [str(resolved.node.values.get("network", ""))]
+    given = resolved.roles.get("kubelet")
     cluster = tree.find("kubernetes", str(KubeletRole.kubernetes_cluster.value(given.role))) if given else None
     if cluster is not None:
         fields = (KubeCluster.internal_network, KubeCluster.pod_network, KubeCluster.service_network)
         names += [str(field.value(cluster)) for field in fields]
-    found = {name: tree.find("network", name) for name in names}
-    ranges = {name: Network.range(obj) for name, obj in found.items() if obj is not None}
+    networks = {name: tree.find("network", name) for name in names}
+    ranges = {name: Network.range(obj) for name, obj in networks.items() if obj is not None}
     return {name: reach for name, reach in sorted(ranges.items()) if reach is not None and reach.prefixlen > 0}

@@ -33,7 +33,7 @@ _KEPT = {"generic::containerd": ("/var/lib/containerd",)}
 _ACTIONS: Mapping[str, ChangeAction] = {"NONE": "NONE", "RESTART": "RESTART", "RELOAD": "RELOAD"}
 
 
-def render(tree: Tree, held: Resolved, given: RoleGiven) -> Part:
+def render(tree: Tree, resolved: Resolved, given: RoleGiven) -> Part:
     """What the role means for a node: the same for all that got it from the same object."""
     place = ("generic", given.source)
     if place not in tree.derived:
@@ -102,19 +102,19 @@ def _folder_mode(configuration: Obj) -> str:
 
 def _misread(dropins: Mapping[str, str]) -> list[str]:
     """Drop-ins that are not TOML, and plugins set in two: before release 2 containerd takes the last one whole."""
-    found = []
+    warnings = []
     owners: dict[str, str] = {}
     for name, content in dropins.items():
         plugins = _plugins(content)
         if plugins is None:
-            found.append(f"generic::containerd {name}: it is not TOML, and containerd would not start")
+            warnings.append(f"generic::containerd {name}: it is not TOML, and containerd would not start")
         for plugin in plugins or ():
             first = owners.setdefault(plugin, name)
             if first != name:
-                found.append(
+                warnings.append(
                     f"generic::containerd {first} and {name} both set {plugin}: containerd takes the last one whole"
                 )
-    return found
+    return warnings
 
 
 @functools.lru_cache(maxsize=512)

@@ -26,20 +26,20 @@ PATCHES = "/etc/kubernetes/patches"
 _ROLE_LABEL = "node-role.kubernetes.io/"
 
 
-def render(tree: Tree, held: Resolved, given: RoleGiven) -> Part:
+def render(tree: Tree, resolved: Resolved, given: RoleGiven) -> Part:
     """What the role means for a node."""
     role = given.role
     cluster = tree.find("kubernetes", str(KubeletRole.kubernetes_cluster.value(role)))
     planes, worker = bool(KubeletRole.control_plane.value(role)), bool(KubeletRole.worker.value(role))
     flags = _flags(role) if planes else []
-    files = [*_kubelet(held.node, role), *_patches(flags)]
+    files = [*_kubelet(resolved.node, role), *_patches(flags)]
     warnings = []
     if cluster is None:
-        warnings.append(f"kubelet on {held.node.key}: it names no Kubernetes cluster, so the node cannot join one")
+        warnings.append(f"kubelet on {resolved.node.key}: it names no Kubernetes cluster, so the node cannot join one")
     else:
         files += _authority(cluster, planes)
     words = [*(["control-plane", "master"] if planes else []), *(["worker"] if worker else [])]
-    tainted = planes and (not worker or held.node.type == "HeadNode")
+    tainted = planes and (not worker or resolved.node.type == "HeadNode")
     return Part(
         files=files,
         packages=["conntrack", "kubeadm", "kubectl", "kubelet"],
@@ -71,36 +71,36 @@ def _kubelet(node: Obj, role: Obj) -> list[File]:
 
 
 def _flags(role: Obj) -> list[Flag]:
-    found = []
+    flags = []
     for option in role.below("options").values():
         manifest = str(KubeletOption.filename.value(option))
         container = str(KubeletOption.container.value(option)) or manifest.removesuffix(".yaml")
         key, value = str(KubeletOption.key.value(option)), str(KubeletOption.value.value(option))
-        found.append(Flag(manifest=manifest, container=container, key=key, value=value))
-    return sorted(found, key=lambda flag: flag.name)
+        flags.append(Flag(manifest=manifest, container=container, key=key, value=value))
+    return sorted(flags, key=lambda flag: flag.name)
 
 
 def _patches(flags: Iterable[Flag]) -> list[File]:
     """JSON patches by manifest. kubeadm's manifests have one container, called as the manifest; flags of others are
     kept by the agent alone."""
-    found: dict[str, list[dict[str, str]]] = {}
+    patches: dict[str, list[dict[str, str]]] = {}
     for flag in flags:
         if f"{flag.container}.yaml" == flag.manifest:
             added = {"op": "add", "path": "/spec/containers/0/command/-", "value": flag.argument}
-            found.setdefault(flag.container, []).append(added)
+            patches.setdefault(flag.container, []).append(added)
     return [
         File(path=f"{PATCHES}/{component}0+json.json", content=json.dumps(patch, indent=2) + "\n")
-        for component, patch in sorted(found.items())
+        for component, patch in sorted(patches.items())
     ]
 
 
 def _authority(cluster: Obj, planes: bool) -> list[File]:
     """The cluster's certificate authority where it is known already; its key on control plane nodes alone."""
     folder = f"/etc/kubernetes/pki/{cluster.key}"
-    found = []
+    files = []
     certificate, key = KubeCluster.kube_ca_cert.value(cluster), KubeCluster.kube_ca_key.value(cluster)
     if isinstance(certificate, Secret) and certificate.reveal():
-        found.append(File(path=f"{folder}/ca.crt", content=certificate.reveal(), secret=True))
+        files.append(File(path=f"{folder}/ca.crt", content=certificate.reveal(), secret=True))
     if planes and isinstance(key, Secret) and key.reveal():
-        found.append(File(path=f"{folder}/ca.key", content=key.reveal(), mode="0600", secret=True))
-    return found
+        files.append(File(path=f"{folder}/ca.key", content=key.reveal(), mode="0600", secret=True))
+    return files

@@ -71,9 +71,9 @@ class Listener(NamedTuple):
     targets: tuple[str, ...]
 
 
-def render(tree: Tree, held: Resolved, given: RoleGiven) -> Part:
+def render(tree: Tree, resolved: Resolved, given: RoleGiven) -> Part:
     """What the role means for a node: the same for all that have it for the same clusters."""
-    names = tuple(_clusters(tree, held, given))
+    names = tuple(_clusters(tree, resolved, given))
     place = ("proxy", names)
     if place not in tree.derived:
         tree.derived[place] = _part(tree, names)
@@ -82,18 +82,18 @@ def render(tree: Tree, held: Resolved, given: RoleGiven) -> Part:
 
 
 def _part(tree: Tree, names: Iterable[str]) -> Part:
-    found: list[Listener] = []
+    entries: list[Listener] = []
     warnings: list[str] = []
     for name in names:
         for listener in listeners(tree, name, warnings):
-            taken = next((other for other in found if other.port == listener.port), None)
+            taken = next((other for other in entries if other.port == listener.port), None)
             if taken is None:
-                found.append(listener)
+                entries.append(listener)
             else:
                 warnings.append(f"{listener.name}: port {listener.port} is that of {taken.name}, so it is left out")
     file = File(
         path=CONF,
-        content=nginx_conf(found),
+        content=nginx_conf(entries),
         services=("nginx",),
         action="RELOAD",
         test=("nginx", "-t", "-c", "{}"),
@@ -101,10 +101,10 @@ def _part(tree: Tree, names: Iterable[str]) -> Part:
     return Part(files=[file], packages=["nginx"], warnings=warnings)
 
 
-def nginx_conf(found: Iterable[Listener], prefix: str = "") -> str:
+def nginx_conf(entries: Iterable[Listener], prefix: str = "") -> str:
     """The file; `prefix` stands before every path in it, so that it can be tried elsewhere."""
     parts = [_HEAD.format(prefix=prefix)]
-    for name, port, targets in found:
+    for name, port, targets in entries:
         servers = "".join(_SERVER.format(target=target) for target in targets)
         # A node whose kernel has no IPv6 could not even open such a listener.
         addresses = ["", "[::]:"] if any(target.startswith("[") for target in targets) else [""]
@@ -116,14 +116,14 @@ def nginx_conf(found: Iterable[Listener], prefix: str = "") -> str:
 def listeners(tree: Tree, name: str, warnings: list[str]) -> list[Listener]:
     """The listeners of one cluster; what cannot be done is said in `warnings`."""
     cluster = tree.get(("kubernetes", name))
-    made = [_api(tree, cluster, warnings), _ingress(tree, cluster, warnings)]
-    return [listener for listener in made if listener is not None]
+    candidates = [_api(tree, cluster, warnings), _ingress(tree, cluster, warnings)]
+    return [listener for listener in candidates if listener is not None]
 
 
-def _clusters(tree: Tree, held: Resolved, given: RoleGiven) -> list[str]:
+def _clusters(tree: Tree, resolved: Resolved, given: RoleGiven) -> list[str]:
     """The cluster of the role that holds; a head node serves those of the roles that lost, too."""
     roles = [given.role]
-    if held.node.type == "HeadNode":
+    if resolved.node.type == "HeadNode":
         offered = ((tree.find(source.mode, source.key), source.part) for source in given.beaten)
         roles += [giver.below("roles")[part] for giver, part in offered if giver is not None]
     names = [str(KubernetesApiServerProxyRole.kubernetes_cluster.value(role)) for role in roles]

@@ -50,9 +50,9 @@ def encode(schema: Schema, obj: Obj, seal: Seal) -> dict[str, Any]:
     values = {}
     for field in entity.fields():
         if field.attribute in obj.values:
-            said = encode_value(field, obj.values[field.attribute], seal)
-            if said is not None:
-                values[field.attribute] = said
+            encoded = encode_value(field, obj.values[field.attribute], seal)
+            if encoded is not None:
+                values[field.attribute] = encoded
     if values:
         data["values"] = dict(sorted(values.items()))
     if obj.extras:
@@ -146,21 +146,21 @@ class _Decoder:
             return None
 
     def _mapping(self, data: dict[str, Any], part: str, where: str) -> dict[str, Any]:
-        found = data.get(part, {})
-        if not isinstance(found, dict):
+        mapping = data.get(part, {})
+        if not isinstance(mapping, dict):
             self._problems.append(f"{where}: {part} must be a mapping")
             return {}
-        return found
+        return mapping
 
     def _values(self, entity: type[Entity], data: dict[str, Any], where: str) -> dict[str, Value]:
         values: dict[str, Value] = {}
-        for name, said in data.items():
+        for name, raw in data.items():
             field = entity.by_attribute().get(name)
             if not isinstance(field, Field) or isinstance(field, Key):
                 self._problems.append(f"{where}: {entity.type_name()} has no field {name!r}")
                 continue
             try:
-                value = field.normal(decode_value(field, said, self._unseal))
+                value = field.normal(decode_value(field, raw, self._unseal))
             except ValueError as wrong:
                 self._problems.append(f"{where}: {field.label}: {wrong}")
                 self.unfit += isinstance(wrong, Unfit)
@@ -171,14 +171,14 @@ class _Decoder:
 
     def _children(self, entity: type[Entity], data: dict[str, Any], where: str) -> dict[str, dict[str, Obj]]:
         children: dict[str, dict[str, Obj]] = {}
-        for name, said in self._mapping(data, "children", where).items():
+        for name, content in self._mapping(data, "children", where).items():
             submode = entity.by_attribute().get(name)
-            if not isinstance(submode, Submode) or not isinstance(said, list if submode.indexed else dict):
+            if not isinstance(submode, Submode) or not isinstance(content, list if submode.indexed else dict):
                 self._problems.append(f"{where}: {entity.type_name()} has no such submode {name!r}")
                 continue
-            pairs = ((str(i), one) for i, one in enumerate(said)) if isinstance(said, list) else said.items()
-            inner = {key: self.object(submode, key, one, f"{where}->{submode.shell}[{key}]") for key, one in pairs}
-            found = {key: child for key, child in inner.items() if child is not None}
-            if found:
-                children[name] = found
+            pairs = ((str(i), item) for i, item in enumerate(content)) if isinstance(content, list) else content.items()
+            inner = {key: self.object(submode, key, item, f"{where}->{submode.shell}[{key}]") for key, item in pairs}
+            objects = {key: child for key, child in inner.items() if child is not None}
+            if objects:
+                children[name] = objects
         return children

@@ -213,13 +213,13 @@ class _Layout:
     shells: Mapping[str, Row]
 
     @classmethod
-    def of(cls, found: Mapping[str, Row]) -> _Layout:
-        rows = tuple(found.values())
+    def of(cls, attributes: Mapping[str, Row]) -> _Layout:
+        rows = tuple(attributes.values())
         return cls(
             rows=rows,
             fields=tuple(row for row in rows if isinstance(row, Field) and not isinstance(row, Key)),
             submodes=tuple(row for row in rows if isinstance(row, Submode)),
-            attributes=dict(found),
+            attributes=dict(attributes),
             shells={row.shell: row for row in rows},
         )
 
@@ -258,10 +258,10 @@ class Entity:
     def _layout(cls) -> _Layout:
         layout = Entity._layouts.get(cls)
         if layout is None:
-            found: dict[str, Row] = {}
+            rows: dict[str, Row] = {}
             for base in reversed(cls.__mro__):
-                found.update((name, row) for name, row in vars(base).items() if isinstance(row, Row))
-            layout = Entity._layouts[cls] = _Layout.of(found)
+                rows.update((name, row) for name, row in vars(base).items() if isinstance(row, Row))
+            layout = Entity._layouts[cls] = _Layout.of(rows)
         return layout
 
     @classmethod
@@ -286,10 +286,10 @@ class Entity:
     def row(cls, word: str) -> Row:
         """The row of a name as the shell writes it. Raises `NotFound`."""
         shells = cls._layout().shells
-        found = shells.get(shell_name(word))
-        if found is None:
+        row = shells.get(shell_name(word))
+        if row is None:
             raise errors.NotFound(f"{cls.type_name()} has no parameter {word!r}", hint=_nearest(word, shells))
-        return found
+        return row
 
     @classmethod
     def attribute(cls, name: str) -> Row:

@@ -105,8 +105,8 @@ def compress(names: Iterable[str]) -> str:
     return ",".join(shown)
 
 
-def _follows(one: str, other: str) -> bool:
-    first, second = _NUMBERED.match(one), _NUMBERED.match(other)
+def _follows(name: str, other: str) -> bool:
+    first, second = _NUMBERED.match(name), _NUMBERED.match(other)
     if first is None or second is None or first[1] != second[1]:
         return False
     following = f"{int(first[2]) + 1:0{len(first[2])}d}"

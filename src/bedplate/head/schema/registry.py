@@ -28,10 +28,10 @@ class Schema:
 
     def _collect(self, submode: Submode) -> None:
         for entity in submode.of:
-            held = self.types.get(entity.type_name())
-            if held is entity:
+            known = self.types.get(entity.type_name())
+            if known is entity:
                 continue
-            if held is not None:
+            if known is not None:
                 raise ValueError(f"two declarations are called {entity.type_name()}")
             self.types[entity.type_name()] = entity
             for inner in entity.submodes():
@@ -39,10 +39,10 @@ class Schema:
 
     def mode(self, name: str) -> Submode:
         """A mode by name. Raises `NotFound`."""
-        found = self.modes.get(name.lower())
-        if found is None:
+        submode = self.modes.get(name.lower())
+        if submode is None:
             raise errors.NotFound(f"there is no mode {name!r}", hint=f"modes: {', '.join(self.modes)}")
-        return found
+        return submode
 
     def of(self, obj: Obj) -> type[Entity]:
         """The declaration an object follows."""
