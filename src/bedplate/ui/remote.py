@@ -106,19 +106,19 @@ class RemoteBackend:
     async def commit(
         self, edits: Sequence[Edit], message: str = "", *, force: bool = False, undoes: int = 0
     ) -> Revision | None:
-        said = [self._wire(edit, is_undo=bool(undoes)) for edit in edits]
-        print_ = hashlib.sha256(msgspec.json.encode((said, message, force, undoes))).digest()
+        sent = [self._wire(edit, is_undo=bool(undoes)) for edit in edits]
+        print_ = hashlib.sha256(msgspec.json.encode((sent, message, force, undoes))).digest()
         known, nonce = self._unsettled
         if known != print_:
             nonce = self._nonce()
             self._unsettled = (print_, nonce)
         try:
-            made = await self._patiently(
-                lambda: self._client.commit(said, message, force=force, undoes=undoes, nonce=nonce)
+            revision = await self._patiently(
+                lambda: self._client.commit(sent, message, force=force, undoes=undoes, nonce=nonce)
             )
-            if made is not None:
-                self._own.add(made.number)
-                await self._patiently(lambda: self._take(made))
+            if revision is not None:
+                self._own.add(revision.number)
+                await self._patiently(lambda: self._take(revision))
         except errors.Unavailable as err:
             raise errors.Unavailable(
                 f"whether the commit was carried out is not known: {err}",
@@ -128,7 +128,7 @@ class RemoteBackend:
             self._unsettled = (b"", "")
             raise
         self._unsettled = (b"", "")
-        return made
+        return revision
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask until there is an answer, or for as long as anybody may want to wait."""
@@ -146,8 +146,8 @@ class RemoteBackend:
             await self._clock.sleep(backoff.next())
 
     async def check(self, edits: Sequence[Edit], *, force: bool = False, undoes: int = 0) -> list[Change]:
-        said = [self._wire(edit, is_undo=bool(undoes)) for edit in edits]
-        return list(await self._client.check(said, force=force, undoes=undoes))
+        sent = [self._wire(edit, is_undo=bool(undoes)) for edit in edits]
+        return list(await self._client.check(sent, force=force, undoes=undoes))
 
     def _wire(self, edit: Edit, *, is_undo: bool = False) -> headapi.Edit:
         def told(secret: Secret) -> str:
@@ -190,9 +190,9 @@ class RemoteBackend:
         return await self._client.export(with_secrets=with_secrets)
 
     async def applied(self, nodes: Sequence[str]) -> Mapping[str, int]:
-        wanted = set(nodes)
+        names = set(nodes)
         states = await self._client.nodes(nodes if len(nodes) <= _NAMED else ())
-        return {state.node: state.applied for state in states if state.node in wanted and state.applied}
+        return {state.node: state.applied for state in states if state.node in names and state.applied}
 
     # Following
 
@@ -284,11 +284,11 @@ class RemoteBackend:
 
     def _objects(self, document: headapi.TreeDocument) -> Iterable[tuple[str, Obj]]:
         schema = self._tree.schema
-        for one in document.objects:
-            data = {"type": one.type, "values": one.values, "extras": one.extras, "children": one.children}
-            obj = codec.decode(schema, schema.mode(one.mode), one.key, data, _masked)
-            yield one.mode, replace(obj, revision=one.revision)
+        for item in document.objects:
+            data = {"type": item.type, "values": item.values, "extras": item.extras, "children": item.children}
+            obj = codec.decode(schema, schema.mode(item.mode), item.key, data, _masked)
+            yield item.mode, replace(obj, revision=item.revision)
 
 
-def _masked(said: Any) -> Secret:
-    return Secret(str(said))
+def _masked(value: Any) -> Secret:
+    return Secret(str(value))

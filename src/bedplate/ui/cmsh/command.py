@@ -100,16 +100,16 @@ class Arguments:
 
     def number(self, name: str, otherwise: int) -> int:
         """The value of an option that is a whole number. Raises `Usage`."""
-        said = self.options.get(name)
-        if said is None:
+        value = self.options.get(name)
+        if value is None:
             return otherwise
-        return whole(said, f"--{name}")
+        return whole(value, f"--{name}")
 
 
 def worst(codes: Iterable[int]) -> int:
     """One exit code for several: a failure, then wrong usage, then a plan that found something to do."""
-    found = set(codes)
-    return next((code for code in (FAILED, USAGE) if code in found), max(found, default=OK))
+    unique = set(codes)
+    return next((code for code in (FAILED, USAGE) if code in unique), max(unique, default=OK))
 
 
 def whole(text: str, what: str) -> int:
@@ -141,31 +141,31 @@ class Command:
 
     def arguments(self, typed: Sequence[str], *, partial: bool = False) -> Arguments:
         """What was typed behind the name. Raises `Usage`, unless the line is still being typed (`partial`)."""
-        found, is_options = Arguments(), True
+        arguments, is_options = Arguments(), True
         left = list(typed)
         while left:
             word = left.pop(0)
             if word == "--" and is_options:
                 is_options = False
-            elif is_options and _looks_like_option(word) and not (self.leading and found.words):
-                self._option(word, left, found, partial)
+            elif is_options and _looks_like_option(word) and not (self.leading and arguments.words):
+                self._option(word, left, arguments, partial)
             else:
-                found.words.append(word)
+                arguments.words.append(word)
         if not partial:
-            self._counted(found)
-        return found
+            self._counted(arguments)
+        return arguments
 
-    def _option(self, word: str, left: list[str], found: Arguments, partial: bool) -> None:
+    def _option(self, word: str, left: list[str], arguments: Arguments, partial: bool) -> None:
         name, has_value, value = word.partition("=") if word.startswith("--") else (word, "", "")
         for option in self.options:
             if name not in (option.short, option.long):
                 continue
             if not option.value:
-                found.options[option.name] = ""
+                arguments.options[option.name] = ""
             elif has_value or left:
-                found.options[option.name] = value if has_value else left.pop(0)
+                arguments.options[option.name] = value if has_value else left.pop(0)
             elif partial:
-                found.waiting = option
+                arguments.waiting = option
             else:
                 raise Usage(f"{self.name}: {name} needs a value", hint=f"help {self.name} shows how")
             return
@@ -173,11 +173,11 @@ class Command:
             known = ", ".join(option.shown() for option in self.options) or "none"
             raise Usage(f"{self.name} has no option {name}", hint=f"options: {known}")
 
-    def _counted(self, found: Arguments) -> None:
-        if len(found.words) < self.least:
+    def _counted(self, arguments: Arguments) -> None:
+        if len(arguments.words) < self.least:
             raise Usage(f"{self.name} needs more: {self.usage[0]}", hint=f"help {self.name} shows how")
-        if self.most is not None and len(found.words) > self.most:
-            extra = found.words[self.most]
+        if self.most is not None and len(arguments.words) > self.most:
+            extra = arguments.words[self.most]
             raise Usage(f"{self.name}: {extra!r} is too much: {self.usage[0]}", hint=f"help {self.name} shows how")
 
 

@@ -29,14 +29,14 @@ def step(line: str, fitting: Sequence[Completion]) -> Step:
     """What a TAB at the end of the line does: one word is put in whole, several as far as they agree."""
     if not fitting:
         return Step()
-    if len({(one.text, one.length) for one in fitting}) == 1:
+    if len({(completion.text, completion.length) for completion in fitting}) == 1:
         text = fitting[0].text
         return Step(text if text.endswith(_GOES_ON) else text + " ", fitting[0].length)
-    length = max(one.length for one in fitting)
+    length = max(completion.length for completion in fitting)
     typed = line[len(line) - length :]
-    choices = tuple(sorted({one.text for one in fitting}))
+    choices = tuple(sorted({completion.text for completion in fitting}))
     # Words may replace parts of different lengths (quotes, ranges); then there is nothing they agree on.
-    agreed = _agreed(choices) if all(one.length == length for one in fitting) else ""
+    agreed = _agreed(choices) if all(completion.length == length for completion in fitting) else ""
     if len(agreed) > len(typed):
         return Step(agreed, length)
     return Step(choices=choices)
@@ -45,7 +45,7 @@ def step(line: str, fitting: Sequence[Completion]) -> Step:
 def _agreed(choices: Sequence[str]) -> str:
     """How all of them begin. They are sorted, so the first and the last differ the most."""
     first, last = choices[0], choices[-1]
-    differ = (at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
+    differ = (at for at, (letter, other) in enumerate(zip(first, last, strict=False)) if letter != other)
     return first[: next(differ, min(len(first), len(last)))]
 
 

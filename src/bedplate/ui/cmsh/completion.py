@@ -116,8 +116,8 @@ def parameters(desk: Desk, args: Arguments, accept: Callable[[Row], bool]) -> tu
         return objects(desk, desk.list_here()), None
     else:
         name = args.value("nodes") or words.pop(0)
-        found = desk.several(desk.list_here(), name)
-        path = found[0]
+        paths = desk.several(desk.list_here(), name)
+        path = paths[0]
     args.words[:] = words
     if words:
         return (), path
@@ -169,7 +169,7 @@ def advice(desk: Desk, word: str) -> str:
         return f"{name} is a parameter: get {name} reads it, set {name} VALUE changes it"
     if desk.place and desk.named(place.list_of(desk.place), word) is not None:
         return f"{word} is an object: use {word} selects it"
-    owners = [mode for mode, held in desk.schema.modes.items() if any(_has(entity, name) for entity in held.of)]
+    owners = [mode for mode, submode in desk.schema.modes.items() if any(_has(entity, name) for entity in submode.of)]
     if owners:
         return f"{name} is a submode of {', '.join(owners)}: select an object there first"
     close = difflib.get_close_matches(name, [text for text, _ in offered(desk)], n=1)

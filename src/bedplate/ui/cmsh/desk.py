@@ -66,9 +66,9 @@ class Desk:
 
     def children(self, path: Path) -> Mapping[str, Obj]:
         """The objects of a list; of a node's services also those it has through roles and its category."""
-        held = self.session.children(path)
+        children = self.session.children(path)
         if not _is_services(path):
-            return held
+            return children
         from bedplate.head.resolve import resolve
 
         return {name: service for name, (service, _) in resolve(self.session.tree, path[1]).services.items()}
@@ -76,9 +76,9 @@ class Desk:
     def get(self, path: Path) -> Obj:
         """The object at a path. Raises `NotFound`."""
         if _is_services(path[:-1]):
-            found = self.children(path[:-1]).get(path[-1])
-            if found is not None:
-                return found
+            obj = self.children(path[:-1]).get(path[-1])
+            if obj is not None:
+                return obj
         return self.session.tree.get(path)
 
     def entity(self, path: Path) -> type[Entity]:

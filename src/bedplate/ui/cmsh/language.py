@@ -37,8 +37,8 @@ class Statement:
 
 def parse(line: str) -> list[Statement]:
     """The statements of a line; empty ones are left out. Raises `Usage` for a quote that is not closed."""
-    found = _Reader(line, tolerant=False).statements()
-    return [statement for statement in found if statement.words or statement.host is not None]
+    statements = _Reader(line, tolerant=False).statements()
+    return [statement for statement in statements if statement.words or statement.host is not None]
 
 
 def tail(line: str) -> tuple[Statement, str]:
@@ -66,7 +66,7 @@ class _Reader:
         self.in_word = False
 
     def statements(self) -> list[Statement]:
-        found = [Statement()]
+        statements = [Statement()]
         while self._at < len(self._line):
             letter = self._line[self._at]
             if letter in _BLANKS:
@@ -75,19 +75,19 @@ class _Reader:
                 self._at = len(self._line)
             elif letter == ";":
                 self._at += 1
-                found.append(Statement())
-            elif letter == "!" and not found[-1].words:
+                statements.append(Statement())
+            elif letter == "!" and not statements[-1].words:
                 self._at += 1
-                found[-1].host = self._raw().strip()
+                statements[-1].host = self._raw().strip()
             elif letter == "|":
                 self._at += 1
-                found[-1].filter = self._raw().strip()
-                if not found[-1].filter and not self._tolerant:
+                statements[-1].filter = self._raw().strip()
+                if not statements[-1].filter and not self._tolerant:
                     raise Usage("there is nothing behind |", hint="for example: list | grep node")
             else:
-                found[-1].last_start = self._at
-                found[-1].words.append(self._word())
-        return found
+                statements[-1].last_start = self._at
+                statements[-1].words.append(self._word())
+        return statements
 
     def _word(self) -> str:
         self.in_word = True

@@ -46,12 +46,12 @@ class Lines(History):
         if self._path is None:
             return []
         try:
-            found = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
+            lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return []
-        if len(found) > 2 * _KEPT:
-            self._shorten(found[-_KEPT:])
-        return reversed(found[-_KEPT:])
+        if len(lines) > 2 * _KEPT:
+            self._shorten(lines[-_KEPT:])
+        return reversed(lines[-_KEPT:])
 
     def _shorten(self, lines: list[str]) -> None:
         assert self._path is not None

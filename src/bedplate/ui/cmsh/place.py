@@ -53,10 +53,10 @@ def path_text(path: Path) -> str:
 
 def renumbered(session: Session, place: Path) -> Path:
     """The place after a commit, which counts indexed lists from 0."""
-    found: Path = ()
+    path: Path = ()
     for at, step in enumerate(place):
         if at % 2 and session.submode(place[:at]).indexed:
-            held = sorted(session.children(place[:at]), key=int)
-            step = str(held.index(step)) if step in held else step
-        found = (*found, step)
-    return found
+            keys = sorted(session.children(place[:at]), key=int)
+            step = str(keys.index(step)) if step in keys else step
+        path = (*path, step)
+    return path

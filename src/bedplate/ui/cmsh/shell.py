@@ -150,13 +150,13 @@ class Shell:
         return FAILED if code else OK
 
     async def _filtered(self, statement: language.Statement) -> int:
-        held: list[str] = []
-        self.desk.write = held.append
+        parts: list[str] = []
+        self.desk.write = parts.append
         try:
             code = await self._execute(statement.words)
         finally:
             self.desk.write = self._out
-        return worst([code, await self._on_host(statement.filter, "".join(held))])
+        return worst([code, await self._on_host(statement.filter, "".join(parts))])
 
     async def _execute_all(self, text: str) -> int:
         """Statements inside of a command (`foreach`): no pipes, and the first failure ends them."""
@@ -210,13 +210,13 @@ class Shell:
                 return (*desk.place, submode.attribute), rest
         here = place.list_of(desk.place)
         if here and rest and any(_submode(entity, name) is not None for entity in desk.submode(here).of):
-            found = desk.find(here, rest[0])
-            submode = _submode(desk.entity(found), name)
+            path = desk.find(here, rest[0])
+            submode = _submode(desk.entity(path), name)
             if submode is not None:
-                return (*found, submode.attribute), rest[1:]
+                return (*path, submode.attribute), rest[1:]
         if name in desk.schema.modes:
-            held = desk.session.children((name,))
-            return ((name, next(iter(held))) if len(held) == 1 else (name,)), rest
+            objects = desk.session.children((name,))
+            return ((name, next(iter(objects))) if len(objects) == 1 else (name,)), rest
         return None
 
     def _unknown(self, word: str, reason: str) -> errors.BedplateError:

@@ -145,7 +145,7 @@ class Terminal:
         left = shell.left()
         if not left:
             return True
-        self.out("\n".join(["not committed:", *(f"  {one}" for one in left), ""]))
+        self.out("\n".join(["not committed:", *(f"  {line}" for line in left), ""]))
         session: PromptSession[str] = PromptSession(output=self._drawn(), color_depth=self._depth())
         try:
             answer = await self._read(session, lambda: "leave and drop these changes? [y/N] ")

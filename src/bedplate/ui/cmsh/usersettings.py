@@ -69,11 +69,11 @@ def choose(flags: Flags, environment: Mapping[str, str], home: pathlib.Path) -> 
     """The target that flags, environment and settings name. Raises `Invalid` when none does."""
     _paired(flags.identity, "--cert and --key")
     folder = _config_folder(environment, home)
-    said = from_environment(environment)
-    _paired(said.identity, "BEDPLATE_CERT and BEDPLATE_KEY")
+    variables = from_environment(environment)
+    _paired(variables.identity, "BEDPLATE_CERT and BEDPLATE_KEY")
     kept = from_folder(folder)
-    explicit = flags.identity.over(said.identity)
-    for source in (flags, said, kept):
+    explicit = flags.identity.over(variables.identity)
+    for source in (flags, variables, kept):
         if source.says_where:
             break
     else:
@@ -120,7 +120,7 @@ def from_folder(folder: pathlib.Path) -> Flags:
     from bedplate.core import yamls
 
     try:
-        found = msgspec.convert(yamls.load(path.read_text(), strict=True) or {}, _File)
+        settings = msgspec.convert(yamls.load(path.read_text(), strict=True) or {}, _File)
     except (OSError, yaml.YAMLError, msgspec.ValidationError) as err:
         hint = "it may say url, data, token-file, cert, key and cacert"
         raise errors.Invalid(f"{path} cannot be read: {err}", hint=hint) from err
@@ -128,10 +128,10 @@ def from_folder(folder: pathlib.Path) -> Flags:
     def named(text: str) -> pathlib.Path | None:
         return folder / pathlib.Path(text).expanduser() if text else None
 
-    urls = (found.url,) if isinstance(found.url, str) else tuple(found.url)
-    own = Identity(named(found.token_file), named(found.cert), named(found.key), named(found.cacert))
+    urls = (settings.url,) if isinstance(settings.url, str) else tuple(settings.url)
+    own = Identity(named(settings.token_file), named(settings.cert), named(settings.key), named(settings.cacert))
     _paired(own, f"cert and key in {path}")
-    return Flags(tuple(url for url in urls if url), named(found.data), own.over(beside(folder)))
+    return Flags(tuple(url for url in urls if url), named(settings.data), own.over(beside(folder)))
 
 
 def beside(folder: pathlib.Path) -> Identity:

@@ -23,9 +23,9 @@ ADDED, REMOVED = "<added>", "<removed>"
 _Cells = tuple[str, str, str, str]
 
 
-def rows(schema: Schema, made: Iterable[Change]) -> Iterator[_Cells]:
+def rows(schema: Schema, changes: Iterable[Change]) -> Iterator[_Cells]:
     """Object, parameter, old and new of each change; of a new object every value it has."""
-    for change in made:
+    for change in changes:
         yield from _Rows(schema).of(change)
 
 
@@ -64,15 +64,15 @@ class _Rows:
         for name, value in data.get("values", {}).items():
             row = _row(self._schema, (*path, name))
             yield where, _label(row, name), "", _said(row, value)
-        for name, held in data.get("children", {}).items():
-            pairs = enumerate(held) if isinstance(held, list) else held.items()
+        for name, children in data.get("children", {}).items():
+            pairs = enumerate(children) if isinstance(children, list) else children.items()
             for key, child in pairs:
                 yield from self._whole((*path, name, str(key)), None, child)
 
     def _items(self, path: Path, row: Submode, old: Sequence[Any], new: Sequence[Any]) -> Iterator[_Cells]:
         """An indexed list: what left it and what came into it; what merely got another index is left out."""
         where = path_text(path)
-        before, after = [self._item(row, one) for one in old], [self._item(row, one) for one in new]
+        before, after = [self._item(row, entry) for entry in old], [self._item(row, entry) for entry in new]
         left, came = list(before), list(after)
         for item in after:
             if item in left:
@@ -96,7 +96,9 @@ def _row(schema: Schema, path: Path) -> Row | None:
         if submode is None:
             return None
         fitting = [entity for entity in submode.of if not entity.names or entity.canonical(key) == key]
-        row = next((found for entity in fitting if (found := entity.by_attribute().get(name)) is not None), None)
+        row = next(
+            (candidate for entity in fitting if (candidate := entity.by_attribute().get(name)) is not None), None
+        )
         if not isinstance(row, Submode):
             return row
         submode = row
@@ -113,13 +115,13 @@ def _said(row: Row | None, value: Any) -> str:
         return "" if value is None else str(value)
     if row.kind.secret:
         return MASK if value else "< not set >"
-    held = row.default if value is None else row.kind.decode(value)
-    return "" if held is None or held == "" else row.kind.show(held)
+    current = row.default if value is None else row.kind.decode(value)
+    return "" if current is None or current == "" else row.kind.show(current)
 
 
-def blobs(schema: Schema, made: Iterable[Change]) -> Iterator[tuple[str, str, str]]:
+def blobs(schema: Schema, changes: Iterable[Change]) -> Iterator[tuple[str, str, str]]:
     """Files that changed: where, old and new text."""
-    for change in made:
+    for change in changes:
         row = _row(schema, change.path) if len(change.path) % 2 else None
         if isinstance(row, Field) and row.kind.name == "file":
             yield f"{path_text(change.path[:-1])}->{row.shell}", change.old or "", change.new or ""

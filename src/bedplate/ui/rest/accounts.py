@@ -71,17 +71,17 @@ class Accounts:
 
     async def create(self, ask: Ask) -> web.StreamResponse:
         """A new token for a user or a node of the tree."""
-        said = await ask.body(_TOKEN)
+        request = await ask.body(_TOKEN)
         self._service.head.standing.refuse_writes()
-        mode = "device" if said.kind == NODE else "user"
-        if self._service.head.tree.find(mode, said.subject) is None:
-            raise errors.NotFound(f"there is no {mode} {said.subject!r}", hint="a token belongs to somebody")
-        lasts = timedelta(days=said.days) if said.days else None
+        mode = "device" if request.kind == NODE else "user"
+        if self._service.head.tree.find(mode, request.subject) is None:
+            raise errors.NotFound(f"there is no {mode} {request.subject!r}", hint="a token belongs to somebody")
+        lasts = timedelta(days=request.days) if request.days else None
         token, text = await self._service.access.tokens.create(
-            said.kind, said.subject, said.name, lasts=lasts, by=ask.identity.name
+            request.kind, request.subject, request.name, lasts=lasts, by=ask.identity.name
         )
-        made = headapi.TokenMade(token=text, about=_shown(token))
-        response = json(msgspec.json.encode(made), status=201)
+        answer = headapi.TokenMade(token=text, about=_shown(token))
+        response = json(msgspec.json.encode(answer), status=201)
         response.headers["Cache-Control"] = "no-store"
         return response
 

@@ -56,14 +56,14 @@ def make(service: Service) -> web.Application:
         client_max_size=service.limits.import_bytes,
     )
     handlers = _handlers(service, feed)
-    for path, group in groupby(OPERATIONS, key=lambda one: one.path):
+    for path, group in groupby(OPERATIONS, key=lambda route: route.path):
         operations = list(group)
         for operation in operations:
             answering = _answering(service, operation, handlers[operation.name], metrics)
             app.router.add_route(operation.method, path, answering)
             if operation.method == "GET" and operation.name != "events":
                 app.router.add_route("HEAD", path, answering)
-        app.router.add_route("*", path, _refusing(sorted({one.method for one in operations})))
+        app.router.add_route("*", path, _refusing(sorted({route.method for route in operations})))
     app.router.add_route("*", "/api/{rest:.*}", _nothing)
     app.cleanup_ctx.append(_feeding(service, feed))
     app.on_shutdown.append(_closing(feed))

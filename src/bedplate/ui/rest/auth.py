@@ -52,7 +52,7 @@ def needed(method: str, path: str) -> tuple[str, str] | None:
             return ("read" if is_read else "edit"), "tokens"
         case ["objects", mode, *_] if not is_read:
             return "edit", f"mode/{mode}"
-        case [one] if one in _QUESTIONS:
+        case [resource] if resource in _QUESTIONS:
             return "read", "tree"
     if path == "/metrics":
         return "read", "metrics"
@@ -66,19 +66,19 @@ def guard(access: Access) -> Middleware:
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         if not request.path.startswith("/api/") and request.path != "/metrics":
             return await handler(request)
-        found, reason = _identify(access, request)
-        if found is None:
+        caller, reason = _identify(access, request)
+        if caller is None:
             _LOG.info("head.refused", path=request.path, remote=request.remote, reason=reason)
             return _problem(HTTPStatus.UNAUTHORIZED, reason, "give a bearer token or a client certificate of this head")
         right = needed(request.method, request.path)
         try:
             if right is not None:
-                demand(found, *right)
-            _refuse_foreign_pages(request, found)
+                demand(caller, *right)
+            _refuse_foreign_pages(request, caller)
         except errors.Denied as err:
-            _LOG.info("head.denied", path=request.path, user=found.name, role=found.role, reason=str(err))
+            _LOG.info("head.denied", path=request.path, user=caller.name, role=caller.role, reason=str(err))
             return _problem(HTTPStatus.FORBIDDEN, str(err), err.hint)
-        request[_IDENTITY] = found
+        request[_IDENTITY] = caller
         return await handler(request)
 
     return check
@@ -86,9 +86,9 @@ def guard(access: Access) -> Middleware:
 
 def _identify(access: Access, request: web.Request) -> tuple[Identity | None, str]:
     """Who is asking, or why nobody is. A token counts before a certificate; a wrong one is not made good by it."""
-    said = request.headers.get("Authorization", "").strip()
-    if said:
-        scheme, _, token = said.partition(" ")
+    header = request.headers.get("Authorization", "").strip()
+    if header:
+        scheme, _, token = header.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return None, "the Authorization header holds no bearer token"
         return access.by_token(token.strip()), "the bearer token is not known, was revoked, has expired or is nobody's"
@@ -100,14 +100,14 @@ def _identify(access: Access, request: web.Request) -> tuple[Identity | None, st
     return access.by_certificate(subject, der), "the client certificate belongs to no user or node that is let in"
 
 
-def _refuse_foreign_pages(request: web.Request, found: Identity) -> None:
+def _refuse_foreign_pages(request: web.Request, caller: Identity) -> None:
     """A browser sends its certificate along with whatever another site's page asks for; such a request says its origin.
 
     A token is sent by nobody's accident, so it needs no such check.
     """
     origin = request.headers.get("Origin", "")
     if (
-        found.via == "certificate"
+        caller.via == "certificate"
         and request.method not in _SAFE
         and origin
         and urlsplit(origin).netloc != request.host
@@ -117,5 +117,5 @@ def _refuse_foreign_pages(request: web.Request, found: Identity) -> None:
 
 def _problem(status: HTTPStatus, detail: str, hint: str) -> web.Response:
     headers = {"WWW-Authenticate": 'Bearer realm="bedplate"'} if status == HTTPStatus.UNAUTHORIZED else {}
-    made = Problem(type=TYPES["denied"], title=status.phrase, status=int(status), detail=detail, hint=hint)
-    return answer(made, headers)
+    problem = Problem(type=TYPES["denied"], title=status.phrase, status=int(status), detail=detail, hint=hint)
+    return answer(problem, headers)

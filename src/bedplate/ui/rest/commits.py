@@ -66,7 +66,7 @@ class Commits:
     def _planned(self, before: Tree, after: Tree, touched: Sequence[Address], revision: int) -> web.Response:
         actions = plan(before, after, touched, self._service.renderers)
         return json(
-            msgspec.json.encode(headapi.PlanResult(actions=[_action(one) for one in actions], revision=revision))
+            msgspec.json.encode(headapi.PlanResult(actions=[_action(action) for action in actions], revision=revision))
         )
 
     # History
@@ -74,9 +74,9 @@ class Commits:
     async def revisions(self, ask: Ask) -> web.StreamResponse:
         """The newest revisions first."""
         limit, before = ask.number("limit", 20), ask.number("continue", 0)
-        found = await self._head.log(limit, path_of(ask), before=before)
-        more = str(found[-1].number) if len(found) == limit and found[-1].number > 1 else ""
-        page = headapi.RevisionPage(items=found, revision=self._head.revision, cursor=more)
+        revisions = await self._head.log(limit, path_of(ask), before=before)
+        more = str(revisions[-1].number) if len(revisions) == limit and revisions[-1].number > 1 else ""
+        page = headapi.RevisionPage(items=revisions, revision=self._head.revision, cursor=more)
         return json(msgspec.json.encode(page))
 
     async def revision(self, ask: Ask) -> web.StreamResponse:
@@ -147,14 +147,14 @@ def _would(changes: Sequence[Change]) -> web.Response:
     return json(msgspec.json.encode(headapi.CommitResult(changes=list(changes))))
 
 
-def _action(one: Action) -> headapi.PlanAction:
+def _action(action: Action) -> headapi.PlanAction:
     return headapi.PlanAction(
-        node=one.node,
-        kind=one.kind,
-        name=one.name,
-        verb=one.verb,
-        source=str(one.source),
-        old=one.old,
-        new=one.new,
-        effect=one.effect,
+        node=action.node,
+        kind=action.kind,
+        name=action.name,
+        verb=action.verb,
+        source=str(action.source),
+        old=action.old,
+        new=action.new,
+        effect=action.effect,
     )

@@ -24,10 +24,10 @@ def etag(tag: object) -> str:
 
 def _tags(request: web.Request, header: str) -> list[str] | None:
     """The tags in a header, `*` as it is; None when there is none."""
-    said = request.headers.getall(header, [])
-    if not said:
+    values = request.headers.getall(header, [])
+    if not values:
         return None
-    text = ", ".join(said)
+    text = ", ".join(values)
     if not _TAGS.fullmatch(text):
         raise Malformed(f"{header}: {text[:100]!r} is not an entity tag", hint='write it with quotes: "12"')
     return ["*"] if text.strip() == "*" else _TAG.findall(text)

@@ -78,7 +78,7 @@ def document(schema: Schema) -> dict[str, Any]:
         },
         "servers": [{"url": "/"}],
         "security": [{"bearer": []}, {"certificate": []}],
-        "tags": [{"name": name} for name in dict.fromkeys(one.tag or "head" for one in OPERATIONS)],
+        "tags": [{"name": name} for name in dict.fromkeys(entry.tag or "head" for entry in OPERATIONS)],
         "paths": paths,
         "components": {
             "schemas": _components(schema),
@@ -126,14 +126,14 @@ _EVENT: dict[str, Any] = {
 
 
 def _components(schema: Schema) -> dict[str, Any]:
-    _, made = msgspec.json.schema_components(_STRUCTS, ref_template="#/components/schemas/{name}")
-    found: dict[str, Any] = dict(made)
-    found |= schemas.components(schema)
-    found["Object"] = schemas.alternatives(
+    _, structs = msgspec.json.schema_components(_STRUCTS, ref_template="#/components/schemas/{name}")
+    components: dict[str, Any] = dict(structs)
+    components |= schemas.components(schema)
+    components["Object"] = schemas.alternatives(
         [schemas.reference(schemas.mode_name(mode)) for mode in schema.modes.values()]
     )
-    found["StreamedEvent"] = _EVENT
-    found["Schema"] = {
+    components["StreamedEvent"] = _EVENT
+    components["Schema"] = {
         "type": "object",
         "properties": {
             "modes": {"type": "array", "items": {"type": "object"}},
@@ -141,89 +141,91 @@ def _components(schema: Schema) -> dict[str, Any]:
         },
         "required": ["modes", "entities"],
     }
-    return found
+    return components
 
 
 def _operation(operation: Operation, mode: Submode | None) -> dict[str, Any]:
     word = "" if mode is None else schemas.mode_name(mode)
-    made: dict[str, Any] = {
+    result: dict[str, Any] = {
         "operationId": operation.name.rstrip("_") + word,
         "summary": operation.doc.split(". ")[0].rstrip("."),
         "description": _description(operation, mode),
         "tags": [operation.tag or "head"],
         "responses": _responses(operation, word),
     }
-    parameters = [_parameter(one, mode) for one in operation.parameters]
+    parameters = [_parameter(parameter, mode) for parameter in operation.parameters]
     if parameters:
-        made["parameters"] = parameters
+        result["parameters"] = parameters
     if operation.body:
         content = {operation.body_type: {"schema": schemas.reference(operation.body.replace("{Mode}", word))}}
-        made["requestBody"] = {"required": True, "content": content}
+        result["requestBody"] = {"required": True, "content": content}
     if operation.is_public:
-        made["security"] = []
-    return made
+        result["security"] = []
+    return result
 
 
 def _description(operation: Operation, mode: Submode | None) -> str:
-    said = [operation.doc]
+    sentences = [operation.doc]
     if mode is not None:
-        said.append(f"Mode `{mode.shell}`: {mode.doc}.")
+        sentences.append(f"Mode `{mode.shell}`: {mode.doc}.")
     if operation.conditions:
-        said.append(f"Obeys the headers {' and '.join(operation.conditions)} (components/parameters).")
+        sentences.append(f"Obeys the headers {' and '.join(operation.conditions)} (components/parameters).")
     if operation.is_write and operation.name not in ("report", "create_token", "revoke_token"):
-        said.append("`Idempotency-Key` makes a repeated request safe.")
-    return " ".join(said)
+        sentences.append("`Idempotency-Key` makes a repeated request safe.")
+    return " ".join(sentences)
 
 
-def _parameter(one: Parameter, mode: Submode | None) -> dict[str, Any]:
-    is_key = mode is not None and one.name == "key"
+def _parameter(parameter: Parameter, mode: Submode | None) -> dict[str, Any]:
+    is_key = mode is not None and parameter.name == "key"
     return {
-        "name": one.name,
-        "in": one.where,
-        "required": one.is_required or one.where == "path",
-        "description": one.doc,
-        "schema": schemas.key(mode) if is_key and mode is not None else one.schema(),
-        **({"example": one.example} if one.example else {}),
+        "name": parameter.name,
+        "in": parameter.where,
+        "required": parameter.is_required or parameter.where == "path",
+        "description": parameter.doc,
+        "schema": schemas.key(mode) if is_key and mode is not None else parameter.schema(),
+        **({"example": parameter.example} if parameter.example else {}),
     }
 
 
 def _responses(operation: Operation, word: str) -> dict[str, Any]:
-    found = {str(status): _response(answer, word) for status, answer in operation.answers.items()}
+    responses = {str(status): _response(answer, word) for status, answer in operation.answers.items()}
     for status in _possible(operation):
         headers = {413: (), 503: ("Retry-After", "Bedplate-Active")}.get(status, ())
-        said = _response(Answer(_ERRORS[status], "Problem", "application/problem+json", headers), "")
+        response = _response(Answer(_ERRORS[status], "Problem", "application/problem+json", headers), "")
         if status == 400:
             # What is not HTTP, such as an endless address, is refused before any handler.
-            said["content"]["text/plain"] = {"schema": {"type": "string"}}
-        found.setdefault(str(status), said)
-    return dict(sorted(found.items()))
+            response["content"]["text/plain"] = {"schema": {"type": "string"}}
+        responses.setdefault(str(status), response)
+    return dict(sorted(responses.items()))
 
 
 def _possible(operation: Operation) -> list[int]:
     """The errors an address may answer with."""
     if operation.is_public:
         return [400]
-    found = [400, 401, 403]
-    if any(one.where == "path" or one.name in ("at", "from", "continue") for one in operation.parameters):
-        found.append(404)
+    statuses = [400, 401, 403]
+    if any(
+        parameter.where == "path" or parameter.name in ("at", "from", "continue") for parameter in operation.parameters
+    ):
+        statuses.append(404)
     if operation.path.endswith("{mode}") or "undoes" in operation.name or operation.name in ("commit", "create_token"):
-        found.append(404)
+        statuses.append(404)
     if operation.body or operation.is_write:
-        found += [404, 409, 413, 415]
+        statuses += [404, 409, 413, 415]
     if "If-Match" in operation.conditions:
-        found.append(412)
-    return sorted({*found, 503})
+        statuses.append(412)
+    return sorted({*statuses, 503})
 
 
 def _response(answer: Answer, word: str) -> dict[str, Any]:
-    made: dict[str, Any] = {"description": answer.doc}
+    response: dict[str, Any] = {"description": answer.doc}
     if answer.type:
         shown: Mapping[str, Any]
         if isinstance(answer.schema, str):
             shown = schemas.reference(answer.schema.replace("{Mode}", word))
         else:
             shown = answer.schema
-        made["content"] = {answer.type: {"schema": shown}}
+        response["content"] = {answer.type: {"schema": shown}}
     if answer.headers:
-        made["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in answer.headers}
-    return made
+        response["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in answer.headers}
+    return response

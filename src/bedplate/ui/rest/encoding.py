@@ -28,12 +28,12 @@ class Encoder:
 
     def encoded(self, mode: str, obj: Obj) -> bytes:
         """The same as bytes."""
-        held = self._made.get((mode, obj.key))
-        if held is not None and held[0] is obj:
-            return held[1]
-        made = msgspec.json.encode(self.shown(mode, obj))
-        self._made[mode, obj.key] = (obj, made)
-        return made
+        cached = self._made.get((mode, obj.key))
+        if cached is not None and cached[0] is obj:
+            return cached[1]
+        data = msgspec.json.encode(self.shown(mode, obj))
+        self._made[mode, obj.key] = (obj, data)
+        return data
 
     def tree(self, head: str, revision: int, tree: Tree) -> bytes:
         """A whole tree; what is no longer in it is forgotten here."""

@@ -37,10 +37,10 @@ class Events:
 
     async def notices(self, ask: Ask) -> web.StreamResponse:
         """The latest notices, newest first."""
-        found = self._service.notices.latest(
+        notices = self._service.notices.latest(
             ask.number("limit", 100), host=ask.text("host"), before=ask.number("before", 0)
         )
-        return json(msgspec.json.encode({"items": found}))
+        return json(msgspec.json.encode({"items": notices}))
 
     async def stream(self, ask: Ask) -> web.StreamResponse:
         """Events until the reader leaves, the time it asked for is over, or it is too slow."""
@@ -83,7 +83,7 @@ class Events:
                 raise _TooSlow
             for first in range(0, len(events), _BATCH):
                 batch = events[first : first + _BATCH]
-                data = b"".join(one.data for one in batch if _is_wanted(one, start, kinds))
+                data = b"".join(event.data for event in batch if _is_wanted(event, start, kinds))
                 if data:
                     await self._send(ask, response, data)
             position += len(events)
@@ -122,9 +122,9 @@ class Events:
                     yield event.data
 
     def _start(self, ask: Ask) -> Place | None:
-        said = ask.request.headers.get("Last-Event-ID", "") or ask.text("after")
+        text = ask.request.headers.get("Last-Event-ID", "") or ask.text("after")
         try:
-            return Place.read(said, self._feed.place) if said else None
+            return Place.read(text, self._feed.place) if text else None
         except ValueError as wrong:
             raise Malformed(str(wrong), hint="an id looks like 12.34.0; the number of a revision will do") from None
 

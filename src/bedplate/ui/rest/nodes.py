@@ -84,24 +84,24 @@ class Nodes:
     async def _desired(self, ask: Ask, name: str, at: int | None) -> Desired:
         """The node itself, and whoever may read secrets, see secret files; others see stars."""
         if at is None:
-            found = desired(self._head.tree, name, self._head.revision)
+            state = desired(self._head.tree, name, self._head.revision)
         else:
-            found = desired(await self._head.tree_at(at), name, at)
+            state = desired(await self._head.tree_at(at), name, at)
         is_whole = ask.identity.role == NODE or may(ask.identity, "read", "secrets")
-        return found if is_whole else found.masked()
+        return state if is_whole else state.masked()
 
     async def report(self, ask: Ask) -> web.StreamResponse:
         """Keep what a node did and measured, and tell of it."""
-        name, said = ask.text("name"), await ask.body(_REPORT)
+        name, report = ask.text("name"), await ask.body(_REPORT)
         self._service.head.standing.refuse_writes()
         self._head.tree.get(("device", name))
-        measured = await self._service.health.record(name, said.results, applied=said.applied, digest=said.digest)
+        measured = await self._service.health.record(name, report.results, applied=report.applied, digest=report.digest)
         news = reports.news(
             name,
-            said.actions,
-            said.failures,
+            report.actions,
+            report.failures,
             measured,
-            said.applied,
+            report.applied,
         )
         if news:
             await self._service.notices.add_all(news)
@@ -112,21 +112,22 @@ class Nodes:
         name = ask.text("name")
         self._head.tree.get(("device", name))
         history = await self._service.health.history(name, ask.text("check"))
-        found = [
+        histories = [
             headapi.CheckHistory(
                 check=check,
                 samples=[
-                    headapi.Sample(time=one.time, status=one.status, value=one.value, info=one.info) for one in samples
+                    headapi.Sample(time=sample.time, status=sample.status, value=sample.value, info=sample.info)
+                    for sample in samples
                 ],
             )
             for check, samples in history.items()
         ]
-        return json(msgspec.json.encode(headapi.NodeHealth(state=self._state(name), history=found)))
+        return json(msgspec.json.encode(headapi.NodeHealth(state=self._state(name), history=histories)))
 
     def _state(self, name: str) -> headapi.NodeState:
         """What is known of a node; of one that fell silent nothing is known any more but what it last said."""
-        held, state = self._service.health.of(name), self._service.health.state(name)
-        if held is None:
+        condition, state = self._service.health.of(name), self._service.health.state(name)
+        if condition is None:
             return headapi.NodeState(node=name, state=state)
         checks = [
             headapi.CheckState(
@@ -137,8 +138,13 @@ class Nodes:
                 value=verdict.last.value,
                 info=verdict.last.info,
             )
-            for check, verdict in sorted(held.checks.items())
+            for check, verdict in sorted(condition.checks.items())
         ]
         return headapi.NodeState(
-            node=name, state=state, heard=held.heard, applied=held.applied, digest=held.digest, checks=checks
+            node=name,
+            state=state,
+            heard=condition.heard,
+            applied=condition.applied,
+            digest=condition.digest,
+            checks=checks,
         )

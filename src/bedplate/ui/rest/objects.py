@@ -65,9 +65,9 @@ class Objects:
             number, _, after = cursor.partition(":")
             at = int(number)
         tree, revision = await self._tree_at(at)
-        held = tree.mode(mode)
-        keys = sorted(key for key in held if key > after)
-        items = [self._item(mode, held[key], ask.names("fields")) for key in keys[:limit]]
+        objects = tree.mode(mode)
+        keys = sorted(key for key in objects if key > after)
+        items = [self._item(mode, objects[key], ask.names("fields")) for key in keys[:limit]]
         page: dict[str, Any] = {"items": items, "revision": revision}
         if len(keys) > limit:
             page |= {"remaining": len(keys) - limit, "continue": f"{revision}:{keys[limit - 1]}"}
@@ -161,23 +161,23 @@ class Objects:
         if not fields:
             return msgspec.Raw(self._encoder.encoded(mode, obj))
         shown = msgspec.to_builtins(self._encoder.shown(mode, obj))
-        return {name: part for name, said in shown.items() if (part := _picked(name, said, fields))}
+        return {name: part for name, content in shown.items() if (part := _picked(name, content, fields))}
 
 
-def _picked(name: str, said: Any, fields: Sequence[str]) -> Any:
-    if name in _ALWAYS or not isinstance(said, Mapping):
-        return said
-    return {field: said[field] for field in fields if field in said}
+def _picked(name: str, content: Any, fields: Sequence[str]) -> Any:
+    if name in _ALWAYS or not isinstance(content, Mapping):
+        return content
+    return {field: content[field] for field in fields if field in content}
 
 
 def nonce_of(ask: Ask) -> str:
     """What makes a repeated write the same one. Raises `Malformed`."""
-    said = ask.request.headers.get(_NONCE, "")
-    if said and (
-        len(said) > 64 or not all(letter.isascii() and (letter.isalnum() or letter in "._-") for letter in said)
+    nonce = ask.request.headers.get(_NONCE, "")
+    if nonce and (
+        len(nonce) > 64 or not all(letter.isascii() and (letter.isalnum() or letter in "._-") for letter in nonce)
     ):
         raise Malformed(f"{_NONCE} is longer than 64 characters, or has others than letters, digits, dots and dashes")
-    return said
+    return nonce
 
 
 def json(body: bytes, *, status: int = 200, etag: str = "") -> web.Response:

@@ -202,13 +202,13 @@ class Operation:
         values: dict[str, Any] = {}
         faults = []
         for name in dict.fromkeys(request.query):
-            said, parameter = request.query.getall(name), known.get(name)
+            given, parameter = request.query.getall(name), known.get(name)
             if parameter is None:
                 faults.append(f"there is no parameter {name!r}")
-            elif len(said) > 1:
-                faults.append(f"{name} is given {len(said)} times")
+            elif len(given) > 1:
+                faults.append(f"{name} is given {len(given)} times")
             else:
-                _take(values, parameter, said[0], faults)
+                _take(values, parameter, given[0], faults)
         for parameter in self.parameters:
             if parameter.where == "path":
                 _take(values, parameter, request.match_info[parameter.name], faults)

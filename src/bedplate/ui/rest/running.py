@@ -33,9 +33,9 @@ class _Forward(logging.Handler):
 
 
 def _logger() -> logging.Logger:
-    made = logging.Logger("head.http", logging.INFO)
-    made.addHandler(_Forward())
-    return made
+    logger = logging.Logger("head.http", logging.INFO)
+    logger.addHandler(_Forward())
+    return logger
 
 
 def runner(app: web.Application, *, shutdown_s: float = 2.0, kept_alive_s: float = 75.0) -> web.AppRunner:

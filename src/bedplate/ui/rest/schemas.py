@@ -35,24 +35,24 @@ def reference(name: str) -> dict[str, Any]:
 
 def components(schema: Schema) -> dict[str, Any]:
     """All of them, by name."""
-    found: dict[str, Any] = {}
+    schemas: dict[str, Any] = {}
     for entity in schema.types.values():
-        found[_type(entity)] = _entity(entity, {}, is_typed=False)
-        found[_type(entity) + "Typed"] = _entity(entity, {}, is_typed=True)
+        schemas[_type(entity)] = _entity(entity, {}, is_typed=False)
+        schemas[_type(entity) + "Typed"] = _entity(entity, {}, is_typed=True)
     for mode in schema.modes.values():
-        found |= _mode(mode)
-    found["Export"] = _export(schema)
-    found["Edit"] = _edit(schema)
-    return found
+        schemas |= _mode(mode)
+    schemas["Export"] = _export(schema)
+    schemas["Edit"] = _edit(schema)
+    return schemas
 
 
 def _type(entity: type[Entity]) -> str:
     return f"Type{entity.type_name()[0].upper()}{entity.type_name()[1:]}"
 
 
-def alternatives(found: list[dict[str, Any]]) -> dict[str, Any]:
+def alternatives(schemas: list[dict[str, Any]]) -> dict[str, Any]:
     """One of several schemas."""
-    return found[0] if len(found) == 1 else {"oneOf": found}
+    return schemas[0] if len(schemas) == 1 else {"oneOf": schemas}
 
 
 def _mode(mode: Submode) -> dict[str, Any]:
@@ -60,8 +60,8 @@ def _mode(mode: Submode) -> dict[str, Any]:
     name, place = mode_name(mode), {"mode": {"const": mode.shell}, "key": key(mode), "revision": _REVISION}
 
     def each(extra: dict[str, Any], required: list[str], *, is_typed: bool) -> dict[str, Any]:
-        made = [_entity(entity, extra, is_typed=is_typed, required=required) for entity in mode.of]
-        return alternatives(made)
+        entities = [_entity(entity, extra, is_typed=is_typed, required=required) for entity in mode.of]
+        return alternatives(entities)
 
     written = each(place, [], is_typed=mode.typed)
     return {
@@ -125,13 +125,13 @@ def _entity(
         "children": {"type": "object", "properties": children, "additionalProperties": False},
     }
     needed = [*(required or []), *(["type"] if is_typed else [])]
-    made: dict[str, Any] = {
+    schema: dict[str, Any] = {
         "type": "object",
         "description": (entity.__doc__ or "").strip(),
         "properties": properties,
         "additionalProperties": False,
     }
-    return made | ({"required": needed} if needed else {})
+    return schema | ({"required": needed} if needed else {})
 
 
 def _field(field: Field) -> dict[str, Any]:
@@ -150,8 +150,8 @@ def _submode(submode: Submode) -> dict[str, Any]:
     if named:
         fixed = {name: reference(_type(entity)) for name, entity in named.items() if "*" not in name}
         free = {_family(name): reference(_type(entity)) for name, entity in named.items() if "*" in name}
-        made = {"type": "object", "description": submode.doc, "properties": fixed, "additionalProperties": False}
-        return made | ({"patternProperties": free} if free else {})
+        schema = {"type": "object", "description": submode.doc, "properties": fixed, "additionalProperties": False}
+        return schema | ({"patternProperties": free} if free else {})
     suffix = "Typed" if submode.typed else ""
     return {
         "type": "object",

@@ -76,11 +76,16 @@ def notice_event(notice: Notice, place: Place) -> Encoded:
     return _event("notice", place._replace(notice=notice.id), msgspec.json.encode(notice))
 
 
-def health_event(one: Measured, place: Place) -> Encoded:
+def health_event(result: Measured, place: Place) -> Encoded:
     """The result of a check as an event."""
-    sample = one.sample
+    sample = result.sample
     body = headapi.HealthEvent(
-        node=one.node, check=one.check, time=sample.time, status=sample.status, value=sample.value, info=sample.info
+        node=result.node,
+        check=result.check,
+        time=sample.time,
+        status=sample.status,
+        value=sample.value,
+        info=sample.info,
     )
     moved = place._replace(measured_ms=max(place.measured_ms, _milliseconds(sample.time)))
     return _event("health", moved, msgspec.json.encode(body))
@@ -92,8 +97,8 @@ def _milliseconds(time: str) -> int:
 
 def moment(milliseconds: int) -> str:
     """The time of an id's third part as samples carry it."""
-    made = datetime.fromtimestamp(min(milliseconds, 253402300799000) / 1000, UTC)
-    return made.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+    date = datetime.fromtimestamp(min(milliseconds, 253402300799000) / 1000, UTC)
+    return date.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
 class Feed:
@@ -177,10 +182,10 @@ class Feed:
         try:
             await future
         finally:
-            held = self._waiting.get(node)
-            if held is not None:
-                held.discard(future)
-                if not held:
+            futures = self._waiting.get(node)
+            if futures is not None:
+                futures.discard(future)
+                if not futures:
                     del self._waiting[node]
 
     # Filling
@@ -236,4 +241,4 @@ class Feed:
 
 
 def _latest(health: Health) -> int:
-    return max((_milliseconds(held.heard) for held in health.conditions().values()), default=0)
+    return max((_milliseconds(condition.heard) for condition in health.conditions().values()), default=0)

@@ -22,9 +22,9 @@ __all__ = ["decoded", "edits_in"]
 _PLACE = ("mode", "key", "revision")
 
 
-def decoded(tree: Tree, mode: str, key: str, said: headapi.ObjectWrite) -> Obj:
+def decoded(tree: Tree, mode: str, key: str, document: headapi.ObjectWrite) -> Obj:
     """An object as it was sent. Raises `Malformed`, and `Invalid` for one of the right form that cannot be."""
-    data: dict[str, Any] = msgspec.to_builtins(said)
+    data: dict[str, Any] = msgspec.to_builtins(document)
     for name, place in (("mode", mode), ("key", key)):
         if data.get(name, place) != place:
             raise errors.Invalid(

@@ -111,7 +111,7 @@ async def _plan(visit: Visit, before: Tree, after: Tree, touched: list[Address])
 
 
 async def _clashes(visit: Visit, edits: list[Edit]) -> list[Clash]:
-    found = []
+    clashes = []
     tree = visit.site.head.tree
     for edit in edits:
         current = tree.find(edit.mode, edit.key)
@@ -123,8 +123,8 @@ async def _clashes(visit: Visit, edits: list[Edit]) -> list[Clash]:
             mine = [change for change in theirs[0].changes if change.path[:2] == (edit.mode, edit.key)]
             title = links.title((edit.mode, edit.key))
             rows = diffs.sections(tree.schema, mine)
-            found.append(Clash(title, edit.mode, edit.key, theirs[0].author, theirs[0].number, rows))
-    return found
+            clashes.append(Clash(title, edit.mode, edit.key, theirs[0].author, theirs[0].number, rows))
+    return clashes
 
 
 async def commit(visit: Visit) -> web.StreamResponse:
@@ -157,23 +157,23 @@ async def drop(visit: Visit) -> web.StreamResponse:
 async def history(visit: Visit) -> web.StreamResponse:
     """The revisions, newest first."""
     head = visit.site.head
-    said = visit.request.query.get("before", "")
-    last = min(int(said) - 1, head.revision) if said.isdecimal() and len(said) < 12 else head.revision
-    found = [await head.read(number) for number in range(last, max(last - _PER_PAGE, 0), -1)]
-    undone = {one.undoes: one.number for one in found if one.undoes}
+    before = visit.request.query.get("before", "")
+    last = min(int(before) - 1, head.revision) if before.isdecimal() and len(before) < 12 else head.revision
+    revisions = [await head.read(number) for number in range(last, max(last - _PER_PAGE, 0), -1)]
+    undone = {record.undoes: record.number for record in revisions if record.undoes}
     return visit.page(
         "history.html",
         "History",
-        revisions=[(one, _objects(one)) for one in found],
+        revisions=[(record, _objects(record)) for record in revisions],
         undone=undone,
-        older=found[-1].number if found and found[-1].number > 1 else 0,
+        older=revisions[-1].number if revisions and revisions[-1].number > 1 else 0,
         is_newest=last >= head.revision,
     )
 
 
-def _objects(one: Revision) -> list[tuple[str, str]]:
+def _objects(record: Revision) -> list[tuple[str, str]]:
     """The top-level objects of a revision with their pages."""
-    places = dict.fromkeys((change.path[0], change.path[1]) for change in one.changes)
+    places = dict.fromkeys((change.path[0], change.path[1]) for change in record.changes)
     return [(links.title(place), links.show(place)) for place in places]
 
 
@@ -181,14 +181,14 @@ async def revision(visit: Visit) -> web.StreamResponse:
     """One revision: what it changed, and what that meant on nodes."""
     number = visit.number()
     head = visit.site.head
-    found = await head.read(number)
+    record = await head.read(number)
     before, after = await head.tree_at(number - 1), await head.tree_at(number)
     planned = await _plan(visit, before, after, plan.touched_between(before, after))
     return visit.page(
         "revision.html",
         f"Revision {number}",
-        found=found,
-        sections=diffs.sections(after.schema, found.changes),
+        record=record,
+        sections=diffs.sections(after.schema, record.changes),
         planned=planned,
         tree=after,
         last=head.revision,
@@ -214,7 +214,7 @@ def _file(visit: Visit, before: Tree, after: Tree, back: str) -> web.Response:
     file = new or old
     if file is None:
         raise errors.NotFound(f"no file {path!r} is managed on {node!r}, before or after")
-    lines = diffs.compared(*(one.content.splitlines() if one is not None else [] for one in (old, new)))
+    lines = diffs.compared(*(side.content.splitlines() if side is not None else [] for side in (old, new)))
     return visit.page("file.html", path, node=node, file=file, lines=lines, at=None, back=back)
 
 
@@ -232,7 +232,7 @@ async def undo_form(visit: Visit) -> web.StreamResponse:
 
 async def _undo(visit: Visit, error: str = "", hint: str = "", status: int = 200) -> web.Response:
     number, head = visit.number(), visit.site.head
-    found = await head.read(number)
+    record = await head.read(number)
     session, conflict = Session(head.tree), ""
     try:
         await head.stage_undo(session, number)
@@ -247,7 +247,7 @@ async def _undo(visit: Visit, error: str = "", hint: str = "", status: int = 200
         "undo.html",
         f"Undo revision {number}",
         status,
-        found=found,
+        record=record,
         conflict=conflict,
         error=error,
         hint=hint,

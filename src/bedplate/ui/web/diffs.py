@@ -68,13 +68,13 @@ def sections(schema: Schema, changes: Iterable[Change]) -> list[Section]:
     by_object: dict[tuple[str, str], list[Change]] = {}
     for change in changes:
         by_object.setdefault((change.path[0], change.path[1]), []).append(change)
-    found = []
-    for (mode, key), held in by_object.items():
-        whole = next((change for change in held if len(change.path) == 2), None)
+    blocks = []
+    for (mode, key), related in by_object.items():
+        whole = next((change for change in related if len(change.path) == 2), None)
         verb = "changed" if whole is None or (whole.old and whole.new) else "added" if whole.old is None else "removed"
-        rows = tuple(row for change in held for row in _differences(schema, change))
-        found.append(Section(links.title((mode, key)), mode, key, links.show((mode, key)), verb, rows))
-    return found
+        rows = tuple(row for change in related for row in _differences(schema, change))
+        blocks.append(Section(links.title((mode, key)), mode, key, links.show((mode, key)), verb, rows))
+    return blocks
 
 
 def _differences(schema: Schema, change: Change) -> list[Difference]:
@@ -92,19 +92,21 @@ def _differences(schema: Schema, change: Change) -> list[Difference]:
 def _row(schema: Schema, path: Path) -> tuple[str, Field | Submode | None]:
     """The way below the top-level object in words, and the declaration at its end."""
     submode: Submode | None = schema.modes.get(path[0])
-    said: list[str] = []
+    labels: list[str] = []
     key, rest = path[1], path[2:]
     while rest and submode is not None:
         name = rest[0]
         if name.startswith(EXTRA):
-            return " › ".join([*said, name[len(EXTRA) :]]), None
-        row = next((found for one in _types(submode, key) if (found := one.by_attribute().get(name))), None)
+            return " › ".join([*labels, name[len(EXTRA) :]]), None
+        row = next(
+            (candidate for entity in _types(submode, key) if (candidate := entity.by_attribute().get(name))), None
+        )
         if isinstance(row, Field):
-            return " › ".join([*said, row.label]), row
+            return " › ".join([*labels, row.label]), row
         submode = row if isinstance(row, Submode) else None
-        said.append(f"{row.label if row else name}[{rest[1]}]" if len(rest) > 1 else (row.label if row else name))
+        labels.append(f"{row.label if row else name}[{rest[1]}]" if len(rest) > 1 else (row.label if row else name))
         key, rest = (rest[1], rest[2:]) if len(rest) > 1 else ("", ())
-    return " › ".join(said) or "object", submode
+    return " › ".join(labels) or "object", submode
 
 
 def _types(submode: Submode, key: str) -> list[type[Entity]]:
@@ -123,16 +125,16 @@ def _field(way: str, field: Field, change: Change) -> Difference:
     return Difference(way, _shown(field, change.old), _shown(field, change.new))
 
 
-def _shown(field: Field, said: Any) -> str:
-    if said is None:
+def _shown(field: Field, value: Any) -> str:
+    if value is None:
         empty = field.default in (None, "", ())
         if field.inherits:
             return "inherited"
         return "not set" if empty or field.default is None else f"{field.kind.show(field.default)} (default)"
     try:
-        return field.kind.show(field.kind.decode(said))
+        return field.kind.show(field.kind.decode(value))
     except ValueError:
-        return str(said)
+        return str(value)
 
 
 def _flat(schema: Schema, submode: Submode | None, data: Any) -> list[str]:
@@ -141,31 +143,31 @@ def _flat(schema: Schema, submode: Submode | None, data: Any) -> list[str]:
         return []
     entity = schema.types.get(str(data.get("type", "")))
     rows = entity.by_attribute() if entity is not None else {}
-    found = [f"type: {data.get('type', '')}"]
-    found.extend(f"{name}: {text}" for name, text in data.get("extras", {}).items())
-    for name, said in data.get("values", {}).items():
+    lines = [f"type: {data.get('type', '')}"]
+    lines.extend(f"{name}: {text}" for name, text in data.get("extras", {}).items())
+    for name, value in data.get("values", {}).items():
         row = rows.get(name)
-        text = MASK if said == MASK else _shown(row, said) if isinstance(row, Field) else str(said)
-        found.append(f"{row.label if row else name}: {text}")
+        text = MASK if value == MASK else _shown(row, value) if isinstance(row, Field) else str(value)
+        lines.append(f"{row.label if row else name}: {text}")
     for name, children in data.get("children", {}).items():
         row = rows.get(name)
         label = row.label if row else name
         pairs = enumerate(children) if isinstance(children, list) else children.items()
         for key, child in pairs:
-            found.append(f"{label}[{key}]")
-            found.extend(f"    {line}" for line in _flat(schema, row if isinstance(row, Submode) else None, child))
-    return found
+            lines.append(f"{label}[{key}]")
+            lines.extend(f"    {line}" for line in _flat(schema, row if isinstance(row, Submode) else None, child))
+    return lines
 
 
 def _listed(schema: Schema, submode: Submode, data: Any) -> list[str]:
     """The objects of an indexed list, one line each."""
-    return [", ".join(_flat(schema, submode, one)[1:]) for one in data or ()]
+    return [", ".join(_flat(schema, submode, item)[1:]) for item in data or ()]
 
 
 def compared(old: list[str], new: list[str]) -> tuple[str, ...]:
     """Lines with `+`, `-` or a blank in front, those that are the same left out but for two around each change."""
-    found = list(difflib.unified_diff(old, new, n=2, lineterm=""))[2:]
-    lines = ["  …" if line.startswith("@@") else f"{line[0]} {line[1:]}" for line in found]
+    difference = list(difflib.unified_diff(old, new, n=2, lineterm=""))[2:]
+    lines = ["  …" if line.startswith("@@") else f"{line[0]} {line[1:]}" for line in difference]
     if lines[:1] == ["  …"]:
         del lines[0]
     return (*lines[:_LONGEST], f"  … {len(lines) - _LONGEST} more lines") if len(lines) > _LONGEST else tuple(lines)
@@ -180,10 +182,14 @@ def groups(actions: Iterable[Action]) -> list[Group]:
     for action in actions:
         by_node.setdefault(action.node, []).append(action)
     same: dict[tuple[object, ...], list[list[Action]]] = {}
-    for held in by_node.values():
-        same.setdefault(tuple(map(_likeness, held)), []).append(held)
+    for planned in by_node.values():
+        same.setdefault(tuple(map(_likeness, planned)), []).append(planned)
     return [
-        Group(ranges.compress(held[0].node for held in alike), len(alike), tuple(map(_step, zip(*alike, strict=True))))
+        Group(
+            ranges.compress(planned[0].node for planned in alike),
+            len(alike),
+            tuple(map(_step, zip(*alike, strict=True))),
+        )
         for alike in same.values()
     ]
 
@@ -196,7 +202,8 @@ def _likeness(action: Action) -> Action:
 def _step(alike: tuple[Action, ...]) -> Step:
     first = alike[0]
     old, new = (
-        said[0] if len(set(said)) == 1 else "" for said in ([one.old for one in alike], [one.new for one in alike])
+        values[0] if len(set(values)) == 1 else ""
+        for values in ([action.old for action in alike], [action.new for action in alike])
     )
     return Step(first, *(("", "") if old == new else (short(old), short(new))), first.node)
 

@@ -61,7 +61,7 @@ def _form(
         extra_name=visit.typed.get("extra.name", ""),
         extra_value=visit.typed.get("extra.value", ""),
         warning=warning,
-        has_secret=any(one.form == "secret" for one in inputs),
+        has_secret=any(control.form == "secret" for control in inputs),
     )
 
 
@@ -135,9 +135,9 @@ async def clone(visit: Visit) -> web.StreamResponse:
     """Stage a copy under another name: all but secrets and what must be unique."""
     path = _object_path(visit)
     _allow(visit, path)
-    made = visit.session.clone(path, visit.typed.get("name", "").strip())
-    visit.login.say(f"{links.title(made)} is staged as a copy of {path[-1]}.", "good")
-    return visit.go(links.edit(made))
+    copy = visit.session.clone(path, visit.typed.get("name", "").strip())
+    visit.login.say(f"{links.title(copy)} is staged as a copy of {path[-1]}.", "good")
+    return visit.go(links.edit(copy))
 
 
 async def remove(visit: Visit) -> web.StreamResponse:

@@ -55,14 +55,14 @@ def static(name: str) -> StaticFile | None:
 
 
 def static_address(name: str) -> str:
-    found = static(name)
-    assert found is not None, name
-    return f"/static/{name}?v={found.digest}"
+    file = static(name)
+    assert file is not None, name
+    return f"/static/{name}?v={file.digest}"
 
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    made = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER / "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -70,9 +70,9 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.globals.update(links=links, static=static_address, short=diffs.short)
-    made.filters.update(short_time=_short_time, linked=_linked, sentence=_sentence)
-    return made
+    environment.globals.update(links=links, static=static_address, short=diffs.short)
+    environment.filters.update(short_time=_short_time, linked=_linked, sentence=_sentence)
+    return environment
 
 
 def _short_time(moment: str) -> str:

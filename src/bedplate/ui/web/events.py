@@ -37,39 +37,51 @@ class Event(NamedTuple):
     data: dict[str, Any]
 
 
-def _of_revision(one: Revision) -> Event:
-    places = list(dict.fromkeys((change.path[0], change.path[1]) for change in one.changes))
-    said = ", ".join(links.title(place) for place in places[:4]) + (", …" if len(places) > 4 else "")
-    data = {"number": one.number, "time": one.time, "author": one.author, "text": one.message, "objects": said}
+def _of_revision(revision: Revision) -> Event:
+    places = list(dict.fromkeys((change.path[0], change.path[1]) for change in revision.changes))
+    objects = ", ".join(links.title(place) for place in places[:4]) + (", …" if len(places) > 4 else "")
+    data = {
+        "number": revision.number,
+        "time": revision.time,
+        "author": revision.author,
+        "text": revision.message,
+        "objects": objects,
+    }
     return Event("revision", data)
 
 
-def _of_notice(one: Notice) -> Event:
-    data = {"number": one.id, "time": one.time, "host": one.host, "severity": one.severity, "text": one.text}
+def _of_notice(notice: Notice) -> Event:
+    data = {
+        "number": notice.id,
+        "time": notice.time,
+        "host": notice.host,
+        "severity": notice.severity,
+        "text": notice.text,
+    }
     return Event("notice", data)
 
 
-def _of_result(one: Measured) -> Event:
-    data = {"node": one.node, "check": one.check, "status": one.sample.status, "time": one.sample.time}
+def _of_result(result: Measured) -> Event:
+    data = {"node": result.node, "check": result.check, "status": result.sample.status, "time": result.sample.time}
     return Event("health", data)
 
 
 def together(notices: Iterable[Notice]) -> list[tuple[str, int, Notice]]:
     """Notices that say the same one after the other, as one: the hosts in short, how many they are, and the newest."""
-    found: list[tuple[list[str], Notice]] = []
+    groups: list[tuple[list[str], Notice]] = []
     for notice in notices:
-        if found and (found[-1][1].text, found[-1][1].severity) == (notice.text, notice.severity):
-            found[-1][0].append(notice.host)
+        if groups and (groups[-1][1].text, groups[-1][1].severity) == (notice.text, notice.severity):
+            groups[-1][0].append(notice.host)
         else:
-            found.append(([notice.host], notice))
-    return [(ranges.compress(hosts), len(hosts), newest) for hosts, newest in found]
+            groups.append(([notice.host], notice))
+    return [(ranges.compress(hosts), len(hosts), newest) for hosts, newest in groups]
 
 
 async def latest(visit: Visit, limit: int = 60) -> list[Event]:
     """Revisions and notices together, newest first."""
-    found = [_of_revision(one) for one in await visit.site.head.log(limit)]
-    found.extend(_of_notice(one) for one in visit.site.notices.latest(limit))
-    return sorted(found, key=lambda one: str(one.data["time"]), reverse=True)[:limit]
+    entries = [_of_revision(revision) for revision in await visit.site.head.log(limit)]
+    entries.extend(_of_notice(notice) for notice in visit.site.notices.latest(limit))
+    return sorted(entries, key=lambda event: str(event.data["time"]), reverse=True)[:limit]
 
 
 async def events(visit: Visit) -> web.StreamResponse:
@@ -126,9 +138,9 @@ def _known(text: str, newest: int) -> int:
     return min(int(text), newest) if text.isdecimal() and len(text) < 16 else newest
 
 
-async def _mapped(source: AsyncIterator[Any], made: Any) -> AsyncIterator[Event]:
-    async for one in source:
-        yield made(one)
+async def _mapped(source: AsyncIterator[Any], event_of: Any) -> AsyncIterator[Event]:
+    async for item in source:
+        yield event_of(item)
 
 
 async def _pump(source: AsyncIterator[Event], queue: asyncio.Queue[Event]) -> None:

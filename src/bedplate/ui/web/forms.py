@@ -55,8 +55,8 @@ class Outcome:
 
 def seen(obj: Obj) -> str:
     """What a form remembers of the object it was made for, to notice that it is another one by now."""
-    said = (obj.type, obj.key, obj.revision, sorted(map(repr, obj.values.items())), sorted(obj.extras.items()))
-    return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
+    content = (obj.type, obj.key, obj.revision, sorted(map(repr, obj.values.items())), sorted(obj.extras.items()))
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:16]
 
 
 def inputs(
@@ -64,12 +64,12 @@ def inputs(
 ) -> list[Input]:
     """The controls of an object, with its values or with what was typed before."""
     typed, problems = typed or {}, problems or {}
-    found = []
+    controls = []
     for field in _settable(tree, obj):
         control = _input(tree, obj, field)
         text = control.text if field.kind.secret else _lines(typed.get(control.name, control.text))
-        found.append(replace(control, text=text, error=problems.get(control.name, "")))
-    return found
+        controls.append(replace(control, text=text, error=problems.get(control.name, "")))
+    return controls
 
 
 def _settable(tree: Tree, obj: Obj) -> list[Field]:
@@ -130,38 +130,38 @@ def _shown(kind: Kind, value: object) -> str:
     return "" if value in (None, "", ()) else kind.show(value)  # type: ignore[arg-type]
 
 
-def _options(field: Field, words: Sequence[str], gives: str, held: str = "") -> tuple[tuple[str, str], ...]:
+def _options(field: Field, words: Sequence[str], gives: str, current: str = "") -> tuple[tuple[str, str], ...]:
     """The words, and an empty one where nothing may be chosen. A held word that is gone stays choosable."""
-    found = [(word, word) for word in words]
-    if held and held not in words:
-        found.append((held, f"{held} (does not exist)"))
+    options = [(word, word) for word in words]
+    if current and current not in words:
+        options.append((current, f"{current} (does not exist)"))
     if field.inherits:
-        return (("", f"inherit ({gives})" if gives else "inherit"), *found)
+        return (("", f"inherit ({gives})" if gives else "inherit"), *options)
     if isinstance(field.kind, Bool) or (isinstance(field.kind, Choice) and field.default):
         return tuple((word, f"{word} (default)" if word == gives else word) for word in words)
-    return (("", "none"), *found)
+    return (("", "none"), *options)
 
 
 def read(tree: Tree, obj: Obj, typed: Mapping[str, str]) -> Outcome:
     """What a submitted form makes of the object. What was not touched stays as it is, to the letter."""
-    made, problems, told = obj, dict[str, str](), []
+    edited, problems, told = obj, dict[str, str](), []
     for field in _settable(tree, obj):
         name = FIELD + field.attribute
         if name not in typed:
             continue
         text = _lines(typed[name])
         try:
-            changed = _changed(tree, made, field, text, CLEAR + field.attribute in typed)
+            changed = _changed(tree, edited, field, text, CLEAR + field.attribute in typed)
         except errors.Invalid as wrong:
             problems[name] = str(wrong).removeprefix(f"{field.label}: ")
             continue
-        if changed is not made and field.notice:
+        if changed is not edited and field.notice:
             told.append(field.notice)
-        made = changed
-    made = _extras(made, typed, problems)
+        edited = changed
+    edited = _extras(edited, typed, problems)
     if not problems:
-        problems.update(_whole(tree, made))
-    return Outcome(made, problems, tuple(told))
+        problems.update(_whole(tree, edited))
+    return Outcome(edited, problems, tuple(told))
 
 
 def _changed(tree: Tree, obj: Obj, field: Field, text: str, cleared: bool) -> Obj:
@@ -199,12 +199,12 @@ def _extras(obj: Obj, typed: Mapping[str, str], problems: dict[str, str]) -> Obj
 def _whole(tree: Tree, obj: Obj) -> dict[str, str]:
     """What the declaration says about the object as a whole, beside the field that the sentence begins with."""
     labels = {field.label: FIELD + field.attribute for field in _settable(tree, obj)}
-    found: dict[str, str] = {}
+    problems: dict[str, str] = {}
     for problem in tree.schema.of(obj).problems(obj, tree.find):
         label, _, words = problem.partition(": ")
         if label in labels:
-            found.setdefault(labels[label], words)
-    return found
+            problems.setdefault(labels[label], words)
+    return problems
 
 
 def _lines(text: str) -> str:

@@ -55,8 +55,8 @@ def cause(tree: Tree, source: Source) -> str:
     obj = tree.find(source.mode, source.key)
     if obj is None:
         return ""
-    for submode, held in obj.children.items():
-        if source.part and source.part in held:
+    for submode, children in obj.children.items():
+        if source.part and source.part in children:
             return show((source.mode, source.key, submode, source.part))
     return show((source.mode, source.key))
 

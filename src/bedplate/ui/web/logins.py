@@ -58,8 +58,8 @@ class Login:
         self.flashes.append(Flash(text, tone, hint))
 
     def take_flashes(self) -> list[Flash]:
-        said, self.flashes = self.flashes, []
-        return said
+        flashes, self.flashes = self.flashes, []
+        return flashes
 
 
 class Logins:
@@ -98,7 +98,7 @@ class Logins:
     def _forget_old(self) -> None:
         """Drop what ended; when there are too many, first those that staged nothing, the one longest unused first."""
         now = self._clock.monotonic()
-        self._held = {number: one for number, one in self._held.items() if now - one.seen_s <= IDLE_S}
+        self._held = {number: login for number, login in self._held.items() if now - login.seen_s <= IDLE_S}
         while len(self._held) >= _MOST:
-            oldest = min(self._held.values(), key=lambda one: (bool(one.session.edits()), one.seen_s))
+            oldest = min(self._held.values(), key=lambda login: (bool(login.session.edits()), login.seen_s))
             del self._held[oldest.number]

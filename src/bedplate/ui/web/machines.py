@@ -62,8 +62,8 @@ def machines(tree: Tree, health: Health, names: Iterable[str] | None = None) -> 
 
 
 def _machine(obj: Obj, health: Health) -> Machine:
-    held, state = health.of(obj.key), health.state(obj.key)
-    checks = held.checks if held is not None else {}
+    condition, state = health.of(obj.key), health.state(obj.key)
+    checks = condition.checks if condition is not None else {}
     failing = tuple(sorted(name for name, verdict in checks.items() if verdict.last.status == "FAIL"))
     passing = sum(verdict.last.status == "PASS" for verdict in checks.values())
     tone = {"DOWN": "down", "UNKNOWN": "unknown"}.get(state, "bad" if failing else "good")
@@ -75,27 +75,27 @@ def _machine(obj: Obj, health: Health) -> Machine:
         state,
         failing,
         passing,
-        held.heard if held is not None else "",
-        held.applied if held is not None else 0,
+        condition.heard if condition is not None else "",
+        condition.applied if condition is not None else 0,
         tone,
         words[tone],
     )
 
 
-def tally(found: Iterable[Machine]) -> Mapping[str, int]:
+def tally(shown: Iterable[Machine]) -> Mapping[str, int]:
     """How many machines have which tone."""
-    return Counter(machine.tone for machine in found)
+    return Counter(machine.tone for machine in shown)
 
 
 def givers(tree: Tree) -> list[Giver]:
     """Every role with who gives it: categories, overlays, nodes; sorted by role."""
-    found: list[Giver] = []
+    entries: list[Giver] = []
     for mode in ("category", "configurationoverlay", "device"):
         for key, obj in tree.mode(mode).items():
             if obj.below("roles"):
                 nodes = frozenset(_members(tree, mode, obj))
-                found.extend(Giver(mode, key, role, nodes) for role in obj.below("roles").values())
-    return sorted(found, key=lambda one: (one.role.key, one.mode, natural(one.key)))
+                entries.extend(Giver(mode, key, role, nodes) for role in obj.below("roles").values())
+    return sorted(entries, key=lambda giver: (giver.role.key, giver.mode, natural(giver.key)))
 
 
 def _members(tree: Tree, mode: str, obj: Obj) -> set[str]:
@@ -103,10 +103,10 @@ def _members(tree: Tree, mode: str, obj: Obj) -> set[str]:
         return {obj.key}
     categories, names = {obj.key}, set[str]()
     if mode == "configurationoverlay":
-        held, listed = obj.values.get("categories", ()), obj.values.get("nodes", ())
-        assert isinstance(held, tuple)
+        named, listed = obj.values.get("categories", ()), obj.values.get("nodes", ())
+        assert isinstance(named, tuple)
         assert isinstance(listed, tuple)
-        categories, names = set(held), set(listed)
+        categories, names = set(named), set(listed)
         if obj.values.get("all_head_nodes"):
             names.update(key for key, device in tree.mode("device").items() if device.type == "HeadNode")
     for category in categories:
@@ -124,12 +124,12 @@ def clusters(tree: Tree, health: Health) -> list[Cluster]:
             cluster = str(KubeletRole.kubernetes_cluster.value(giver.role))
             target = masters if KubeletRole.control_plane.value(giver.role) else workers
             target.setdefault(cluster, set()).update(giver.nodes)
-    found = []
+    entries = []
     for name, obj in sorted(tree.mode("kubernetes").items()):
         control, others = masters.get(name, set()), workers.get(name, set()) - masters.get(name, set())
         down = sum(health.state(node) == "DOWN" for node in control | others)
         etcd, version = str(obj.values.get("etcd_cluster", "")), str(obj.values.get("version", ""))
         groups = len(obj.below("app_groups"))
         way = links.show(("kubernetes", name))
-        found.append(Cluster(name, way, version, etcd, len(control), len(others), down, groups))
-    return found
+        entries.append(Cluster(name, way, version, etcd, len(control), len(others), down, groups))
+    return entries

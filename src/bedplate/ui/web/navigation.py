@@ -61,12 +61,12 @@ def navigation(schema: Schema, here: str) -> tuple[Group, ...]:
     """The menu as the page at an address has it."""
     named = {name for _, entries in _GROUPS for name in entries}
     others = tuple(mode for mode in schema.modes if mode not in named)
-    found = []
+    groups = []
     for label, names in _GROUPS:
-        wanted = (*names, *others) if label == "Site" else names
-        entries = [_entry(schema, name, here) for name in wanted if name in _PAGES or name in schema.modes]
-        found.append(Group(label, tuple(entries)))
-    return tuple(found)
+        listed = (*names, *others) if label == "Site" else names
+        entries = [_entry(schema, name, here) for name in listed if name in _PAGES or name in schema.modes]
+        groups.append(Group(label, tuple(entries)))
+    return tuple(groups)
 
 
 def _entry(schema: Schema, name: str, here: str) -> Entry:

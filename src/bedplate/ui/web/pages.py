@@ -30,14 +30,14 @@ _MACHINES = 100
 
 async def overview(visit: Visit) -> web.StreamResponse:
     """How the site is: machines, clusters, what was changed, what happened."""
-    found = machines.machines(visit.tree, visit.site.health)
-    troubled = [one for one in found if one.tone in ("bad", "down")]
+    fleet = machines.machines(visit.tree, visit.site.health)
+    troubled = [machine for machine in fleet if machine.tone in ("bad", "down")]
     return visit.page(
         "overview.html",
         "Overview",
-        machines=found if len(found) <= _GRID else [one for one in found if one.tone != "good"][:_GRID],
-        total=len(found),
-        tally=machines.tally(found),
+        machines=fleet if len(fleet) <= _GRID else [machine for machine in fleet if machine.tone != "good"][:_GRID],
+        total=len(fleet),
+        tally=machines.tally(fleet),
         troubled=troubled[:_TROUBLED],
         troubled_more=max(len(troubled) - _TROUBLED, 0),
         clusters=machines.clusters(visit.tree, visit.site.health),
@@ -55,12 +55,12 @@ async def show(visit: Visit) -> web.StreamResponse:
 
 
 async def _tree(visit: Visit) -> tuple[Tree, int | None]:
-    said = visit.request.query.get("at", "")
-    if not said:
+    number = visit.request.query.get("at", "")
+    if not number:
         return visit.tree, None
-    if not said.isdecimal():
-        raise errors.Invalid(f"{said!r} is not a revision", hint="history lists them")
-    return await visit.site.head.tree_at(int(said)), int(said)
+    if not number.isdecimal():
+        raise errors.Invalid(f"{number!r} is not a revision", hint="history lists them")
+    return await visit.site.head.tree_at(int(number)), int(number)
 
 
 def _list(visit: Visit, tree: Tree, at: int | None, place: Path) -> web.StreamResponse:
@@ -100,25 +100,27 @@ def _with_states(visit: Visit, table: views.Table) -> views.Table:
     """The list of devices says how each one is."""
     present = visit.site.head.tree.mode("device")
     names = [line.path[1] for line in table.lines]
-    found = {one.name: one for one in machines.machines(visit.tree, visit.site.health, names)}
+    fleet = {machine.name: machine for machine in machines.machines(visit.tree, visit.site.health, names)}
     lines = []
     for line in table.lines:
-        one = found[line.path[1]]
-        words = one.state if one.name in present else "new"
-        state = Cell(words if not one.failing else f"{words}, {len(one.failing)} failing", tone=f"state {one.tone}")
+        machine = fleet[line.path[1]]
+        words = machine.state if machine.name in present else "new"
+        state = Cell(
+            words if not machine.failing else f"{words}, {len(machine.failing)} failing", tone=f"state {machine.tone}"
+        )
         lines.append(line._replace(cells=(line.cells[0], state, *line.cells[1:])))
     return table._replace(headers=(table.headers[0], "State", *table.headers[1:]), lines=tuple(lines))
 
 
 def _crumbs(tree: Tree, path: Path) -> list[tuple[str, str]]:
     """The way down to an object or a list, with the page of each step."""
-    found = [(plural(tree.schema, path[0]), links.show(path[:1]))]
+    crumbs = [(plural(tree.schema, path[0]), links.show(path[:1]))]
     for depth in range(2, len(path) + 1):
         label = path[depth - 1]
         if depth % 2:
             label = tree.schema.submode(tree.get(path[: depth - 1]), label).label
-        found.append((label, links.show(path[:depth])))
-    return found
+        crumbs.append((label, links.show(path[:depth])))
+    return crumbs
 
 
 async def _object(visit: Visit, tree: Tree, at: int | None, path: Path) -> web.StreamResponse:
@@ -145,12 +147,12 @@ async def _object(visit: Visit, tree: Tree, at: int | None, path: Path) -> web.S
 
 def _submodes(visit: Visit, tree: Tree, obj: Obj, path: Path) -> list[tuple[Submode, Path, views.Table]]:
     """The lists below an object, each with its first lines."""
-    found = []
+    tables = []
     for submode in tree.schema.of(obj).submodes():
         place = (*path, submode.attribute)
         is_staged = visit.session.is_changed if tree is visit.tree else _never
-        found.append((submode, place, views.listing(tree, place, Listed(size=25), is_staged)))
-    return found
+        tables.append((submode, place, views.listing(tree, place, Listed(size=25), is_staged)))
+    return tables
 
 
 def _users(tree: Tree, path: Path) -> list[tuple[str, str, str]]:
@@ -158,13 +160,15 @@ def _users(tree: Tree, path: Path) -> list[tuple[str, str, str]]:
     return [
         (links.title((by, name)), links.show((by, name)), ", ".join(sorted(ways)))
         for by in tree.schema.modes
-        for name, ways in sorted(tree.referrers(path[0], path[1], by).items(), key=lambda one: ranges.natural(one[0]))
+        for name, ways in sorted(
+            tree.referrers(path[0], path[1], by).items(), key=lambda entry: ranges.natural(entry[0])
+        )
     ]
 
 
 async def _device(visit: Visit, tree: Tree, obj: Obj, values: dict[str, Any]) -> web.StreamResponse:
     name = obj.key
-    held = resolve.resolve(tree, name)
+    resolved = resolve.resolve(tree, name)
     history = await visit.site.health.history(name)
     return visit.page(
         "device.html",
@@ -172,8 +176,8 @@ async def _device(visit: Visit, tree: Tree, obj: Obj, values: dict[str, Any]) ->
         machine=machines.machines(tree, visit.site.health, [name])[0],
         condition=visit.site.health.of(name),
         roles=[
-            (given.role, given.source, links.cause(tree, given.source), [str(one) for one in given.beaten])
-            for given in held.roles.values()
+            (given.role, given.source, links.cause(tree, given.source), [str(source) for source in given.beaten])
+            for given in resolved.roles.values()
         ],
         plots={check: _plotted(check, samples) for check, samples in history.items()},
         facts=[
@@ -190,31 +194,33 @@ async def file(visit: Visit) -> web.StreamResponse:
     tree, at = await _tree(visit)
     node, path = visit.request.query.get("node", ""), visit.request.query.get("path", "")
     tree.get(("device", node))
-    found = rendered_file(tree, node, path)
-    return visit.page("file.html", path, node=node, file=found, lines=None, at=at, back=links.show(("device", node)))
+    rendered = rendered_file(tree, node, path)
+    return visit.page("file.html", path, node=node, file=rendered, lines=None, at=at, back=links.show(("device", node)))
 
 
 async def health(visit: Visit) -> web.StreamResponse:
     """Every machine with what its checks say now, those in trouble first; `?check=` gives one with its history."""
-    found = machines.machines(visit.tree, visit.site.health)
+    fleet = machines.machines(visit.tree, visit.site.health)
     order = {"down": 0, "bad": 1, "unknown": 2, "good": 3}
-    found.sort(key=lambda one: order[one.tone])
+    fleet.sort(key=lambda machine: order[machine.tone])
     check = visit.request.query.get("check", "")
-    held = visit.site.health.conditions()
+    conditions = visit.site.health.conditions()
     if check:
-        found = [one for one in found if one.name in held and check in held[one.name].checks]
-    pages = max(-(-len(found) // _MACHINES), 1)
+        fleet = [
+            machine for machine in fleet if machine.name in conditions and check in conditions[machine.name].checks
+        ]
+    pages = max(-(-len(fleet) // _MACHINES), 1)
     page = min(max(_number(visit.request.query.get("page")), 1), pages)
-    shown = found[(page - 1) * _MACHINES : page * _MACHINES]
+    shown = fleet[(page - 1) * _MACHINES : page * _MACHINES]
     return visit.page(
         "health.html",
         check or "Health",
         machines=shown,
-        conditions={one.name: visit.site.health.of(one.name) for one in shown},
+        conditions={machine.name: visit.site.health.of(machine.name) for machine in shown},
         check=check,
-        plots={one.name: await _plot(visit, one.name, check) for one in shown} if check else {},
-        tally=machines.tally(found),
-        total=len(found),
+        plots={machine.name: await _plot(visit, machine.name, check) for machine in shown} if check else {},
+        tally=machines.tally(fleet),
+        total=len(fleet),
         page=page,
         pages=pages,
     )
@@ -225,14 +231,16 @@ async def _plot(visit: Visit, node: str, check: str) -> plots.Plot:
 
 
 def _plotted(check: str, samples: Sequence[Sample]) -> plots.Plot:
-    return plots.plot(check, [plots.Reading(one.time, one.status, one.value, one.info) for one in samples])
+    return plots.plot(
+        check, [plots.Reading(sample.time, sample.status, sample.value, sample.info) for sample in samples]
+    )
 
 
 async def roles(visit: Visit) -> web.StreamResponse:
     """Every role with who gives it and to which nodes."""
     givers = machines.givers(visit.tree)
-    members = {(one.mode, one.key): ranges.compress(one.nodes) for one in givers}
-    found = [
+    members = {(giver.mode, giver.key): ranges.compress(giver.nodes) for giver in givers}
+    rows = [
         (
             giver,
             links.show((giver.mode, giver.key, "roles", giver.role.key)),
@@ -241,21 +249,21 @@ async def roles(visit: Visit) -> web.StreamResponse:
         )
         for giver in givers
     ]
-    return visit.page("roles.html", "Roles", givers=found)
+    return visit.page("roles.html", "Roles", givers=rows)
 
 
 async def app_groups(visit: Visit) -> web.StreamResponse:
     """The app groups of all clusters, with their applications."""
-    found = [
+    rows = [
         (cluster, group, ("kubernetes", cluster, "app_groups", group.key))
         for cluster, obj in sorted(visit.tree.mode("kubernetes").items())
         for _, group in sorted(obj.below("app_groups").items())
     ]
-    return visit.page("appgroups.html", "App groups", groups=found, schema=visit.tree.schema)
+    return visit.page("appgroups.html", "App groups", groups=rows, schema=visit.tree.schema)
 
 
 async def search(visit: Visit) -> web.StreamResponse:
     """Objects by what they are called and what they hold."""
     query = visit.request.query.get("q", "").strip()[:200]
-    found = views.search(visit.tree, query)
-    return visit.page("search.html", "Search", query=query, found=found)
+    results = views.search(visit.tree, query)
+    return visit.page("search.html", "Search", query=query, results=results)

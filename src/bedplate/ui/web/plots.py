@@ -54,18 +54,18 @@ def plot(name: str, readings: Sequence[Reading]) -> Plot:
     step = WIDTH / max(len(shown), _FEWEST)
     left = WIDTH - step * len(shown)
     marks = tuple(
-        Mark(round(left + at * step, 2), round(max(step - 0.6, 0.6), 2), _tone(one.result), _words(one))
-        for at, one in enumerate(shown)
+        Mark(round(left + at * step, 2), round(max(step - 0.6, 0.6), 2), _tone(reading.result), _words(reading))
+        for at, reading in enumerate(shown)
     )
-    failed = sum(one.result == "FAIL" for one in shown)
-    said = f"{name}: {len(shown)} results, {failed} failed" if shown else f"{name}: no results yet"
-    measured = [(at, one.value) for at, one in enumerate(shown) if one.value is not None]
+    failed = sum(reading.result == "FAIL" for reading in shown)
+    summary = f"{name}: {len(shown)} results, {failed} failed" if shown else f"{name}: no results yet"
+    measured = [(at, reading.value) for at, reading in enumerate(shown) if reading.value is not None]
     if len(measured) < 2:
-        return Plot(said, marks)
+        return Plot(summary, marks)
     values = [value for _, value in measured]
     low, high = min(values), max(values)
     points = " ".join(f"{_number(left + (at + 0.5) * step)},{_number(_y(value, low, high))}" for at, value in measured)
-    return Plot(f"{said}, between {_number(low)} and {_number(high)}", marks, points, _number(low), _number(high))
+    return Plot(f"{summary}, between {_number(low)} and {_number(high)}", marks, points, _number(low), _number(high))
 
 
 def _y(value: float, low: float, high: float) -> float:

@@ -52,12 +52,12 @@ def routes(site: Site) -> list[web.AbstractRouteDef]:
 
 
 async def _static(request: web.Request) -> web.StreamResponse:
-    found = engine.static(request.match_info["name"])
-    if found is None:
+    file = engine.static(request.match_info["name"])
+    if file is None:
         return web.Response(status=404, text="the page has no such file\n")
-    kept = "public, max-age=31536000, immutable" if request.query.get("v") == found.digest else "no-cache"
-    headers = {**engine.SECURITY, "Cache-Control": kept, "ETag": f'"{found.digest}"'}
-    return web.Response(body=found.body, content_type=found.type, charset="utf-8", headers=headers)
+    kept = "public, max-age=31536000, immutable" if request.query.get("v") == file.digest else "no-cache"
+    headers = {**engine.SECURITY, "Cache-Control": kept, "ETag": f'"{file.digest}"'}
+    return web.Response(body=file.body, content_type=file.type, charset="utf-8", headers=headers)
 
 
 async def _nothing(visit: Visit) -> web.StreamResponse:

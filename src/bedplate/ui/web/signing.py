@@ -80,8 +80,8 @@ class Signing:
         der = connection.getpeercert(binary_form=True) if isinstance(connection, ssl.SSLObject) else None
         if connection is None or der is None:
             return None
-        found = self._site.access.by_certificate(subject_of(connection.getpeercert() or {}), der)
-        return found if found is not None and found.role in PEOPLE else None
+        identity = self._site.access.by_certificate(subject_of(connection.getpeercert() or {}), der)
+        return identity if identity is not None and identity.role in PEOPLE else None
 
     def _page(self, request: web.Request, onward: str, problem: str = "", status: int = 200) -> web.Response:
         form_token = self._number()
@@ -109,5 +109,5 @@ def _redirect(address: str) -> web.Response:
     return web.Response(status=303, headers={**engine.SECURITY, "Location": address, "Cache-Control": "no-store"})
 
 
-def _same(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode(), other.encode())
+def _same(text: str, other: str) -> bool:
+    return hmac.compare_digest(text.encode(), other.encode())

@@ -90,12 +90,12 @@ def submode_at(tree: Tree, place: Path) -> tuple[Submode, Mapping[str, Obj]]:
 
 def listing(tree: Tree, place: Path, asked: Listed, is_staged: Callable[[Path], bool]) -> Table:
     """A list as `list` has it, filtered, sorted and cut into pages."""
-    submode, held = submode_at(tree, place)
+    submode, objects = submode_at(tree, place)
     widest: type[Entity] = max(submode.of, key=lambda entity: len(entity.columns))
-    keys = sorted(held, key=int if submode.indexed else natural)
+    keys = sorted(objects, key=int if submode.indexed else natural)
 
     def cells(key: str) -> tuple[Cell, ...]:
-        return _cells(tree.schema, widest, held[key], (*place, key))
+        return _cells(tree.schema, widest, objects[key], (*place, key))
 
     needle = asked.query.lower()
     if needle:
@@ -122,10 +122,10 @@ def _cell(row: Row, obj: Obj, path: Path) -> Cell:
     if isinstance(row, Field):
         return _value(row, row.value(obj))
     if isinstance(row, Submode):
-        held = obj.below(row.attribute)
+        children = obj.below(row.attribute)
         place = (*path, row.attribute)
-        if row.names_shown and len(held) <= _LINKED:
-            return Cell(row.show(obj), tuple((key, links.show((*place, key))) for key in sorted(held)))
+        if row.names_shown and len(children) <= _LINKED:
+            return Cell(row.show(obj), tuple((key, links.show((*place, key))) for key in sorted(children)))
         return Cell(row.show(obj), ((row.show(obj), links.show(place)),))
     return Cell(row.show(obj))
 
@@ -142,7 +142,7 @@ def _value(field: Field, value: Value | None) -> Cell:
     if keys and not isinstance(kind, NodeList) and len(keys) <= _LINKED:
         return Cell(text, tuple((key, links.show((kind.target_mode, key))) for key in keys))
     if isinstance(kind, ListOf) and not isinstance(kind, NodeList):
-        return Cell(text, tuple((one, "") for one in kind.lines(value)))
+        return Cell(text, tuple((line, "") for line in kind.lines(value)))
     return Cell(text)
 
 
@@ -181,11 +181,11 @@ def _look(schema: Schema, path: Path, obj: Obj, needle: str, named: list[Found],
     if needle in obj.key.lower():
         named.append(Found(path, obj.type, "name", obj.key))
     else:
-        hit = next((one for one in _texts(schema, obj) if needle in one[1].lower()), None)
+        hit = next((entry for entry in _texts(schema, obj) if needle in entry[1].lower()), None)
         if hit is not None:
             others.append(Found(path, obj.type, hit[0], _around(hit[1], needle)))
-    for submode, held in obj.children.items():
-        for key, child in held.items():
+    for submode, children in obj.children.items():
+        for key, child in children.items():
             _look(schema, (*path, submode, key), child, needle, named, others)
 
 

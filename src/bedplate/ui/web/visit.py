@@ -108,11 +108,11 @@ class Door:
         """A page that anybody who is signed in may read."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
-            found = self._signed_in(request)
-            if found is None:
+            pair = self._signed_in(request)
+            if pair is None:
                 location = f"/login?next={quote(request.path_qs, safe='/')}"
                 return web.Response(status=303, headers={**engine.SECURITY, "Location": location})
-            return await self._answered(Visit(self._site, request, *found, {}), handler)
+            return await self._answered(Visit(self._site, request, *pair, {}), handler)
 
         return answer
 
@@ -139,8 +139,8 @@ class Door:
         """What a form of anybody who is signed in asks for, such as signing out."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
-            found = self._signed_in(request)
-            if found is None:
+            pair = self._signed_in(request)
+            if pair is None:
                 return _alone(
                     self._site,
                     401,
@@ -151,10 +151,10 @@ class Door:
             try:
                 typed = await typed_in(request)
             except errors.Invalid as err:
-                return _error_page(Visit(self._site, request, *found, {}), err)
-            visit = Visit(self._site, request, *found, typed)
+                return _error_page(Visit(self._site, request, *pair, {}), err)
+            visit = Visit(self._site, request, *pair, typed)
             if not visit.login.is_form_of(typed.get("form_token", "")) or is_foreign(request):
-                visit = Visit(self._site, request, *found, {})
+                visit = Visit(self._site, request, *pair, {})
                 wrong = errors.Denied(
                     "the form was not one of this login's pages", hint="load the page again and send it once more"
                 )
@@ -201,8 +201,10 @@ def person_of(site: Site, login: Login) -> Identity | None:
     """Who a login is by now: asked again at every request, so that whoever is shut out is out."""
     if login.is_over:
         return None
-    found = site.access.by_token(login.token.reveal()) if login.token is not None else site.access.by_name(login.user)
-    return found if found is not None and found.role in PEOPLE and found.name == login.user else None
+    identity = (
+        site.access.by_token(login.token.reveal()) if login.token is not None else site.access.by_name(login.user)
+    )
+    return identity if identity is not None and identity.role in PEOPLE and identity.name == login.user else None
 
 
 async def typed_in(request: web.Request) -> dict[str, str]:
@@ -232,7 +234,7 @@ def is_foreign(request: web.Request) -> bool:
 
 
 def _error_page(visit: Visit, err: errors.BedplateError) -> web.Response:
-    status, title = next((said for kind, said in _STATUS.items() if isinstance(err, kind)), (500, "Internal error"))
+    status, title = next((answer for kind, answer in _STATUS.items() if isinstance(err, kind)), (500, "Internal error"))
     problems = err.problems if isinstance(err, errors.Invalid) else ()
     author = err.author if isinstance(err, Stale) else ""
     return visit.page("error.html", title, status, message=err.message, hint=err.hint, problems=problems, author=author)

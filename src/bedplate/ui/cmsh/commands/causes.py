@@ -146,19 +146,19 @@ async def _explain(desk: Desk, args: Arguments) -> None:
         content = rendered_file(tree, node, about).content
         desk.write(content if content.endswith("\n") or not content else content + "\n")
         return
-    found = explain(tree, node, about, RENDERERS)
-    if about and not found:
+    facts = explain(tree, node, about, RENDERERS)
+    if about and not facts:
         raise errors.NotFound(f"nothing called {about!r} is managed on {node}", hint="explain alone lists everything")
     headers = ["Kind", "Name", "Value", "Cause", "Part", "Revision", "Next"]
     for_programs = args.flag("delimiter")
     rows = [
         [fact.kind, fact.name, fact.value, str(fact.source), fact.source.part, str(revision or ""), fact.next_best]
-        for fact, revision in found
+        for fact, revision in facts
         if for_programs or fact.kind != _WARNING
     ]
     desk.table(Table(headers, rows, uncut=frozenset({0, 1, 3, 4, 5, 6})), args)
     if not for_programs:
-        for fact, _ in found:
+        for fact, _ in facts:
             if fact.kind == _WARNING:
                 desk.say(f"warning: {fact.name}")
 

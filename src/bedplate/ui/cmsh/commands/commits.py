@@ -109,14 +109,14 @@ def _with_work(before: Tree, after: Tree, touched: Sequence[Address]) -> list[st
     from bedplate.head.affected import affected
     from bedplate.head.desired import desired
 
-    found = []
+    names = []
     for name in sorted(affected(before, after, touched)):
         if after.find("device", name) is None:
             continue
         is_new = before.find("device", name) is None
         if is_new or desired(before, name).digest != desired(after, name).digest:
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 @command(
@@ -135,10 +135,10 @@ async def _revert(desk: Desk, args: Arguments) -> None:
     desk.session.drop()
 
 
-def diff_table(desk: Desk, made: Iterable[Change]) -> Table:
+def diff_table(desk: Desk, changes: Iterable[Change]) -> Table:
     """Changes as a table."""
     headers = ["Object", "Parameter", "Old", "New"]
-    return Table(headers, [list(row) for row in wording.rows(desk.schema, made)], uncut=frozenset({0, 1}))
+    return Table(headers, [list(row) for row in wording.rows(desk.schema, changes)], uncut=frozenset({0, 1}))
 
 
 @command(
@@ -156,10 +156,10 @@ def diff_table(desk: Desk, made: Iterable[Change]) -> Table:
     most=2,
 )
 async def _diff(desk: Desk, args: Arguments) -> None:
-    made = await _changes(desk, [whole(word, "diff") for word in args.words])
-    desk.table(diff_table(desk, made), args)
+    changes = await _changes(desk, [whole(word, "diff") for word in args.words])
+    desk.table(diff_table(desk, changes), args)
     if args.flag("verbose") and not args.flag("delimiter"):
-        for where, old, new in wording.blobs(desk.schema, made):
+        for where, old, new in wording.blobs(desk.schema, changes):
             _lines(desk, where, old, new)
 
 
@@ -200,8 +200,8 @@ def _lines(desk: Desk, where: str, old: str, new: str) -> None:
 async def _undo(desk: Desk, args: Arguments) -> None:
     number = whole(args.words[0], "undo")
     is_clean = not desk.session.edits()
-    made = await desk.backend.undo_changes(number, force=args.flag("force"))
-    desk.session.stage(made, desk.backend.unseal)
+    changes = await desk.backend.undo_changes(number, force=args.flag("force"))
+    desk.session.stage(changes, desk.backend.unseal)
     edits = tuple(desk.session.edits())
     if not edits:
         raise errors.Conflict(

@@ -18,9 +18,9 @@ __all__: list[str] = []
 
 
 def _words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
-    found, path = completion.parameters(desk, args, completion.is_settable)
+    parameters, path = completion.parameters(desk, args, completion.is_settable)
     if path is None or not args.words:
-        return found
+        return parameters
     return completion.values(desk, path, args.words[0], args.partial)
 
 
@@ -53,26 +53,26 @@ async def _set(desk: Desk, args: Arguments) -> None:
     paths, words = targets(desk, args, least=1)
     if not words:
         raise Usage("set needs a parameter", hint="show lists the parameters")
-    name, said = words[0], words[1:]
+    name, values = words[0], words[1:]
     if args.flag("extra"):
-        text = files.read(args.value("file")) if args.flag("file") else " ".join(said)
-        if not said and not args.flag("file"):
+        text = files.read(args.value("file")) if args.flag("file") else " ".join(values)
+        if not values and not args.flag("file"):
             raise Usage(f"set -e {name} needs a value", hint=f"clear {name} takes it away")
         for path in paths:
             desk.session.set_extra(desk.editable(path), name, text)
         return
     for path in paths:
-        await _set_one(desk, path, name, said, args)
+        await _set_one(desk, path, name, values, args)
 
 
-async def _set_one(desk: Desk, path: Path, name: str, said: Sequence[str], args: Arguments) -> None:
+async def _set_one(desk: Desk, path: Path, name: str, values: Sequence[str], args: Arguments) -> None:
     field = _field(desk, path, name)
     if field is None:
-        if not said:
+        if not values:
             raise Usage(f"set {name} needs a value", hint=f"clear {name} takes the extra parameter away")
-        desk.session.set_extra(desk.editable(path), name, " ".join(said))
+        desk.session.set_extra(desk.editable(path), name, " ".join(values))
         return
-    text = files.read(args.value("file")) if args.flag("file") else await _value(desk, path, field, said)
+    text = files.read(args.value("file")) if args.flag("file") else await _value(desk, path, field, values)
     if text is None:
         return
     notice = desk.session.set(desk.editable(path), name, text)
@@ -100,12 +100,12 @@ def _field(desk: Desk, path: Path, name: str) -> Field | None:
     raise errors.Invalid(f"{row.label} of {place.path_text(path)} cannot be set", hint=hint)
 
 
-async def _value(desk: Desk, path: Path, field: Field, said: Sequence[str]) -> str | None:
+async def _value(desk: Desk, path: Path, field: Field, values: Sequence[str]) -> str | None:
     """The text a field is to hold: typed, loaded, edited or asked for; None leaves it as it is."""
     if field.kind.name == "file":
-        return files.read(said[0]) if said and said[0] else "" if said else await _edited(desk, path, field)
-    if said:
-        return (",".join if field.kind.multiple else " ".join)(said)
+        return files.read(values[0]) if values and values[0] else "" if values else await _edited(desk, path, field)
+    if values:
+        return (",".join if field.kind.multiple else " ".join)(values)
     if field.kind.secret:
         text = await desk.host.secret(f"{field.label}: ")
         if text is None:

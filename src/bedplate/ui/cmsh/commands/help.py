@@ -58,8 +58,8 @@ async def _help(desk: Desk, args: Arguments) -> None:
 
 def _overview(desk: Desk) -> str:
     """Commands, submodes and modes that can be typed here."""
-    commands = [(one.name, one.about) for one in COMMANDS.values() if not one.where(desk)]
-    elsewhere = [(one.name, one.about) for one in COMMANDS.values() if one.where(desk)]
+    commands = [(entry.name, entry.about) for entry in COMMANDS.values() if not entry.where(desk)]
+    elsewhere = [(entry.name, entry.about) for entry in COMMANDS.values() if entry.where(desk)]
     submodes: list[tuple[str, str]] = []
     if place.is_object(desk.place):
         submodes = [(row.shell, row.doc) for row in desk.entity(desk.place).submodes()]

@@ -46,12 +46,12 @@ async def _list(desk: Desk, args: Arguments) -> None:
         desk.table(_modes(desk), args)
         return
     path = desk.list_here()
-    held = dict(desk.children(path))
-    wanted = chosen(desk, args)
-    if wanted is not None:
-        held = {found[-1]: held[found[-1]] for found in wanted}
-    desk.table(list_table(desk, path, held, args.value("format")), args)
-    if not held and desk.is_interactive:
+    objects = dict(desk.children(path))
+    paths = chosen(desk, args)
+    if paths is not None:
+        objects = {target[-1]: objects[target[-1]] for target in paths}
+    desk.table(list_table(desk, path, objects, args.value("format")), args)
+    if not objects and desk.is_interactive:
         entity = desk.submode(path).of[0]
         desk.note(f"(no {entity.noun} yet; help add shows how to make one)")
 
@@ -61,15 +61,15 @@ def _modes(desk: Desk) -> Table:
     return Table(["Mode (key)", "Objects", "About"], sorted(rows), uncut=frozenset({0, 2}))
 
 
-def list_table(desk: Desk, path: tuple[str, ...], held: Mapping[str, Obj], columns: str = "") -> Table:
+def list_table(desk: Desk, path: tuple[str, ...], objects: Mapping[str, Obj], columns: str = "") -> Table:
     """The table of a list; `columns` are parameters' names instead of the declared ones."""
     submode = desk.submode(path)
     if not columns:
-        return Table(*tables.list_table(desk.schema, submode, held))
+        return Table(*tables.list_table(desk.schema, submode, objects))
     chosen = [_column(submode.of, word) for word in columns.split(",") if word.strip()]
     headers = [f"{row.label} (key)" if isinstance(row, Key) else row.label for row in chosen]
-    keys = sorted(held, key=int) if submode.indexed else sorted(held)
-    return Table(headers, [[_cell(desk, held[key], row) for row in chosen] for key in keys])
+    keys = sorted(objects, key=int) if submode.indexed else sorted(objects)
+    return Table(headers, [[_cell(desk, objects[key], row) for row in chosen] for key in keys])
 
 
 def _column(of: tuple[type[Entity], ...], word: str) -> Row:

@@ -58,8 +58,8 @@ async def _add(desk: Desk, args: Arguments) -> None:
         desk.place = desk.session.add_indexed(here, words)
         desk.say("ok.")
         return
-    wanted = 2 if submode.typed else 1
-    if len(words) != wanted:
+    count = 2 if submode.typed else 1
+    if len(words) != count:
         form = "add <type> <name>" if submode.typed else "add <name>"
         known = ", ".join(submode.words())
         raise Usage(f"{submode.shell} takes {form}", hint=f"one of {known}" if known else "the name must be new here")

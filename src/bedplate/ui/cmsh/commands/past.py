@@ -56,7 +56,7 @@ def _words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
 )
 async def _history(desk: Desk, args: Arguments) -> None:
     path = object_path(desk, args.words[0]) if args.words else ()
-    found = await desk.backend.log(args.number("number", 20), path)
+    revisions = await desk.backend.log(args.number("number", 20), path)
     rows = [
         [
             str(revision.number),
@@ -65,7 +65,7 @@ async def _history(desk: Desk, args: Arguments) -> None:
             ",".join(wording.objects_of(revision)),
             wording.summary(desk.schema, revision),
         ]
-        for revision in found
+        for revision in revisions
     ]
     headers = ["Revision", "Time", "Author", "Objects", "Summary"]
     desk.table(Table(headers, rows, uncut=frozenset({0, 1, 2}), times=frozenset({1})), args)
