@@ -64,6 +64,11 @@ class ManualClock:
     def monotonic(self) -> float:
         return self._monotonic
 
+    @property
+    def sleepers(self) -> int:
+        """How many tasks sleep now. While one of them works with a disk or a socket, time should stand still."""
+        return sum(not future.done() for _, _, future in self._sleepers)
+
     async def sleep(self, seconds: float) -> None:
         if seconds <= 0:
             await asyncio.sleep(0)
