@@ -8,11 +8,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import hypothesis
 import pytest
-from tests import servers, sharing
+from tests import servers
 
 from bedplate.core import logging
 
@@ -48,24 +47,5 @@ def _log_goes_to_standard_error() -> Iterator[None]:
     logging.configure(logging.LogOptions(), sys.__stderr__)
 
 
-_desk: list[sharing.Desk] = []
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    """Where the workers of xdist are controlled: tell each where the servers are that all of them share."""
-    if not _desk:
-        _desk.append(sharing.Desk())
-    node.workerinput["desk"] = _desk[0].path
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    desk: str = getattr(config, "workerinput", {}).get("desk", "")
-    if desk:
-        servers.shared.ask = lambda name: sharing.ask(desk, name)
-
-
 def pytest_sessionfinish() -> None:
     servers.shared.close()
-    for desk in _desk:
-        desk.close()

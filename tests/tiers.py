@@ -33,7 +33,7 @@ FIXTURES = {
 }
 """Fixtures that start, or give the path of, a program that is not part of this repository; with the mark they add."""
 
-_SERVERS = {"real": "real", "real-forgetful": "real", "embedded-etcd": "external"}
+_SERVERS = {"real": "real", "embedded-etcd": "external"}
 _STORES = {"etcd": "external"}
 _CONTRACTS = {"document": "external"}
 PARAMETERS: Mapping[str, Mapping[str, str]] = {

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import io
 import socket
 import subprocess
-import tempfile
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
@@ -40,8 +38,16 @@ SIX = (
 @pytest.fixture
 async def port_10258() -> AsyncIterator[None]:
     """The originals' words name no port, so the default one is needed: one test at a time, on the whole machine."""
-    with (Path(tempfile.gettempdir()) / "bedplate-tests-port-10258").open("a") as lock:
-        await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
+    # A name in the kernel's list of sockets: unlike a file it belongs to no user, and it goes with its process.
+    with socket.socket(socket.AF_UNIX) as lock:
+
+        async def is_locked() -> bool:
+            with contextlib.suppress(OSError):
+                lock.bind("\0bedplate-tests-port-10258")
+                return True
+            return False
+
+        await managers.until("no other test uses port 10258", is_locked)
 
         async def is_free() -> bool:
             with socket.socket() as probe, contextlib.suppress(OSError):

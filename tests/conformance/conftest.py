@@ -53,7 +53,7 @@ async def api(server: servers.Server) -> AsyncIterator[http.Api]:
 @pytest.fixture
 async def forgetful(server: servers.Server) -> AsyncIterator[http.Api]:
     """A server whose old revisions can be made to expire: the embedded one runs with a history of one second."""
-    name = "real-forgetful" if server.name == "real" else "embedded-forgetful"
+    name = "real" if server.name == "real" else "embedded-forgetful"
     async with connect(programs.server(name)) as client:
         yield client
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import json
 import pathlib
 import socket
 import ssl
-import subprocess
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +18,7 @@ from tests.endurance import running
 from tests.waiting import wait_until
 
 from bedplate.apiserver.wire import http
+from bedplate.serving import issuing
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -464,14 +465,14 @@ def test_nothing_but_tls_on_the_port_harms_nobody(server: running.Embedded) -> N
 
 
 def test_a_certificate_of_another_authority_is_not_believed(server: running.Embedded, tmp_path: pathlib.Path) -> None:
-    subject = ["-subj", "/O=system:masters/CN=mallory"]
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(tmp_path / "key"), "-out",
-         str(tmp_path / "crt"), "-days", "1", *subject],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    now = datetime.datetime.now(datetime.UTC)
+    authority = issuing.Authority.create("mallory's", now, datetime.timedelta(days=1))
+    pair = authority.issue(
+        "mallory", now, datetime.timedelta(days=1), uses=[issuing.Use.CLIENT], groups=["system:masters"]
+    )
+    pair.write(tmp_path, "mallory")
     context = ssl.create_default_context(cafile=str(server.server.ca_file))
-    context.load_cert_chain(str(tmp_path / "crt"), str(tmp_path / "key"))
+    context.load_cert_chain(str(tmp_path / "mallory.crt"), str(tmp_path / "mallory.key"))
     answer = b""
     try:
         plain = socket.create_connection(("127.0.0.1", server.port), timeout=60)

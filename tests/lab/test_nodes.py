@@ -84,6 +84,7 @@ def _systemctl(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["sh", str(script), *words], capture_output=True, text=True, timeout=30, check=False)
 
 
+@pytest.mark.external
 def test_the_service_stand_in_starts_stops_and_knows_only_the_kubelet(tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     kubelet = tmp_path / "kubelet"

@@ -6,6 +6,6 @@ import pytest
 from tests import programs, servers
 
 
-@pytest.fixture(params=["real-forgetful", "embedded-forgetful"])
+@pytest.fixture(params=["real", "embedded-forgetful"])
 def server(request: pytest.FixtureRequest) -> servers.Server:
     return programs.server(request.param)

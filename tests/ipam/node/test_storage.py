@@ -293,6 +293,7 @@ async def test_a_disk_that_stays_full_fails_every_call_and_loses_nothing(tmp_pat
     await reopened(tmp_path, account)
 
 
+@pytest.mark.root
 async def test_a_small_real_disk_that_is_full_loses_nothing(small_disk: Path) -> None:
     ledger, account = await Ledger.open(small_disk / "store", clock=SystemClock(), options=SMALL), Account()
     number = 0
