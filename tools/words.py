@@ -212,6 +212,11 @@ def show(present: dict[str, dict[str, list[Match]]]) -> Iterable[str]:
 
 
 def main(arguments: list[str]) -> int:
+    rules = (*PHRASES, *NAMES, "long-line")
+    if arguments and arguments != ["--lower"] and arguments[0] not in rules:
+        is_help = arguments[0] in ("-h", "--help")
+        print(__doc__ if is_help else f"{arguments[0]} is not a rule; the rules are {', '.join(rules)}")
+        return 0 if is_help else 2
     present = count()
     if arguments == ["--lower"]:
         ALLOWED.write_text(json.dumps(lowered(present, allowed()), indent=2) + "\n")
