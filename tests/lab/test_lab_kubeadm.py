@@ -48,8 +48,10 @@ def test_pods_on_two_nodes_talk_through_a_service_and_dns(lab: Any) -> None:
     )
     lab.kubectl("expose", "pod", "web", "--port=80")
     lab.kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=60s")
+    # A Service takes a moment until every node's proxy and DNS know it: ask until there is an answer.
     lab.kubectl(
-        "run", "ask", "--image=bedplate/tool", "--restart=Never", "--", "get", "http://web.default.svc.cluster.local/"
+        *("run", "ask", "--image=bedplate/tool", "--restart=OnFailure", "--"),
+        *("get", "http://web.default.svc.cluster.local/"),
     )
     assert json.loads(lab.logs_of("ask"))["hostname"] == "web"
     assert lab.get("pod", "ask")["spec"]["nodeName"] == "node-2"

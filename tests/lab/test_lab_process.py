@@ -66,7 +66,7 @@ def test_pods_talk_across_nodes_through_a_service_and_by_name(lab: Any) -> None:
     service = lab.get("service", "web")["spec"]["clusterIP"]
     targets = {"pod": f"{address}:8080", "service": service, "dns": "web.default.svc.cluster.local", "short": "web"}
     for name, target in targets.items():
-        lab.kubectl("run", f"ask-{name}", "--image=bedplate/tool", "--restart=Never", _place("node-2"),
+        lab.kubectl("run", f"ask-{name}", "--image=bedplate/tool", "--restart=OnFailure", _place("node-2"),
                     "--", "get", f"http://{target}/from-node-2")  # fmt: skip
     for name in targets:
         answer = json.loads(lab.logs_of(f"ask-{name}"))
