@@ -250,8 +250,8 @@ class Elector:
         return True
 
     async def _write(self, lease: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
-        """Replace the lease as it was read: what others put on it stays, its version makes this fail when somebody was
-        quicker, and it needs the right to update, which every role for leader election has, unlike that to patch."""
+        """Replace the lease as it was read: fields of others stay, and a newer version of it makes this a conflict. It
+        needs the right to update, which every role for leader election has, unlike the right to patch."""
         changed = {**lease, "spec": {**(lease.get("spec") or {}), **spec}}
         return await self._client.update(LEASES.raw(), changed, self.namespace)
 
