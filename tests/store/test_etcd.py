@@ -18,7 +18,7 @@ from tests.store.watching import DEADLINE_S, take, take_until
 
 from bedplate.core import errors
 from bedplate.store.etcd import EtcdOptions, EtcdStore
-from bedplate.store.etcd.verdict import Verdict, judge
+from bedplate.store.etcd.translate import Verdict, judge
 from bedplate.store.interface import Compacted, Event, OutcomeUnknown, Put, StoreFull
 
 

@@ -23,7 +23,7 @@ from google.protobuf.message import Message
 from bedplate.core import errors
 from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock
-from bedplate.store.etcd.verdict import Verdict, judge, to_error
+from bedplate.store.etcd.translate import Verdict, judge, to_error
 from bedplate.store.etcdpb import bedplate_etcd_pb2 as pb
 
 __all__ = ["Connection", "EtcdOptions", "Failed"]

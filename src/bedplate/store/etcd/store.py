@@ -15,10 +15,9 @@ from collections.abc import Sequence
 from bedplate.core import errors
 from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock, SystemClock
-from bedplate.store import keys
+from bedplate.store import interface
 from bedplate.store.etcd.members import Connection, EtcdOptions, Failed
-from bedplate.store.etcd.translate import Translator
-from bedplate.store.etcd.verdict import Verdict
+from bedplate.store.etcd.translate import Translator, Verdict
 from bedplate.store.etcd.watch import Watch
 from bedplate.store.etcdpb import bedplate_etcd_pb2 as pb
 from bedplate.store.interface import Compacted, Entry, FutureRevision, Op, Page
@@ -59,7 +58,7 @@ class EtcdStore:
         return (await self._range(pb.RangeRequest(key=self._translator.key("\x00"), keys_only=True))).header.revision
 
     async def get(self, key: str, *, revision: int = 0) -> Entry | None:
-        keys.check_key(key)
+        interface.check_key(key)
         answer = await self._range(pb.RangeRequest(key=self._translator.key(key), revision=revision))
         return self._translator.entry(answer.kvs[0]) if answer.kvs else None
 
@@ -83,7 +82,7 @@ class EtcdStore:
             low = answer.kvs[-1].key + b"\x00"
 
     async def commit(self, ops: Sequence[Op]) -> int:
-        keys.check_ops(ops)
+        interface.check_ops(ops)
         if not ops:
             return await self.revision()
         request = self._translator.transaction(ops)

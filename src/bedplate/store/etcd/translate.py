@@ -1,17 +1,23 @@
 """Between the store's terms and etcd's messages. Pure.
 
-In: keys below a prefix, operations, events. Out: requests and entries. The prefix is put before every key on the way
-in and taken off on the way out, so that several stores can share one etcd.
+In: keys below a prefix, operations, events; a gRPC status code and its text. Out: requests, entries, and a `Verdict`:
+refused, unavailable, not known, or worth asking another member. The prefix is put before every key on the way in and
+taken off on the way out, so that several stores can share one etcd. A write is only ever sent again when etcd cannot
+have executed it; whatever leaves room for doubt is `UNKNOWN`.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 
-from bedplate.store.etcdpb import bedplate_etcd_pb2 as pb
-from bedplate.store.interface import Batch, CompareFailed, Entry, Event, Op, Put
+import grpc  # type: ignore[import-untyped]
 
-__all__ = ["Translator"]
+from bedplate.core import errors
+from bedplate.store.etcdpb import bedplate_etcd_pb2 as pb
+from bedplate.store.interface import Batch, CompareFailed, Entry, Event, Op, OutcomeUnknown, Put, StoreFull
+
+__all__ = ["Translator", "Verdict", "judge", "to_error"]
 
 
 class Translator:
@@ -76,3 +82,80 @@ class Translator:
 def _end(low: bytes) -> bytes:
     kept = low.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else b"\x00"
+
+
+class Verdict(enum.Enum):
+    """What to do about a failed request."""
+
+    ELSEWHERE = "not executed; another member, or the same one later, may do it"
+    SIGN_IN = "not executed; the token is no longer valid"
+    COMPACTED = "the revision is gone"
+    FUTURE = "the revision has not come"
+    FULL = "the quota is used up"
+    TOO_LARGE = "the request breaks a limit"
+    DENIED = "the credentials do not allow it"
+    BUSY = "not executed; asked to wait"
+    UNKNOWN = "may have been executed"
+    BROKEN = "trying again changes nothing"
+
+
+# etcd tells its errors apart by text, not by code; these are executed by no member when they are returned.
+_BY_TEXT = {
+    "no leader": Verdict.ELSEWHERE,
+    "not capable": Verdict.ELSEWHERE,
+    "rpc not supported for learner": Verdict.ELSEWHERE,
+    "failed to connect to all addresses": Verdict.ELSEWHERE,
+    "invalid auth token": Verdict.SIGN_IN,
+    "revision of auth store is old": Verdict.SIGN_IN,
+    "user name is empty": Verdict.DENIED,
+    "authentication failed": Verdict.DENIED,
+    "permission denied": Verdict.DENIED,
+    "required revision has been compacted": Verdict.COMPACTED,
+    "required revision is a future revision": Verdict.FUTURE,
+    "database space exceeded": Verdict.FULL,
+    "request is too large": Verdict.TOO_LARGE,
+    "too many operations": Verdict.TOO_LARGE,
+    "received message larger than max": Verdict.TOO_LARGE,
+    "too many requests": Verdict.BUSY,
+    "corrupt cluster": Verdict.BROKEN,
+}
+_BY_CODE = {
+    grpc.StatusCode.INVALID_ARGUMENT: Verdict.BROKEN,
+    grpc.StatusCode.UNIMPLEMENTED: Verdict.BROKEN,
+    grpc.StatusCode.FAILED_PRECONDITION: Verdict.BROKEN,
+    grpc.StatusCode.PERMISSION_DENIED: Verdict.DENIED,
+    grpc.StatusCode.UNAUTHENTICATED: Verdict.SIGN_IN,
+}
+
+
+def judge(code: grpc.StatusCode, text: str, *, writes: bool) -> Verdict:
+    """What a failed request means. A read has no outcome to be unsure of: it may be asked again anywhere."""
+    for part, verdict in _BY_TEXT.items():
+        if part in text:
+            return verdict
+    by_code = _BY_CODE.get(code)
+    if by_code is not None:
+        return by_code
+    return Verdict.UNKNOWN if writes else Verdict.ELSEWHERE
+
+
+def to_error(verdict: Verdict, endpoint: str, text: str) -> errors.BedplateError:
+    """The error for a verdict that is final; the two about revisions need figures and are made by the caller."""
+    match verdict:
+        case Verdict.FULL:
+            return StoreFull(
+                f"etcd at {endpoint} has used up its quota", hint="compact and defragment it, then clear its alarm"
+            )
+        case Verdict.TOO_LARGE:
+            return errors.Invalid(f"etcd at {endpoint} refused the request: {text}")
+        case Verdict.DENIED | Verdict.SIGN_IN:
+            return errors.Denied(f"etcd at {endpoint} refused the credentials: {text}")
+        case Verdict.UNKNOWN:
+            return OutcomeUnknown(
+                f"etcd at {endpoint} did not say whether the write was done: {text}",
+                hint="read the keys again before deciding again",
+            )
+        case Verdict.BROKEN:
+            return errors.Terminal(f"etcd at {endpoint} failed: {text}")
+        case _:
+            return errors.Unavailable(f"etcd at {endpoint}: {text}")

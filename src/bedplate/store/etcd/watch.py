@@ -20,8 +20,7 @@ from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock
 from bedplate.core.logging import get_logger
 from bedplate.store.etcd.members import Connection
-from bedplate.store.etcd.translate import Translator
-from bedplate.store.etcd.verdict import Verdict, judge, to_error
+from bedplate.store.etcd.translate import Translator, Verdict, judge, to_error
 from bedplate.store.etcdpb import bedplate_etcd_pb2 as pb
 from bedplate.store.interface import Batch, Compacted
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from bedplate.store import keys
+from bedplate.store import interface
 from bedplate.store.interface import Compacted, Entry, Event, Page
 from bedplate.store.sqlite.plan import SEQUENCE_BITS
 
@@ -78,7 +78,7 @@ def page_at(connection: sqlite3.Connection, prefix: str, revision: int, limit: i
     bounds = {
         "low": max(prefix, after),
         "strict": after >= prefix and after != "",
-        "high": keys.prefix_end(prefix) or _NO_END,
+        "high": interface.prefix_end(prefix) or _NO_END,
         "last": last_id(revision),
         "limit": limit + 1 if limit > 0 else -1,
     }
@@ -121,7 +121,7 @@ def changes(connection: sqlite3.Connection, prefix: str, after: int, upto: int) 
             "SELECT log.id, log.key, log.created, log.value, log.previous, old.created, old.value"
             " FROM log LEFT JOIN log AS old ON old.id = log.previous"
             " WHERE log.id > ? AND log.id <= ? AND +log.key >= ? AND +log.key < ? ORDER BY log.id",
-            (last_id(after), last_id(upto), prefix, keys.prefix_end(prefix) or _NO_END),
+            (last_id(after), last_id(upto), prefix, interface.prefix_end(prefix) or _NO_END),
         )
         for row, key, created, value, previous, old_created, old_value in rows:
             revision = row >> SEQUENCE_BITS

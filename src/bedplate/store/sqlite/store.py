@@ -24,7 +24,7 @@ from typing import TypeVar
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.core.logging import get_logger
-from bedplate.store import keys
+from bedplate.store import interface
 from bedplate.store.interface import Batch, Compacted, Entry, FutureRevision, Op, OutcomeUnknown, Page, StoreFull
 from bedplate.store.sqlite import file, queries
 from bedplate.store.sqlite.feed import Feed, Watch
@@ -122,7 +122,7 @@ class SqliteStore:
         return self._feed.oldest
 
     async def get(self, key: str, *, revision: int = 0) -> Entry | None:
-        keys.check_key(key)
+        interface.check_key(key)
         if revision:
             self._check_revision(revision)
             return await self._read(lambda connection: queries.entry_at(connection, key, revision))
@@ -144,7 +144,7 @@ class SqliteStore:
         return Watch(self._feed, prefix, after)
 
     async def commit(self, ops: Sequence[Op]) -> int:
-        keys.check_ops(ops)
+        interface.check_ops(ops)
         if len(ops) > _MOST_OPS:
             raise errors.Invalid(f"a commit of {len(ops)} keys is too large; {_MOST_OPS} are allowed")
         self._check_usable()
