@@ -1,1 +1,1 @@
-"""From bytes to values and back: `http` (the protocol), `codec` (JSON, YAML, protobuf bodies), `nesting` (limits)."""
+"""From bytes to values and back: `http` (the protocol), `codec` (JSON, YAML, protobuf bodies and their limits)."""

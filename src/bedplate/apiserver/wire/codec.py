@@ -3,28 +3,36 @@
 In: `Accept` and `Content-Type` headers and raw bodies (JSON, YAML, Kubernetes protobuf). Out: `Wanted` forms and
 decoded objects. Answers are JSON or YAML; protobuf is read and not written, CBOR is refused. Unknown and duplicate
 fields are found here only as far as the text shows them; what a kind knows is the rules' part.
+
+Everything that walks objects later does so by recursion, so depth is refused here, once, for all of it. Text of a few
+bytes that YAML's aliases blow up to gigabytes is refused too, and so is what JSON cannot say (keys that are not
+strings, values outside JSON, objects within themselves).
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from bedplate.apiserver import status
 from bedplate.apiserver.state import bodies
-from bedplate.apiserver.wire import nesting
 from bedplate.core import errors
 
-__all__ = ["JSON", "PROTOBUF", "YAML", "Body", "Wanted", "decode_body", "encode", "wanted"]
+__all__ = ["JSON", "MAX_DEPTH", "PROTOBUF", "YAML", "Body", "Wanted", "decode_body", "encode", "wanted"]
 
 JSON = "application/json"
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 _ACCEPTED = f"{JSON}, {YAML}, {PROTOBUF}"
 TRANSFORMS = frozenset({"Table", "PartialObjectMetadata", "PartialObjectMetadataList"})
+MAX_DEPTH = 200
+MAX_NODES = 1_000_000
+_TOO_DEEP = f"exceeded max depth of {MAX_DEPTH}"
 
 
 class Wanted(NamedTuple):
@@ -118,7 +126,7 @@ def decode_body(content_type: str, raw: bytes, decoder: Decoder, *, find_duplica
 
 def _decode_json(raw: bytes, find_duplicates: bool) -> Body:
     try:
-        decoded = nesting.checked(raw, bodies.decode(raw))
+        decoded = _checked(raw, bodies.decode(raw))
     except (msgspec.DecodeError, ValueError, RecursionError) as err:
         raise status.bad_request(f"couldn't get version/kind; json parse error: {err}") from None
     problems: list[str] = []
@@ -130,7 +138,7 @@ def _decode_json(raw: bytes, find_duplicates: bool) -> Body:
 
 def decode_patch(raw: bytes) -> Any:
     try:
-        return nesting.checked(raw, bodies.decode(raw))
+        return _checked(raw, bodies.decode(raw))
     except (msgspec.DecodeError, ValueError, RecursionError) as err:
         raise status.bad_request(f"error decoding patch: {err}") from None
 
@@ -139,7 +147,7 @@ def decode_yaml(raw: bytes) -> Any:
     """YAML (or JSON, which it includes) as a body or an apply patch."""
     if raw.lstrip()[:1] == b"{":
         try:
-            return nesting.checked(raw, bodies.decode(raw))
+            return _checked(raw, bodies.decode(raw))
         except msgspec.DecodeError:
             pass  # flow style that is not JSON
         except (ValueError, RecursionError) as err:
@@ -149,8 +157,8 @@ def decode_yaml(raw: bytes) -> Any:
     from bedplate.core import yamls
 
     try:
-        nesting.check_events(yaml.parse(raw, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-        return nesting.checked_tree(yamls.load(raw))
+        _check_events(yaml.parse(raw, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        return _checked_tree(yamls.load(raw))
     except (yaml.YAMLError, ValueError, RecursionError) as err:
         raise status.bad_request(f"error decoding YAML: {err}") from None
 
@@ -177,3 +185,64 @@ def _duplicates(raw: bytes) -> list[str]:
 
     look(json.loads(raw, object_pairs_hook=_Pairs), "")
     return list(dict.fromkeys(problems))
+
+
+def _checked(raw: bytes, decoded: Any) -> Any:
+    """A value decoded from JSON. Looked at only when its text has enough brackets to be too deep."""
+    if raw.count(b"{") + raw.count(b"[") <= MAX_DEPTH:
+        return decoded
+    level: list[Any] = [decoded]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            member
+            for holder in level
+            for member in (holder.values() if type(holder) is dict else holder)
+            if type(member) is dict or type(member) is list
+        ]
+        if not level:
+            return decoded
+    raise ValueError(_TOO_DEEP)
+
+
+def _check_events(events: Iterable[Any]) -> None:
+    """Refuse deep YAML before it is put together, which takes recursion and, for each level, all levels before."""
+    depth = 0
+    for event in events:
+        name = type(event).__name__
+        if name in ("MappingStartEvent", "SequenceStartEvent"):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise ValueError(_TOO_DEEP)
+        elif name in ("MappingEndEvent", "SequenceEndEvent"):
+            depth -= 1
+
+
+def _checked_tree(decoded: Any) -> Any:
+    """A value made from YAML, in which aliases may repeat parts, or contain what they are part of."""
+    sizes: dict[int, int] = {}
+    _size(decoded, sizes, set())
+    return decoded
+
+
+def _size(node: Any, sizes: dict[int, int], above: set[int]) -> int:
+    """How many nodes there are once aliases are written out; `above` are the holders of this one."""
+    if isinstance(node, (dict, list)):
+        known = sizes.get(id(node))
+        if known is not None:
+            return known
+        if id(node) in above:
+            raise ValueError("an alias contains itself")
+        if len(above) > MAX_DEPTH:
+            raise ValueError(_TOO_DEEP)
+        above.add(id(node))
+        if isinstance(node, dict) and not all(isinstance(key, str) for key in node):
+            raise ValueError("keys must be text")
+        size = 1 + sum(_size(member, sizes, above) for member in (node.values() if isinstance(node, dict) else node))
+        above.discard(id(node))
+        if size > MAX_NODES:
+            raise ValueError("document contains excessive aliasing")
+        sizes[id(node)] = size
+        return size
+    if node is None or isinstance(node, (str, bool, int)) or (isinstance(node, float) and math.isfinite(node)):
+        return 1
+    raise ValueError(f"a value of type {type(node).__name__} cannot be written as JSON")

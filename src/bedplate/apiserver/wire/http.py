@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import functools
 import http
 import itertools
 import time
@@ -17,6 +18,7 @@ import urllib.parse
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import httptools
@@ -40,32 +42,28 @@ _LINES = {code.value: f"HTTP/1.1 {code.value} {code.phrase}\r\n".encode() for co
 _END = b"0\r\n\r\n"
 
 
+@dataclass(slots=True, eq=False)
 class Request:
     """One request with its whole body. Header names are lower-case; of a repeated header `headers` has the last."""
 
-    __slots__ = ("_query", "body", "connection", "headers", "is_too_large", "method", "path", "raw_query", "repeated")
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.method = ""
-        self.path = ""
-        self.raw_query = ""
-        self.headers: dict[bytes, bytes] = {}
-        self.repeated: list[tuple[bytes, bytes]] = []
-        """All but the last of the headers that came more than once."""
-        self.body = b""
-        self.is_too_large = False
-        """Whether the body was longer than `MAX_BODY_BYTES`; it is then empty."""
-        self._query: dict[str, str] | None = None
+    connection: Connection
+    method: str = ""
+    path: str = ""
+    raw_query: str = ""
+    headers: dict[bytes, bytes] = field(default_factory=dict)
+    repeated: list[tuple[bytes, bytes]] = field(default_factory=list)
+    """All but the last of the headers that came more than once."""
+    body: bytes = b""
+    is_too_large: bool = False
+    """Whether the body was longer than `MAX_BODY_BYTES`; it is then empty."""
+    _query: dict[str, str] | None = None
 
     @property
     def query(self) -> dict[str, str]:
         """Parameters; the first of a name counts, as in Go's url.Values.Get."""
         if self._query is None:
-            pairs = urllib.parse.parse_qsl(self.raw_query, keep_blank_values=True) if self.raw_query else ()
-            self._query = {}
-            for key, value in pairs:
-                self._query.setdefault(key, value)
+            pairs = urllib.parse.parse_qsl(self.raw_query, keep_blank_values=True) if self.raw_query else []
+            self._query = dict(reversed(pairs))
         return self._query
 
     def header(self, name: bytes) -> str:
@@ -76,31 +74,25 @@ class Request:
         return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in pairs]
 
 
+@dataclass(slots=True, eq=False)
 class Response:
     """A complete answer."""
 
-    __slots__ = ("body", "code", "content_type", "headers")
-
-    def __init__(
-        self, code: int, body: bytes, content_type: str = JSON, headers: tuple[tuple[str, str], ...] = ()
-    ) -> None:
-        self.code = code
-        self.body = body
-        self.content_type = content_type
-        self.headers = headers
+    code: int
+    body: bytes
+    content_type: str = JSON
+    headers: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass(slots=True, eq=False)
 class Sink:
     """Where a stream writes. Frames come ready with `chunk`."""
 
-    __slots__ = ("_connection", "backlog_bytes", "is_open", "on_close")
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self.is_open = True
-        self.backlog_bytes = 0
-        """Bytes written since the peer stopped reading; 0 while it keeps up."""
-        self.on_close: Callable[[], None] | None = None
+    _connection: Connection
+    is_open: bool = True
+    backlog_bytes: int = 0
+    """Bytes written since the peer stopped reading; 0 while it keeps up."""
+    on_close: Callable[[], None] | None = None
 
     def write(self, frames: bytes) -> None:
         if self.is_open:
@@ -127,17 +119,13 @@ class Sink:
             self.on_close = None
 
 
+@dataclass(slots=True, eq=False)
 class Stream:
     """An answer whose body comes bit by bit: `start` gets the sink once the head is written."""
 
-    __slots__ = ("content_type", "headers", "start")
-
-    def __init__(
-        self, start: Callable[[Sink], None], content_type: str = JSON, headers: tuple[tuple[str, str], ...] = ()
-    ) -> None:
-        self.start = start
-        self.content_type = content_type
-        self.headers = headers
+    start: Callable[[Sink], None]
+    content_type: str = JSON
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 Answer = Response | Stream
@@ -153,54 +141,32 @@ class Connections:
     """The open connections of a server."""
 
     def __init__(self) -> None:
-        self._open: set[Connection] = set()
+        self.open: set[Connection] = set()
         self._none = asyncio.Event()
-        self._none.set()
-        self._since: dict[Connection, tuple[int, float]] = {}
-
-    def add(self, connection: Connection) -> None:
-        self._open.add(connection)
-        self._none.clear()
 
     def remove(self, connection: Connection) -> None:
-        self._open.discard(connection)
-        if not self._open:
+        self.open.discard(connection)
+        if not self.open:
             self._none.set()
 
-    @property
-    def is_full(self) -> bool:
-        return len(self._open) >= MAX_CONNECTIONS
-
-    def look(self, now: float) -> None:
-        """Close those whose peer takes too long to send a request it has begun, or to begin one."""
-        seen: dict[Connection, tuple[int, float]] = {}
-        for connection in tuple(self._open):
-            if not connection.is_idle:
-                continue
-            messages, since = self._since.get(connection, (-1, now))
-            if messages != connection.messages:
-                since = now
-            if now - since > (REQUEST_WITHIN_S if connection.is_reading else IDLE_FOR_S):
-                connection.transport.abort()
-            else:
-                seen[connection] = (connection.messages, since)
-        self._since = seen
-
     async def run(self) -> None:
-        """Look every few seconds until cancelled."""
+        """Look at each every few seconds until cancelled."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            self.look(asyncio.get_running_loop().time())
+            for connection in tuple(self.open):
+                connection.look(asyncio.get_running_loop().time())
 
     async def close(self, grace_s: float) -> None:
         """End streams and idle connections, give answers in work some time, then cut what is left."""
-        for connection in tuple(self._open):
+        for connection in tuple(self.open):
             connection.shut()
         try:
             async with asyncio.timeout(grace_s):
-                await self._none.wait()
+                while self.open:
+                    self._none.clear()
+                    await self._none.wait()
         except TimeoutError:
-            for connection in tuple(self._open):
+            for connection in tuple(self.open):
                 connection.transport.abort()
 
 
@@ -221,10 +187,12 @@ class Connection(asyncio.Protocol):
         self._is_closing = False
         self._waiting_bytes = 0
         self.is_paused = False
-        self.is_reading = False
+        self._is_reading = False
         """Whether a request has begun to arrive and is not complete."""
-        self.messages = 0
+        self._messages = 0
         """Requests that have begun to arrive."""
+        self._looked_at = (-1, 0.0)
+        """How many they were when `look` first saw the peer idle since the last of them, and when that was."""
         self.identity: Any = None
         """What the application remembers of the peer."""
 
@@ -233,11 +201,11 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
         self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
-        if self._connections.is_full:
+        if len(self._connections.open) < MAX_CONNECTIONS:
+            self._connections.open.add(self)
+        else:
             self._is_closing = True
             self.transport.abort()
-            return
-        self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.remove(self)
@@ -255,9 +223,6 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError:
             self._refuse(400, b"400 Bad Request")
 
-    def eof_received(self) -> bool:
-        return False
-
     def pause_writing(self) -> None:
         self.is_paused = True
 
@@ -265,14 +230,14 @@ class Connection(asyncio.Protocol):
         self.is_paused = False
         if self._sink is not None:
             self._sink.backlog_bytes = 0
-        elif self._waiting and not self._is_busy and not self._is_closing:
-            self._serve_waiting()
+        elif self._waiting and not self._is_busy:
+            self._next()
 
     # httptools callbacks
 
     def on_message_begin(self) -> None:
-        self.is_reading = True
-        self.messages += 1
+        self._is_reading = True
+        self._messages += 1
         self._request = Request(self)
         self._url = b""
         self._parts: list[bytes] = []
@@ -294,9 +259,7 @@ class Connection(asyncio.Protocol):
         request = self._request
         request.method = self._parser.get_method().decode("latin-1")
         path, _, query = self._url.partition(b"?")
-        text = path.decode("latin-1")
-        if not text.startswith("/"):
-            text = f"/{text}"
+        text = "/" + path.decode("latin-1").removeprefix("/")
         request.path = urllib.parse.unquote(text) if "%" in text else text
         request.raw_query = query.decode("latin-1")
         if b"expect" in request.headers:
@@ -314,7 +277,7 @@ class Connection(asyncio.Protocol):
             self._refuse(413, b"Request entity too large")
 
     def on_message_complete(self) -> None:
-        self.is_reading = False
+        self._is_reading = False
         parts = self._parts
         self._request.body = parts[0] if len(parts) == 1 else b"".join(parts)
         self._keeps_alive = self._parser.should_keep_alive()
@@ -336,22 +299,22 @@ class Connection(asyncio.Protocol):
     def _serve(self, request: Request) -> None:
         self._is_busy = True
         answer = self._application(request)
-        if isinstance(answer, Response):
-            self._respond(request, answer)
-        elif isinstance(answer, Stream):
-            self._stream(request, answer)
+        if isinstance(answer, Response | Stream):
+            self._answer(request, answer)
         else:
             self._task = asyncio.ensure_future(self._finish_later(request, answer))
 
     async def _finish_later(self, request: Request, pending: Awaitable[Answer]) -> None:
         answer = await pending
         self._task = None
-        if self._is_closing:
-            return
+        if not self._is_closing:
+            self._answer(request, answer)
+
+    def _answer(self, request: Request, answer: Answer) -> None:
         if isinstance(answer, Response):
             self._respond(request, answer)
         else:
-            self._stream(request, answer)
+            self._stream(answer)
 
     def _respond(self, request: Request, answer: Response) -> None:
         body = answer.body
@@ -364,7 +327,7 @@ class Connection(asyncio.Protocol):
             # Only when the loop has tried to send it is it known whether the peer reads.
             asyncio.get_running_loop().call_soon(self._next)
 
-    def _stream(self, request: Request, answer: Stream) -> None:
+    def _stream(self, answer: Stream) -> None:
         head = self._head(200, answer.content_type, answer.headers)
         self.transport.write(head + b"Transfer-Encoding: chunked\r\n\r\n")
         self._sink = Sink(self)
@@ -381,36 +344,36 @@ class Connection(asyncio.Protocol):
         if self._is_closing or not self._keeps_alive:
             self.transport.close()
         elif self._waiting and not self.is_paused:
-            self._serve_waiting()
-
-    def _serve_waiting(self) -> None:
-        request = self._waiting.popleft()
-        if not self._waiting:
-            self._waiting_bytes = 0
-        self._serve(request)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether the peer is the one to act: nothing is in work and nothing streams."""
-        return not self._is_busy and not self._waiting
+            request = self._waiting.popleft()
+            if not self._waiting:
+                self._waiting_bytes = 0
+            self._serve(request)
 
     def _head(self, code: int, content_type: str, headers: tuple[tuple[str, str], ...]) -> bytes:
         line = _LINES.get(code) or b"HTTP/1.1 %d\r\n" % code
-        common = _common.json() if content_type == JSON else _common.other(content_type)
         more = b"Audit-Id: %b-%012x\r\n" % (_AUDIT_PREFIX, next(_audit_numbers))
+        if not self._keeps_alive:
+            more += b"Connection: close\r\n"
         if headers:
             more += "".join(f"{name}: {value}\r\n" for name, value in headers).encode("utf-8")
-        return line + common + more if self._keeps_alive else line + common + more + b"Connection: close\r\n"
+        return line + _common(content_type, int(time.time())) + more
 
     def _refuse(self, code: int, text: bytes) -> None:
         """Answer out of order and close: the peer broke a limit or the protocol."""
-        if self._is_closing:
-            return
-        self._keeps_alive = False
-        self._is_closing = True
-        end = b"Content-Length: %d\r\n\r\n" % len(text)
-        self.transport.write(self._head(code, "text/plain; charset=utf-8", ()) + end + text)
-        self.transport.close()
+        if not self._is_closing:
+            self._keeps_alive, self._is_closing = False, True
+            end = b"Content-Length: %d\r\n\r\n" % len(text)
+            self.transport.write(self._head(code, "text/plain; charset=utf-8", ()) + end + text)
+            self.transport.close()
+
+    def look(self, now: float) -> None:
+        """Close if the peer takes too long to send a request it has begun, or to begin one."""
+        if self._is_busy or self._waiting:
+            self._looked_at = (-1, now)
+        elif self._looked_at[0] != self._messages:
+            self._looked_at = (self._messages, now)
+        elif now - self._looked_at[1] > (REQUEST_WITHIN_S if self._is_reading else IDLE_FOR_S):
+            self.transport.abort()
 
     def shut(self) -> None:
         """Close now if idle, else after the answer in work; streams end."""
@@ -423,35 +386,14 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
 
-class _Common:
-    """Headers common to all answers, with the date made once a second."""
-
-    def __init__(self) -> None:
-        self._second = 0
-        self._date = ""
-        self._json = b""
-
-    def json(self) -> bytes:
-        self._refresh()
-        return self._json
-
-    def other(self, content_type: str) -> bytes:
-        self._refresh()
-        return self._lines(content_type)
-
-    def _refresh(self) -> None:
-        second = int(time.time())
-        if second != self._second:
-            self._second = second
-            self._date = email.utils.formatdate(second, usegmt=True)
-            self._json = self._lines(JSON)
-
-    def _lines(self, content_type: str) -> bytes:
-        text = f"Cache-Control: no-cache, private\r\nContent-Type: {content_type}\r\nDate: {self._date}\r\n"
-        return text.encode("latin-1")
+@functools.lru_cache(maxsize=16)
+def _common(content_type: str, second: int) -> bytes:
+    """Headers common to all answers; made once a second for each type."""
+    date = email.utils.formatdate(second, usegmt=True)
+    text = f"Cache-Control: no-cache, private\r\nContent-Type: {content_type}\r\nDate: {date}\r\n"
+    return text.encode("latin-1")
 
 
-_common = _Common()
 # Unique per request, and cheap: the process's random part and a number.
 _AUDIT_PREFIX = str(uuid.uuid4())[:23].encode()
 _audit_numbers = itertools.count(1)
