@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bedplate.api import quantity
 from bedplate.apiserver import facts
-from bedplate.apiserver.shape import defaults, times
+from bedplate.apiserver.shape import defaults
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -198,8 +198,8 @@ def test_canonical_quantity_is_stable_and_keeps_the_value(text: str) -> None:
 
 @hypothesis.given(st.text(max_size=30))
 def test_any_text_survives_as_a_time(text: str) -> None:
-    assert times.canonical(times.canonical(text)) == times.canonical(text)
-    assert isinstance(times.canonical_micro(text), str)
+    assert defaults.canonical_time(defaults.canonical_time(text)) == defaults.canonical_time(text)
+    assert isinstance(defaults.canonical_micro_time(text), str)
 
 
 JSON = st.recursive(

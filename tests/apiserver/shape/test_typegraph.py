@@ -20,7 +20,7 @@ def test_lazy_node_is_filled_once_when_first_read() -> None:
 
     node = TypeNode.lazy(fill)
     assert not calls
-    assert (node.shape, node.name, node.required) == ("struct", "T", ())
+    assert (node.shape, node.name, node.list_keys) == ("struct", "T", ())
     assert len(calls) == 1
 
 
@@ -69,18 +69,17 @@ def test_schema_shapes() -> None:
     }
     node = typegraph.from_schema(schema)
     fields = node.fields
-    assert node.required == ("a",)
-    assert fields["a"].nullable
     assert fields["a"].default is None
     assert fields["either"].default is msgspec.UNSET
     assert fields["map"].shape == "map"
     assert fields["map"].map_type == "atomic"
-    assert fields["map"].child("anything") is fields["map"].element
+    assert fields["map"].element is not None
+    assert fields["map"].element.scalar == "integer"
     assert fields["either"].scalar == "int-or-string"
     assert fields["free"].shape == "struct"
-    assert fields["free"].child("x") is typegraph.ANY
+    assert fields["free"].preserve_unknown
     assert fields["untyped"].shape == "any"
-    assert node.child("nothing") is None
+    assert not node.preserve_unknown
 
 
 def test_metadata_of_whole_resources_is_object_meta_whatever_the_schema_says() -> None:
@@ -98,6 +97,5 @@ def test_metadata_of_whole_resources_is_object_meta_whatever_the_schema_says() -
     assert node.fields["kind"].scalar == "string"
     element = node.fields["list"].element
     assert element is not None
-    assert element.embedded_resource
     assert element.fields["metadata"] is META
     assert "metadata" not in node.fields["plain"].fields

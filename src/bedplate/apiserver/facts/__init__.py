@@ -202,17 +202,14 @@ class Facts:
             return TypeNode(shape="any", preserve_unknown=True, name=name)
         facts = self._type(name)
         fields: dict[str, TypeNode] = {}
-        required: list[str] = []
         schema = facts.schema or {}
         properties: Mapping[str, Any] = schema.get("properties") or {}
-        required += schema.get("required") or ()
         for go_field, defaults in self._flat_go_fields(name):
             use = properties.get(go_field.name) or {}
             fields[go_field.name] = self._field(use, go_field, defaults.get(go_field.name, msgspec.UNSET))
         return TypeNode(
             shape="struct",
             fields=fields,
-            required=tuple(required),
             map_type=schema.get("x-kubernetes-map-type", "granular"),
             name=name,
         )
@@ -264,7 +261,7 @@ class Facts:
             map_type = use.get("x-kubernetes-map-type")
             return base.using(map_type=map_type) if map_type else base
         kind, width = GO_SCALARS[expression]
-        return typegraph.scalar_node(kind, width or use.get("format", ""), enum=tuple(use.get("enum") or ()))
+        return typegraph.scalar_node(kind, width or use.get("format", ""))
 
     def _lazy_expression(self, expression: str, use: Mapping[str, Any]) -> TypeNode:
         return TypeNode.lazy(lambda: self._expression(expression.lstrip("*"), use))

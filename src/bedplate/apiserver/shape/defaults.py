@@ -14,16 +14,17 @@ Types are compiled once into plans, which all uses of a type share.
 from __future__ import annotations
 
 import copy
+import datetime
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from bedplate.api import quantity
-from bedplate.apiserver.shape import default_rules, times
+from bedplate.apiserver.shape import default_rules
 from bedplate.apiserver.shape.typegraph import TypeNode
 
-__all__ = ["apply_defaults"]
+__all__ = ["apply_defaults", "canonical_micro_time", "canonical_time"]
 
 Object = dict[str, Any]
 Visit = Callable[[Any], Any]
@@ -135,10 +136,34 @@ def _visitor(node: TypeNode) -> Visit | None:
     return _LEAVES.get(node.scalar) if node.shape == "scalar" else None
 
 
+def canonical_time(given: Any) -> Any:
+    """`2026-01-02T04:04:05.9+01:00` is `2026-01-02T03:04:05Z`."""
+    if not isinstance(given, str) or (len(given) == 20 and given[-1] == "Z"):
+        return given
+    moment = _parse(given)
+    return given if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def canonical_micro_time(given: Any) -> Any:
+    """`2026-01-02T03:04:05Z` is `2026-01-02T03:04:05.000000Z`."""
+    if not isinstance(given, str) or (len(given) == 27 and given[-1] == "Z"):
+        return given
+    moment = _parse(given)
+    return given if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _parse(text: str) -> datetime.datetime | None:
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+        return moment.astimezone(datetime.UTC) if moment.tzinfo is not None else None
+    except (ValueError, OverflowError):
+        return None
+
+
 _LEAVES: dict[str, Visit] = {
     "quantity": quantity.canonical,
-    "time": times.canonical,
-    "microtime": times.canonical_micro,
+    "time": canonical_time,
+    "microtime": canonical_micro_time,
 }
 
 

@@ -28,7 +28,6 @@ _SLOTS: dict[str, Any] = {
     "scalar": "",
     "format": "",
     "fields": NO_FIELDS,
-    "required": (),
     "element": None,
     "list_type": "atomic",
     "list_keys": (),
@@ -37,12 +36,9 @@ _SLOTS: dict[str, Any] = {
     "patch_key": "",
     "default": msgspec.UNSET,
     "preserve_unknown": False,
-    "embedded_resource": False,
-    "nullable": False,
     "pointer": True,
     "omit_empty": True,
     "omit_zero": False,
-    "enum": (),
     "name": "",
 }
 
@@ -59,7 +55,6 @@ class TypeNode:
     format: str
     fields: Mapping[str, TypeNode]
     """struct: JSON field name to node; inlined Go structs are flattened."""
-    required: tuple[str, ...]
     element: TypeNode | None
     """list items or map values."""
     list_type: ListType
@@ -72,15 +67,12 @@ class TypeNode:
     default: Any
     """the declared default, `msgspec.UNSET` when there is none."""
     preserve_unknown: bool
-    embedded_resource: bool
-    nullable: bool
     pointer: bool
     """built-in kinds: Go holds a pointer, so an explicit zero value differs from an absent one."""
     omit_empty: bool
     """built-in kinds: Go's JSON leaves the zero value out; otherwise the field is always written."""
     omit_zero: bool
     """built-in kinds: the Go 1.24 `omitzero` tag, which leaves out empty structs and times too."""
-    enum: tuple[str, ...]
     name: str
     """OpenAPI type name such as io.k8s.api.core.v1.PodSpec; empty when anonymous."""
     _fill: Callable[[], TypeNode]
@@ -119,15 +111,6 @@ class TypeNode:
             self._key_defaults = {key: value for key, value in defaults.items() if value is not msgspec.UNSET}
             return self._key_defaults
 
-    def child(self, key: str) -> TypeNode | None:
-        """The node of a member: a struct's field, a map's value; None where the key is unknown."""
-        if self.shape == "struct":
-            member = self.fields.get(key)
-            return ANY if member is None and self.preserve_unknown else member
-        if self.shape == "map":
-            return self.element
-        return ANY if self.shape == "any" else None
-
     def using(self, **slots: Any) -> TypeNode:
         """A copy with some slots changed: the same type in another place."""
         return TypeNode(**{key: getattr(self, key) for key in _SLOTS} | slots)
@@ -153,18 +136,16 @@ def from_schema(
     """
     common: dict[str, Any] = {
         "default": schema.get("default", msgspec.UNSET),
-        "nullable": bool(schema.get("nullable")),
         "preserve_unknown": bool(schema.get("x-kubernetes-preserve-unknown-fields")),
-        "embedded_resource": bool(schema.get("x-kubernetes-embedded-resource")),
         "map_type": schema.get("x-kubernetes-map-type", "granular"),
         "format": schema.get("format", ""),
-        "enum": tuple(schema.get("enum") or ()),
     }
     if schema.get("x-kubernetes-int-or-string"):
         return TypeNode(shape="scalar", scalar="int-or-string", **common)
     kind = schema.get("type", "")
     if kind == "object":
-        return _object_node(schema, common, object_meta, is_resource or common["embedded_resource"])
+        is_resource = is_resource or bool(schema.get("x-kubernetes-embedded-resource"))
+        return _object_node(schema, common, object_meta, is_resource)
     if kind == "array":
         return TypeNode(
             shape="list",
@@ -190,4 +171,4 @@ def _object_node(
     if is_resource:
         string = scalar_node("string")
         fields |= {"apiVersion": string, "kind": string, "metadata": object_meta or ANY}
-    return TypeNode(shape="struct", fields=fields, required=tuple(schema.get("required") or ()), **common)
+    return TypeNode(shape="struct", fields=fields, **common)
