@@ -75,7 +75,7 @@ def test_union_difference_and_intersection_are_those_of_sets(left: Any, right: A
 
 @given(left=some_paths, right=some_paths)
 def test_recursive_difference_also_removes_what_is_below(left: Any, right: Any) -> None:
-    result = fieldset.recursive_difference(build(left), build(right))
+    result = fieldset.difference(build(left), build(right), recursive=True)
     expected = {path for path in left if not any(path[: len(prefix)] == prefix for prefix in right)}
     assert members(result) == expected
     assert_canonical(result)

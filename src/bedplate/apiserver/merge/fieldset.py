@@ -33,7 +33,6 @@ __all__ = [
     "make",
     "path_text",
     "paths",
-    "recursive_difference",
     "single_key_element",
     "union",
     "value_element",
@@ -193,8 +192,8 @@ def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
     return out
 
 
-def difference(left: FieldSet, right: FieldSet) -> FieldSet:
-    """What is in `left` and not in `right`; a member's content stays although the member goes."""
+def difference(left: FieldSet, right: FieldSet, *, recursive: bool = False) -> FieldSet:
+    """What is in `left` and not in `right`; a member's content stays although the member goes, unless `recursive`."""
     if not any(element in right for element in left):
         return left
     out: FieldSet = {}
@@ -205,29 +204,13 @@ def difference(left: FieldSet, right: FieldSet) -> FieldSet:
         if theirs is None:
             out[element] = ours
             continue
-        below = dict(difference(ours, theirs)) if ours and theirs else dict(ours)
-        node = _node(_is_member(ours) and not _is_member(theirs), below)
+        goes = _is_member(theirs)
+        if goes and recursive:
+            continue
+        below = dict(difference(ours, theirs, recursive=recursive)) if ours and theirs else dict(ours)
+        node = _node(_is_member(ours) and not goes, below)
         if node is not None:
             out[element] = node
-    return out
-
-
-def recursive_difference(left: FieldSet, right: FieldSet) -> FieldSet:
-    """What is in `left`, without the members of `right` and all that is below them."""
-    if not any(element in right for element in left):
-        return left
-    out: FieldSet = {}
-    for element, ours in left.items():
-        theirs = right.get(element)
-        if element == SELF:
-            continue
-        if theirs is None:
-            out[element] = ours
-        elif not _is_member(theirs):
-            below = dict(recursive_difference(ours, theirs)) if ours else {}
-            node = _node(_is_member(ours), below)
-            if node is not None:
-                out[element] = node
     return out
 
 

@@ -139,14 +139,14 @@ class FieldManager:
         touched, removed = self.walk.difference(self.node, old, new)
         if reset:
             return (
-                fieldset.recursive_difference(touched or {}, reset),
-                fieldset.recursive_difference(removed or {}, reset),
+                fieldset.difference(touched or {}, reset, recursive=True),
+                fieldset.difference(removed or {}, reset, recursive=True),
             )
         return touched or {}, removed or {}
 
     def writable(self, fields: FieldSet, subresource: str) -> FieldSet:
         """The part of a set that this way of writing can own."""
-        return fieldset.recursive_difference(fields, self._reset.get(subresource, {}))
+        return fieldset.difference(fields, self._reset.get(subresource, {}), recursive=True)
 
     def take(
         self, managed: Managed, touched: FieldSet, removed: FieldSet, keep: Identity | None = None
