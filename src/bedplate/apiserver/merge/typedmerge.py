@@ -21,6 +21,7 @@ from bedplate.apiserver.merge.typedvalue import (
     item_element,
     items_by_element,
 )
+from bedplate.apiserver.schema import gotext
 from bedplate.apiserver.shape.typegraph import ANY, TypeNode
 
 __all__ = ["collapsed", "merge", "problems", "remove", "with_named_fields"]
@@ -218,7 +219,7 @@ def _go_type(value: Any) -> str:
 
 def _shown(value: Any) -> str:
     """A value as Go prints it in these texts."""
-    return f"&{{{_go_text(value)}}}"
+    return f"&{{{gotext.show(value)}}}"
 
 
 def _go_syntax(value: Any) -> str:
@@ -231,15 +232,3 @@ def _go_syntax(value: Any) -> str:
     if value is None:
         return "interface {}(nil)"
     return msgspec.json.encode(value).decode()
-
-
-def _go_text(value: Any) -> str:
-    if isinstance(value, dict):
-        return "map[" + " ".join(f"{key}:{_go_text(value[key])}" for key in sorted(value)) + "]"
-    if isinstance(value, list):
-        return "[" + " ".join(_go_text(item) for item in value) + "]"
-    if value is None:
-        return "<nil>"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
