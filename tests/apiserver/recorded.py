@@ -15,8 +15,8 @@ from typing import Any
 
 import yaml
 
-from bedplate.apiserver.crds import custom, definitions
-from bedplate.apiserver.schema import causes
+from bedplate.apiserver.crds import checks, custom
+from bedplate.apiserver.status import FieldProblem
 
 CASES = pathlib.Path(__file__).parent / "cases"
 GROUP = "cases.example.com"
@@ -94,7 +94,7 @@ def normal(found: Iterable[Any]) -> Answer:
 
 
 def _row(cause: Any) -> tuple[str, str, str]:
-    if isinstance(cause, causes.Cause):
+    if isinstance(cause, FieldProblem):
         return cause.reason, cause.field, cause.message
     return cause["reason"], cause["field"], cause["message"]
 
@@ -106,8 +106,8 @@ def _plain(message: str) -> str:
 
 def judge_definition(crd: Object) -> Answer:
     """Our verdict on a CustomResourceDefinition."""
-    definitions.default(crd)
-    return normal(definitions.validate(crd | {"status": {"storedVersions": ["v1"]}}))
+    checks.default(crd)
+    return normal(checks.validate(crd | {"status": {"storedVersions": ["v1"]}}))
 
 
 def judge_object(schema: Object, spec: Any, old: Any = None) -> Answer:

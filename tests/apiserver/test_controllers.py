@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bedplate.apiserver.controllers import deployments, disruption, endpoints, expiry, replicasets
+from bedplate.apiserver.controllers import deployments, disruption, endpoints, garbage, replicasets
 from bedplate.core.clock import rfc3339
 
 NOW = "2026-01-01T00:00:00Z"
@@ -207,4 +207,4 @@ def test_events_go_an_hour_after_they_were_last_seen() -> None:
             "lastTimestamp": rfc3339(now - timedelta(minutes=minutes)),
         }
 
-    assert expiry.expired([event("old", 61), event("young", 59)], now) == [("ns", "old")]
+    assert garbage.expired([event("old", 61), event("young", 59)], now) == [("ns", "old")]

@@ -14,8 +14,9 @@ from typing import Any
 import click
 
 from bedplate.apiserver import cli, hooks, meta, selectors, status, views
-from bedplate.apiserver.access import authorization, subjects
-from bedplate.apiserver.behaviours import configdata, pods, reviews, serviceips
+from bedplate.apiserver.access import rbac as rbac_rules
+from bedplate.apiserver.access import subjects
+from bedplate.apiserver.behaviours import pods, records, reviews, serviceips
 from bedplate.apiserver.crds import definitions
 from bedplate.apiserver.documents import discovery, openapi
 from bedplate.apiserver.merge import patches, strategic
@@ -23,7 +24,7 @@ from bedplate.apiserver.pipeline import answers, dispatch
 from bedplate.apiserver.shape import rules
 from bedplate.apiserver.state import registry, watchers
 from bedplate.apiserver.tables import rendering
-from bedplate.apiserver.verbs import delete, patch, read, request, scale, strictness, watch, write
+from bedplate.apiserver.verbs import delete, patch, read, request, scale, watch, write
 from bedplate.apiserver.webhooks import admission
 from bedplate.apiserver.wire import codec
 
@@ -66,8 +67,8 @@ def cel() -> None:
 @fault
 def configs() -> None:
     """Config maps and secrets are not validated."""
-    replace(configdata.ConfigMapBehaviour, "validate", returning([]))
-    replace(configdata.SecretBehaviour, "validate", returning([]))
+    replace(records.ConfigMapBehaviour, "validate", returning([]))
+    replace(records.SecretBehaviour, "validate", returning([]))
 
 
 @fault
@@ -184,7 +185,7 @@ def field_validation() -> None:
 
         return checked
 
-    replace(strictness, "checked", wrap)
+    replace(request, "checked", wrap)
 
 
 @fault
@@ -299,7 +300,7 @@ def protobuf() -> None:
 @fault
 def rbac() -> None:
     """Everybody may do everything."""
-    replace(authorization.RoleAuthorizer, "authorize", returning(subjects.Decision(True)))
+    replace(rbac_rules.RoleAuthorizer, "authorize", returning(subjects.Decision(True)))
 
 
 @fault

@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol
 from bedplate.apiserver import kinds, status
 from bedplate.apiserver.access import subjects
 from bedplate.apiserver.kinds import Resource
-from bedplate.apiserver.state import changes, registry
+from bedplate.apiserver.state import bodies, registry
 from bedplate.core import clock as clocks
 from bedplate.store import interface
 
@@ -32,7 +32,6 @@ __all__ = [
     "Behaviour",
     "Call",
     "Client",
-    "NoAdmission",
     "Object",
     "Rules",
     "Server",
@@ -90,7 +89,7 @@ class Client(Protocol):
 
     def watch(
         self, group: str, resource: str, *, existing: bool = True
-    ) -> AbstractContextManager[AsyncIterator[changes.Change]]: ...
+    ) -> AbstractContextManager[AsyncIterator[bodies.Change]]: ...
 
 
 class Server(Protocol):
@@ -153,6 +152,13 @@ class Call:
     warnings: list[str]
     remote: ipaddress.IPv4Address | ipaddress.IPv6Address | None = None
 
+    def existing(self) -> Object:
+        """A fresh copy of the object that the call is about; 404 when it is absent."""
+        obj = self.services.client.get(self.resource.group, self.resource.resource, self.namespace, self.name)
+        if obj is None:
+            raise status.not_found(self.resource, self.name)
+        return obj
+
 
 SubresourceHandler = Callable[[Call], Awaitable[tuple[int, Object]]]
 """Gives the HTTP status code and the object to answer with."""
@@ -205,7 +211,7 @@ class Behaviour:
     def mark_deleted(self, obj: Object) -> None:
         """Called on an object that gets its deletionTimestamp and stays (namespaces: phase Terminating)."""
 
-    def after_commit(self, change: changes.Change) -> None:
+    def after_commit(self, change: bodies.Change) -> None:
         """Sees every committed change of the kind, in order, once at start for each existing object (as ADDED) too."""
 
 
@@ -233,16 +239,3 @@ class AdmissionChain(Protocol):
     async def mutate(self, write: Write) -> None: ...
 
     async def validate(self, write: Write) -> None: ...
-
-
-class NoAdmission:
-    """Admits everything."""
-
-    def wants(self, write: Write) -> bool:
-        return False
-
-    async def mutate(self, write: Write) -> None:
-        return None
-
-    async def validate(self, write: Write) -> None:
-        return None

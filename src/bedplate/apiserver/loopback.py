@@ -14,7 +14,7 @@ from typing import Any
 from bedplate.apiserver import hooks, services, status
 from bedplate.apiserver.access import subjects
 from bedplate.apiserver.kinds import Resource
-from bedplate.apiserver.state import changes
+from bedplate.apiserver.state import bodies
 from bedplate.apiserver.verbs import delete, request, write
 from bedplate.apiserver.verbs import patch as patching
 
@@ -78,7 +78,7 @@ class Client:
         return (await delete.delete(call, dict(options or {})))[1]
 
     @contextmanager
-    def watch(self, group: str, resource: str, *, existing: bool = True) -> Iterator[AsyncIterator[changes.Change]]:
+    def watch(self, group: str, resource: str, *, existing: bool = True) -> Iterator[AsyncIterator[bodies.Change]]:
         """Changes in commit order, never lost; with `existing`, first an ADDED for each object there is."""
         feed = self._services.registry.feed((group, resource), existing=existing)
         try:

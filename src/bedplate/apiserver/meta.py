@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from bedplate.apiserver import kinds, names, status
+from bedplate.apiserver import kinds, status
+from bedplate.apiserver.schema import formats
 from bedplate.apiserver.state import bodies
 
 __all__ = [
@@ -29,7 +30,7 @@ _SUFFIX_LENGTH = 5
 _MAX_GENERATED_BASE = 63 - _SUFFIX_LENGTH
 _MAX_ANNOTATIONS_BYTES = 256 * 1024
 
-_NAMES = {("", "namespaces"): names.dns_label, ("", "services"): names.dns_1035_label}
+_NAMES = {("", "namespaces"): formats.dns1123_label, ("", "services"): formats.dns1035_label}
 """Kinds whose names are not DNS subdomains."""
 
 # Kinds whose objects count generations; custom kinds always do.
@@ -201,15 +202,18 @@ def _name_problems(resource: kinds.Resource, metadata: Object) -> list[FieldProb
 def name_faults(resource: kinds.Resource, name: str) -> list[str]:
     """What is wrong with a name of this kind."""
     if resource.group == "rbac.authorization.k8s.io":
-        return names.path_segment(name)
-    return _NAMES.get((resource.group, resource.resource), names.dns_subdomain)(name)
+        # These names only have to stand in a path.
+        if name in (".", ".."):
+            return [f"may not be '{name}'"]
+        return [f"may not contain '{letter}'" for letter in "/%" if letter in name]
+    return _NAMES.get((resource.group, resource.resource), formats.dns1123_subdomain)(name)
 
 
 def _label_problems(labels: Object) -> list[FieldProblem]:
     faults = []
     for key, value in labels.items():
-        faults += [FieldProblem.invalid("metadata.labels", key, text) for text in names.qualified_name(key)]
-        faults += [FieldProblem.invalid("metadata.labels", value, text) for text in names.label_value(value)]
+        faults += [FieldProblem.invalid("metadata.labels", key, text) for text in formats.qualified_name(key)]
+        faults += [FieldProblem.invalid("metadata.labels", value, text) for text in formats.label_value(value)]
     return faults
 
 
@@ -217,7 +221,7 @@ def _annotation_problems(annotations: Object) -> list[FieldProblem]:
     faults = []
     for key in annotations:
         faults += [
-            FieldProblem.invalid("metadata.annotations", key, text) for text in names.qualified_name(key.lower())
+            FieldProblem.invalid("metadata.annotations", key, text) for text in formats.qualified_name(key.lower())
         ]
     if sum(len(key) + len(value) for key, value in annotations.items()) > _MAX_ANNOTATIONS_BYTES:
         faults.append(FieldProblem.too_long("metadata.annotations", _MAX_ANNOTATIONS_BYTES))
@@ -227,7 +231,7 @@ def _annotation_problems(annotations: Object) -> list[FieldProblem]:
 def _finalizer_problems(finalizers: list[str]) -> list[FieldProblem]:
     faults = []
     for name in finalizers:
-        faults += [FieldProblem.invalid("metadata.finalizers", name, text) for text in names.qualified_name(name)]
+        faults += [FieldProblem.invalid("metadata.finalizers", name, text) for text in formats.qualified_name(name)]
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         shown = " ".join(finalizers)
         detail = "finalizer orphan and foregroundDeletion cannot be both set"

@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bedplate.apiserver import names, status
+from bedplate.apiserver import status
+from bedplate.apiserver.schema import formats
 
 __all__ = [
     "FieldTerm",
@@ -136,7 +137,7 @@ class _LabelParser:
 
     def _key(self) -> str:
         key = self._take()
-        for fault in names.qualified_name(key):
+        for fault in formats.qualified_name(key):
             raise ValueError(f'key: Invalid value: "{key}": {fault}')
         return key
 
@@ -160,7 +161,7 @@ class _LabelParser:
 
 
 def _checked(value: str) -> str:
-    for fault in names.label_value(value):
+    for fault in formats.label_value(value):
         raise ValueError(f'values[0]: Invalid value: "{value}": {fault}')
     return value
 

@@ -28,10 +28,10 @@ from bedplate.apiserver import (
     services,
     sharing,
 )
-from bedplate.apiserver.access import authentication, authorization, tokens
+from bedplate.apiserver.access import identity, rbac, tokens
 from bedplate.apiserver.crds import definitions
 from bedplate.apiserver.documents import pages
-from bedplate.apiserver.pipeline import dispatch, handler, metrics
+from bedplate.apiserver.pipeline import dispatch, handler
 from bedplate.apiserver.protobuf import decoding, encoding
 from bedplate.apiserver.shape import rules
 from bedplate.apiserver.state import registry, watchers
@@ -129,7 +129,7 @@ class ApiServer:
         await bootstrap.ensure(parts, options.kubernetes, port)
         host = "127.0.0.1" if options.bind_address in ("", "0.0.0.0", "::") else options.bind_address
         self.url = f"https://{f'[{host}]' if ':' in host else host}:{port}"
-        counts = metrics.RequestCounts(parts.kinds)
+        counts = pages.RequestCounts(parts.kinds)
         site = pages.Pages(parts.kinds, table, state, hub, counts, address=f"{host}:{port}", texts=options.texts)
         dispatcher = dispatch.Dispatcher(parts, hub, decoding.Decoder(table), encoding.Encoder(table), site)
         self._application = handler.Pipeline(parts, dispatcher, counts)
@@ -187,8 +187,8 @@ class ApiServer:
         shapes = rules.ShapeRules()
         hooked = admission.WebhookAdmission(calls.Caller(calls.endpoint_resolver(lookup)))
         self._stack.push_async_callback(hooked.close)
-        identities = authentication.Identities(signer, lookup)
-        authorizer = authorization.RoleAuthorizer(lambda group, resource: parts.client.list(group, resource))
+        identities = identity.Identities(signer, lookup)
+        authorizer = rbac.RoleAuthorizer(lambda group, resource: parts.client.list(group, resource))
         parts = services.Services(
             kinds=live,
             registry=state,

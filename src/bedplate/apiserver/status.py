@@ -90,10 +90,6 @@ class FieldProblem(NamedTuple):
         return cls("FieldValueInvalid", field, f"Invalid value: {_shown(value)}: {detail}")
 
     @classmethod
-    def type_invalid(cls, field: str, value: Any, detail: str) -> FieldProblem:
-        return cls("FieldValueTypeInvalid", field, f"Invalid value: {_shown(value)}: {detail}")
-
-    @classmethod
     def not_supported(cls, field: str, value: Any, allowed: Iterable[str]) -> FieldProblem:
         names = ", ".join(f'"{name}"' for name in sorted(allowed))
         return cls("FieldValueNotSupported", field, f"Unsupported value: {_shown(value)}: supported values: {names}")
@@ -109,10 +105,6 @@ class FieldProblem(NamedTuple):
     @classmethod
     def too_long(cls, field: str, limit: int) -> FieldProblem:
         return cls("FieldValueTooLong", field, f"Too long: may not be more than {limit} bytes")
-
-    @classmethod
-    def not_found(cls, field: str, value: Any) -> FieldProblem:
-        return cls("FieldValueNotFound", field, f"Not found: {_shown(value)}")
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}"
@@ -191,8 +183,8 @@ def bad_request(message: str) -> StatusError:
     return StatusError(400, "BadRequest", message)
 
 
-def unauthorized(message: str = "Unauthorized") -> StatusError:
-    return StatusError(401, "Unauthorized", message)
+def unauthorized() -> StatusError:
+    return StatusError(401, "Unauthorized", "Unauthorized")
 
 
 def method_not_supported(resource: kinds.Resource, verb: str) -> StatusError:

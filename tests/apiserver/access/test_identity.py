@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bedplate.apiserver.access import authentication, identity, tokens
+from bedplate.apiserver.access import identity, tokens
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 
@@ -51,7 +51,7 @@ class World:
         self.clock = ManualClock()
         self.objects = {("", "serviceaccounts", "ns", "bot"): ACCOUNT, ("", "pods", "ns", "p"): POD}
         self.signer = tokens.Signer.open(folder / "key", self.clock)
-        self.identities = authentication.Identities(self.signer, lambda *key: self.objects.get(key))
+        self.identities = identity.Identities(self.signer, lambda *key: self.objects.get(key))
 
     def token(self, *, lifetime_s: int = 3600, audience: str = tokens.DEFAULT_AUDIENCE, bound: bool = False) -> str:
         until = int((self.clock.now() + timedelta(seconds=lifetime_s)).timestamp())

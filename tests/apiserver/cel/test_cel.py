@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.apiserver import recorded
 
-from bedplate.apiserver.cel import declarations, environment, types, values
+from bedplate.apiserver import cel
+from bedplate.apiserver.cel import declarations, types, values
 
 GROUPS = {group["name"]: group for group in recorded.questions("cel")}
 ANSWERS = recorded.answers("cel")
@@ -15,7 +16,7 @@ JUDGED = [(name, rule) for name, group in GROUPS.items() for rule in group.get("
 
 def run(source: str, **variables: object) -> object:
     declared = dict.fromkeys(variables, types.DYN)
-    return environment.compile_expression(source, declared).run(*variables.values())
+    return cel.compile_expression(source, declared).run(*variables.values())
 
 
 def causes_of(rule: str, found: recorded.Answer) -> recorded.Answer:
@@ -90,8 +91,8 @@ def test_property_names_are_escaped() -> None:
 
 
 def test_faults_point_at_their_line() -> None:
-    with pytest.raises(environment.CompileError) as caught:
-        environment.compile_expression("true &&\n  foo == 1", {})
+    with pytest.raises(cel.CompileError) as caught:
+        cel.compile_expression("true &&\n  foo == 1", {})
     assert (
         str(caught.value)
         == "ERROR: <input>:2:3: undeclared reference to 'foo' (in container '')\n |   foo == 1\n | ..^"

@@ -13,7 +13,7 @@ from tests.apiserver import recorded
 from bedplate.apiserver import facts, kinds, status
 from bedplate.apiserver.crds import checks, definitions
 from bedplate.apiserver.shape import rules
-from bedplate.apiserver.state import changes
+from bedplate.apiserver.state import bodies
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 QUESTIONS = {question["name"]: question for question in recorded.questions("definitions")}
@@ -23,7 +23,7 @@ ANSWERS = recorded.answers("definitions")
 def make(name: str = "widget", **names: Any) -> dict[str, Any]:
     crd = recorded.definition(name, {"type": "object", "properties": {"a": {"type": "integer", "default": 3}}})
     crd["spec"]["names"] |= names
-    definitions.default(crd)
+    checks.default(crd)
     return crd
 
 
@@ -93,7 +93,7 @@ def test_storage_versions_add_up() -> None:
     crd["status"] = definitions.plan_status(crd, [], NOW)
     assert crd["status"]["storedVersions"] == ["v1", "v2"]
     del crd["spec"]["versions"][0]
-    assert [cause.field for cause in definitions.validate(crd, crd)] == ["status.storedVersions[0]"]
+    assert [cause.field for cause in checks.validate(crd, crd)] == ["status.storedVersions[0]"]
 
 
 def test_what_objects_are_stored_under_cannot_change_once_established() -> None:
@@ -101,7 +101,7 @@ def test_what_objects_are_stored_under_cannot_change_once_established() -> None:
     new = copy.deepcopy(old)
     new["spec"]["scope"] = "Namespaced"
     new["spec"]["names"] |= {"kind": "Other", "listKind": "OtherList"}
-    found = [str(cause) for cause in definitions.validate(new, old)]
+    found = [str(cause) for cause in checks.validate(new, old)]
     assert found == [
         'spec.scope: Invalid value: "Namespaced": field is immutable',
         'spec.names.kind: Invalid value: "Other": field is immutable',
@@ -113,9 +113,9 @@ def test_an_accepted_schema_does_not_stand_in_the_way_of_other_changes() -> None
     old["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["a"] = {"type": "odd"}
     new = copy.deepcopy(old)
     new["spec"]["names"]["shortNames"] = ["w"]
-    assert definitions.validate(new, old) == []
+    assert checks.validate(new, old) == []
     new["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["more"] = {"type": "string"}
-    assert [cause.reason for cause in definitions.validate(new, old)] == ["FieldValueNotSupported"]
+    assert [cause.reason for cause in checks.validate(new, old)] == ["FieldValueNotSupported"]
 
 
 def test_formats_that_check_nothing_are_named_once() -> None:
@@ -133,15 +133,15 @@ def test_conversion_by_webhook_is_refused_where_it_would_be_called() -> None:
     client = {"url": "https://example.com", "caBundle": ""}
     webhook = {"clientConfig": client, "conversionReviewVersions": ["v1"]}
     crd["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
-    assert definitions.validate(crd) == []
+    assert checks.validate(crd) == []
     crd["spec"]["versions"].append(copy.deepcopy(crd["spec"]["versions"][0]) | {"name": "v2", "storage": False})
-    assert [cause.field for cause in definitions.validate(crd)] == ["spec.conversion.strategy"]
+    assert [cause.field for cause in checks.validate(crd)] == ["spec.conversion.strategy"]
 
 
-def change(kind: Any, crd: dict[str, Any], previous: dict[str, Any] | None = None) -> changes.Change:
+def change(kind: Any, crd: dict[str, Any], previous: dict[str, Any] | None = None) -> bodies.Change:
     body = json.dumps(crd).encode()
     before = json.dumps(previous).encode() if previous is not None else None
-    return changes.Change(kind, definitions.GROUP, definitions.RESOURCE, "", crd["metadata"]["name"], 1, body, before)
+    return bodies.Change(kind, definitions.GROUP, definitions.RESOURCE, "", crd["metadata"]["name"], 1, body, before)
 
 
 @pytest.fixture(scope="module")

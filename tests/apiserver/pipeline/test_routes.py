@@ -48,5 +48,6 @@ def test_paths_outside_of_the_resource_space(path: str) -> None:
     assert (info.verb, info.resource, info.path) == ("get", "", path)
 
 
-def test_what_follows_a_subresource_is_kept() -> None:
-    assert routes.parse("GET", "/api/v1/namespaces/a/services/s/proxy/x/y", {}, False).rest == "x/y"
+def test_what_follows_a_subresource_belongs_to_it() -> None:
+    info = routes.parse("GET", "/api/v1/namespaces/a/services/s/proxy/x/y", {}, False)
+    assert (info.resource, info.name, info.subresource) == ("services", "s", "proxy")

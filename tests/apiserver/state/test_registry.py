@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bedplate.apiserver.state import bodies, changes, registry
+from bedplate.apiserver.state import bodies, registry
 from bedplate.store import interface
 from bedplate.store.sqlite import SqliteStore
 
@@ -125,7 +125,7 @@ async def test_a_restart_finds_objects_and_recent_events(tmp_path: pathlib.Path)
 async def test_subscribers_see_the_past_and_the_present_in_order(tmp_path: pathlib.Path) -> None:
     async with running(tmp_path / "db") as before:
         await before.commit([put("a")])
-    seen: list[changes.Change] = []
+    seen: list[bodies.Change] = []
     async with running(tmp_path / "db", seen.append) as after:
         await after.commit([put("a", k="2")])
         await after.commit([remove("a")])
@@ -135,7 +135,7 @@ async def test_subscribers_see_the_past_and_the_present_in_order(tmp_path: pathl
 
 
 async def test_a_faulty_subscriber_does_not_stop_the_others(tmp_path: pathlib.Path) -> None:
-    def faulty(change: changes.Change) -> None:
+    def faulty(change: bodies.Change) -> None:
         raise RuntimeError(change.name)
 
     seen: list[str] = []

@@ -1,1 +1,1 @@
-"""Who asks and what they may do: `identity`, `tokens`, `authentication`; `rbac`, `authorization`."""
+"""Who asks and what they may do: `subjects` are the values; `identity`, `tokens`; `rbac`."""

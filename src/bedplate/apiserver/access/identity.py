@@ -1,20 +1,32 @@
 """Who is asking: users, the groups everyone is in, and impersonation.
 
-In: what a connection or a header proves (a certificate's subject, a bearer token's owner, Impersonate-* headers).
-Out: a `User`. Checking certificates and tokens is done before; deciding what a user may do is `rbac`.
+In: what a connection or a header presents (the subject of a certificate that TLS has verified, a bearer token,
+Impersonate-* headers), and the service accounts, pods and nodes that tokens are bound to, read from the registry.
+Out: a `User`. Deciding what a user may do is `rbac`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import hmac
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from bedplate.apiserver.access import subjects
+from bedplate.apiserver import hooks
+from bedplate.apiserver.access import subjects, tokens
 from bedplate.apiserver.access.subjects import ANONYMOUS, User
+from bedplate.core import errors
 
-__all__ = ["ImpersonationWish", "authenticated", "from_certificate", "impersonation", "info", "service_account"]
+__all__ = [
+    "Identities",
+    "ImpersonationWish",
+    "authenticated",
+    "from_certificate",
+    "impersonation",
+    "info",
+    "service_account",
+]
 
 AUTHENTICATED = "system:authenticated"
 UNAUTHENTICATED = "system:unauthenticated"
@@ -103,3 +115,70 @@ def _need(
     resource: str, name: str, *, group: str = "", namespace: str = "", subresource: str = ""
 ) -> subjects.Attributes:
     return subjects.Attributes("impersonate", group, "v1", resource, subresource, namespace, name)
+
+
+Lookup = Callable[[str, str, str, str], hooks.Object | None]
+"""(group, resource, namespace, name) -> object, as `hooks.Client.get`."""
+
+
+class Identities:
+    """Recognises client certificates (verified by TLS before), service account tokens and fixed tokens."""
+
+    def __init__(self, signer: tokens.Signer, lookup: Lookup, fixed: Mapping[str, User] | None = None) -> None:
+        self._signer = signer
+        self._lookup = lookup
+        self._fixed = dict(fixed or {})
+
+    def by_certificate(self, subject: Mapping[str, Sequence[str]]) -> User | None:
+        return from_certificate(subject)
+
+    def by_token(self, token: str) -> tuple[User, float] | None:
+        fixed = self._fixed_user(token)
+        if fixed is not None:
+            return fixed, float("inf")
+        try:
+            claims = self._signer.check(token)
+        except errors.Denied:
+            return None
+        if tokens.DEFAULT_AUDIENCE not in claims.audiences:
+            return None
+        user = self.user_of(claims)
+        # Not to be cached: the account or the pod it is bound to may be deleted at any time.
+        return None if user is None else (user, 0.0)
+
+    def review(self, token: str, audiences: Sequence[str]) -> tuple[User, list[str]]:
+        """For TokenReview: the user, and which of the asked audiences the token is good for; `Denied` otherwise."""
+        fixed = self._fixed_user(token)
+        if fixed is not None:
+            return fixed, list(audiences)
+        claims = self._signer.check(token)
+        common = [audience for audience in audiences or (tokens.DEFAULT_AUDIENCE,) if audience in claims.audiences]
+        if not common:
+            raise errors.Denied("the token is not meant for any of the audiences asked for")
+        user = self.user_of(claims)
+        if user is None:
+            raise errors.Denied("the service account of the token, or what it is bound to, is gone")
+        return user, common
+
+    def _fixed_user(self, token: str) -> User | None:
+        for known, user in self._fixed.items():
+            if hmac.compare_digest(known.encode(), token.encode()):
+                return user
+        return None
+
+    def user_of(self, claims: tokens.Claims) -> User | None:
+        """The user of verified claims, if account and bound object are still the ones the token was made for."""
+        account = self._lookup("", "serviceaccounts", claims.namespace, claims.name)
+        if account is None or account["metadata"]["uid"] != claims.uid:
+            return None
+        extra: dict[str, tuple[str, ...]] = {"authentication.kubernetes.io/credential-id": (f"JTI={claims.token_id}",)}
+        if claims.bound is not None:
+            kind, name, uid = claims.bound
+            namespace = "" if kind == "Node" else claims.namespace
+            holder = self._lookup("", kind.lower() + "s", namespace, name)
+            if holder is None or (uid and holder["metadata"]["uid"] != uid):
+                return None
+            if kind != "Secret":
+                extra[f"authentication.kubernetes.io/{kind.lower()}-name"] = (name,)
+                extra[f"authentication.kubernetes.io/{kind.lower()}-uid"] = (uid,)
+        return service_account(claims.namespace, claims.name, claims.uid, extra)

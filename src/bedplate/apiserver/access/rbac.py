@@ -1,23 +1,24 @@
 """Role-based access control: may this user do that?
 
 In: Role, ClusterRole, RoleBinding and ClusterRoleBinding objects, and an `Attributes` of a request. Out: a verdict with
-the sentence Kubernetes gives for it. Pure: whoever owns the objects makes a new `Policy` when one of them changed.
-Also here: the rules a user has (SelfSubjectRulesReview), the escalation check on writing roles and bindings, and the
-aggregation of ClusterRoles.
+the sentence Kubernetes gives for it. A `Policy` is
+pure; `RoleAuthorizer` builds one from the registry and keeps it until a role or binding changes. Also here: the rules a
+user has (SelfSubjectRulesReview), the escalation check on writing roles and bindings, the aggregation of ClusterRoles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from bedplate.apiserver import selectors
+from bedplate.apiserver import hooks, selectors
 from bedplate.apiserver.access.subjects import MASTERS, Attributes, Decision, User
 
-__all__ = ["Policy", "Rule", "aggregate", "covers", "rules_of"]
+__all__ = ["Policy", "RoleAuthorizer", "Rule", "aggregate", "covers", "rules_of"]
 
 GROUP = "rbac.authorization.k8s.io"
+RBAC_RESOURCES = ("roles", "clusterroles", "rolebindings", "clusterrolebindings")
 
 
 class Rule(NamedTuple):
@@ -196,3 +197,34 @@ def aggregate(role: Mapping[str, Any], roles: Iterable[Mapping[str, Any]]) -> li
             if selector(other["metadata"].get("labels") or {}):
                 aggregated += [grant for grant in other.get("rules") or () if grant not in aggregated]
     return aggregated
+
+
+class RoleAuthorizer:
+    """RBAC over the registry. `touch` is called on every change of a role or binding."""
+
+    def __init__(self, list_objects: Callable[[str, str], list[hooks.Object]]) -> None:
+        self._list = list_objects
+        self._policy: Policy | None = None
+        self._generation = 0
+
+    @property
+    def generation(self) -> int:
+        return self._generation
+
+    def touch(self) -> None:
+        """A role or binding changed: cached decisions are dropped."""
+        self._policy = None
+        self._generation += 1
+
+    @property
+    def policy(self) -> Policy:
+        if self._policy is None:
+            objects = {name: self._list(GROUP, name) for name in RBAC_RESOURCES}
+            roles = [*objects["roles"], *objects["clusterroles"]]
+            self._policy = Policy.build(roles, [*objects["rolebindings"], *objects["clusterrolebindings"]])
+        return self._policy
+
+    def authorize(self, user: User, attributes: Attributes) -> Decision:
+        if MASTERS in user.groups:
+            return Decision(True)
+        return self.policy.decide(user, attributes)

@@ -1,6 +1,6 @@
 """Who asks, what for, and the verdict: the values that authentication and authorization exchange.
 
-Only values; who makes them is in `authentication` and `authorization`.
+Only values; who makes them is in `identity` and `rbac`.
 """
 
 from __future__ import annotations

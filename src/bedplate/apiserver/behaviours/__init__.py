@@ -6,17 +6,15 @@ import ipaddress
 import random
 
 from bedplate.apiserver import hooks
-from bedplate.apiserver.access import authentication, authorization, tokens
+from bedplate.apiserver.access import identity, rbac, tokens
 from bedplate.apiserver.behaviours import (
-    accounts,
-    configdata,
+    credentials,
     namespaces,
     permissions,
     pods,
     records,
     reviews,
     serviceips,
-    signing,
     workloads,
 )
 
@@ -38,8 +36,8 @@ class _CreatedByUpdate(hooks.Behaviour):
 
 
 def built_in(
-    identities: authentication.Identities,
-    authorizer: authorization.RoleAuthorizer,
+    identities: identity.Identities,
+    authorizer: rbac.RoleAuthorizer,
     signer: tokens.Signer,
     rng: random.Random,
 ) -> dict[tuple[str, str], hooks.Behaviour]:
@@ -51,9 +49,9 @@ def built_in(
         ("", "namespaces"): namespaces.NamespaceBehaviour(),
         ("", "services"): serviceips.ServiceBehaviour(SERVICE_RANGE, rng),
         ("", "pods"): pod,
-        ("", "serviceaccounts"): accounts.AccountBehaviour(signer),
-        ("", "configmaps"): configdata.ConfigMapBehaviour(),
-        ("", "secrets"): configdata.SecretBehaviour(),
+        ("", "serviceaccounts"): credentials.AccountBehaviour(signer),
+        ("", "configmaps"): records.ConfigMapBehaviour(),
+        ("", "secrets"): records.SecretBehaviour(),
         ("", "events"): records.EventBehaviour(),
         ("events.k8s.io", "events"): records.EventBehaviour(),
         ("coordination.k8s.io", "leases"): records.LeaseBehaviour(),
@@ -68,7 +66,7 @@ def built_in(
             {"currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0}
         ),
         ("batch", "jobs"): workloads.JobBehaviour(),
-        (signing.GROUP, signing.RESOURCE): signing.SigningRequestBehaviour(),
+        (credentials.GROUP, credentials.RESOURCE): credentials.SigningRequestBehaviour(),
         ("policy", "poddisruptionbudgets"): workloads.BudgetBehaviour(
             {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
         ),

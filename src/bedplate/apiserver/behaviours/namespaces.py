@@ -60,9 +60,7 @@ class NamespaceBehaviour(hooks.Behaviour):
         """PUT of the namespace with fewer spec.finalizers; without any, a deleted namespace goes."""
         if call.verb != "update" or call.body is None:
             raise status.method_not_supported(call.resource, call.verb)
-        current = call.services.client.get("", "namespaces", "", call.name)
-        if current is None:
-            raise status.not_found(call.resource, call.name)
+        current = call.existing()
         fitting.fit(call.body, call.resource.type, call.resource.kind, call.resource.version)
         current["spec"] = {"finalizers": list((call.body.get("spec") or {}).get("finalizers") or [])}
         version = (call.body.get("metadata") or {}).get("resourceVersion")

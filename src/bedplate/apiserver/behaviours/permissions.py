@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bedplate.apiserver import hooks, selectors, status
-from bedplate.apiserver.access import authorization, rbac, subjects
-from bedplate.apiserver.state import changes
+from bedplate.apiserver.access import rbac, subjects
+from bedplate.apiserver.state import bodies
 
 __all__ = ["permissions"]
 
@@ -19,10 +19,10 @@ __all__ = ["permissions"]
 class _RbacKind(hooks.Behaviour):
     create_on_update = True
 
-    def __init__(self, authorizer: authorization.RoleAuthorizer) -> None:
+    def __init__(self, authorizer: rbac.RoleAuthorizer) -> None:
         self._authorizer = authorizer
 
-    def after_commit(self, change: changes.Change) -> None:
+    def after_commit(self, change: bodies.Change) -> None:
         self._authorizer.touch()
 
     def _may(self, write: hooks.Write, verb: str, resource: str, namespace: str, name: str) -> bool:
@@ -164,7 +164,7 @@ def _quoted(values: list[str]) -> list[str]:
     return [f'"{value}"' for value in values]
 
 
-def permissions(authorizer: authorization.RoleAuthorizer) -> dict[tuple[str, str], hooks.Behaviour]:
+def permissions(authorizer: rbac.RoleAuthorizer) -> dict[tuple[str, str], hooks.Behaviour]:
     """The behaviours of the RBAC kinds, by group and resource."""
     role, binding = RoleBehaviour(authorizer), BindingBehaviour(authorizer)
     return {

@@ -123,9 +123,7 @@ class PodBehaviour(hooks.Behaviour):
         if target.get("kind") not in (None, "", "Node") or not parts.text(target, "name"):
             problem = status.FieldProblem.required("target.name")
             raise status.invalid(call.resource, call.name, [problem])
-        pod = call.services.client.get("", "pods", call.namespace, call.name)
-        if pod is None:
-            raise status.not_found(call.resource, call.name)
+        pod = call.existing()
         why = ""
         if pod["metadata"].get("deletionTimestamp"):
             why = f"pod {call.name} is being deleted, cannot be assigned to a host"
@@ -153,9 +151,7 @@ class PodBehaviour(hooks.Behaviour):
         from bedplate.apiserver.verbs import delete
 
         client = call.services.client
-        pod = client.get("", "pods", call.namespace, call.name)
-        if pod is None:
-            raise status.not_found(call.resource, call.name)
+        pod = call.existing()
         is_over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed", "Pending")
         options = delete.read_options(parts.mapping(call.body, "deleteOptions"), {})
         is_dry = call.dry_run or bool(options.get("dryRun"))
@@ -203,9 +199,7 @@ class PodBehaviour(hooks.Behaviour):
             await call.services.client.update("policy", "poddisruptionbudgets", budget, subresource="status")
 
     async def _ephemeral(self, call: hooks.Call) -> tuple[int, hooks.Object]:
-        pod = call.services.client.get("", "pods", call.namespace, call.name)
-        if pod is None:
-            raise status.not_found(call.resource, call.name)
+        pod = call.existing()
         if call.verb == "get":
             return 200, pod
         if call.verb not in ("update", "patch") or call.body is None:

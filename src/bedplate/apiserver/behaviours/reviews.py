@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from bedplate.apiserver import hooks, status
-from bedplate.apiserver.access import authentication, authorization, identity, subjects
+from bedplate.apiserver.access import identity, rbac, subjects
 from bedplate.core import errors
 
 __all__ = ["reviews"]
@@ -40,14 +40,13 @@ class _Review(hooks.Behaviour):
 class TokenReview(_Review):
     """Whose token is it?"""
 
-    def __init__(self, identities: authentication.Identities) -> None:
+    def __init__(self, identities: identity.Identities) -> None:
         self._identities = identities
 
     def review(self, call: hooks.Call, spec: dict[str, Any]) -> dict[str, Any]:
         token = spec.get("token") or ""
         if not token:
-            problem = status.FieldProblem.required("spec.token", "token is required for TokenReview in authentication")
-            raise status.bad_request(f"token is required for TokenReview in authentication: {problem.field}")
+            raise status.bad_request("token is required for TokenReview in authentication: spec.token")
         try:
             user, audiences = self._identities.review(token, spec.get("audiences") or ())
         except errors.Denied as err:
@@ -58,7 +57,7 @@ class TokenReview(_Review):
 class AccessReview(_Review):
     """May that user (or the asker: `is_self`) do it?"""
 
-    def __init__(self, authorizer: authorization.RoleAuthorizer, *, is_self: bool) -> None:
+    def __init__(self, authorizer: rbac.RoleAuthorizer, *, is_self: bool) -> None:
         self._authorizer = authorizer
         self._is_self = is_self
 
@@ -108,7 +107,7 @@ def _attributes(resource: dict[str, Any] | None, path: dict[str, Any] | None) ->
 class RulesReview(_Review):
     """What may the asker do in a namespace?"""
 
-    def __init__(self, authorizer: authorization.RoleAuthorizer) -> None:
+    def __init__(self, authorizer: rbac.RoleAuthorizer) -> None:
         self._authorizer = authorizer
 
     def review(self, call: hooks.Call, spec: dict[str, Any]) -> dict[str, Any]:
@@ -136,9 +135,7 @@ class SelfReview(_Review):
         return {"userInfo": identity.info(call.user)}
 
 
-def reviews(
-    identities: authentication.Identities, authorizer: authorization.RoleAuthorizer
-) -> dict[tuple[str, str], hooks.Behaviour]:
+def reviews(identities: identity.Identities, authorizer: rbac.RoleAuthorizer) -> dict[tuple[str, str], hooks.Behaviour]:
     """The behaviours of all review kinds, by group and resource."""
     return {
         (AUTHENTICATION, "tokenreviews"): TokenReview(identities),

@@ -12,7 +12,7 @@ import random
 from typing import Any
 
 from bedplate.apiserver import hooks, sharing, status
-from bedplate.apiserver.state import changes
+from bedplate.apiserver.state import bodies
 
 __all__ = ["Pool", "ServiceBehaviour"]
 
@@ -198,7 +198,7 @@ class ServiceBehaviour(hooks.Behaviour):
             problems.append(status.FieldProblem.invalid("spec.clusterIPs[0]", spec["clusterIP"], detail))
         return problems
 
-    def after_commit(self, change: changes.Change) -> None:
+    def after_commit(self, change: bodies.Change) -> None:
         owner = (change.namespace, change.name)
         old = change.previous if change.type == "MODIFIED" else change.object if change.type == "DELETED" else None
         new = change.object if change.type != "DELETED" else None

@@ -70,9 +70,8 @@ def portion_problems(holder: dict[str, Any], where: str, fields: Iterable[str]) 
 class PlainStatus(hooks.Behaviour):
     """A kind that starts with a given status."""
 
-    def __init__(self, initial: dict[str, Any], *, create_on_update: bool = False) -> None:
+    def __init__(self, initial: dict[str, Any]) -> None:
         self._initial = initial
-        self.create_on_update = create_on_update
 
     def prepare_create(self, write: hooks.Write) -> None:
         write.object["status"] = dict(self._initial)
@@ -91,20 +90,14 @@ class BudgetBehaviour(PlainStatus):
         return problems
 
 
-class WorkloadBehaviour(hooks.Behaviour):
+class WorkloadBehaviour(PlainStatus):
     """A kind with `spec.selector` and `spec.template`."""
-
-    def __init__(self, initial_status: dict[str, Any]) -> None:
-        self._initial_status = initial_status
 
     def default(self, resource: Any, obj: hooks.Object) -> None:
         spec = obj.get("spec")
         template = spec.get("template") if isinstance(spec, dict) else None
         if isinstance(template, dict) and isinstance(template.get("spec"), dict):
             mirror_account(template["spec"])
-
-    def prepare_create(self, write: hooks.Write) -> None:
-        write.object["status"] = dict(self._initial_status)
 
     def validate(self, write: hooks.Write) -> list[status.FieldProblem]:
         spec = write.object.get("spec") or {}

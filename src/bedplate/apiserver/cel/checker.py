@@ -12,8 +12,7 @@ from typing import NamedTuple
 from bedplate.apiserver.cel import ast, literals, types
 from bedplate.apiserver.cel.lexer import Fault
 from bedplate.apiserver.cel.signatures import Overload
-from bedplate.apiserver.cel.types import Type
-from bedplate.apiserver.cel.unify import Unifier
+from bedplate.apiserver.cel.types import Type, Unifier
 
 __all__ = ["Checked", "check", "render"]
 

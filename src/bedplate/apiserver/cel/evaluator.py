@@ -12,12 +12,11 @@ from typing import Any
 
 from bedplate.apiserver.cel import ast, types, values
 from bedplate.apiserver.cel.checker import Checked
-from bedplate.apiserver.cel.listkinds import equality_of, list_sum
 from bedplate.apiserver.cel.macros import FAILURES, MACROS, Closure, Slots, as_bool, optional_macro, shown_key, steps
 from bedplate.apiserver.cel.signatures import Overload
-from bedplate.apiserver.cel.types import Type
+from bedplate.apiserver.cel.types import Type, equality_of, list_sum
 from bedplate.apiserver.cel.values import NO_OVERLOAD, NONE, CelError, Optional, TypeValue, UInt
-from bedplate.apiserver.schema import patterns
+from bedplate.apiserver.schema import gotext
 
 __all__ = ["Program", "compile_program"]
 
@@ -205,7 +204,7 @@ class _Compiler:
             return list_sum(kinds[0])
         last = args[-1] if args else None
         if name == "matches" and isinstance(last, ast.Literal):
-            search = patterns.compile_pattern(last.value).search
+            search = gotext.compile_pattern(last.value).search
             return lambda text, pattern: search(text) is not None
         if name == "@in" and kinds[0].kind == "string" and kinds[1].kind == "list":
             return lambda item, items: item in items

@@ -12,12 +12,12 @@ from typing import Any
 from bedplate.apiserver.cel import ast, types, values
 from bedplate.apiserver.cel.lexer import Fault
 from bedplate.apiserver.cel.types import Type
-from bedplate.apiserver.schema import patterns
+from bedplate.apiserver.schema import gotext
 
 __all__ = ["check_literals"]
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
-    "matches": patterns.compile_pattern,
+    "matches": gotext.compile_pattern,
     "duration": values.parse_duration,
     "timestamp": values.parse_timestamp,
 }

@@ -17,7 +17,7 @@ from typing import Any
 from bedplate.apiserver.cel import values
 from bedplate.apiserver.cel.signatures import Registry
 from bedplate.apiserver.cel.values import CelError, Duration, Timestamp, TypeValue, UInt, equals
-from bedplate.apiserver.schema import gotext, patterns
+from bedplate.apiserver.schema import gotext
 
 __all__ = ["check_int", "install", "matches"]
 
@@ -125,8 +125,8 @@ def _contains(item: Any, holder: Any) -> bool:
 
 def matches(text: str, pattern: str) -> bool:
     try:
-        return patterns.compile_pattern(pattern).search(text) is not None
-    except patterns.PatternError as error:
+        return gotext.compile_pattern(pattern).search(text) is not None
+    except gotext.PatternError as error:
         raise CelError(str(error)) from error
 
 

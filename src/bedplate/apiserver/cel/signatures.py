@@ -1,6 +1,6 @@
 """Functions of the language: their overloads, and the short notation in which libraries declare them.
 
-`@function("indexOf", "string.(string) int")` declares a method; `"(list(A)) int"` a plain function. Single capital
+`declare("indexOf", "string.(string) int", run)` declares a method; `"(list(A)) int"` a plain function. Single capital
 letters are type variables. In: a signature. Out: an entry in a registry that checker and evaluator read.
 """
 
@@ -93,11 +93,3 @@ class Registry:
 
     def declare(self, name: str, signature: str, run: Implementation) -> None:
         self.functions.setdefault(name, []).append(_parse(signature, run))
-
-    def function(self, name: str, *signatures: str) -> Callable[[Implementation], Implementation]:
-        def keep(run: Implementation) -> Implementation:
-            for signature in signatures:
-                self.declare(name, signature, run)
-            return run
-
-        return keep

@@ -12,7 +12,7 @@ from typing import Any
 from bedplate.apiserver.cel import values
 from bedplate.apiserver.cel.signatures import Registry
 from bedplate.apiserver.cel.values import NONE, CelError, Duration, Optional, Timestamp, TypeValue, UInt, equals
-from bedplate.apiserver.schema import gotext, patterns
+from bedplate.apiserver.schema import gotext
 
 __all__ = ["install", "sort_by"]
 
@@ -110,8 +110,8 @@ def _strings(registry: Registry) -> None:
 
 def _pattern(text: str) -> Any:
     try:
-        return patterns.compile_pattern(text)
-    except patterns.PatternError as error:
+        return gotext.compile_pattern(text)
+    except gotext.PatternError as error:
         raise CelError(f"Illegal regex: {error}") from error
 
 

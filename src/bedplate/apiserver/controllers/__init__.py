@@ -7,15 +7,13 @@ import asyncio
 from bedplate.apiserver import services
 from bedplate.apiserver.access import tokens
 from bedplate.apiserver.controllers import (
-    accounts,
+    access,
     deployments,
     disruption,
     endpoints,
-    expiry,
     garbage,
     namespaces,
     replicasets,
-    roles,
 )
 
 __all__ = ["run"]
@@ -24,6 +22,8 @@ __all__ = ["run"]
 async def run(parts: services.Services, signer: tokens.Signer, ca_pem: str) -> None:
     """Run all of them until cancelled."""
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(accounts.run(parts, signer, ca_pem))
-        for each in (namespaces, garbage, roles, endpoints, replicasets, deployments, disruption, expiry):
+        tasks.create_task(access.run(parts, signer, ca_pem))
+        tasks.create_task(access.run_aggregation(parts))
+        tasks.create_task(garbage.run_expiry(parts))
+        for each in (namespaces, garbage, endpoints, replicasets, deployments, disruption):
             tasks.create_task(each.run(parts))

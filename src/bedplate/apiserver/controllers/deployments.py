@@ -8,7 +8,6 @@ old sets first.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import math
 from collections.abc import Iterable
@@ -18,8 +17,8 @@ import msgspec
 
 from bedplate.apiserver import hooks, services
 from bedplate.apiserver.access import subjects
-from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
-from bedplate.apiserver.controllers.replicasets import claim, owned, owner_keys
+from bedplate.apiserver.controllers.loop import Loop, absent_is_fine, own_key
+from bedplate.apiserver.controllers.replicasets import claim, controlled_by, owned, owner_keys, portion
 from bedplate.core import clock as clocks
 
 __all__ = ["Plan", "plan", "run", "template_hash"]
@@ -55,10 +54,9 @@ async def run(parts: services.Services) -> None:
         await _carry_out(client, deployment, sets, todo)
 
     loop: Loop[tuple[str, str]] = Loop("deployments", client, reconcile)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(loop.follow("apps", "deployments", lambda change: ((change.namespace, change.name),)))
-        tasks.create_task(loop.follow("apps", "replicasets", lambda change: owner_keys(change, "Deployment")))
-        tasks.create_task(loop.work())
+    await loop.run(
+        ("apps", "deployments", own_key), ("apps", "replicasets", lambda change: owner_keys(change, "Deployment"))
+    )
 
 
 async def _carry_out(client: hooks.Client, deployment: hooks.Object, sets: list[hooks.Object], todo: Plan) -> None:
@@ -138,13 +136,9 @@ def _first_size(spec: dict[str, Any], replicas: int, old: list[hooks.Object]) ->
 
 def _margins(spec: dict[str, Any], replicas: int) -> tuple[int, int]:
     rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
-    surge = _portion(rolling.get("maxSurge", "25%"), replicas, math.ceil)
-    unavailable = _portion(rolling.get("maxUnavailable", "25%"), replicas, math.floor)
+    surge = portion(rolling.get("maxSurge", "25%"), replicas)
+    unavailable = portion(rolling.get("maxUnavailable", "25%"), replicas, math.floor)
     return surge, (unavailable if surge or unavailable else 1)
-
-
-def _portion(value: int | str, whole: int, rounding: Any) -> int:
-    return int(rounding(whole * int(value.rstrip("%")) / 100)) if isinstance(value, str) else int(value)
 
 
 def _steps(spec: dict[str, Any], replicas: int, current: hooks.Object, old: list[hooks.Object]) -> dict[str, int]:
@@ -182,7 +176,6 @@ def _replica_set(deployment: hooks.Object, mark: str, revision: int, size: int) 
     template["metadata"] = (template["metadata"] or {}) | {"labels": labels}
     selector = dict(spec["selector"])
     selector["matchLabels"] = (selector.get("matchLabels") or {}) | {HASH: mark}
-    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": meta["name"], "uid": meta["uid"]}
     notes = {
         key: value
         for key, value in (meta.get("annotations") or {}).items()
@@ -194,7 +187,7 @@ def _replica_set(deployment: hooks.Object, mark: str, revision: int, size: int) 
             "namespace": meta["namespace"],
             "labels": labels,
             "annotations": notes | {REVISION: str(revision)},
-            "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
+            "ownerReferences": [controlled_by("apps/v1", "Deployment", deployment)],
         },
         "spec": {"replicas": size, "selector": selector, "template": template},
     }

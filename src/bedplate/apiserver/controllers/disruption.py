@@ -5,16 +5,14 @@ In: budgets and pods. Out: the budgets' status, which the `eviction` subresource
 
 from __future__ import annotations
 
-import asyncio
-import math
 from collections.abc import Iterable
 from typing import Any
 
 from bedplate.apiserver import hooks, selectors, services
 from bedplate.apiserver.access import subjects
-from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
-from bedplate.apiserver.controllers.replicasets import is_ready
-from bedplate.apiserver.state import changes
+from bedplate.apiserver.controllers.loop import Loop, absent_is_fine, own_key
+from bedplate.apiserver.controllers.replicasets import is_ready, portion
+from bedplate.apiserver.state import bodies
 from bedplate.core import clock as clocks
 
 __all__ = ["plan", "run"]
@@ -36,13 +34,10 @@ async def run(parts: services.Services) -> None:
 
     loop: Loop[tuple[str, str]] = Loop("disruption", client, reconcile)
 
-    def of_pod(change: changes.Change) -> Iterable[tuple[str, str]]:
+    def of_pod(change: bodies.Change) -> Iterable[tuple[str, str]]:
         return [(change.namespace, budget["metadata"]["name"]) for budget in client.list(*BUDGETS, change.namespace)]
 
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(loop.follow(*BUDGETS, lambda change: ((change.namespace, change.name),)))
-        tasks.create_task(loop.follow("", "pods", of_pod))
-        tasks.create_task(loop.work())
+    await loop.run((*BUDGETS, own_key), ("", "pods", of_pod))
 
 
 def plan(budget: hooks.Object, pods: Iterable[hooks.Object], now: str) -> dict[str, Any]:
@@ -53,9 +48,9 @@ def plan(budget: hooks.Object, pods: Iterable[hooks.Object], now: str) -> dict[s
     alive = [pod for pod in mine if not pod["metadata"].get("deletionTimestamp")]
     expected = len(alive)
     if spec.get("maxUnavailable") is not None:
-        needed = expected - _portion(spec["maxUnavailable"], expected)
+        needed = expected - portion(spec["maxUnavailable"], expected)
     else:
-        needed = _portion(spec.get("minAvailable", 1), expected)
+        needed = portion(spec.get("minAvailable", 1), expected)
     names = {pod["metadata"]["name"] for pod in alive}
     before = budget.get("status") or {}
     disrupted = {name: since for name, since in (before.get("disruptedPods") or {}).items() if name in names}
@@ -81,7 +76,3 @@ def plan(budget: hooks.Object, pods: Iterable[hooks.Object], now: str) -> dict[s
         "conditions": [condition],
     }
     return state | ({"disruptedPods": disrupted} if disrupted else {})
-
-
-def _portion(value: int | str, whole: int) -> int:
-    return math.ceil(whole * int(value.rstrip("%")) / 100) if isinstance(value, str) else int(value)

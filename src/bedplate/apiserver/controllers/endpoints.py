@@ -6,14 +6,14 @@ pure.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from typing import Any
 
 from bedplate.apiserver import hooks, selectors, services
 from bedplate.apiserver.access import subjects
-from bedplate.apiserver.controllers.loop import Loop
-from bedplate.apiserver.state import changes
+from bedplate.apiserver.controllers.loop import Loop, own_key
+from bedplate.apiserver.controllers.replicasets import controlled_by, is_ready
+from bedplate.apiserver.state import bodies
 
 __all__ = ["plan", "run"]
 
@@ -41,7 +41,7 @@ async def run(parts: services.Services) -> None:
 
     loop: Loop[tuple[str, str]] = Loop("endpoints", client, reconcile)
 
-    def of_pod(change: changes.Change) -> Iterable[tuple[str, str]]:
+    def of_pod(change: bodies.Change) -> Iterable[tuple[str, str]]:
         labels = [
             change.object["metadata"].get("labels") or {},
             (change.previous or {"metadata": {}})["metadata"].get("labels") or {},
@@ -51,10 +51,7 @@ async def run(parts: services.Services) -> None:
             if selector and any(selector.items() <= pod_labels.items() for pod_labels in labels):
                 yield change.namespace, service["metadata"]["name"]
 
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(loop.follow("", "services", lambda change: ((change.namespace, change.name),)))
-        tasks.create_task(loop.follow("", "pods", of_pod))
-        tasks.create_task(loop.work())
+    await loop.run(("", "services", own_key), ("", "pods", of_pod))
 
 
 def plan(service: hooks.Object, pods: Iterable[hooks.Object]) -> hooks.Object:
@@ -62,7 +59,6 @@ def plan(service: hooks.Object, pods: Iterable[hooks.Object]) -> hooks.Object:
     meta, spec = service["metadata"], service["spec"]
     selects = selectors.of_label_selector({"matchLabels": spec["selector"]})
     chosen = [pod for pod in pods if selects(pod["metadata"].get("labels") or {}) and _is_served(pod)]
-    owner = {"apiVersion": "v1", "kind": "Service", "name": meta["name"], "uid": meta["uid"]}
     return {
         "metadata": {
             "name": meta["name"],
@@ -71,7 +67,7 @@ def plan(service: hooks.Object, pods: Iterable[hooks.Object]) -> hooks.Object:
                 "kubernetes.io/service-name": meta["name"],
                 "endpointslice.kubernetes.io/managed-by": MANAGED_BY,
             },
-            "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
+            "ownerReferences": [controlled_by("v1", "Service", service)],
         },
         "addressType": "IPv4",
         "endpoints": [_endpoint(pod) for pod in sorted(chosen, key=lambda pod: str(pod["metadata"]["name"]))],
@@ -88,11 +84,9 @@ def _is_served(pod: hooks.Object) -> bool:
 def _endpoint(pod: hooks.Object) -> dict[str, Any]:
     meta = pod["metadata"]
     is_going = bool(meta.get("deletionTimestamp"))
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    is_ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
     return {
         "addresses": [pod["status"]["podIP"]],
-        "conditions": {"ready": is_ready and not is_going, "serving": is_ready, "terminating": is_going},
+        "conditions": {"ready": is_ready(pod) and not is_going, "serving": is_ready(pod), "terminating": is_going},
         "nodeName": (pod.get("spec") or {}).get("nodeName", ""),
         "targetRef": {"kind": "Pod", "namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]},
     }

@@ -1,28 +1,33 @@
-"""Owner garbage collection: what belongs to a deleted owner goes with it, or is set free.
+"""What is deleted because nobody needs it: objects of deleted owners, which go with them or are set free; old Events.
 
 In: every committed change of every kind. Out: deletions of dependents whose owners are all gone (background), removal
 of the `foregroundDeletion` finalizer once no blocking dependent is left, and of the `orphan` finalizer once
 dependents are freed. An owner is gone only when the registry, which holds everything, has no object of that uid:
-never because a look-up failed.
+never because a look-up failed. Events older than an hour are deleted; `expired` is pure.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import msgspec
 
-from bedplate.apiserver import services
+from bedplate.apiserver import hooks, services
 from bedplate.apiserver.access import subjects
-from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
+from bedplate.apiserver.controllers.loop import Loop, absent_is_fine, insist
 from bedplate.apiserver.controllers.namespaces import stored_kinds
+from bedplate.core import clock as clocks
 
-__all__ = ["run"]
+__all__ = ["expired", "run", "run_expiry"]
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 _KINDS_POLL_S = 0.2
+LIFETIME = timedelta(hours=1)
+"""How long an Event stays after it was last seen."""
+_EXPIRY_S = 60.0
 
 
 class Ref(NamedTuple):
@@ -163,31 +168,36 @@ class Collector:
         options = {"propagationPolicy": policy, "preconditions": {"uid": uid}}
         await absent_is_fine(self._client.delete(ref.group, ref.resource, ref.namespace, ref.name, options))
 
-    async def _let_go(self, ref: Ref, uid: str, absent: set[str]) -> None:
-        """Take references to absent owners off an object that other owners keep."""
-        obj = self._client.get(*ref) if absent else None
-        if obj is None or obj["metadata"]["uid"] != uid:
-            return
-        owners = [
-            reference
-            for reference in obj["metadata"].get("ownerReferences") or []
-            if reference.get("uid") not in absent
-        ]
-        version = obj["metadata"]["resourceVersion"]
-        change = {"metadata": {"uid": uid, "resourceVersion": version, "ownerReferences": owners or None}}
-        await absent_is_fine(self._client.patch(*ref, change))
+    async def _let_go(self, ref: Ref, uid: str, owners: set[str]) -> None:
+        """Take references to these owners off an object that stays."""
+
+        def freed(metadata: hooks.Object) -> hooks.Object:
+            references = metadata.get("ownerReferences") or []
+            return {"ownerReferences": [each for each in references if each.get("uid") not in owners] or None}
+
+        if owners:
+            await self._amend(ref, uid, freed)
 
     async def _unblock(self, ref: Ref, uid: str) -> None:
         """Break a circle of owners that each wait for the other: this one no longer blocks its own."""
+
+        def unblocked(metadata: hooks.Object) -> hooks.Object | None:
+            references = metadata.get("ownerReferences") or []
+            if not any(each.get("blockOwnerDeletion") for each in references):
+                return None
+            return {"ownerReferences": [{**each, "blockOwnerDeletion": False} for each in references]}
+
+        await self._amend(ref, uid, unblocked)
+
+    async def _amend(self, ref: Ref, uid: str, change: Callable[[hooks.Object], hooks.Object | None]) -> None:
+        """Patch an object's metadata with what `change` makes of it, if the object is still the one of that uid."""
         obj = self._client.get(*ref)
         if obj is None or obj["metadata"]["uid"] != uid:
             return
-        owners = obj["metadata"].get("ownerReferences") or []
-        if any(reference.get("blockOwnerDeletion") for reference in owners):
-            free = [{**reference, "blockOwnerDeletion": False} for reference in owners]
-            version = obj["metadata"]["resourceVersion"]
-            change = {"metadata": {"uid": uid, "resourceVersion": version, "ownerReferences": free}}
-            await absent_is_fine(self._client.patch(*ref, change))
+        metadata = change(obj["metadata"])
+        if metadata is not None:
+            metadata |= {"uid": uid, "resourceVersion": obj["metadata"]["resourceVersion"]}
+            await absent_is_fine(self._client.patch(*ref, {"metadata": metadata}))
 
     def _is_there(self, owner: _Owner, dependent: Ref) -> bool:
         place = self._graph.places.get(owner.uid)
@@ -219,26 +229,43 @@ class Collector:
     async def _free_dependents(self, owner: str) -> None:
         for uid in list(self._graph.dependents.get(owner, ())):
             ref = self._graph.places.get(uid)
-            obj = self._client.get(*ref) if ref is not None else None
-            if ref is None or obj is None or obj["metadata"]["uid"] != uid:
-                continue
-            owners = [
-                reference for reference in obj["metadata"].get("ownerReferences") or [] if reference.get("uid") != owner
-            ]
-            version = obj["metadata"]["resourceVersion"]
-            change = {"metadata": {"uid": uid, "resourceVersion": version, "ownerReferences": owners or None}}
-            await absent_is_fine(self._client.patch(*ref, change))
+            if ref is not None:
+                await self._let_go(ref, uid, {owner})
 
     async def _drop_finalizer(self, ref: Ref, uid: str, finalizer: str) -> None:
-        obj = self._client.get(*ref)
-        if obj is None or obj["metadata"]["uid"] != uid:
-            return
-        left = [name for name in obj["metadata"].get("finalizers") or [] if name != finalizer]
-        version = obj["metadata"]["resourceVersion"]
-        change = {"metadata": {"uid": uid, "resourceVersion": version, "finalizers": left or None}}
-        await absent_is_fine(self._client.patch(*ref, change))
+        def dropped(metadata: hooks.Object) -> hooks.Object:
+            return {"finalizers": [name for name in metadata.get("finalizers") or [] if name != finalizer] or None}
+
+        await self._amend(ref, uid, dropped)
 
 
 async def run(parts: services.Services) -> None:
     """Run until cancelled."""
     await Collector(parts).run()
+
+
+async def run_expiry(parts: services.Services) -> None:
+    """Delete old events until cancelled."""
+    client = parts.client.acting_as(subjects.LOOPBACK, "event-expiry")
+
+    async def sweep() -> None:
+        for namespace, name in expired(client.list("", "events"), parts.clock.now()):
+            await absent_is_fine(client.delete("", "events", namespace, name))
+
+    await insist("event-expiry", _EXPIRY_S, parts.clock, sweep)
+
+
+def expired(events: Iterable[hooks.Object], now: datetime) -> list[tuple[str, str]]:
+    """Namespace and name of the events last seen more than `LIFETIME` ago."""
+    event_keys = []
+    for event in events:
+        last = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
+        series = event.get("series") or {}
+        last = max(str(last or ""), str(series.get("lastObservedTime") or ""))
+        try:
+            is_old = bool(last) and clocks.parse_rfc3339(last) < now - LIFETIME
+        except ValueError:
+            is_old = True  # not a valid time: the event will never be renewed
+        if is_old:
+            event_keys.append((str(event["metadata"]["namespace"]), str(event["metadata"]["name"])))
+    return event_keys

@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 from bedplate.apiserver import hooks, status
-from bedplate.apiserver.state import changes
+from bedplate.apiserver.state import bodies
 from bedplate.core import backoff, logging, requeue
 from bedplate.core import clock as clocks
 
-__all__ = ["Loop", "absent_is_fine", "insist"]
+__all__ = ["Loop", "absent_is_fine", "insist", "own_key"]
 
 K = TypeVar("K", bound=Hashable)
 log = logging.get_logger("apiserver.controllers")
@@ -42,7 +42,14 @@ class Loop(Generic[K]):
     def add_later(self, key: K, seconds: float) -> None:
         asyncio.get_running_loop().call_later(seconds, self.add, key)
 
-    async def follow(self, group: str, resource: str, keys: Callable[[changes.Change], Iterable[K]]) -> None:
+    async def run(self, *feeds: tuple[str, str, Callable[[bodies.Change], Iterable[K]]]) -> None:
+        """Follow kinds, each with the keys that a change of it concerns, and work the queue off, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for group, resource, keys in feeds:
+                tasks.create_task(self.follow(group, resource, keys))
+            tasks.create_task(self.work())
+
+    async def follow(self, group: str, resource: str, keys: Callable[[bodies.Change], Iterable[K]]) -> None:
         """Queue the keys of every change of a kind, existing objects first; runs until cancelled."""
         with self._client.watch(group, resource) as changes:
             async for change in changes:
@@ -95,6 +102,11 @@ async def insist(name: str, pause_s: float, clock: clocks.Clock, action: Callabl
         except Exception as err:
             _logged(err, controller=name)
         await clock.sleep(pause_s)
+
+
+def own_key(change: bodies.Change) -> Iterable[tuple[str, str]]:
+    """Namespace and name of the changed object itself."""
+    return ((change.namespace, change.name),)
 
 
 async def absent_is_fine(action: Awaitable[object]) -> None:

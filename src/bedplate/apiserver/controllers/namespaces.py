@@ -6,8 +6,6 @@ that tell what is still in the way, and the `finalize` that removes the namespac
 
 from __future__ import annotations
 
-import asyncio
-
 from bedplate.apiserver import hooks, kinds, services
 from bedplate.apiserver.access import subjects
 from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
@@ -42,17 +40,12 @@ async def run(parts: services.Services) -> None:
         rounds.pop(name, None)
         current = client.get("", "namespaces", "", name)
         if current is not None:
-            current["spec"] = {
-                "finalizers": [
-                    finalizer for finalizer in current["spec"].get("finalizers", []) if finalizer != "kubernetes"
-                ]
-            }
+            left_over = [name for name in current["spec"].get("finalizers", []) if name != "kubernetes"]
+            current["spec"] = {"finalizers": left_over}
             await absent_is_fine(client.update("", "namespaces", current, subresource="finalize"))
 
     loop: Loop[str] = Loop("namespaces", client, reconcile)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(loop.follow("", "namespaces", lambda change: (change.name,)))
-        tasks.create_task(loop.work())
+    await loop.run(("", "namespaces", lambda change: (change.name,)))
 
 
 def stored_kinds(parts: services.Services, *, namespaced: bool | None = None) -> list[kinds.Resource]:

@@ -6,16 +6,16 @@ state from kubelets, real or simulated (`sim`); without any, they stay Pending.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from bedplate.apiserver import hooks, selectors, services
 from bedplate.apiserver.access import subjects
-from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
-from bedplate.apiserver.state import changes
+from bedplate.apiserver.controllers.loop import Loop, absent_is_fine, own_key
+from bedplate.apiserver.state import bodies
 
-__all__ = ["Plan", "claim", "is_ready", "owned", "plan", "run"]
+__all__ = ["Plan", "claim", "controlled_by", "is_ready", "owned", "owner_keys", "plan", "portion", "run"]
 
 _AT_ONCE = 100
 
@@ -52,13 +52,10 @@ async def run(parts: services.Services) -> None:
             )
 
     loop: Loop[tuple[str, str]] = Loop("replicasets", client, reconcile)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(loop.follow("apps", "replicasets", lambda change: ((change.namespace, change.name),)))
-        tasks.create_task(loop.follow("", "pods", lambda change: owner_keys(change, "ReplicaSet")))
-        tasks.create_task(loop.work())
+    await loop.run(("apps", "replicasets", own_key), ("", "pods", lambda change: owner_keys(change, "ReplicaSet")))
 
 
-def owner_keys(change: changes.Change, kind: str) -> Iterable[tuple[str, str]]:
+def owner_keys(change: bodies.Change, kind: str) -> Iterable[tuple[str, str]]:
     """The controller of a changed object, if it is of that kind."""
     if b'"ownerReferences"' not in change.body:
         return ()
@@ -83,6 +80,17 @@ def owned(owner: hooks.Object, objects: Iterable[hooks.Object]) -> list[hooks.Ob
     ]
 
 
+def controlled_by(api_version: str, kind: str, owner: hooks.Object) -> dict[str, Any]:
+    """The owner reference of what a controller makes for `owner`."""
+    names = {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
+    return {"apiVersion": api_version, "kind": kind, **names, "controller": True, "blockOwnerDeletion": True}
+
+
+def portion(value: int | str, whole: int, rounding: Callable[[float], int] = math.ceil) -> int:
+    """A number of pods: `3`, or as in `25%` a part of the whole."""
+    return rounding(whole * int(value.rstrip("%")) / 100) if isinstance(value, str) else int(value)
+
+
 async def claim(
     client: hooks.Client,
     owner: hooks.Object,
@@ -105,8 +113,7 @@ async def claim(
         holder = next((reference for reference in owners if reference.get("controller")), None)
         is_wanted = selects(metadata.get("labels") or {})
         if holder is None and is_wanted and not metadata.get("deletionTimestamp") and not _is_over(obj):
-            mine = {"apiVersion": kind[0], "kind": kind[1], "name": meta["name"], "uid": meta["uid"]}
-            references = [*owners, mine | {"controller": True, "blockOwnerDeletion": True}]
+            references = [*owners, controlled_by(*kind, owner)]
         elif holder is not None and holder.get("uid") == meta["uid"] and not is_wanted:
             references = [reference for reference in owners if reference is not holder]
         else:
@@ -151,7 +158,6 @@ def plan(replicas: hooks.Object, pods: Iterable[hooks.Object], *, counts_termina
 def _pod(replicas: hooks.Object) -> hooks.Object:
     meta = replicas["metadata"]
     template = replicas["spec"]["template"]
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": meta["name"], "uid": meta["uid"]}
     metadata = {
         key: value
         for key, value in (template.get("metadata") or {}).items()
@@ -162,7 +168,7 @@ def _pod(replicas: hooks.Object) -> hooks.Object:
         | {
             "generateName": f"{meta['name']}-",
             "namespace": meta["namespace"],
-            "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
+            "ownerReferences": [controlled_by("apps/v1", "ReplicaSet", replicas)],
         },
         "spec": template["spec"],
     }

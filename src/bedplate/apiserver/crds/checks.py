@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bedplate.apiserver.crds import places, schema_checks
+from bedplate.apiserver.crds import schema_checks, validations
 from bedplate.apiserver.schema import causes, formats
-from bedplate.apiserver.schema.causes import Cause
+from bedplate.apiserver.status import FieldProblem
 
 __all__ = ["default", "has_condition", "unrecognized_formats", "validate"]
 
@@ -50,11 +50,11 @@ def has_condition(crd: Object, kind: str) -> bool:
     return any(each.get("type") == kind and each.get("status") == "True" for each in conditions)
 
 
-def validate(crd: Object, old: Object | None = None) -> list[Cause]:
+def validate(crd: Object, old: Object | None = None) -> list[FieldProblem]:
     """All faults of a definition; `old` is what an update replaces."""
     spec: Object = crd.get("spec") or {}
     names: Object = spec.get("names") or {}
-    faults: list[Cause] = []
+    faults: list[FieldProblem] = []
     if old is None:
         name = crd["metadata"].get("name", "")
         if name != f"{names.get('plural', '')}.{spec.get('group', '')}":
@@ -73,7 +73,7 @@ def validate(crd: Object, old: Object | None = None) -> list[Cause]:
     return faults
 
 
-def _check_group(spec: Object) -> Iterator[Cause]:
+def _check_group(spec: Object) -> Iterator[FieldProblem]:
     group = spec.get("group") or ""
     if not group:
         yield causes.required("spec.group")
@@ -83,7 +83,7 @@ def _check_group(spec: Object) -> Iterator[Cause]:
         yield causes.invalid("spec.group", group, "should be a domain with at least one dot")
 
 
-def _check_scope(spec: Object) -> Iterator[Cause]:
+def _check_scope(spec: Object) -> Iterator[FieldProblem]:
     scope = spec.get("scope") or ""
     if not scope:
         yield causes.required("spec.scope")
@@ -96,7 +96,7 @@ def _shared(versions: list[Any], key: str) -> bool:
     return bool(versions) and all(version.get(key) == versions[0].get(key) for version in versions)
 
 
-def _check_versions(spec: Object, old: Object | None) -> Iterator[Cause]:
+def _check_versions(spec: Object, old: Object | None) -> Iterator[FieldProblem]:
     versions: list[Any] = spec.get("versions") or []
     # What has been accepted once is not judged again: an update of something else stays possible, and cheap.
     accepted = [_schema_part(version) for version in ((old or {}).get("spec") or {}).get("versions") or ()]
@@ -149,7 +149,7 @@ def unrecognized_formats(crd: Object) -> list[str]:
     return list(names)
 
 
-def _check_deprecation(version: Object, path: str) -> Iterator[Cause]:
+def _check_deprecation(version: Object, path: str) -> Iterator[FieldProblem]:
     text, where = version.get("deprecationWarning"), f"{path}.deprecationWarning"
     if text is None:
         return
@@ -167,14 +167,14 @@ def _check_deprecation(version: Object, path: str) -> Iterator[Cause]:
             break
 
 
-def _check_schema(version: Object, path: str) -> Iterator[Cause]:
+def _check_schema(version: Object, path: str) -> Iterator[FieldProblem]:
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if schema is not None:
         has_status = (version.get("subresources") or {}).get("status") is not None
         yield from schema_checks.check_schema(schema, f"{path}.openAPIV3Schema", has_status=has_status)
 
 
-def _check_subresources(version: Object, path: str) -> Iterator[Cause]:
+def _check_subresources(version: Object, path: str) -> Iterator[FieldProblem]:
     scale = (version.get("subresources") or {}).get("scale")
     if scale is None:
         return
@@ -194,7 +194,7 @@ def _check_subresources(version: Object, path: str) -> Iterator[Cause]:
             yield causes.invalid(f"{path}.scale.{key}", value, f"should be a json path {where}")
 
 
-def _check_columns(version: Object, path: str) -> Iterator[Cause]:
+def _check_columns(version: Object, path: str) -> Iterator[FieldProblem]:
     for index, column in enumerate(version.get("additionalPrinterColumns") or ()):
         where = f"{path}[{index}]"
         if not column.get("name"):
@@ -214,7 +214,7 @@ def _check_columns(version: Object, path: str) -> Iterator[Cause]:
             yield causes.invalid(f"{where}.JSONPath", json_path, "must be a simple json path starting with .")
 
 
-def _check_selectable(version: Object, path: str) -> Iterator[Cause]:
+def _check_selectable(version: Object, path: str) -> Iterator[FieldProblem]:
     schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
     seen: set[str] = set()
     for index, entry in enumerate(version.get("selectableFields") or ()):
@@ -222,7 +222,7 @@ def _check_selectable(version: Object, path: str) -> Iterator[Cause]:
         if not text:
             yield causes.required(where)
             continue
-        target = places.resolve_path(schema, text) if "[" not in text else None
+        target = validations.resolve_path(schema, text) if "[" not in text else None
         if target is None:
             fault = "array notation is not allowed" if "[" in text else "does not refer to a valid field"
             fault = fault if text.startswith((".", "[")) else f"expected [ or . but got: {text.partition('.')[0]}"
@@ -248,7 +248,7 @@ _PER_VERSION = {
 }
 
 
-def _check_names(names: Object) -> Iterator[Cause]:
+def _check_names(names: Object) -> Iterator[FieldProblem]:
     for key in ("plural", "singular", "kind", "listKind"):
         if not names.get(key):
             yield causes.required(f"spec.names.{key}")
@@ -269,7 +269,7 @@ def _check_names(names: Object) -> Iterator[Cause]:
             yield causes.invalid(f"spec.names.categories[{index}]", category, ",".join(faults))
 
 
-def _check_conversion(spec: Object) -> Iterator[Cause]:
+def _check_conversion(spec: Object) -> Iterator[FieldProblem]:
     conversion: Object = spec.get("conversion") or {}
     strategy, path = conversion.get("strategy") or "", "spec.conversion"
     if not strategy:
@@ -293,7 +293,7 @@ def _check_conversion(spec: Object) -> Iterator[Cause]:
             yield causes.forbidden(f"{path}.conversionReviewVersions", detail)
 
 
-def _check_unchanged(spec: Object, old: Object) -> Iterator[Cause]:
+def _check_unchanged(spec: Object, old: Object) -> Iterator[FieldProblem]:
     """What an update may not change: all that objects are stored under."""
     before: Object = old["spec"]
     fixed = [("group",), ("names", "plural")]
@@ -308,7 +308,7 @@ def _check_unchanged(spec: Object, old: Object) -> Iterator[Cause]:
             yield causes.invalid("spec." + ".".join(keys), now or "", "field is immutable")
 
 
-def _check_stored(crd: Object, spec: Object) -> Iterator[Cause]:
+def _check_stored(crd: Object, spec: Object) -> Iterator[FieldProblem]:
     stored = list((crd.get("status") or {}).get("storedVersions") or ())
     path = "status.storedVersions"
     if not stored:
@@ -328,7 +328,7 @@ def _check_stored(crd: Object, spec: Object) -> Iterator[Cause]:
             yield causes.invalid(f"{path}[{index}]", name, detail)
 
 
-def _check_approval(crd: Object, spec: Object, old: Object | None) -> Iterator[Cause]:
+def _check_approval(crd: Object, spec: Object, old: Object | None) -> Iterator[FieldProblem]:
     group = str(spec.get("group") or "")
     if old is not None or not group.endswith((".k8s.io", ".kubernetes.io")):
         return

@@ -6,14 +6,15 @@ the causes for which one is refused. Resetting status, bumping generation and ju
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bedplate.apiserver.crds import validations
-from bedplate.apiserver.schema import causes, shaping, uniqueness, values
-from bedplate.apiserver.schema.causes import Cause
+from bedplate.apiserver.schema import causes, formats, gotext, shaping, values
+from bedplate.apiserver.schema.causes import key_path
+from bedplate.apiserver.status import FieldProblem
 
-__all__ = ["CustomValidator"]
+__all__ = ["CustomValidator", "check_embedded", "check_lists", "needs_embedded_check", "needs_list_check"]
 
 _BLOCKING = frozenset(
     {
@@ -42,8 +43,8 @@ class CustomValidator:
         self._check_status = values.compile_check(status) if status is not None else None
         self._fill = shaping.compile_defaults(schema)
         self._prune = shaping.compile_pruning(schema, is_resource=True)
-        self._judges_lists = uniqueness.needs_list_check(schema)
-        self._judges_embedded = uniqueness.needs_embedded_check(schema)
+        self._judges_lists = needs_list_check(schema)
+        self._judges_embedded = needs_embedded_check(schema)
         self._rules = validations.compile_tree(schema, is_root=True)
 
     def default(self, obj: dict[str, Any]) -> None:
@@ -56,7 +57,7 @@ class CustomValidator:
         self._prune(obj, "", dropped)
         return sorted(dropped)
 
-    def validate(self, obj: dict[str, Any], old: dict[str, Any] | None = None) -> list[Cause]:
+    def validate(self, obj: dict[str, Any], old: dict[str, Any] | None = None) -> list[FieldProblem]:
         """The faults of a new object, or of an update of `old`: what an update leaves unchanged is tolerated."""
         findings = values.Findings()
         self._check(obj, "", values.MISSING if old is None else old, findings)
@@ -65,9 +66,9 @@ class CustomValidator:
         faults += _check_replicas(obj, self._scale.get("statusReplicasPath"))
         return faults + self._check_rest(obj, old, faults)
 
-    def validate_status(self, obj: dict[str, Any], old: dict[str, Any]) -> list[Cause]:
+    def validate_status(self, obj: dict[str, Any], old: dict[str, Any]) -> list[FieldProblem]:
         """The faults of an update through the status subresource."""
-        faults: list[Cause] = []
+        faults: list[FieldProblem] = []
         if "status" in obj and self._check_status is not None:
             findings = values.Findings()
             self._check_status(obj["status"], "", old.get("status", values.MISSING), findings)
@@ -75,12 +76,14 @@ class CustomValidator:
         faults += _check_replicas(obj, self._scale.get("statusReplicasPath"))
         return faults + self._check_rest(obj, old, faults)
 
-    def _check_rest(self, obj: dict[str, Any], old: dict[str, Any] | None, sofar: list[Cause]) -> list[Cause]:
-        faults: list[Cause] = []
+    def _check_rest(
+        self, obj: dict[str, Any], old: dict[str, Any] | None, sofar: list[FieldProblem]
+    ) -> list[FieldProblem]:
+        faults: list[FieldProblem] = []
         if self._judges_embedded:
-            faults += uniqueness.check_embedded(self._schema, obj)
-        if self._judges_lists and (old is None or not uniqueness.check_lists(self._schema, old)):
-            faults += uniqueness.check_lists(self._schema, obj)
+            faults += check_embedded(self._schema, obj)
+        if self._judges_lists and (old is None or not check_lists(self._schema, old)):
+            faults += check_lists(self._schema, obj)
         if self._rules is not None:
             if any(cause.reason in _BLOCKING for cause in [*sofar, *faults]):
                 faults.append(causes.invalid(causes.NO_PATH, None, _UNCHECKED))
@@ -89,7 +92,7 @@ class CustomValidator:
         return faults
 
 
-def _check_replicas(obj: Mapping[str, Any], path: str | None) -> list[Cause]:
+def _check_replicas(obj: Mapping[str, Any], path: str | None) -> list[FieldProblem]:
     if not path:
         return []
     value: Any = obj
@@ -104,3 +107,95 @@ def _check_replicas(obj: Mapping[str, Any], path: str | None) -> list[Cause]:
     if value > _MAX_REPLICAS:
         return [causes.invalid(path, value, f"should be less than or equal to {_MAX_REPLICAS}")]
     return []
+
+
+Schema = Mapping[str, Any]
+
+
+def _holds(schema: Any, predicate: Callable[[Schema], bool]) -> bool:
+    if not isinstance(schema, Mapping):
+        return False
+    subs = [*(schema.get("properties") or {}).values(), schema.get("additionalProperties"), schema.get("items")]
+    return predicate(schema) or any(_holds(sub, predicate) for sub in subs)
+
+
+def needs_list_check(schema: Schema) -> bool:
+    return _holds(schema, lambda sub: sub.get("x-kubernetes-list-type") in ("set", "map"))
+
+
+def needs_embedded_check(schema: Schema) -> bool:
+    return _holds(schema, lambda sub: bool(sub.get("x-kubernetes-embedded-resource")))
+
+
+def _members(schema: Schema, value: Any, path: str) -> Iterator[tuple[Schema, Any, str]]:
+    """The parts of a value that have a schema, with their paths."""
+    if isinstance(value, dict):
+        properties: Schema = schema.get("properties") or {}
+        extra = schema.get("additionalProperties")
+        for name, member in value.items():
+            if name in properties:
+                yield properties[name], member, f"{path}.{name}" if path else name
+            elif isinstance(extra, Mapping):
+                yield extra, member, key_path(path, name)
+    elif isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+        for index, item in enumerate(value):
+            yield schema["items"], item, f"{path}[{index}]"
+
+
+def check_lists(schema: Schema, value: Any, path: str = "") -> list[FieldProblem]:
+    faults: list[FieldProblem] = []
+    if isinstance(value, list):
+        if schema.get("x-kubernetes-list-type") == "set":
+            faults += [causes.duplicate(f"{path}[{index}]", value[index]) for index in _repeated(value)]
+        elif schema.get("x-kubernetes-list-type") == "map":
+            faults += _check_map(value, schema.get("x-kubernetes-list-map-keys") or (), path)
+    for sub, member, where in _members(schema, value, path):
+        if isinstance(member, list | dict):
+            faults += check_lists(sub, member, where)
+    return faults
+
+
+def _check_map(value: Sequence[Any], keys: Sequence[str], path: str) -> list[FieldProblem]:
+    for index, item in enumerate(value):
+        if item is not None and not isinstance(item, dict):
+            return [causes.invalid(f"{path}[{index}]", item, "must be an object for an array of list-type map")]
+    key_values = [{key: item[key] for key in keys if key in item} if item else {} for item in value]
+    return [causes.duplicate(f"{path}[{index}]", key_values[index]) for index in _repeated(key_values)]
+
+
+def _repeated(items: Sequence[Any]) -> list[int]:
+    """Where an element appears for the second time."""
+    seen: dict[str, int] = {}
+    repeated = []
+    for index, item in enumerate(items):
+        text = type(item).__name__ + gotext.marshal(item)
+        seen[text] = seen.get(text, 0) + 1
+        if seen[text] == 2:
+            repeated.append(index)
+    return repeated
+
+
+def check_embedded(schema: Schema, value: Any, path: str = "") -> list[FieldProblem]:
+    faults: list[FieldProblem] = []
+    if isinstance(value, dict) and schema.get("x-kubernetes-embedded-resource"):
+        faults += _check_resource(value, path)
+    for sub, member, where in _members(schema, value, path):
+        if isinstance(member, list | dict):
+            faults += check_embedded(sub, member, where)
+    return faults
+
+
+def _check_resource(value: Mapping[str, Any], path: str) -> Iterator[FieldProblem]:
+    for name in ("apiVersion", "kind"):
+        where = f"{path}.{name}" if path else name
+        if name not in value:
+            yield causes.required(where)
+        elif not isinstance(value[name], str):
+            yield causes.invalid(where, value[name], "must be a string")
+        elif not value[name]:
+            yield causes.invalid(where, "", "must not be empty")
+        elif name == "apiVersion" and value[name].count("/") > 1:
+            yield causes.invalid(where, value[name], f"unexpected GroupVersion string: {value[name]}")
+        elif name == "kind" and (faults := formats.dns1035_label(value[name].lower())):
+            detail = "may have mixed case, but should otherwise match: " + ",".join(faults)
+            yield causes.invalid(where, value[name], detail)

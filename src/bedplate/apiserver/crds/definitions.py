@@ -7,7 +7,6 @@ judged by `checks`, objects by `custom`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -16,13 +15,12 @@ from bedplate.apiserver import hooks, kinds, services, status
 from bedplate.apiserver.access import subjects
 from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
 from bedplate.apiserver.crds import checks, custom
-from bedplate.apiserver.crds.checks import default, has_condition, validate
-from bedplate.apiserver.schema import causes, gotext
+from bedplate.apiserver.schema import gotext
 from bedplate.apiserver.shape import rules as shape_rules
-from bedplate.apiserver.state import changes
+from bedplate.apiserver.state import bodies
 from bedplate.core import clock as clocks
 
-__all__ = ["FINALIZER", "DefinitionBehaviour", "default", "has_condition", "plan_status", "run", "validate"]
+__all__ = ["FINALIZER", "DefinitionBehaviour", "plan_status", "run"]
 
 GROUP, RESOURCE = "apiextensions.k8s.io", "customresourcedefinitions"
 FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
@@ -145,16 +143,12 @@ class VersionRules:
 
     def validate(self, obj: hooks.Object, old: hooks.Object | None, subresource: str) -> list[status.FieldProblem]:
         if subresource == "status" and old is not None:
-            return problems(self._validator.validate_status(obj, old))
+            return self._validator.validate_status(obj, old)
         if old is None and self._is_terminating:
             name = (obj.get("metadata") or {}).get("name") or ""
             why = "create not allowed while custom resource definition is terminating"
             raise status.forbidden(self._resource, name, why)
-        return problems(self._validator.validate(obj, old))
-
-
-def problems(faults: Iterable[causes.Cause]) -> list[status.FieldProblem]:
-    return [status.FieldProblem(cause.reason, cause.field, cause.message) for cause in faults]
+        return self._validator.validate(obj, old)
 
 
 class DefinitionBehaviour(hooks.Behaviour):
@@ -165,7 +159,7 @@ class DefinitionBehaviour(hooks.Behaviour):
         self._rules = custom_rules
 
     def default(self, resource: kinds.Resource, obj: hooks.Object) -> None:
-        default(obj)
+        checks.default(obj)
 
     def prepare_create(self, write: hooks.Write) -> None:
         write.object["status"] = {}
@@ -190,7 +184,7 @@ class DefinitionBehaviour(hooks.Behaviour):
     def validate(self, write: hooks.Write) -> list[status.FieldProblem]:
         if write.subresource == "status":
             return []
-        field_problems = problems(validate(write.object, write.old))
+        field_problems = checks.validate(write.object, write.old)
         if not field_problems:
             known = checks.unrecognized_formats(write.old) if write.old is not None else []
             for name in checks.unrecognized_formats(write.object):
@@ -208,28 +202,25 @@ class DefinitionBehaviour(hooks.Behaviour):
         now = clocks.parse_rfc3339(obj["metadata"]["deletionTimestamp"])
         set_condition(obj.setdefault("status", {}), "Terminating", "True", "InstanceDeletionPending", message, now)
 
-    def after_commit(self, change: changes.Change) -> None:
+    def after_commit(self, change: bodies.Change) -> None:
         crd = change.previous if change.type == "DELETED" else change.object
         if crd is None:
             return
         group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
         for key in [key for key in self._rules if (key[0], key[2]) == (group, plural)]:
             del self._rules[key]
-        if change.type == "DELETED" or not has_condition(crd, "Established"):
+        if change.type == "DELETED" or not checks.has_condition(crd, "Established"):
             self._live.remove(group, plural)
             return
-        served = kinds.from_crd(crd, self._object_meta())
+        pods = self._live.get("", "v1", "pods")
+        assert pods is not None
+        served = kinds.from_crd(crd, pods.type.fields["metadata"])
         self._live.replace(served, without=(group, plural))
         versions = {version["name"]: version for version in crd["spec"]["versions"]}
         for resource in served:
             is_terminating = "deletionTimestamp" in crd["metadata"]
             version = versions[resource.version]
             self._rules[resource.key] = VersionRules(version, resource, is_terminating=is_terminating)
-
-    def _object_meta(self) -> Any:
-        pods = self._live.get("", "v1", "pods")
-        assert pods is not None
-        return pods.type.fields["metadata"]
 
 
 async def run(parts: services.Services) -> None:
@@ -249,15 +240,13 @@ async def run(parts: services.Services) -> None:
             crd["status"] = crd_status
             await client.update(GROUP, RESOURCE, crd, subresource="status")
 
-    def concerned(change: changes.Change) -> list[str]:
+    def concerned(change: bodies.Change) -> list[str]:
         # A name that one gives up may be what another waits for.
-        waiting = [crd for crd in client.list(GROUP, RESOURCE) if not has_condition(crd, "NamesAccepted")]
+        waiting = [crd for crd in client.list(GROUP, RESOURCE) if not checks.has_condition(crd, "NamesAccepted")]
         return [change.name, *(str(crd["metadata"]["name"]) for crd in waiting)]
 
     loop: Loop[str] = Loop("customresourcedefinitions", client, reconcile)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(loop.follow(GROUP, RESOURCE, concerned))
-        group.create_task(loop.work())
+    await loop.run((GROUP, RESOURCE, concerned))
 
 
 async def _clear(parts: services.Services, client: hooks.Client, crd: Object, loop: Loop[str]) -> None:

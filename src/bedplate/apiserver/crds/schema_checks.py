@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bedplate.apiserver.crds import places, validations
-from bedplate.apiserver.schema import causes, shaping, structural, uniqueness, values
-from bedplate.apiserver.schema.causes import Cause, key_path
+from bedplate.apiserver.crds import custom, validations
+from bedplate.apiserver.schema import causes, shaping, structural, values
+from bedplate.apiserver.schema.causes import key_path
+from bedplate.apiserver.status import FieldProblem
 
 __all__ = ["check_schema"]
 
@@ -32,9 +33,9 @@ _TOTAL_LIMIT = 100_000_000
 _IF_STATUS = "if the status subresource is enabled"
 
 
-def check_schema(schema: Schema, path: str, *, has_status: bool) -> list[Cause]:
+def check_schema(schema: Schema, path: str, *, has_status: bool) -> list[FieldProblem]:
     """All faults of a version's schema."""
-    faults: list[Cause] = []
+    faults: list[FieldProblem] = []
     if has_status:
         faults += _root_with_status(schema, path)
     if schema.get("nullable"):
@@ -42,11 +43,11 @@ def check_schema(schema: Schema, path: str, *, has_status: bool) -> list[Cause]:
     shape = structural.check_structural(schema, path) if not _is_unsupported(schema) else []
     shape = shape or _check_defaults(schema, path, True)
     faults += shape
-    judged, rule_faults, costs = _check_place(places.Place(schema, path, is_root=True, judges_rules=not shape))
+    judged, rule_faults, costs = _check_place(validations.Place(schema, path, is_root=True, judges_rules=not shape))
     return faults + judged + rule_faults + _check_total(costs, path)
 
 
-def _check_total(costs: list[tuple[str, int]], path: str) -> list[Cause]:
+def _check_total(costs: list[tuple[str, int]], path: str) -> list[FieldProblem]:
     total = sum(cost for _, cost in costs)
     if total <= _TOTAL_LIMIT:
         return []
@@ -57,7 +58,7 @@ def _check_total(costs: list[tuple[str, int]], path: str) -> list[Cause]:
     return [*(causes.forbidden(where, detail) for where, _ in worst), whole]
 
 
-def _root_with_status(schema: Schema, path: str) -> list[Cause]:
+def _root_with_status(schema: Schema, path: str) -> list[FieldProblem]:
     allowed = set(_ROOT_WITH_STATUS.split())
     for name, value in schema.items():
         if not value:
@@ -85,9 +86,9 @@ def _is_unsupported(schema: Any) -> bool:
     return any(_is_unsupported(sub) for sub in subs)
 
 
-def _check_defaults(schema: Schema, path: str, is_root: bool) -> list[Cause]:
+def _check_defaults(schema: Schema, path: str, is_root: bool) -> list[FieldProblem]:
     """Defaults must be valid, and hold no unknown field."""
-    faults: list[Cause] = []
+    faults: list[FieldProblem] = []
     embedded = bool(schema.get("x-kubernetes-embedded-resource"))
     if schema.get("default") is not None:
         faults += _check_default(schema, f"{path}.default", embedded)
@@ -99,13 +100,13 @@ def _check_defaults(schema: Schema, path: str, is_root: bool) -> list[Cause]:
     return faults
 
 
-def _check_default(schema: Schema, path: str, embedded: bool) -> list[Cause]:
+def _check_default(schema: Schema, path: str, embedded: bool) -> list[FieldProblem]:
     default, unknown = schema["default"], []
     dropped: list[str] = []
     shaping.compile_pruning(schema, is_resource=embedded)(copy.deepcopy(default), "", dropped)
     if dropped:
         unknown.append(causes.invalid(path, default, "must not have unknown fields"))
-    faults = uniqueness.check_embedded(schema, default, path)
+    faults = custom.check_embedded(schema, default, path)
     if not faults:
         findings = values.Findings()
         values.compile_check(schema)(default, "", values.MISSING, findings)
@@ -116,11 +117,11 @@ def _check_default(schema: Schema, path: str, embedded: bool) -> list[Cause]:
 Costs = list[tuple[str, int]]
 
 
-def _check_place(place: places.Place) -> tuple[list[Cause], list[Cause], Costs]:
+def _check_place(place: validations.Place) -> tuple[list[FieldProblem], list[FieldProblem], Costs]:
     """Faults of a schema and all below it: those of the schema, those of its rules; and the rules' costs."""
     schema, path = place.schema, place.path
-    faults: list[Cause] = [*_check_basics(place)]
-    rule_faults: list[Cause] = []
+    faults: list[FieldProblem] = [*_check_basics(place)]
+    rule_faults: list[FieldProblem] = []
     costs: Costs = []
     for sub in _below(place):
         sub_faults, sub_rule_faults, sub_costs = _check_place(sub)
@@ -137,7 +138,7 @@ def _check_place(place: places.Place) -> tuple[list[Cause], list[Cause], Costs]:
     return faults, rule_faults, costs
 
 
-def _check_basics(place: places.Place) -> Iterator[Cause]:
+def _check_basics(place: validations.Place) -> Iterator[FieldProblem]:
     schema, path = place.schema, place.path
     kind = schema.get("type", "")
     if kind and kind not in _TYPES:
@@ -164,7 +165,7 @@ def _check_basics(place: places.Place) -> Iterator[Cause]:
         yield causes.forbidden(f"{path}.additionalProperties", detail)
 
 
-def _below(place: places.Place) -> Iterator[places.Place]:
+def _below(place: validations.Place) -> Iterator[validations.Place]:
     schema, path = place.schema, place.path
     is_resource = place.is_root or bool(schema.get("x-kubernetes-embedded-resource"))
     extra, items = schema.get("additionalProperties"), schema.get("items")
@@ -198,7 +199,7 @@ def _times(cardinality: int | None, most: int | None) -> int | None:
     return None if cardinality is None or most is None else cardinality * most
 
 
-def _check_extensions(schema: Schema, path: str) -> Iterator[Cause]:
+def _check_extensions(schema: Schema, path: str) -> Iterator[FieldProblem]:
     kind = schema.get("type", "")
     if schema.get("x-kubernetes-preserve-unknown-fields") is False:
         where = f"{path}.x-kubernetes-preserve-unknown-fields"
@@ -211,7 +212,7 @@ def _check_extensions(schema: Schema, path: str) -> Iterator[Cause]:
         yield causes.not_supported(f"{path}.x-kubernetes-map-type", map_type, ("atomic", "granular"))
 
 
-def _check_lists(schema: Schema, path: str) -> Iterator[Cause]:
+def _check_lists(schema: Schema, path: str) -> Iterator[FieldProblem]:
     kind, list_type = schema.get("type", ""), schema.get("x-kubernetes-list-type")
     items = schema.get("items")
     keys = schema.get("x-kubernetes-list-map-keys") or []
@@ -243,7 +244,7 @@ def _check_lists(schema: Schema, path: str) -> Iterator[Cause]:
             yield from _check_keys(items, keys, path)
 
 
-def _check_keys(items: Schema, keys: list[str], path: str) -> Iterator[Cause]:
+def _check_keys(items: Schema, keys: list[str], path: str) -> Iterator[FieldProblem]:
     properties: Schema = items.get("properties") or {}
     seen: set[str] = set()
     keys_path = f"{path}.x-kubernetes-list-map-keys"
@@ -258,7 +259,7 @@ def _check_keys(items: Schema, keys: list[str], path: str) -> Iterator[Cause]:
         seen.add(key)
 
 
-def _check_map_keys(schema: Schema, path: str) -> Iterator[Cause]:
+def _check_map_keys(schema: Schema, path: str) -> Iterator[FieldProblem]:
     items, list_type = schema.get("items"), schema.get("x-kubernetes-list-type")
     if not isinstance(items, Mapping) or list_type not in ("set", "map"):
         return
@@ -279,7 +280,7 @@ def _check_map_keys(schema: Schema, path: str) -> Iterator[Cause]:
             yield causes.forbidden(f"{where}.nullable", f"{about} cannot be nullable")
 
 
-def _check_rule_texts(schema: Schema, path: str) -> Iterator[Cause]:
+def _check_rule_texts(schema: Schema, path: str) -> Iterator[FieldProblem]:
     for index, rule in enumerate(schema["x-kubernetes-validations"]):
         where, message, text = f"{path}[{index}]", rule.get("message") or "", (rule.get("rule") or "").strip()
         if not text:
@@ -301,14 +302,14 @@ def _check_rule_texts(schema: Schema, path: str) -> Iterator[Cause]:
         yield from _check_field_path(schema, rule.get("fieldPath") or "", f"{where}.fieldPath")
 
 
-def _check_field_path(schema: Schema, field_path: str, where: str) -> Iterator[Cause]:
+def _check_field_path(schema: Schema, field_path: str, where: str) -> Iterator[FieldProblem]:
     if not field_path:
         return
     if not field_path.strip():
         yield causes.invalid(where, field_path, "must be non-empty if specified")
     if _has_newline(field_path):
         yield causes.invalid(where, field_path, "must not contain line breaks")
-    if places.resolve_path(schema, field_path) is None:
+    if validations.resolve_path(schema, field_path) is None:
         yield causes.invalid(where, field_path, "must be a valid path")
 
 

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bedplate.apiserver.cel import cost, declarations, environment, types
+from bedplate.apiserver import cel
+from bedplate.apiserver.cel import cost, declarations, types
 from bedplate.apiserver.cel.types import Type
 from bedplate.apiserver.cel.values import NONE, CelError, Optional
-from bedplate.apiserver.crds import places
 from bedplate.apiserver.schema import causes, gotext, values
-from bedplate.apiserver.schema.causes import Cause
+from bedplate.apiserver.status import FieldProblem
 
-__all__ = ["Tree", "check_default", "check_rules", "compile_tree", "cost_text"]
+__all__ = ["Place", "Tree", "check_default", "check_rules", "compile_tree", "cost_text", "resolve_path"]
 
 Schema = Mapping[str, Any]
 Pair = tuple[Any, Any]
@@ -26,13 +26,30 @@ _LIMIT = 10_000_000
 _MAX_MESSAGE = 5120
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in the tree of a definition's schema a part of it stands."""
+
+    schema: Schema
+    path: str
+    is_root: bool = False
+    in_metadata: bool = False
+    no_defaults: str = ""
+    """why defaults are refused here; empty when they are allowed."""
+    uncorrelatable: str = ""
+    """the path above which old and new values cannot be matched; empty when they can."""
+    cardinality: int | None = 1
+    """how often a value of this schema can occur in an object; None when unbounded."""
+    judges_rules: bool = True
+
+
 @dataclass(slots=True)
 class Rule:
     """One compiled rule. `error` and `message_error` are set instead of what did not compile."""
 
     text: Schema
-    program: environment.Expression | None = None
-    message: environment.Expression | None = None
+    program: cel.Expression | None = None
+    message: cel.Expression | None = None
     error: str = ""
     message_error: str = ""
     uses_old: bool = False
@@ -53,8 +70,8 @@ def compile_rule(text: Schema, kind: Type) -> Rule:
     variables = {"self": kind, "oldSelf": old}
     rule = Rule(text)
     try:
-        rule.program = environment.compile_expression(text["rule"], variables)
-    except environment.CompileError as error:
+        rule.program = cel.compile_expression(text["rule"], variables)
+    except cel.CompileError as error:
         rule.error = f"compilation failed: {error}"
         return rule
     except CelError as error:
@@ -67,8 +84,8 @@ def compile_rule(text: Schema, kind: Type) -> Rule:
     rule.cost = cost.estimate(rule.program.checked, variables)
     if source := text.get("messageExpression"):
         try:
-            rule.message = environment.compile_expression(source, variables)
-        except environment.CompileError as error:
+            rule.message = cel.compile_expression(source, variables)
+        except cel.CompileError as error:
             rule.message_error = f"messageExpression compilation failed: {error}"
             return rule
         if rule.message.result.kind != "string":
@@ -81,12 +98,12 @@ def _is_resource(schema: Schema, is_root: bool) -> bool:
     return is_root or bool(schema.get("x-kubernetes-embedded-resource"))
 
 
-def check_rules(place: places.Place) -> tuple[list[Cause], list[tuple[str, int]]]:
+def check_rules(place: Place) -> tuple[list[FieldProblem], list[tuple[str, int]]]:
     """The faults of the rules of one schema, as found when they are written, and what each expression may cost."""
     kind = declarations.declare(place.schema, is_resource=_is_resource(place.schema, place.is_root))
     if kind is None:
         return [], []
-    faults: list[Cause] = []
+    faults: list[FieldProblem] = []
     costs: list[tuple[str, int]] = []
     times = place.cardinality
     if times is None:
@@ -144,14 +161,14 @@ class Tree:
     items: Tree | None = None
     is_root: bool = False
 
-    def validate(self, obj: Any, old: Any) -> list[Cause]:
+    def validate(self, obj: Any, old: Any) -> list[FieldProblem]:
         """The rules a whole object breaks; `old` is None on create."""
-        faults: list[Cause] = []
+        faults: list[FieldProblem] = []
         self._walk("", obj, old, values.MISSING if old is None else old, None, faults)
         return faults
 
     def _walk(
-        self, path: str, obj: Any, old: Any, matched: Any, above: tuple[Any, Any] | None, faults: list[Cause]
+        self, path: str, obj: Any, old: Any, matched: Any, above: tuple[Any, Any] | None, faults: list[FieldProblem]
     ) -> None:
         """`matched` is the old value for ratcheting, `above` the nearest pair that could be matched."""
         if obj is None:
@@ -177,7 +194,9 @@ class Tree:
         elif type(obj) is list and self.items is not None:
             self._walk_items(path, obj, old, matched, below, faults)
 
-    def _walk_items(self, path: str, obj: list[Any], old: Any, matched: Any, below: Any, faults: list[Cause]) -> None:
+    def _walk_items(
+        self, path: str, obj: list[Any], old: Any, matched: Any, below: Any, faults: list[FieldProblem]
+    ) -> None:
         assert self.items is not None
         keys: Sequence[str] = ()
         if self.schema.get("x-kubernetes-list-type") == "map":
@@ -189,7 +208,7 @@ class Tree:
             counterpart = counterparts.get(key, values.MISSING)
             self.items._walk(f"{path}[{index}]", item, earlier.get(key), counterpart, below, faults)
 
-    def _run(self, path: str, obj: Any, old: Any, matched: Any, above: Any, faults: list[Cause]) -> None:
+    def _run(self, path: str, obj: Any, old: Any, matched: Any, above: Any, faults: list[FieldProblem]) -> None:
         kind = self.kind
         assert kind is not None
         adapt = kind.adapt
@@ -215,7 +234,7 @@ class Tree:
                 continue
             faults.append(self._refusal(rule, path, obj, value, old, type_name))
 
-    def _refusal(self, rule: Rule, path: str, obj: Any, value: Any, old: Any, type_name: str) -> Cause:
+    def _refusal(self, rule: Rule, path: str, obj: Any, value: Any, old: Any, type_name: str) -> FieldProblem:
         detail = _message(rule, value, old)
         if field_path := rule.text.get("fieldPath"):
             path = _child_path(self.schema, path, field_path)
@@ -259,7 +278,7 @@ def _message(rule: Rule, value: Any, old: Any) -> str:
 
 
 def _child_path(schema: Schema, path: str, field_path: str) -> str:
-    target = places.resolve_path(schema, field_path)
+    target = resolve_path(schema, field_path)
     if target is None:
         return path
     here: Any = schema
@@ -288,13 +307,36 @@ def compile_tree(schema: Schema, *, is_root: bool = False) -> Tree | None:
     return tree if has_rules else None
 
 
-def check_default(schema: Schema, default: Any, path: str) -> list[Cause]:
+def check_default(schema: Schema, default: Any, path: str) -> list[FieldProblem]:
     """The rules a default breaks."""
     tree = compile_tree(schema)
     if tree is None:
         return []
-    faults: list[Cause] = []
+    faults: list[FieldProblem] = []
     tree._walk(path, default, default, values.MISSING, None, faults)
     if not faults:
         tree._walk(path, default, None, values.MISSING, None, faults)
     return faults
+
+
+def resolve_path(schema: Schema, text: str) -> tuple[list[str], Schema] | None:
+    """The names a path such as `.spec['a.b']` goes through and the schema it ends at; None when it leads nowhere."""
+    names, rest, here = [], text, schema
+    while rest:
+        if rest.startswith("["):
+            end = rest.find("']", 2)
+            if not rest.startswith("['") or end < 0:
+                return None
+            name, rest = rest[2:end], rest[end + 2 :]
+        elif rest.startswith("."):
+            stop = min((at for at in (rest.find(".", 1), rest.find("[", 1)) if at > 0), default=len(rest))
+            name, rest = rest[1:stop], rest[stop:]
+        else:
+            return None
+        extra = here.get("additionalProperties")
+        member = (here.get("properties") or {}).get(name) or (extra if isinstance(extra, Mapping) else None)
+        if not name or member is None:
+            return None
+        names.append(name)
+        here = member
+    return (names, here) if names else None

@@ -6,6 +6,7 @@ imported and made when first asked for.
 
 from __future__ import annotations
 
+import collections
 import hashlib
 import pathlib
 import resource as process
@@ -13,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from bedplate.apiserver import facts, kinds
 from bedplate.apiserver.documents import discovery
-from bedplate.apiserver.pipeline import metrics
+from bedplate.apiserver.pipeline import routes
 from bedplate.apiserver.state import bodies, registry, watchers
 from bedplate.apiserver.wire import http
 
 if TYPE_CHECKING:
     from bedplate.apiserver.documents import openapi
 
-__all__ = ["Pages"]
+__all__ = ["Pages", "RequestCounts"]
 
 _TEXT = "text/plain; charset=utf-8"
 _HEALTH = frozenset({"healthz", "livez", "readyz"})
@@ -36,7 +37,7 @@ class Pages:
         table: facts.Facts,
         state: registry.Registry,
         hub: watchers.Watchers,
-        counts: metrics.RequestCounts,
+        counts: RequestCounts,
         *,
         address: str,
         texts: pathlib.Path | None = None,
@@ -82,10 +83,7 @@ class Pages:
         if tag is None:
             self._tags = {body: hashlib.sha256(body).hexdigest().upper()} | (self._tags if len(self._tags) < 8 else {})
             tag = self._tags[body]
-        headers = (("ETag", f'"{tag}"'), ("Vary", "Accept"))
-        if request.header(b"if-none-match") == f'"{tag}"':
-            return http.Response(304, b"", content_type, headers)
-        return http.Response(200, body, content_type, headers)
+        return _unless_known(request, "ETag", tag, body, content_type)
 
     def _open_api(self, path: str, request: http.Request) -> http.Response | None:
         from bedplate.apiserver.documents import openapi, openapi_protobuf
@@ -104,10 +102,7 @@ class Pages:
         if document is None:
             return None
         body, tag = document
-        headers = (("Etag", f'"{tag}"'), ("Vary", "Accept"))
-        if request.header(b"if-none-match") == f'"{tag}"':
-            return http.Response(304, b"", content_type, headers)
-        return http.Response(200, body, content_type, headers)
+        return _unless_known(request, "Etag", tag, body, content_type)
 
     def _paths(self) -> list[str]:
         paths = {"/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz"}
@@ -132,6 +127,14 @@ class Pages:
         return "".join(lines)
 
 
+def _unless_known(request: http.Request, name: str, tag: str, body: bytes, content_type: str) -> http.Response:
+    """The document, or 304 where the client has the one of this tag."""
+    headers = ((name, f'"{tag}"'), ("Vary", "Accept"))
+    if request.header(b"if-none-match") == f'"{tag}"':
+        return http.Response(304, b"", content_type, headers)
+    return http.Response(200, body, content_type, headers)
+
+
 def _sample(name: str, value: float, text: str, kind: str = "gauge") -> str:
     return f"# HELP {name} {text}\n# TYPE {name} {kind}\n{name} {value}\n"
 
@@ -149,3 +152,32 @@ def _health(parts: list[str], verbose: Any) -> http.Response | None:
         return http.Response(200, b"ok", _TEXT)
     lines = [f"[+]{check} ok" for check in _CHECKS]
     return http.Response(200, "\n".join([*lines, f"{parts[0]} check passed\n"]).encode(), _TEXT)
+
+
+class RequestCounts:
+    """The counter `apiserver_request_total`."""
+
+    def __init__(self, live: kinds.Kinds) -> None:
+        self._kinds = live
+        self._counts: collections.Counter[tuple[str, str, str, str, str, int]] = collections.Counter()
+
+    def add(self, info: routes.RequestInfo, code: int) -> None:
+        key = (info.verb, info.group, info.version, info.resource, info.subresource, code)
+        if key not in self._counts:
+            resource = self._kinds.get(info.group, info.version, info.resource)
+            if resource is None or (info.subresource and info.subresource not in resource.subresources):
+                # Paths that lead nowhere are not worth a number each: anybody can think up any number of them.
+                key = ("other", "", "", "", "", code)
+        self._counts[key] += 1
+
+    def text(self) -> str:
+        """The counter in the text form of Prometheus."""
+        lines = ["# HELP apiserver_request_total Requests answered.", "# TYPE apiserver_request_total counter"]
+        for (verb, group, version, resource, subresource, code), count in sorted(self._counts.items()):
+            names = {
+                "code": code, "group": group, "resource": resource, "subresource": subresource,
+                "verb": verb.upper(), "version": version,
+            }  # fmt: skip
+            labels = ",".join(f'{key}="{value}"' for key, value in names.items())
+            lines.append(f"apiserver_request_total{{{labels}}} {count}")
+        return "\n".join(lines) + "\n"

@@ -1,7 +1,7 @@
-"""Third stage: which verb answers.
+"""Third stage: which verb answers, and what the body means to it.
 
 In: an authorized request. Out: an answer, or a coroutine where something has to be waited for; 404, 405, 406 where no
-verb takes it. Decides nothing about objects; that is the verbs' part.
+verb takes it; 400, 415, 422 where its body cannot be read. Decides nothing about objects; that is the verbs' part.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import ipaddress
 import random
 from collections.abc import Awaitable, Callable, Collection
 
-from bedplate.apiserver import hooks, kinds, services, status
+from bedplate.apiserver import hooks, kinds, meta, services, status
 from bedplate.apiserver.access import subjects
-from bedplate.apiserver.pipeline import answers, payloads, routes
+from bedplate.apiserver.merge import patches
+from bedplate.apiserver.pipeline import answers, routes
 from bedplate.apiserver.protobuf import encoding
 from bedplate.apiserver.state import bodies, watchers
 from bedplate.apiserver.verbs import delete, patch, read, request, scale, watch, write
@@ -40,7 +41,7 @@ class Dispatcher:
     ) -> None:
         self._services = parts
         self._hub = hub
-        self._payloads = payloads.Payloads(decoder)
+        self._decoder = decoder
         self._encoder = encoder
         self._pages = pages
         self._answers = answers.Answers()
@@ -115,14 +116,14 @@ class Dispatcher:
         match info.verb:
             case "create":
                 request.read_options(target, query, incoming.header(b"user-agent"), "CreateOptions")
-                obj = self._payloads.object(incoming, target)
+                obj = self._object(incoming, target)
                 if (handler := target.behaviour.call) is not None:
                     code, obj = await handler(self._call(incoming, info, target, obj))
                     return answers.written(wish, code, bodies.encode(obj), target.warnings)
                 outcome = await write.create_outcome(target, obj)
             case "update":
                 request.read_options(target, query, incoming.header(b"user-agent"), "UpdateOptions")
-                outcome = await write.replace(target, self._payloads.object(incoming, target))
+                outcome = await write.replace(target, self._object(incoming, target))
             case "patch":
                 request.read_options(target, query, incoming.header(b"user-agent"), "PatchOptions")
                 outcome = await patch.patch(target, incoming.header(b"content-type"), incoming.body, query)
@@ -133,7 +134,7 @@ class Dispatcher:
     async def _delete(
         self, incoming: http.Request, info: routes.RequestInfo, target: request.Target, wish: codec.Wanted
     ) -> http.Answer:
-        body = self._payloads.decode(incoming).object if incoming.body else None
+        body = self._decode(incoming).object if incoming.body else None
         options = delete.read_options(body, incoming.query)
         if info.verb == "delete":
             code, obj = await delete.delete(target, options)
@@ -153,12 +154,12 @@ class Dispatcher:
         if info.verb not in ("get", "delete"):
             request.read_options(target, incoming.query, incoming.header(b"user-agent"), "UpdateOptions")
         if handler is not None:
-            body = self._payloads.preview(incoming, info, target)
+            body = self._preview(incoming, info, target)
             code, obj = await handler(self._call(incoming, info, target, body))
             return answers.written(wish, code, bodies.encode(obj), target.warnings)
         if info.verb == "get":
             return answers.written(wish, 200, bodies.encode(scale.get(target)), target.warnings)
-        change = self._payloads.scale_change(incoming, info)
+        change = self._scale_change(incoming, info)
         return answers.written(wish, 200, bodies.encode(await scale.update(target, change)), target.warnings)
 
     def _call(
@@ -179,6 +180,40 @@ class Dispatcher:
             warnings=target.warnings,
             remote=ipaddress.ip_address(peer[0]) if peer else None,
         )
+
+    def _decode(self, incoming: http.Request, *, find_duplicates: bool = False) -> codec.Body:
+        """The body by its content type."""
+        content_type = incoming.header(b"content-type")
+        return codec.decode_body(content_type, incoming.body, self._decoder, find_duplicates=find_duplicates)
+
+    def _object(self, incoming: http.Request, target: request.Target) -> bodies.Object:
+        """The body as an object of the target's kind, without unknown fields."""
+        body = self._decode(incoming, find_duplicates=target.field_validation != "Ignore")
+        obj = meta.check_object(target.resource, body.object)
+        return obj if body.is_protobuf else request.checked(target, obj, body.problems)
+
+    def _preview(
+        self, incoming: http.Request, info: routes.RequestInfo, target: request.Target
+    ) -> bodies.Object | None:
+        """The body for a behaviour's own handler: decoded, a patch as the object it leads to."""
+        if not incoming.body:
+            return None
+        if info.verb == "patch":
+            return patch.preview(target, incoming.header(b"content-type"), incoming.body)
+        body = self._decode(incoming).object
+        return body if isinstance(body, dict) else None
+
+    def _scale_change(
+        self, incoming: http.Request, info: routes.RequestInfo
+    ) -> Callable[[bodies.Object], bodies.Object]:
+        """What the body makes of a Scale."""
+        if info.verb == "patch":
+            body = codec.decode_patch(incoming.body)
+            if incoming.header(b"content-type").startswith(patch.JSON_PATCH):
+                return lambda old: patches.json_patch(old, body)
+            return lambda old: patches.merge_patch(old, body)
+        asked = self._decode(incoming).object
+        return lambda _old: asked
 
 
 def _prefers_protobuf(incoming: http.Request) -> bool:

@@ -1,4 +1,4 @@
-"""The way of a request: who asks (`credentials`), whether they may (`permissions`), which verb answers (`dispatch`).
+"""The way of a request: who asks and whether they may (`access`), which verb answers (`dispatch`).
 
 In: `http.Request`. Out: `http.Response` or `http.Stream`. Reads that need no waiting are answered at once; everything
 else becomes a coroutine. Whatever goes wrong on the way becomes a `Status` here.
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from bedplate.apiserver import services, status
-from bedplate.apiserver.pipeline import answers, credentials, dispatch, metrics, permissions, routes
+from bedplate.apiserver.documents import pages
+from bedplate.apiserver.pipeline import access, answers, dispatch, routes
 from bedplate.apiserver.wire import http
 from bedplate.core import errors, logging
 
@@ -23,11 +24,9 @@ _TOO_LARGE = f"Request entity too large: limit is {http.MAX_BODY_BYTES}"
 class Pipeline:
     """One server's request handler."""
 
-    def __init__(
-        self, parts: services.Services, dispatcher: dispatch.Dispatcher, counts: metrics.RequestCounts
-    ) -> None:
-        self._credentials = credentials.Credentials(parts.authenticator, parts.clock)
-        self._permissions = permissions.Permissions(parts.authorizer)
+    def __init__(self, parts: services.Services, dispatcher: dispatch.Dispatcher, counts: pages.RequestCounts) -> None:
+        self._credentials = access.Credentials(parts.authenticator, parts.clock)
+        self._permissions = access.Permissions(parts.authorizer)
         self._dispatcher = dispatcher
         self._counts = counts
 

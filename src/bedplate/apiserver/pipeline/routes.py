@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from bedplate.apiserver.verbs import request
+
 __all__ = ["RequestInfo", "parse"]
 
 _VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -26,8 +28,6 @@ class RequestInfo(NamedTuple):
     resource: str = ""
     name: str = ""
     subresource: str = ""
-    rest: str = ""
-    """What follows the subresource (proxy paths)."""
 
 
 def parse(method: str, path: str, query: Mapping[str, str], has_query: bool) -> RequestInfo:
@@ -54,15 +54,10 @@ def parse(method: str, path: str, query: Mapping[str, str], has_query: bool) -> 
     subresource = rest[2] if len(rest) > 2 else ""
     if not name:
         verb = _collection_verb(verb, query if has_query else {})
-    return RequestInfo(verb, path, group, version, namespace, rest[0], name, subresource, "/".join(rest[3:]))
+    return RequestInfo(verb, path, group, version, namespace, rest[0], name, subresource)
 
 
 def _collection_verb(verb: str, query: Mapping[str, str]) -> str:
     if verb == "get":
-        return "watch" if _is_true(query.get("watch")) else "list"
+        return "watch" if request.is_true(query.get("watch")) else "list"
     return "deletecollection" if verb == "delete" else verb
-
-
-def _is_true(text: str | None) -> bool:
-    """Go's conversion of query parameters: present and neither `false` nor `0`."""
-    return text is not None and text.lower() not in ("false", "0")

@@ -55,12 +55,14 @@ _label_1123 = _name_check(
     "my-name",
     "123-abc",
 )
-dns1123_subdomain = _name_check(
+_SUBDOMAIN_RULE = (
     253,
     _SUBDOMAIN,
     f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', {_ALNUM}",
     "example.com",
 )
+dns1123_subdomain = _name_check(*_SUBDOMAIN_RULE)
+_key_prefix = _name_check(*_SUBDOMAIN_RULE, unit="bytes")
 
 
 def dns1123_label(text: str) -> list[str]:
@@ -113,7 +115,7 @@ def qualified_name(text: str) -> list[str]:
         if not parts[0]:
             faults.append("prefix part must be non-empty")
         else:
-            faults += ["prefix part " + fault for fault in dns1123_subdomain(parts[0])]
+            faults += ["prefix part " + fault for fault in _key_prefix(parts[0])]
     if not parts[-1]:
         return [*faults, "name part must be non-empty", *("name part " + fault for fault in _name_part(""))]
     return faults + ["name part " + fault for fault in _name_part(parts[-1])]

@@ -1,6 +1,7 @@
 """Values written as Go prints them, since the texts of a Kubernetes API server are part of its behaviour.
 
-In: JSON values. Out: text: `%q`, `%v` and `encoding/json`. Nothing else of Go's formatting is here.
+In: JSON values. Out: text: `%q`, `%v` and `encoding/json`. Nothing else of Go's formatting is here. Also Go's regular
+expressions (RE2), with its wording for faulty ones.
 """
 
 from __future__ import annotations
@@ -8,9 +9,12 @@ from __future__ import annotations
 import decimal
 import json
 import math
+from functools import lru_cache
 from typing import Any
 
-__all__ = ["Literal", "marshal", "quote", "show", "show_float"]
+import re2  # type: ignore[import-untyped]
+
+__all__ = ["Literal", "PatternError", "compile_pattern", "marshal", "quote", "show", "show_float"]
 
 _ESCAPES = {
     '"': '\\"',
@@ -24,6 +28,16 @@ _ESCAPES = {
     "\v": "\\v",
 }
 _HTML = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+_WORDING = {
+    "missing )": "missing closing )",
+    "missing ]": "missing closing ]",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "trailing \\": "trailing backslash at end of expression",
+    "invalid repetition size": "invalid repeat count",
+    "invalid named capture group": "invalid named capture",
+}
 
 
 class Literal:
@@ -104,3 +118,21 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return value
+
+
+class PatternError(ValueError):
+    """A pattern Go would not compile; the text is Go's."""
+
+
+@lru_cache(maxsize=1024)
+def compile_pattern(pattern: str) -> Any:
+    """A regular expression as Go has them (RE2), compiled, or `PatternError`."""
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        raw = error.args[0]
+        what, _, where = (raw.decode() if isinstance(raw, bytes) else str(raw)).partition(": ")
+        where = "" if what.startswith("trailing") else where
+        raise PatternError(f"error parsing regexp: {_WORDING.get(what, what)}: `{where}`") from error

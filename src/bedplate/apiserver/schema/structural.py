@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bedplate.apiserver.schema import causes, patterns
-from bedplate.apiserver.schema.causes import Cause, key_path
+from bedplate.apiserver.schema import causes, gotext
+from bedplate.apiserver.schema.causes import key_path
+from bedplate.apiserver.status import FieldProblem
 
 __all__ = ["check_structural"]
 
@@ -40,12 +41,12 @@ _UNDEFINED = frozenset({"additionalProperties", "default", "x-kubernetes-list-ty
 Schema = Mapping[str, Any]
 
 
-def check_structural(schema: Schema, path: str) -> list[Cause]:
+def check_structural(schema: Schema, path: str) -> list[FieldProblem]:
     faults = [*_invariants(schema, "root", path), *_completeness(schema, schema, path, path)]
     return sorted(faults, key=str)
 
 
-def _invariants(schema: Schema, level: str, path: str) -> Iterator[Cause]:
+def _invariants(schema: Schema, level: str, path: str) -> Iterator[FieldProblem]:
     kind = schema.get("type", "")
     items, extra = schema.get("items"), schema.get("additionalProperties")
     if kind == "array" and items is None:
@@ -71,14 +72,14 @@ def _all_of_pattern(schema: Schema) -> bool:
     return bool(all_of) and all_of[0].get("anyOf") == _INT_OR_STRING
 
 
-def _extensions(schema: Schema, path: str) -> Iterator[Cause]:
+def _extensions(schema: Schema, path: str) -> Iterator[FieldProblem]:
     if schema.get("x-kubernetes-int-or-string"):
         for name in ("x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"):
             if schema.get(name):
                 yield causes.invalid(f"{path}.{name}", True, "must be false if x-kubernetes-int-or-string is true")
 
 
-def _types(schema: Schema, level: str, path: str) -> Iterator[Cause]:
+def _types(schema: Schema, level: str, path: str) -> Iterator[FieldProblem]:
     kind, embedded = schema.get("type", ""), schema.get("x-kubernetes-embedded-resource")
     untyped_allowed = schema.get("x-kubernetes-int-or-string") or schema.get("x-kubernetes-preserve-unknown-fields")
     if embedded and kind != "object":
@@ -98,7 +99,7 @@ def _types(schema: Schema, level: str, path: str) -> Iterator[Cause]:
         yield causes.required(f"{path}.properties", detail)
 
 
-def _metadata(schema: Schema, level: str, path: str) -> Iterator[Cause]:
+def _metadata(schema: Schema, level: str, path: str) -> Iterator[FieldProblem]:
     """Of the metadata of a resource a schema may only restrict name and generateName."""
     properties: Schema = schema.get("properties") or {}
     is_resource = level == "root" or bool(schema.get("x-kubernetes-embedded-resource"))
@@ -120,7 +121,9 @@ def _metadata(schema: Schema, level: str, path: str) -> Iterator[Cause]:
             yield causes.forbidden(where, detail)
 
 
-def _values(schema: Schema, path: str, *, skips_any: bool = False, skips_first_all: bool = False) -> Iterator[Cause]:
+def _values(
+    schema: Schema, path: str, *, skips_any: bool = False, skips_first_all: bool = False
+) -> Iterator[FieldProblem]:
     if not skips_any:
         for index, sub in enumerate(schema.get("anyOf") or ()):
             yield from _nested(sub, f"{path}.anyOf[{index}]")
@@ -132,13 +135,13 @@ def _values(schema: Schema, path: str, *, skips_any: bool = False, skips_first_a
         yield from _nested(schema["not"], f"{path}.not")
     if pattern := schema.get("pattern"):
         try:
-            patterns.compile_pattern(pattern)
-        except patterns.PatternError as error:
+            gotext.compile_pattern(pattern)
+        except gotext.PatternError as error:
             detail = f"must be a valid regular expression, but isn't: {error}"
             yield causes.invalid(f"{path}.pattern", pattern, detail)
 
 
-def _nested(schema: Schema, path: str, *, skips_any: bool = False) -> Iterator[Cause]:
+def _nested(schema: Schema, path: str, *, skips_any: bool = False) -> Iterator[FieldProblem]:
     yield from _values(schema, path, skips_any=skips_any)
     if isinstance(schema.get("items"), Mapping):
         yield from _nested(schema["items"], f"{path}.items")
@@ -153,7 +156,7 @@ def _nested(schema: Schema, path: str, *, skips_any: bool = False) -> Iterator[C
         yield causes.forbidden(where, "must not be specified in a nested context")
 
 
-def _completeness(values: Schema, schema: Schema, path: str, values_path: str) -> Iterator[Cause]:
+def _completeness(values: Schema, schema: Schema, path: str, values_path: str) -> Iterator[FieldProblem]:
     """Every field that a nested check names must be named by the schema itself."""
     if values.get("not") is not None:
         yield from _nested_completeness(values["not"], schema, path, f"{values_path}.not")
@@ -162,7 +165,7 @@ def _completeness(values: Schema, schema: Schema, path: str, values_path: str) -
             yield from _nested_completeness(sub, schema, path, f"{values_path}.{word}[{index}]")
 
 
-def _nested_completeness(values: Schema, schema: Schema | None, path: str, values_path: str) -> Iterator[Cause]:
+def _nested_completeness(values: Schema, schema: Schema | None, path: str, values_path: str) -> Iterator[FieldProblem]:
     if schema is None:
         yield causes.required(path, f"because it is defined in {values_path}")
         return

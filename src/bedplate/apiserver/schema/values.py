@@ -8,43 +8,35 @@ tolerated (ratcheting). Rules in CEL, list uniqueness and embedded metadata are 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from bedplate.apiserver.schema import causes, formats, gotext, patterns
+from bedplate.apiserver.schema import causes, formats, gotext
+from bedplate.apiserver.status import FieldProblem
 
 __all__ = ["MISSING", "Check", "Fault", "Findings", "compile_check", "same", "to_causes"]
 
 
-class _Missing:
-    def __repr__(self) -> str:
-        return "MISSING"
-
-
-MISSING: Any = _Missing()
+MISSING: Any = object()
 """stands for an old value that cannot be correlated."""
 
 
-class Fault:
+class Fault(NamedTuple):
     """One fault as the validator states it, before it becomes a cause. `name` is empty for composed faults."""
 
-    __slots__ = ("code", "limit", "message", "name", "value")
-
-    def __init__(self, code: str, name: str, message: str, value: Any = None, limit: Any = None) -> None:
-        self.code = code
-        self.name = name
-        self.message = message
-        self.value = value
-        self.limit = limit
+    code: str
+    name: str
+    message: str
+    value: Any = None
+    limit: Any = None
 
 
+@dataclass(slots=True)
 class Findings:
     """Faults so far, and how many checks held: of failed alternatives the one that matched most is reported."""
 
-    __slots__ = ("faults", "matches")
-
-    def __init__(self) -> None:
-        self.faults: list[Fault] = []
-        self.matches = 0
+    faults: list[Fault] = field(default_factory=list)
+    matches: int = 0
 
     def merge(self, other: Findings) -> None:
         self.faults += other.faults
@@ -66,16 +58,16 @@ def same(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-def to_causes(findings: Findings, prefix: str = "") -> list[causes.Cause]:
+def to_causes(findings: Findings, prefix: str = "") -> list[FieldProblem]:
     """The faults as causes, each once; `prefix` is where the checked value stands in its object."""
-    unique_causes: dict[tuple[str, str], causes.Cause] = {}
+    unique_causes: dict[tuple[str, str], FieldProblem] = {}
     for fault in findings.faults:
         cause = _to_cause(fault, prefix)
         unique_causes.setdefault((cause.field, cause.message), cause)
     return list(unique_causes.values())
 
 
-def _to_cause(fault: Fault, prefix: str) -> causes.Cause:
+def _to_cause(fault: Fault, prefix: str) -> FieldProblem:
     name = fault.name.removeprefix(".")
     path = f"{prefix}.{name}" if prefix and name else prefix or name or causes.NO_PATH
     if fault.code == "required":
@@ -211,7 +203,7 @@ def _is_number(value: Any) -> bool:
 
 def _string_checks(schema: Mapping[str, Any]) -> list[Check]:
     longest, shortest, pattern = schema.get("maxLength"), schema.get("minLength"), schema.get("pattern")
-    search = patterns.compile_pattern(pattern).search if pattern else None
+    search = gotext.compile_pattern(pattern).search if pattern else None
     found_checks: list[Check] = []
 
     def check(value: Any, path: str, old: Any, findings: Findings) -> None:

@@ -2,16 +2,18 @@
 
 A stored value is the JSON of the object with `kind`, `apiVersion` and `metadata` first and without
 `metadata.resourceVersion`. As `metadata` is the first object in the text, the resourceVersion can be spliced in,
-replaced and taken out without decoding.
+replaced and taken out without decoding. `Stored` is an object in memory, `Change` a committed change of one.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import msgspec
 
 __all__ = [
+    "Change",
     "Lean",
     "Object",
     "Stored",
@@ -125,3 +127,26 @@ class Stored:
         """A fresh copy that the caller may change."""
         decoded: Object = _decode(self.body)
         return decoded
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A committed change of one object, whoever made it. `object` and `previous` are decoded on each use."""
+
+    type: Literal["ADDED", "MODIFIED", "DELETED"]
+    group: str
+    resource: str
+    namespace: str
+    name: str
+    revision: int
+    body: bytes
+    """JSON with resourceVersion, in the storage version; of a deletion the last state with the deletion's revision."""
+    previous_body: bytes | None
+
+    @property
+    def object(self) -> Object:
+        return decode(self.body)
+
+    @property
+    def previous(self) -> Object | None:
+        return None if self.previous_body is None else decode(self.previous_body)

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from bedplate.apiserver.state import bodies, changes
+from bedplate.apiserver.state import bodies
 from bedplate.core import logging
 from bedplate.store import interface
 
@@ -124,17 +124,17 @@ class Feed:
 
     def __init__(self, collection: Collection) -> None:
         self._collection = collection
-        self._queue: deque[changes.Change] = deque()
+        self._queue: deque[bodies.Change] = deque()
         self._wake = asyncio.Event()
 
-    def put(self, change: changes.Change) -> None:
+    def put(self, change: bodies.Change) -> None:
         self._queue.append(change)
         self._wake.set()
 
-    def __aiter__(self) -> AsyncIterator[changes.Change]:
+    def __aiter__(self) -> AsyncIterator[bodies.Change]:
         return self
 
-    async def __anext__(self) -> changes.Change:
+    async def __anext__(self) -> bodies.Change:
         while not self._queue:
             self._wake.clear()
             await self._wake.wait()
@@ -161,7 +161,7 @@ class Registry:
         self._watch: AsyncIterator[interface.Batch] | None = None
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
-        self._behaviours: dict[Kind, list[Callable[[changes.Change], None]]] = {}
+        self._behaviours: dict[Kind, list[Callable[[bodies.Change], None]]] = {}
 
     async def load(self) -> None:
         """Read everything once, as of a revision that lets `run` replay the recent events for watches that resume."""
@@ -243,7 +243,7 @@ class Registry:
         """How many objects there are of each kind."""
         return {kind: len(collection.items) for kind, collection in self._collections.items()}
 
-    def subscribe(self, kind: Kind, callback: Callable[[changes.Change], None]) -> None:
+    def subscribe(self, kind: Kind, callback: Callable[[bodies.Change], None]) -> None:
         """Call back for every change of a kind; before `load`, for existing objects too."""
         self._behaviours.setdefault(kind, []).append(callback)
 
@@ -265,7 +265,7 @@ class Registry:
                 collection.forget()
 
     @staticmethod
-    def _existing(collection: Collection) -> Iterator[changes.Change]:
+    def _existing(collection: Collection) -> Iterator[bodies.Change]:
         for key in collection.keys:
             yield _change(collection.kind, Event("ADDED", collection.items[key], None))
 
@@ -303,9 +303,9 @@ class Registry:
             feed.put(change)
 
 
-def _change(kind: Kind, event: Event) -> changes.Change:
+def _change(kind: Kind, event: Event) -> bodies.Change:
     stored, previous = event.stored, event.previous
-    return changes.Change(
+    return bodies.Change(
         type=event.type,  # type: ignore[arg-type]
         group=kind[0],
         resource=kind[1],

@@ -12,7 +12,7 @@ from typing import Any
 
 from bedplate.apiserver import meta, status
 from bedplate.apiserver.state import bodies
-from bedplate.apiserver.verbs import request, strictness, write
+from bedplate.apiserver.verbs import request, write
 from bedplate.apiserver.wire import codec
 
 __all__ = ["apply", "merge", "patch"]
@@ -78,7 +78,7 @@ async def _rewrite(target: Target, change: Callable[[Object], Object], insists: 
         # Patches share what they leave alone with the old object, which later steps must not see changed.
         new = copy.deepcopy(change(old))
         _check_identity(target, old, new)
-        return strictness.checked_patch(target, new)
+        return request.checked_patch(target, new)
 
     return await write.rewrite(target, patched, is_conditional=insists)
 
@@ -137,7 +137,7 @@ async def apply(target: Target, config: Object, *, force: bool) -> write.Outcome
             _check_identity(target, live, new)
         return new
 
-    strictness.checked(target, copy.deepcopy(config), [])
+    request.checked(target, copy.deepcopy(config), [])
     metadata = config.get("metadata") or {}
     if metadata.get("name", target.name) != target.name:
         text = f"the name of the object ({metadata['name']}) does not match the name on the URL ({target.name})"

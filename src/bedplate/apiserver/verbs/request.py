@@ -1,6 +1,7 @@
 """`Target`: what a verb acts on, for whom and how; made by the pipeline from a request and by the in-process client.
 
-Also reads the query parameters that many verbs share (dryRun, fieldManager, fieldValidation, resourceVersion).
+Also reads the query parameters that many verbs share (dryRun, fieldManager, fieldValidation, resourceVersion), and
+drops, warns of or refuses unknown and duplicate fields, as `fieldValidation` says.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from bedplate.apiserver.access import subjects
 from bedplate.apiserver.protobuf import encoding
 from bedplate.apiserver.state import bodies
 
-__all__ = ["Target", "integer", "list_options_invalid", "resource_version"]
+__all__ = ["Target", "checked", "checked_patch", "integer", "list_options_invalid", "resource_version"]
 
 _MANAGER_LENGTH = 128
 
@@ -128,6 +129,7 @@ def integer(query: Mapping[str, str], name: str) -> int:
 
 
 def is_true(text: str | None) -> bool:
+    """Go's conversion of query parameters: present and neither `false` nor `0`."""
     return text is not None and text.lower() not in ("false", "0")
 
 
@@ -145,3 +147,27 @@ def resource_version(text: str) -> int:
 
 def list_options_invalid(*problems: status.FieldProblem) -> status.StatusError:
     return status.invalid_kind("meta.k8s.io", "ListOptions", "", problems)
+
+
+def checked(target: Target, obj: bodies.Object, duplicates: list[str]) -> bodies.Object:
+    """Remove unknown fields; they and the duplicates its text showed become warnings, or 400."""
+    problems = duplicates + [f'unknown field "{path}"' for path in target.services.rules.prune(target.resource, obj)]
+    if problems and target.field_validation == "Strict":
+        kind, version = target.resource.kind, target.resource.version
+        text = (
+            f'{kind} in version "{version}" cannot be handled as a {kind}: strict decoding error: {", ".join(problems)}'
+        )
+        raise status.bad_request(text)
+    if target.field_validation == "Warn":
+        target.warnings += problems
+    return obj
+
+
+def checked_patch(target: Target, obj: bodies.Object) -> bodies.Object:
+    """The same for the result of a patch, whose faults are those of the patch."""
+    try:
+        return checked(target, obj, [])
+    except status.StatusError as err:
+        detail = err.message.partition(f"cannot be handled as a {target.resource.kind}: ")[2] or err.message
+        problem = status.FieldProblem.invalid("patch", bodies.encode(obj).decode(), detail)
+        raise status.invalid_kind("", "", "", [problem]) from None

@@ -268,13 +268,9 @@ async def rewrite(
             if is_conditional or attempt + 1 == CONFLICT_ATTEMPTS:
                 raise status.conflict(target.resource, target.name) from None
             if err.current is None:
-                raise _vanished(target) from None
+                raise status.not_found(target.resource, target.name) from None
             await asyncio.sleep(0)
     raise status.conflict(target.resource, target.name)
-
-
-def _vanished(target: Target) -> status.StatusError:
-    return status.not_found(target.resource, target.name)
 
 
 def _check_uid(target: Target, old: Object, new: Object) -> None:

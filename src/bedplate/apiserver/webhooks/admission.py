@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 
 from bedplate.apiserver import hooks, kinds, status
 from bedplate.apiserver.cel.values import CelError
-from bedplate.apiserver.crds.definitions import problems
 from bedplate.apiserver.merge import patches
-from bedplate.apiserver.state import changes
+from bedplate.apiserver.state import bodies
 from bedplate.apiserver.webhooks import calls, configurations
 from bedplate.apiserver.webhooks.calls import CallFailed
 from bedplate.apiserver.webhooks.configurations import Hook, Target
@@ -52,9 +51,9 @@ class ConfigurationBehaviour(hooks.Behaviour):
         configurations.default(obj)
 
     def validate(self, write: hooks.Write) -> list[status.FieldProblem]:
-        return problems(configurations.validate(write.object))
+        return configurations.validate(write.object)
 
-    def after_commit(self, change: changes.Change) -> None:
+    def after_commit(self, change: bodies.Change) -> None:
         config = None if change.type == "DELETED" else change.object
         self._admission.configure(self._resource, change.name, config)
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bedplate.apiserver import selectors
-from bedplate.apiserver.cel import environment, types
+from bedplate.apiserver import cel, selectors
+from bedplate.apiserver.cel import types
 from bedplate.apiserver.cel.types import Field, Type
 from bedplate.apiserver.schema import causes, formats
-from bedplate.apiserver.schema.causes import Cause
+from bedplate.apiserver.status import FieldProblem
 
 __all__ = ["Hook", "Target", "compile_hooks", "default", "validate"]
 
@@ -49,9 +49,9 @@ def default(config: dict[str, Any]) -> None:
             service.setdefault("port", 443)
 
 
-def validate(config: Object) -> list[Cause]:
+def validate(config: Object) -> list[FieldProblem]:
     """All faults of a configuration."""
-    faults: list[Cause] = []
+    faults: list[FieldProblem] = []
     seen: set[str] = set()
     for index, hook in enumerate(config.get("webhooks") or ()):
         path = f"webhooks[{index}]"
@@ -63,7 +63,7 @@ def validate(config: Object) -> list[Cause]:
     return faults
 
 
-def _check_hook(hook: Object, path: str) -> Iterator[Cause]:
+def _check_hook(hook: Object, path: str) -> Iterator[FieldProblem]:
     name = hook.get("name") or ""
     if not name:
         yield causes.required(f"{path}.name")
@@ -90,7 +90,7 @@ def _check_hook(hook: Object, path: str) -> Iterator[Cause]:
     yield from _check_conditions(hook.get("matchConditions") or [], f"{path}.matchConditions")
 
 
-def _check_rule(rule: Object, path: str) -> Iterator[Cause]:
+def _check_rule(rule: Object, path: str) -> Iterator[FieldProblem]:
     operations = rule.get("operations") or []
     if not operations:
         yield causes.required(f"{path}.operations")
@@ -115,7 +115,7 @@ def _check_rule(rule: Object, path: str) -> Iterator[Cause]:
         yield causes.not_supported(f"{path}.scope", scope, ("*", "Cluster", "Namespaced"))
 
 
-def _check_resources(resources: list[str], path: str) -> Iterator[Cause]:
+def _check_resources(resources: list[str], path: str) -> Iterator[FieldProblem]:
     if not resources:
         yield causes.required(path)
     any_sub: set[str] = set()
@@ -141,7 +141,7 @@ def _check_resources(resources: list[str], path: str) -> Iterator[Cause]:
         yield causes.invalid(path, resources, detail)
 
 
-def _check_client(client: Object, path: str) -> Iterator[Cause]:
+def _check_client(client: Object, path: str) -> Iterator[FieldProblem]:
     url, service = client.get("url"), client.get("service")
     if (url is None) == (service is None):
         yield causes.required(path, "exactly one of url or service is required")
@@ -163,7 +163,7 @@ def _check_client(client: Object, path: str) -> Iterator[Cause]:
         yield from _check_service(service or {}, f"{path}.service")
 
 
-def _check_service(service: Object, path: str) -> Iterator[Cause]:
+def _check_service(service: Object, path: str) -> Iterator[FieldProblem]:
     for key in ("name", "namespace"):
         if not service.get(key):
             yield causes.required(f"{path}.{key}")
@@ -173,7 +173,7 @@ def _check_service(service: Object, path: str) -> Iterator[Cause]:
     yield from _check_path(service.get("path") or "", f"{path}.path")
 
 
-def _check_path(url_path: str, path: str) -> Iterator[Cause]:
+def _check_path(url_path: str, path: str) -> Iterator[FieldProblem]:
     if url_path in ("", "/"):
         return
     if not url_path.startswith("/"):
@@ -186,7 +186,7 @@ def _check_path(url_path: str, path: str) -> Iterator[Cause]:
             yield causes.invalid(path, url_path, f"segment[{index}]: {fault}")
 
 
-def _check_reviews(hook: Object, path: str) -> Iterator[Cause]:
+def _check_reviews(hook: Object, path: str) -> Iterator[FieldProblem]:
     versions = hook.get("admissionReviewVersions") or []
     if not versions:
         yield causes.required(path, "must specify one of v1, v1beta1")
@@ -204,7 +204,7 @@ def _check_reviews(hook: Object, path: str) -> Iterator[Cause]:
         yield causes.invalid(path, versions, detail)
 
 
-def _check_conditions(conditions: list[Any], path: str) -> Iterator[Cause]:
+def _check_conditions(conditions: list[Any], path: str) -> Iterator[FieldProblem]:
     if len(conditions) > 64:
         yield causes.too_many(path, len(conditions), 64)
     seen: set[str] = set()
@@ -214,11 +214,11 @@ def _check_conditions(conditions: list[Any], path: str) -> Iterator[Cause]:
             yield causes.required(f"{where}.expression")
         else:
             try:
-                result = environment.compile_expression(text, CONDITION_VARIABLES).result
+                result = cel.compile_expression(text, CONDITION_VARIABLES).result
                 if result.kind not in ("bool", "dyn"):
                     detail = f"must evaluate to bool but got {result}"
                     yield causes.invalid(f"{where}.expression", text, detail)
-            except environment.CompileError as error:
+            except cel.CompileError as error:
                 yield causes.invalid(f"{where}.expression", text, f"compilation failed: {error}")
         name = condition.get("name") or ""
         if not name:
@@ -287,7 +287,7 @@ class Hook:
     text: Object
     namespaces: selectors.LabelPredicate
     objects: selectors.LabelPredicate
-    conditions: tuple[environment.Expression, ...]
+    conditions: tuple[cel.Expression, ...]
 
     @property
     def is_ignoring(self) -> bool:
@@ -334,7 +334,7 @@ def compile_hooks(config: Object) -> list[Hook]:
     compiled = []
     for text in config.get("webhooks") or ():
         conditions = [
-            environment.compile_expression(each["expression"].strip(), CONDITION_VARIABLES)
+            cel.compile_expression(each["expression"].strip(), CONDITION_VARIABLES)
             for each in text.get("matchConditions") or ()
         ]
         compiled.append(

@@ -59,7 +59,7 @@ async def _plan(desk: Desk, args: Arguments) -> int:
 
 
 def _plan_table(actions: Sequence[Action], *, with_values: bool) -> Table:
-    headers = ["Node", "Kind", "Name", "Action", "Cause"]
+    headers = ["Node", "Kind", "Name", "Action", "FieldProblem"]
     rows = [[action.node, action.kind, action.name, action.verb, str(action.source)] for action in actions]
     if with_values:
         headers += ["Old", "New", "Effect"]
@@ -149,7 +149,7 @@ async def _explain(desk: Desk, args: Arguments) -> None:
     facts = explain(tree, node, about, RENDERERS)
     if about and not facts:
         raise errors.NotFound(f"nothing called {about!r} is managed on {node}", hint="explain alone lists everything")
-    headers = ["Kind", "Name", "Value", "Cause", "Part", "Revision", "Next"]
+    headers = ["Kind", "Name", "Value", "FieldProblem", "Part", "Revision", "Next"]
     for_programs = args.flag("delimiter")
     rows = [
         [fact.kind, fact.name, fact.value, str(fact.source), fact.source.part, str(revision or ""), fact.next_best]

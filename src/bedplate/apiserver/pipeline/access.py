@@ -1,7 +1,8 @@
-"""Second stage: whether the user may do what the request asks for, and as whom.
+"""First and second stage: who asks, whether they may have what the request asks for, and as whom.
 
-In: a user and a request. Out: the user to act as (the same, or the impersonated one); 403 where RBAC refuses. Answers
-of the authorizer are remembered until one of them may have become wrong.
+In: a request with its connection. Out: the user to act as (the one who asks, or the impersonated one); 401 where a
+token is refused, 403 where RBAC refuses. Tokens are remembered for as long as the authenticator allows, the user of a
+certificate for the life of the connection, answers of the authorizer until one of them may have become wrong.
 """
 
 from __future__ import annotations
@@ -12,11 +13,56 @@ from bedplate.apiserver import hooks, status
 from bedplate.apiserver.access import identity, subjects
 from bedplate.apiserver.pipeline import routes
 from bedplate.apiserver.wire import http
+from bedplate.core import clock as clocks
 
-__all__ = ["Permissions"]
+__all__ = ["Credentials", "Permissions"]
 
 _ALLOWED_KEPT = 10_000
 _ONE_NAME = re.compile(r"metadata\.name==?([^,=!]+)\Z")
+
+
+class Credentials:
+    """Reads the credentials of requests."""
+
+    def __init__(self, authenticator: hooks.Authenticator, clock: clocks.Clock) -> None:
+        self._authenticator = authenticator
+        self._clock = clock
+        self._tokens: dict[str, tuple[subjects.User, float]] = {}
+
+    def user(self, incoming: http.Request) -> subjects.User:
+        authorization = incoming.headers.get(b"authorization")
+        if authorization is not None:
+            scheme, _, token = authorization.decode("latin-1").partition(" ")
+            if scheme.lower() == "bearer" and token:
+                return self._by_token(token.strip())
+        connection = incoming.connection
+        if connection.identity is None:
+            connection.identity = self._by_certificate(connection) or subjects.ANONYMOUS
+        user: subjects.User = connection.identity
+        return user
+
+    def _by_token(self, token: str) -> subjects.User:
+        now = self._clock.now().timestamp()
+        cached = self._tokens.get(token)
+        if cached is not None and now < cached[1]:
+            return cached[0]
+        proven = self._authenticator.by_token(token)
+        if proven is None:
+            raise status.unauthorized()
+        user, until = proven
+        if until > now:
+            self._tokens[token] = proven
+        return user
+
+    def _by_certificate(self, connection: http.Connection) -> subjects.User | None:
+        certificate = connection.transport.get_extra_info("peercert")
+        if not certificate:
+            return None
+        subject: dict[str, list[str]] = {}
+        for names in certificate.get("subject", ()):
+            for key, value in names:
+                subject.setdefault(key, []).append(value)
+        return self._authenticator.by_certificate(subject)
 
 
 class Permissions:

@@ -1,7 +1,8 @@
-"""What every namespace gets: its `default` service account and the CA bundle; and tokens for token Secrets.
+"""What every namespace gets: its `default` account and the CA bundle; tokens for token Secrets; aggregated roles.
 
-In: namespaces, service accounts, config maps, secrets. Out: the objects that are missing; a Secret of type service-
-account-token gets `token`, `ca.crt` and `namespace`, and goes with its account.
+In: namespaces, service accounts, config maps, secrets, cluster roles. Out: the objects that are missing; a Secret of
+type service-account-token gets `token`, `ca.crt` and `namespace`, and goes with its account; ClusterRoles with an
+`aggregationRule` get their rules.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import uuid
 from collections.abc import Callable
 
 from bedplate.apiserver import hooks, services
-from bedplate.apiserver.access import subjects, tokens
+from bedplate.apiserver.access import rbac, subjects, tokens
 from bedplate.apiserver.controllers.loop import Loop, absent_is_fine
-from bedplate.apiserver.state import changes
+from bedplate.apiserver.state import bodies
 
-__all__ = ["ROOT_CA", "run"]
+__all__ = ["ROOT_CA", "run", "run_aggregation"]
 
 ROOT_CA = "kube-root-ca.crt"
 AUTHENTICATION = "extension-apiserver-authentication"
@@ -55,7 +56,7 @@ async def run(parts: services.Services, signer: tokens.Signer, ca_pem: str) -> N
     places: Loop[str] = Loop("accounts", client, reconcile)
     secrets: Loop[tuple[str, str]] = Loop("token-secrets", client, fill)
 
-    def secrets_of(change: changes.Change) -> list[tuple[str, str]]:
+    def secrets_of(change: bodies.Change) -> list[tuple[str, str]]:
         if change.type != "DELETED":
             return []
         return [
@@ -65,21 +66,17 @@ async def run(parts: services.Services, signer: tokens.Signer, ca_pem: str) -> N
         ]
 
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(places.follow("", "namespaces", lambda change: (change.name,)))
-        tasks.create_task(places.follow("", "serviceaccounts", _default_gone("default")))
-        tasks.create_task(places.follow("", "configmaps", _default_gone(ROOT_CA)))
-        tasks.create_task(secrets.follow("", "serviceaccounts", secrets_of))
-        tasks.create_task(secrets.follow("", "secrets", _token_secret))
-        tasks.create_task(places.work())
-        tasks.create_task(secrets.work())
+        gone = ("", "serviceaccounts", _default_gone("default")), ("", "configmaps", _default_gone(ROOT_CA))
+        tasks.create_task(places.run(("", "namespaces", lambda change: (change.name,)), *gone))
+        tasks.create_task(secrets.run(("", "serviceaccounts", secrets_of), ("", "secrets", _token_secret)))
 
 
-def _default_gone(name: str) -> Callable[[changes.Change], tuple[str, ...]]:
+def _default_gone(name: str) -> Callable[[bodies.Change], tuple[str, ...]]:
     """The namespace of an object of that name which was changed or deleted."""
     return lambda change: (change.namespace,) if change.name == name and change.type != "ADDED" else ()
 
 
-def _token_secret(change: changes.Change) -> tuple[tuple[str, str], ...]:
+def _token_secret(change: bodies.Change) -> tuple[tuple[str, str], ...]:
     is_token = change.type != "DELETED" and TOKEN_TYPE.encode() in change.body
     return ((change.namespace, change.name),) if is_token else ()
 
@@ -107,3 +104,19 @@ async def _fill_secret(
     secret["data"] = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
     secret["metadata"]["annotations"] = notes | {UID: uid}
     await client.update("", "secrets", secret)
+
+
+async def run_aggregation(parts: services.Services) -> None:
+    """Keep the rules of aggregated ClusterRoles equal to the sum of the roles their selectors find, until cancelled."""
+    client = parts.client.acting_as(subjects.LOOPBACK, "clusterrole-aggregation-controller")
+
+    async def reconcile(_: str) -> None:
+        roles = client.list(rbac.GROUP, "clusterroles")
+        for role in roles:
+            rules = rbac.aggregate(role, roles)
+            if rules is not None and rules != (role.get("rules") or []):
+                await client.update(rbac.GROUP, "clusterroles", role | {"rules": rules})
+
+    loop: Loop[str] = Loop("roles", client, reconcile)
+    # One key for all: roles change seldom, and an aggregated role may depend on any other.
+    await loop.run((rbac.GROUP, "clusterroles", lambda _: ("all",)))
