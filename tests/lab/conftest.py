@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -166,19 +165,6 @@ def _guard(lab: Lab) -> subprocess.Popen[bytes]:
         env=lab.environ,
         start_new_session=True,
     )
-
-
-@pytest.fixture(scope="session")
-def eventually() -> Callable[[Callable[[], object]], object]:
-    """Ask until the answer is empty or the deadline passes; the last answer."""
-
-    def ask(question: Callable[[], object], deadline_s: float = 60) -> object:
-        end = time.monotonic() + deadline_s
-        while (answer := question()) and time.monotonic() < end:
-            time.sleep(0.2)
-        return answer
-
-    return ask
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,12 +7,12 @@ import ipaddress
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
+from tests.waiting import wait_until
 
 from bedplate.lab import cgroups
 from bedplate.lab.nodes import Node
@@ -106,13 +106,10 @@ class Cluster:
         }
 
     def until(self, what: str, question: Callable[[], T], deadline_s: float = DEADLINE_S) -> T:
-        """Ask until the answer is true, and return it; a failure shows the last answer, pods, events and logs."""
-        end = time.monotonic() + deadline_s
-        while not (answer := question()):
-            if time.monotonic() > end:
-                raise AssertionError(f"not in {deadline_s:.0f} s: {what} ({answer!r})\n{self.situation()}")
-            time.sleep(0.3)
-        return answer
+        """Ask until the answer is true, and return it; a failure shows another answer, pods, events and logs."""
+        return wait_until(
+            question, what, deadline_s=deadline_s, step_s=0.3, describe=lambda: f"{question()!r}\n{self.situation()}"
+        )
 
     def situation(self) -> str:
         """What a person would look at first."""

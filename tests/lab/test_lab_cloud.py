@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import pytest
 import yaml
+from tests.waiting import wait_until
 
 T = TypeVar("T")
 
@@ -79,14 +80,13 @@ class Cluster:
         return found
 
     def until(self, what: str, question: Callable[[], T], deadline_s: float = DEADLINE_S) -> T:
-        """Ask until the answer is true, and return it; the last false one is in the message."""
-        end = time.monotonic() + deadline_s
-        while not (answer := question()):
-            if time.monotonic() > end:
-                logs = self.kubectl("logs", "-n", "kube-system", "-l", f"k8s-app={MANAGER}", "--tail=40")
-                raise AssertionError(f"not in {deadline_s:.0f} s: {what} ({answer!r}); the manager's log:\n{logs}")
-            time.sleep(0.3)
-        return answer
+        """Ask until the answer is true, and return it; a failure shows another answer and the manager's log."""
+
+        def situation() -> str:
+            logs = self.kubectl("logs", "-n", "kube-system", "-l", f"k8s-app={MANAGER}", "--tail=40")
+            return f"{question()!r}; the manager's log:\n{logs}"
+
+        return wait_until(question, what, deadline_s=deadline_s, step_s=0.3, describe=situation)
 
 
 def _up(lab: Any, octet: int, *, count: int, flags: tuple[str, ...] = ()) -> subprocess.Popen[str]:

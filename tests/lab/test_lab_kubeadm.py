@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
 
@@ -72,19 +73,17 @@ def test_down_leaves_the_machine_as_it_was(ground: tuple[Any, Any], look: Callab
     assert look(lab.name, lab.state).more_than(before) == {}
 
 
-def test_a_start_killed_inside_kubeadm_is_cleaned_up(
-    new_lab: Callable[..., Any], look: Callable[..., Any], eventually: Callable[..., Any]
-) -> None:
+def test_a_start_killed_inside_kubeadm_is_cleaned_up(new_lab: Callable[..., Any], look: Callable[..., Any]) -> None:
     lab = new_lab("b")
     before = look(lab.name, lab.state)
     child = lab.start("--control-plane", "kubeadm")
     assert child.stderr is not None
     assert any("kubeadm init" in line for line in child.stderr)
     # Once static pods run, containers and their namespaces must go as well.
-    assert not eventually(lambda: "" if "coredns" in _names() or "etcd" in _names() else "no pod yet")
+    wait_until(lambda: _names() & {"coredns", "etcd"}, "there is a pod")
     child.send_signal(signal.SIGKILL)
     child.communicate(timeout=60)
-    assert eventually(lambda: look(lab.name, lab.state).more_than(before)) == {}
+    wait_until(lambda: not look(lab.name, lab.state).more_than(before), "nothing of the lab is left")
 
 
 def _names() -> set[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
 
@@ -121,17 +122,14 @@ def test_a_loaded_image_runs_with_every_pull_policy(lab: Any, tmp_path: Path) ->
         assert lab.logs_of(name) == f"{policy}\n"
 
 
-def test_an_image_nobody_has_is_refused_at_once_and_not_sought_elsewhere(
-    lab: Any, eventually: Callable[..., Any]
-) -> None:
+def test_an_image_nobody_has_is_refused_at_once_and_not_sought_elsewhere(lab: Any) -> None:
     lab.kubectl("run", "absent", "--image=no-such-image")
 
-    def reason() -> str:
+    def reasons() -> set[str]:
         states = lab.get("pod", "absent")["status"].get("containerStatuses", [])
-        reasons = {state["state"].get("waiting", {}).get("reason") for state in states}
-        return "" if reasons & {"ErrImagePull", "ImagePullBackOff"} else f"not yet: {reasons}"
+        return {state["state"].get("waiting", {}).get("reason") for state in states}
 
-    assert eventually(reason) == ""
+    wait_until(lambda: reasons() & {"ErrImagePull", "ImagePullBackOff"}, "the pull has failed", describe=reasons)
     lab.kubectl("delete", "pod", "absent", "--grace-period=0", "--force")
 
 
@@ -225,7 +223,7 @@ MOMENTS = ["making", "starting etcd", "starting kubelets", "waiting for cluster 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_killed_start_is_cleaned_up_by_its_watchdog(
-    moment: str, new_lab: Callable[..., Any], look: Callable[..., Any], eventually: Callable[..., Any]
+    moment: str, new_lab: Callable[..., Any], look: Callable[..., Any]
 ) -> None:
     lab = new_lab(f"k{MOMENTS.index(moment)}")
     before = look(lab.name, lab.state)
@@ -233,8 +231,7 @@ def test_a_killed_start_is_cleaned_up_by_its_watchdog(
     _read_until(child, moment)
     child.send_signal(signal.SIGKILL)
     _finish(child)
-    left = eventually(lambda: look(lab.name, lab.state).more_than(before))
-    assert left == {}
+    wait_until(lambda: not look(lab.name, lab.state).more_than(before), "nothing of the lab is left")
 
 
 def test_without_the_watchdog_the_next_command_cleans_up(new_lab: Callable[..., Any], look: Callable[..., Any]) -> None:
@@ -245,7 +242,7 @@ def test_without_the_watchdog_the_next_command_cleans_up(new_lab: Callable[..., 
     dogs = [
         int(folder.name)
         for folder in Path("/proc").glob("[0-9]*")
-        if b"bedplate.lab.watchdog\0" + str(lab.state).encode() in _command_of(folder)
+        if b"bedplate.lab.teardown\0" + str(lab.state).encode() in _command_of(folder)
     ]
     assert len(dogs) == 1
     os.kill(dogs[0], signal.SIGKILL)

@@ -13,8 +13,8 @@ import yaml
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 from bedplate.lab import cgroups, cluster, kubeadm_plane, kubernetes_node, state
+from bedplate.lab.nodes import Waiter
 from bedplate.lab.plan import Options, make_plan
-from bedplate.lab.waiting import Waiter
 
 PLAN = make_plan(Options(name="x", nodes=2, cloud_provider="external", kubelet_args=("--v=4",)), [])
 

@@ -20,7 +20,7 @@ import msgspec
 
 from bedplate.core import errors
 from bedplate.lab import binaries as found_binaries
-from bedplate.lab import cgroups, cluster, inspection, loading, power, state, versions
+from bedplate.lab import cgroups, cluster, inspection, power, state, versions
 from bedplate.lab.nodes import Node
 from bedplate.lab.plan import CONTROL_PLANES, NETWORKS, Options
 
@@ -164,11 +164,7 @@ def kubectl(name: str, arguments: tuple[str, ...]) -> NoReturn:
 def execute(name: str, node: str, command: tuple[str, ...]) -> NoReturn:
     """Run a command on a node, in its namespaces."""
     shelf = state.Shelf()
-    record = shelf.need(name)
-    if node not in {each.name for each in record.plan.nodes}:
-        raise errors.NotFound(
-            f"lab {name!r} has no node {node!r}", hint="nodes: " + ", ".join(each.name for each in record.plan.nodes)
-        )
+    shelf.need(name).plan.node(node)
     tree = cgroups.Tree(name)
     inside = Node(node, shelf.folder(name), tree)
     line = inside.enter(command[1:] if command[0] == "--" else command)
@@ -181,7 +177,7 @@ def execute(name: str, node: str, command: tuple[str, ...]) -> NoReturn:
 @click.argument("archive", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def load_image(name: str, archive: Path) -> None:
     """Bring an image archive (docker save, OCI) to every node and to the lab's registry."""
-    for image in _run(loading.load_image(name, archive, state.Shelf(), _reporter())):
+    for image in _run(cluster.load_image(name, archive, state.Shelf(), _reporter())):
         click.echo(image)
 
 

@@ -2,11 +2,12 @@
 
 In: options. Out: a real Kubernetes on this machine, described by a `state.Record`. The order of a start is in `up`;
 each step is in the module named there. A start that fails, is interrupted or killed leaves nothing behind (see
-`teardown` and `watchdog`).
+`teardown`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -20,7 +21,7 @@ from bedplate.lab import (
     binaries,
     building,
     catalog,
-    claims,
+    cgroups,
     images,
     kubeadm_plane,
     network,
@@ -29,11 +30,10 @@ from bedplate.lab import (
     teardown,
 )
 from bedplate.lab.ground import Ground
+from bedplate.lab.nodes import INSIDE, Node, Waiter
 from bedplate.lab.plan import Network, Options, Plan, make_plan
-from bedplate.lab.waiting import Waiter
-from bedplate.lab.watchdog import Watchdog
 
-__all__ = ["check_machine", "down", "gather", "up"]
+__all__ = ["check_machine", "down", "gather", "load_image", "up"]
 
 Report = Callable[[str], None]
 
@@ -75,7 +75,7 @@ async def up(
     # The claim on the network lasts until its routes exist, where every later start finds them.
     with contextlib.ExitStack() as claim:
         claim.enter_context(shelf.lock(options.name, wait_s=5))
-        claim.enter_context(Watchdog(shelf.root.parent, options.name))
+        claim.enter_context(teardown.Watchdog(shelf.root.parent, options.name))
         _clear_place(options.name, shelf, report)
         record = await _claim(options, shelf, claim)
         folder = shelf.folder(options.name)
@@ -127,6 +127,34 @@ def gather(options: Options, report: Report) -> dict[str, Path]:
     return programs
 
 
+async def load_image(name: str, archive: Path, shelf: state.Shelf, report: Report) -> list[str]:
+    """Bring the images of an archive (docker save, OCI) into a running lab; their full names.
+
+    They are then in every node's containerd (where `imagePullPolicy: Never` finds them) and in the lab's registry
+    (where `Always` does).
+    """
+    record = shelf.need(name)
+    folder = shelf.folder(name)
+    names = await asyncio.to_thread(images.Store(folder / "images").load_archive, archive)
+    if not names:
+        raise errors.Invalid(f"{archive} holds no named image", hint="give it a tag before saving it")
+    tree = cgroups.Tree(name)
+    passing = folder / f"load-{archive.name}"
+    await asyncio.to_thread(shutil.copyfile, archive, passing)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for each in record.plan.nodes:
+                report(f"loading into {each.name}")
+                node = Node(each.name, folder, tree)
+                command = ["ctr", "-n", "k8s.io", "images", "import", str(INSIDE / passing.name)]
+                tasks.create_task(node.run(command, f"load {archive.name} into {each.name}", timeout_s=300))
+    except BaseExceptionGroup as group:
+        raise _first(group) from None
+    finally:
+        passing.unlink(missing_ok=True)
+    return names
+
+
 def _clear_place(name: str, shelf: state.Shelf, report: Report) -> None:
     folder = shelf.folder(name)
     if not teardown.has_remains(name, folder):
@@ -144,7 +172,7 @@ async def _claim(options: Options, shelf: state.Shelf, stack: contextlib.ExitSta
     while True:
         plan = make_plan(options, taken + await network.in_use())
         networks = [Network(plan.subnet), Network(plan.pod_cidr)]
-        claimed = [stack.enter_context(claim) for range_ in networks if (claim := claims.claim(range_)) is not None]
+        claimed = [stack.enter_context(claim) for range_ in networks if (claim := network.claim(range_)) is not None]
         # A lab that held a network until now made its routes before releasing it, so they are read once more.
         in_use = await network.in_use()
         if len(claimed) == len(networks) and not any(range_.overlaps(route) for range_ in networks for route in in_use):

@@ -24,7 +24,7 @@ import click
 import msgspec
 
 from bedplate.core import errors
-from bedplate.lab import binaries, bootstrapfacts, building, commands, controlplane, versions
+from bedplate.lab import binaries, building, controlplane, processes, versions
 from bedplate.lab.factgen import reduce
 
 __all__ = ["facts", "generate", "texts_folder"]
@@ -52,22 +52,22 @@ async def generate(
     cache = binaries.cache_folder()
     program = await asyncio.to_thread(_build_program, cache, tag, progress)
     progress(f"reading the Go types of {tag}")
-    go_facts = msgspec.json.decode(await commands.run([str(program)], "read the Go types"))
+    go_facts = msgspec.json.decode(await processes.run([str(program)], "read the Go types"))
     async with controlplane.ControlPlane(tag, progress=progress) as plane, _server(plane) as server:
         progress("reading discovery, OpenAPI and tables")
         gathered = await _gather(server)
         progress("probing field selectors")
         gathered.selectable = await _probe_selectors(server, gathered)
-        pages = {path: await server.get(path) for path in bootstrapfacts.PATHS}
+        pages = {path: await server.get(path) for path in reduce.BOOTSTRAP_PATHS}
     gathered.go = go_facts
     target = out / f"v{minor}.json.gz"
     _write(target, reduce.encode(reduce.reduce(gathered)))
-    _write(out / f"bootstrap-v{minor}.json.gz", reduce.encode(bootstrapfacts.collect(pages.__getitem__)))
+    _write(out / f"bootstrap-v{minor}.json.gz", reduce.encode(reduce.bootstrap(pages)))
     for path, document in gathered.openapi.items():
         file = texts_folder(cache, minor) / (path.replace("/", "_") + ".json.gz")
         _write(file, gzip.compress(msgspec.json.encode(document), mtime=0))
     if samples is not None:
-        text = await commands.run([str(program), "samples"], "make samples of defaulting")
+        text = await processes.run([str(program), "samples"], "make samples of defaulting")
         _write(samples / f"defaults-v{minor}.jsonl.gz", gzip.compress(text.encode(), mtime=0))
     return target
 

@@ -15,10 +15,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bedplate.lab import catalog, cgroups, commands, images, kubernetes_node, network
-from bedplate.lab.nodes import INSIDE, SWITCH, Node
+from bedplate.lab import catalog, cgroups, images, kubernetes_node, network, processes
+from bedplate.lab.nodes import INSIDE, SWITCH, Node, Waiter
 from bedplate.lab.plan import NodePlan, Plan
-from bedplate.lab.waiting import Waiter
 
 __all__ = ["PRELOADED", "Ground"]
 
@@ -84,10 +83,10 @@ class Ground:
         plan = self.plan
         pids = {name: node.pid for name, node in self.nodes.items()}
         batch = network.machine_batch(plan, self.switch.pid)
-        await commands.run(["ip", "-batch", "-"], "connect this machine to the lab", stdin=batch)
+        await processes.run(["ip", "-batch", "-"], "connect this machine to the lab", stdin=batch)
         await self.switch.ip(network.switch_batch(plan, pids), "make the lab's switch")
         # Without this module the kernel does not know the setting for bridges; where it is built in, nothing happens.
-        await commands.run(["sh", "-c", "modprobe -q br_netfilter 2>/dev/null || true"], "load br_netfilter")
+        await processes.run(["sh", "-c", "modprobe -q br_netfilter 2>/dev/null || true"], "load br_netfilter")
         for this in plan.nodes:
             await self.connect(this)
 
@@ -139,7 +138,7 @@ class Ground:
     async def kubectl(self, *args: str, stdin: str = "", timeout_s: float = 30.0) -> str:
         """kubectl as the administrator, from this machine."""
         command = [str(self.programs["kubectl"]), f"--kubeconfig={self.kubeconfig}", "--request-timeout=10s", *args]
-        return await commands.run(command, f"run kubectl {args[0]}", stdin=stdin, timeout_s=timeout_s)
+        return await processes.run(command, f"run kubectl {args[0]}", stdin=stdin, timeout_s=timeout_s)
 
     async def api_is_ready(self) -> str:
         """A probe: the API server says it is ready."""
@@ -157,6 +156,15 @@ class Ground:
 
         await self.waiter.until("add-ons are accepted", accepted, self.first.logs / "kube-apiserver.log")
 
+    async def known_nodes(self) -> list[dict[str, Any]]:
+        """The Nodes of the API server."""
+        items: list[dict[str, Any]] = json.loads(await self.kubectl("get", "nodes", "-o", "json"))["items"]
+        return items
+
+    async def pod_ranges(self) -> dict[str, str]:
+        """Each Node's range of pod addresses; empty where it has none yet."""
+        return {node["metadata"]["name"]: node["spec"].get("podCIDR", "") for node in await self.known_nodes()}
+
     async def connect_pods(self) -> None:
         """Give every node its pod network, once the controller manager has given it a range.
 
@@ -165,8 +173,7 @@ class Ground:
         ranges: dict[str, str] = {}
 
         async def have_ranges() -> str:
-            items = json.loads(await self.kubectl("get", "nodes", "-o", "json"))["items"]
-            ranges.update({item["metadata"]["name"]: item["spec"].get("podCIDR", "") for item in items})
+            ranges.update(await self.pod_ranges())
             missing = [name for name in self.nodes if not ranges.get(name)]
             return f"no pod range for {', '.join(missing)}" if missing else ""
 
@@ -176,7 +183,7 @@ class Ground:
         for name in self.nodes:
             await self.connect_pods_of(name, ranges)
         routes = network.route_batch(ranges, self.plan, device=self.plan.interface)
-        await commands.run(["ip", "-batch", "-"], "route to the pods from this machine", stdin=routes)
+        await processes.run(["ip", "-batch", "-"], "route to the pods from this machine", stdin=routes)
 
     async def connect_pods_of(self, name: str, ranges: Mapping[str, str]) -> None:
         """One node's pod network, and its routes to those of the others."""
@@ -187,7 +194,7 @@ class Ground:
 
     async def until_nodes_ready(self) -> None:
         async def ready() -> str:
-            items = json.loads(await self.kubectl("get", "nodes", "-o", "json"))["items"]
+            items = await self.known_nodes()
             lacking = [item["metadata"]["name"] for item in items if not _is_ready(item)]
             return f"not Ready: {', '.join(lacking)}" if lacking or len(items) < len(self.nodes) else ""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from bedplate.core import errors
-from bedplate.lab import cgroups, commands, state
+from bedplate.lab import cgroups, processes, state
 from bedplate.lab.nodes import SWITCH
 
 __all__ = ["NodeStatus", "Status", "inspect", "summaries"]
@@ -101,7 +101,7 @@ def summaries(shelf: state.Shelf) -> list[dict[str, str]]:
 async def _conditions(folder: Path) -> tuple[dict[str, str], str]:
     command = [str(folder / "bin" / "kubectl"), f"--kubeconfig={folder / 'admin.kubeconfig'}", "--request-timeout=5s"]
     try:
-        text = await commands.run([*command, "get", "nodes", "-o", "json"], "ask the API server", timeout_s=15)
+        text = await processes.run([*command, "get", "nodes", "-o", "json"], "ask the API server", timeout_s=15)
     except (errors.BedplateError, OSError) as err:
         return {}, f"unreachable: {str(err).splitlines()[-1]}"
     by_node = {}

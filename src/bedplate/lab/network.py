@@ -1,7 +1,8 @@
 """The wires of a lab: one switch, a cable to every node, one to this machine.
 
-In: a plan, the ids of the processes that hold the namespaces. Out: `ip -batch` texts (pure), and `in_use` to read
-which networks this machine has already.
+In: a plan, the ids of the processes that hold the namespaces. Out: `ip -batch` texts (pure); `in_use`, which reads
+the networks this machine has already; and claims on networks, so that two labs that start in the same moment never
+choose the same.
 
 The switch is a network namespace of its own with a bridge inside, so the machine's firewall never sees traffic between
 nodes, and everything vanishes with the processes in the namespaces. The machine has one interface, `bp-<lab>`, with
@@ -10,14 +11,23 @@ routes to the nodes and pods; it forwards nothing: nodes have no way to the inte
 
 from __future__ import annotations
 
-import ipaddress
 import json
+import socket
 from collections.abc import Mapping
 
-from bedplate.lab import commands
-from bedplate.lab.plan import NodePlan, Plan
+from bedplate.lab import processes
+from bedplate.lab.plan import Network, NodePlan, Plan
 
-__all__ = ["NODE_SYSCTLS", "cable_batch", "in_use", "machine_batch", "node_batch", "route_batch", "switch_batch"]
+__all__ = [
+    "NODE_SYSCTLS",
+    "cable_batch",
+    "claim",
+    "in_use",
+    "machine_batch",
+    "node_batch",
+    "route_batch",
+    "switch_batch",
+]
 
 NODE_SYSCTLS = {
     "net.ipv4.ip_forward": "1",
@@ -28,15 +38,31 @@ NODE_SYSCTLS = {
 }
 
 
-async def in_use() -> list[ipaddress.IPv4Network]:
+async def in_use() -> list[Network]:
     """The networks this machine has routes to, apart from the default."""
-    text = await commands.run(["ip", "-json", "-4", "route", "show", "table", "all"], "read the routes")
+    text = await processes.run(["ip", "-json", "-4", "route", "show", "table", "all"], "read the routes")
     networks = []
     for row in json.loads(text or "[]"):
         target = row.get("dst", "default")
         if target != "default" and row.get("table") != "local":
-            networks.append(ipaddress.IPv4Network(target, strict=False))
+            networks.append(Network(target, strict=False))
     return networks
+
+
+def claim(network: Network) -> socket.socket | None:
+    """Hold the network until the claim is closed or this process ends; None when another process holds it.
+
+    A claim is a name in the kernel's list of local sockets: taken by one process at a time, gone with it, nothing to
+    clean up, whichever folders the labs use.
+    """
+    name = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # A leading zero byte makes the name abstract: no file is made.
+        name.bind(f"\0bedplate-lab-network-{network}")
+    except OSError:
+        name.close()
+        return None
+    return name
 
 
 def machine_batch(plan: Plan, switch_pid: int) -> str:

@@ -1,7 +1,8 @@
 """A node: namespaces held by one process, with folders of its own, in which programs are started.
 
-In: the lab's folder and control groups. Out: `Node` objects that start programs and run commands inside. Which
-programs make a Kubernetes node is decided in `kubernetes_node` and the control-plane modules.
+In: the lab's folder and control groups. Out: `Node` objects that start programs and run commands inside; a `Waiter` for
+what these programs shall get to. Which programs make a Kubernetes node is decided in `kubernetes_node` and the
+control-plane modules.
 
 A node's network, mount and host-name namespaces live as long as a process is in them; the first is a sleeping one in
 the control group `<node>/init`, which is also how the node is found again later: no process id is ever read from a
@@ -15,19 +16,21 @@ import contextlib
 import os
 import shlex
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from bedplate.core import errors
-from bedplate.lab import cgroups, commands
+from bedplate.core.clock import Clock, SystemClock
+from bedplate.lab import cgroups, processes
 from bedplate.lab.processes import tail
 
-__all__ = ["INSIDE", "SWITCH", "Daemon", "Node"]
+__all__ = ["INSIDE", "SWITCH", "Daemon", "Node", "Waiter"]
 
 # The lab's folder, as seen from inside a node.
 INSIDE = Path("/run/bedplate")
 # The switch is held the same way; no node can have this name.
 SWITCH = "_switch"
+_POLL_S = 0.25
 _PATH = f"{INSIDE}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 # Run inside a fresh mount namespace. Order matters: the lab's folder must be bound before what may hide it.
@@ -62,11 +65,7 @@ class Daemon:
 
     def failure(self) -> errors.Terminal | None:
         """The error to raise when it has ended, else None."""
-        if self._child.poll() is None:
-            return None
-        return errors.Terminal(
-            f"{self.name} ended with code {self._child.returncode}; last lines of {self.log}:\n{tail(self.log)}"
-        )
+        return processes.failure_of(self._child, self.name, self.log)
 
 
 class Node:
@@ -130,7 +129,7 @@ class Node:
         """Run a command inside to its end. It belongs to the lab while it runs."""
         joined = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', self._tree.entrance(self.name, "system")]
         around = [*joined, *self.enter([])]
-        return await commands.run(
+        return await processes.run(
             command, what, timeout_s=timeout_s, stdin=stdin, environ=self.environ(environ), around=around
         )
 
@@ -174,3 +173,41 @@ def _joining(entrance: str) -> Callable[[], None]:
         os.close(descriptor)
 
     return join
+
+
+class Waiter:
+    """One deadline for a whole start, and the programs started so far."""
+
+    def __init__(self, timeout_s: float, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._timeout_s = timeout_s
+        self._end = self._clock.monotonic() + timeout_s
+        self.daemons: list[Daemon] = []
+
+    @property
+    def rest_s(self) -> float:
+        """Seconds until the deadline."""
+        return max(0.0, self._end - self._clock.monotonic())
+
+    async def until(self, what: str, probe: Callable[[], Awaitable[str]], log: Path) -> None:
+        """Return when the probe answers "", not what is missing. A program that ends meanwhile, or the deadline, is an
+        error with the last answer and the last lines of the log."""
+        answer = ""
+        while True:
+            for daemon in self.daemons:
+                if failure := daemon.failure():
+                    raise failure
+            try:
+                async with asyncio.timeout(self.rest_s):
+                    answer = await probe()
+            except TimeoutError:
+                answer = answer or "no answer"
+            except errors.BedplateError as err:
+                answer = str(err).splitlines()[-1]
+            if not answer:
+                return
+            if not self.rest_s:
+                raise errors.Unavailable(
+                    f"{what}: timed out after {self._timeout_s:.0f} s ({answer}); last lines of {log}:\n{tail(log)}"
+                )
+            await self._clock.sleep(_POLL_S)

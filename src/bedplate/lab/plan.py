@@ -89,6 +89,14 @@ class Plan:
         """The further flags of one kubelet: those for all and its own."""
         return [text for owner, text in map(_split_argument, self.kubelet_args) if owner in ("", node)]
 
+    def node(self, name: str) -> NodePlan:
+        """The node of that name."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        names = ", ".join(node.name for node in self.nodes)
+        raise errors.NotFound(f"lab {self.name!r} has no node {name!r}", hint=f"nodes: {names}")
+
     @property
     def prefix_length(self) -> int:
         return Network(self.subnet).prefixlen

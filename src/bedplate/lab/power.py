@@ -8,15 +8,14 @@ API server is not told: what a cluster does about a node that falls silent is wh
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 
 from bedplate.core import clock, errors
 from bedplate.lab import binaries, cgroups, kubeadm_plane, kubernetes_node, network, process_plane, state
 from bedplate.lab.ground import Ground
+from bedplate.lab.nodes import Waiter
 from bedplate.lab.plan import NodePlan, Plan
-from bedplate.lab.waiting import Waiter
 
 __all__ = ["start_node", "stop_node"]
 
@@ -75,19 +74,14 @@ async def _start(ground: Ground, this: NodePlan) -> None:
 
 
 async def _connect_pods(ground: Ground, this: NodePlan) -> None:
-    items = json.loads(await ground.kubectl("get", "nodes", "-o", "json"))["items"]
-    ranges = {item["metadata"]["name"]: item["spec"].get("podCIDR", "") for item in items}
+    ranges = await ground.pod_ranges()
     if not ranges.get(this.name):
         raise errors.NotFound(f"the cluster has no node {this.name!r} any more", hint="take the lab down and up again")
     await ground.connect_pods_of(this.name, ranges)
 
 
 def _find(plan: Plan, name: str) -> NodePlan:
-    node = next((each for each in plan.nodes if each.name == name), None)
-    if node is None:
-        raise errors.NotFound(
-            f"lab {plan.name!r} has no node {name!r}", hint="nodes: " + ", ".join(each.name for each in plan.nodes)
-        )
+    node = plan.node(name)
     if node == plan.nodes[0]:
         raise errors.Invalid(
             f"{name!r} carries the control plane of lab {plan.name!r}: only other nodes can be stopped"

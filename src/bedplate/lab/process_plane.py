@@ -1,6 +1,6 @@
 """The control plane as plain processes on the first node, kubelets with certificates of our own authority.
 
-In: a `ground.Ground`. Out: a running control plane, kubelets, kube-proxies and CoreDNS.
+In: a `ground.Ground`. Out: a running control plane, kubelets, kube-proxies and CoreDNS (kubeadm brings its own).
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 from bedplate.api.names import LABEL_CONTROL_PLANE
-from bedplate.lab import addons, components, credentials, kubernetes_node
+from bedplate.lab import catalog, components, credentials, kubernetes_node
 from bedplate.lab.ground import PRELOADED, Ground
 from bedplate.lab.nodes import INSIDE
 from bedplate.lab.plan import NodePlan, Plan
@@ -18,6 +19,21 @@ from bedplate.lab.plan import NodePlan, Plan
 __all__ = ["NEEDS", "start", "start_node"]
 
 NEEDS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl")
+_CORE_FILE = """.:53 {
+    errors
+    health
+    ready
+    kubernetes cluster.local in-addr.arpa ip6.arpa {
+        pods insecure
+        fallthrough in-addr.arpa ip6.arpa
+        ttl 5
+    }
+    forward . /etc/resolv.conf
+    cache 5
+    reload
+}
+"""
+_LABELS = {"k8s-app": "kube-dns"}
 
 
 async def start(ground: Ground) -> None:
@@ -31,7 +47,7 @@ async def start(ground: Ground) -> None:
     ground.report("starting kubelets")
     for this in ground.plan.nodes:
         start_node(ground, this)
-    await ground.apply(addons.coredns(ground.plan))
+    await ground.apply(_coredns(ground.plan))
     await ground.connect_pods()
     # As kubeadm does it, but without its taint: a lab's first node runs pods like the others.
     await ground.kubectl("label", "--overwrite", "node", ground.first.name, f"{LABEL_CONTROL_PLANE}=")
@@ -89,3 +105,63 @@ async def _start_control_plane(ground: Ground) -> None:
         ground.waiter.daemons.append(node.start(name, [name, *args]))
         if name == "kube-apiserver":
             await ground.waiter.until("kube-apiserver is ready", ground.api_is_ready, node.logs / f"{name}.log")
+
+
+def _coredns(plan: Plan) -> list[dict[str, Any]]:
+    """Cluster DNS at the address every kubelet tells its pods. Its pods start on nodes that still wait for a cloud."""
+    meta = {"name": "coredns", "namespace": "kube-system"}
+    subject = [{"kind": "ServiceAccount", "name": "coredns", "namespace": "kube-system"}]
+    rules = [
+        {"apiGroups": [""], "resources": ["services", "pods", "namespaces"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+    ]
+    rbac = "rbac.authorization.k8s.io"
+    role = {"apiGroup": rbac, "kind": "ClusterRole", "name": "system:coredns"}
+    ports = [
+        {"name": "dns", "port": 53, "protocol": "UDP", "targetPort": 53},
+        {"name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": 53},
+    ]
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta},
+        {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": "system:coredns"}, "rules": rules},
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "system:coredns"},
+            "roleRef": role,
+            "subjects": subject,
+        },
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"Corefile": _CORE_FILE}},
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "kube-dns", "namespace": "kube-system", "labels": _LABELS},
+            "spec": {"clusterIP": plan.dns, "selector": _LABELS, "ports": ports},
+        },
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {**meta, "labels": _LABELS}, "spec": _deployment()},
+    ]
+
+
+def _deployment() -> dict[str, Any]:
+    container = {
+        "name": "coredns",
+        "image": catalog.COREDNS_IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "args": ["-conf", "/etc/coredns/Corefile"],
+        "ports": [{"containerPort": 53, "protocol": "UDP"}, {"containerPort": 53, "protocol": "TCP"}],
+        "readinessProbe": {"httpGet": {"path": "/ready", "port": 8181}, "periodSeconds": 1},
+        "volumeMounts": [{"name": "config", "mountPath": "/etc/coredns"}],
+    }
+    pod = {
+        "serviceAccountName": "coredns",
+        "priorityClassName": "system-cluster-critical",
+        "dnsPolicy": "Default",
+        "tolerations": [{"operator": "Exists", "effect": "NoSchedule"}],
+        "containers": [container],
+        "volumes": [{"name": "config", "configMap": {"name": "coredns"}}],
+    }
+    return {
+        "replicas": 1,
+        "selector": {"matchLabels": _LABELS},
+        "template": {"metadata": {"labels": _LABELS}, "spec": pod},
+    }

@@ -1,13 +1,16 @@
-"""A child process with a log file that ends with its parent.
+"""Child processes that end with their parent: programs with a log file, and single commands.
 
-In: a command, a log file. Out: a `Process` to start, stop, kill, freeze and start again. It does not decide when.
+In: a command, a log file. Out: a `Process` to start, stop, kill, freeze and start again. It does not decide when. Or: a
+command, a deadline, the intention in words. Out: its standard output, or an error that names the intention, the exit
+code and the last lines. Programs that stay when we go are not started here (`nodes.Node`).
 
 A child must not outlive us even after `kill -9`, when no code of ours runs any more. So between fork and exec each
 child asks the kernel (`PR_SET_PDEATHSIG`) for a SIGKILL when its parent goes, then checks that the parent has not
 gone already. The kernel counts the *thread* that forked as the parent: start processes from a thread that lives as
 long as they shall, such as the main one.
 
-Plain `subprocess` rather than asyncio's, so that a process may be started in one event loop and stopped in another.
+`Process` is plain `subprocess` rather than asyncio's, so that it may be started in one event loop and stopped in
+another.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import asyncio
 import collections
 import ctypes
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -24,7 +28,7 @@ from pathlib import Path
 
 from bedplate.core import errors
 
-__all__ = ["Process", "die_with_parent", "tail"]
+__all__ = ["Process", "die_with_parent", "failure_of", "run", "tail"]
 
 _PR_SET_PDEATHSIG = 1
 _POLL_S = 0.05
@@ -49,6 +53,13 @@ def tail(path: Path, lines: int = 15) -> str:
             return "".join(collections.deque(handle, lines)).rstrip()
     except OSError as err:
         return f"(not readable: {err.strerror})"
+
+
+def failure_of(child: subprocess.Popen[bytes], name: str, log: Path) -> errors.Terminal | None:
+    """The error to raise when a process has ended by itself, else None."""
+    if child.poll() is None:
+        return None
+    return errors.Terminal(f"{name} ended with code {child.returncode}; last lines of {log}:\n{tail(log)}")
 
 
 class Process:
@@ -121,11 +132,7 @@ class Process:
 
     def failure(self) -> errors.Terminal | None:
         """The error to raise when the process has ended by itself, else None."""
-        if self._child is None or self.is_running:
-            return None
-        return errors.Terminal(
-            f"{self.name} ended with code {self._child.returncode}; last lines of {self.log}:\n{tail(self.log)}"
-        )
+        return failure_of(self._child, self.name, self.log) if self._child is not None else None
 
 
 def _is_stopped(pid: int) -> bool:
@@ -135,3 +142,45 @@ def _is_stopped(pid: int) -> bool:
         return all((thread / "stat").read_text().rsplit(")", 1)[1].split()[0] in "TtZX" for thread in threads)
     except OSError:
         return not Path(f"/proc/{pid}").exists()
+
+
+async def run(
+    command: Sequence[str],
+    what: str,
+    *,
+    timeout_s: float = 60.0,
+    stdin: str = "",
+    environ: Mapping[str, str] | None = None,
+    around: Sequence[str] = (),
+) -> str:
+    """Standard output of a command that succeeded; it is killed when the deadline passes or we are cancelled.
+
+    `around` is put before the command to run it elsewhere, and left out of messages.
+    """
+    child = await asyncio.create_subprocess_exec(
+        *around,
+        *command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=dict(environ) if environ is not None else None,
+        preexec_fn=die_with_parent(os.getpid()),
+    )
+    try:
+        async with asyncio.timeout(timeout_s):
+            out, err = await child.communicate(stdin.encode())
+    except TimeoutError:
+        raise errors.Unavailable(f"could not {what}: no result after {timeout_s:.0f} s ({_short(command)})") from None
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    if child.returncode:
+        last = "\n".join((err or out).decode(errors="replace").strip().splitlines()[-15:])
+        raise errors.Terminal(f"could not {what}: {_short(command)} ended with code {child.returncode}\n{last}")
+    return out.decode(errors="replace")
+
+
+def _short(command: Sequence[str]) -> str:
+    text = " ".join(shlex.join(command).split())
+    return text if len(text) <= 160 else text[:157] + "..."

@@ -1,7 +1,9 @@
 """From what a real API server and its Go types say to the table of facts that is shipped.
 
 Comes in: aggregated discovery, OpenAPI v3 documents, `Table` columns, selectable fields, the output of the Go program.
-Goes out: one plain value, `reduce`; `encode` gives its bytes, the same ones for the same input. No I/O here.
+Goes out: one plain value, `reduce`; and `bootstrap`, the objects that a real API server makes by itself on its first
+start, without what differs from cluster to cluster. `encode` gives their bytes, the same ones for the same input. No
+I/O here.
 
 The table
     kubernetes   the server's /version document
@@ -21,9 +23,19 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Gathered", "encode", "reduce"]
+__all__ = ["BOOTSTRAP_PATHS", "Gathered", "bootstrap", "encode", "reduce"]
 
 _REF = "#/components/schemas/"
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+BOOTSTRAP_PATHS = (
+    "/api/v1/namespaces",
+    "/apis/scheduling.k8s.io/v1/priorityclasses",
+    f"{_RBAC}/clusterroles",
+    f"{_RBAC}/clusterrolebindings",
+    f"{_RBAC}/roles",
+    f"{_RBAC}/rolebindings",
+)
+_OWN_METADATA = ("name", "namespace", "labels", "annotations")
 
 # Defaults that depend on other fields or on where the type is used: code decides these (apiserver/shape/defaults.py),
 # so that the table holds only values that are always right.
@@ -187,3 +199,25 @@ def _is_pointer(go_types: Mapping[str, Any], type_name: str, field_name: str) ->
 def _is_unserved(name: str) -> bool:
     """Alpha and beta types are off by default; what their defaults hang on does not matter."""
     return "alpha" in name or "beta" in name
+
+
+def bootstrap(pages: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What a fresh cluster contains, from the lists at `BOOTSTRAP_PATHS`, in a fixed order."""
+    objects: list[dict[str, Any]] = []
+    for path in BOOTSTRAP_PATHS:
+        page = pages[path]
+        kind = page["kind"].removesuffix("List")
+        items = sorted(
+            page["items"], key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"]["name"])
+        )
+        objects += [_lasting(item | {"apiVersion": page["apiVersion"], "kind": kind}) for item in items]
+    return objects
+
+
+def _lasting(obj: dict[str, Any]) -> dict[str, Any]:
+    """An object without what the server owns; aggregated roles keep no rules, since a controller fills them in."""
+    left = {key: value for key, value in obj.items() if key not in ("metadata", "status", "spec")}
+    left["metadata"] = {key: value for key, value in obj["metadata"].items() if key in _OWN_METADATA}
+    if left.get("aggregationRule"):
+        left["rules"] = []
+    return left
