@@ -66,8 +66,11 @@ mod tests {
             ("::ffff:10.0.0.7/120", "10.0.0.7/24", "10.0.0.0/24"),
         ];
         for (text, written, network) in cases {
-            let found = Interface::parse(text).unwrap();
-            assert_eq!((found.to_string(), found.network().to_string()), (written.to_string(), network.to_string()));
+            let interface = Interface::parse(text).unwrap();
+            assert_eq!(
+                (interface.to_string(), interface.network().to_string()),
+                (written.to_string(), network.to_string())
+            );
         }
     }
 

@@ -10,12 +10,12 @@ pub struct CniArgs {
 
 /// Parses the pairs and collects problems; an invalid pair does not affect the others.
 pub fn read(args: &str) -> (CniArgs, Vec<String>) {
-    let mut found = CniArgs::default();
+    let mut arguments = CniArgs::default();
     let mut problems = Vec::new();
     let mut unknown = Vec::new();
     let mut ignores_unknown = false;
     if args.is_empty() {
-        return (found, problems);
+        return (arguments, problems);
     }
     for pair in args.split(';') {
         let parts: Vec<&str> = pair.split('=').collect();
@@ -24,10 +24,10 @@ pub fn read(args: &str) -> (CniArgs, Vec<String>) {
             continue;
         };
         match key {
-            "IP" => found.ip = value.to_string(),
-            "K8S_POD_NAME" => found.pod_name = value.to_string(),
-            "K8S_POD_NAMESPACE" => found.pod_namespace = value.to_string(),
-            "K8S_POD_UID" => found.pod_uid = value.to_string(),
+            "IP" => arguments.ip = value.to_string(),
+            "K8S_POD_NAME" => arguments.pod_name = value.to_string(),
+            "K8S_POD_NAMESPACE" => arguments.pod_namespace = value.to_string(),
+            "K8S_POD_UID" => arguments.pod_uid = value.to_string(),
             "IgnoreUnknown" => match value.to_ascii_lowercase().as_str() {
                 "1" | "true" => ignores_unknown = true,
                 "0" | "false" => ignores_unknown = false,
@@ -39,7 +39,7 @@ pub fn read(args: &str) -> (CniArgs, Vec<String>) {
     if !unknown.is_empty() && !ignores_unknown {
         problems.push(format!("CNI_ARGS: unknown arguments {}", unknown.join(", ")));
     }
-    (found, problems)
+    (arguments, problems)
 }
 
 #[cfg(test)]
@@ -48,8 +48,9 @@ mod tests {
 
     #[test]
     fn pairs_are_read() {
-        let (found, problems) = read("IgnoreUnknown=1;IP=1.2.3.4;K8S_POD_NAME=p;K8S_POD_NAMESPACE=n;K8S_POD_UID=u;X=y");
-        let values = [found.ip, found.pod_name, found.pod_namespace, found.pod_uid];
+        let (arguments, problems) =
+            read("IgnoreUnknown=1;IP=1.2.3.4;K8S_POD_NAME=p;K8S_POD_NAMESPACE=n;K8S_POD_UID=u;X=y");
+        let values = [arguments.ip, arguments.pod_name, arguments.pod_namespace, arguments.pod_uid];
         assert_eq!((values, problems.len()), (["1.2.3.4", "p", "n", "u"].map(String::from), 0));
         assert_eq!(read(""), (CniArgs::default(), Vec::new()));
     }
@@ -65,8 +66,8 @@ mod tests {
             "IgnoreUnknown=maybe;K8S_POD_NAME=p",
             "K8S_POD_NAME=p;k8s_pod_uid=u",
         ] {
-            let (found, problems) = read(args);
-            assert_eq!(found.pod_name, "p", "{args}");
+            let (arguments, problems) = read(args);
+            assert_eq!(arguments.pod_name, "p", "{args}");
             assert!(!problems.is_empty(), "{args}");
         }
         assert!(read("COLOUR=red;IgnoreUnknown=TRUE").1.is_empty());

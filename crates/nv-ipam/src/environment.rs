@@ -65,7 +65,7 @@ impl Environment {
         let text = |name: &str| variable(name).unwrap_or_default().to_string_lossy().into_owned();
         let command_text = text("CNI_COMMAND");
         let override_text = text("CNI_NETNS_OVERRIDE");
-        let found = Environment {
+        let environment = Environment {
             command: Command::of(&command_text),
             command_text,
             container_id: text("CNI_CONTAINERID"),
@@ -74,8 +74,8 @@ impl Environment {
             args: text("CNI_ARGS"),
             has_netns_override: override_text == "1" || override_text.eq_ignore_ascii_case("true"),
         };
-        found.check(&text("CNI_PATH"))?;
-        Ok(found)
+        environment.check(&text("CNI_PATH"))?;
+        Ok(environment)
     }
 
     fn check(&self, path: &str) -> Result<(), CniError> {
@@ -141,16 +141,19 @@ mod tests {
 
     fn read(changes: &[(&str, &str)]) -> Result<Environment, CniError> {
         Environment::read(|name| {
-            let found = changes.iter().chain(&FULL).find(|(key, _)| *key == name);
-            found.map(|(_, value)| OsString::from(value))
+            let pair = changes.iter().chain(&FULL).find(|(key, _)| *key == name);
+            pair.map(|(_, value)| OsString::from(value))
         })
     }
 
     #[test]
     fn a_full_environment_is_taken() {
-        let found = read(&[("CNI_ARGS", "A=b"), ("CNI_NETNS_OVERRIDE", "True")]).unwrap();
-        assert_eq!((found.command, found.ifname.as_str(), found.args.as_str()), (Command::Add, "eth0", "A=b"));
-        assert!(found.has_netns_override);
+        let environment = read(&[("CNI_ARGS", "A=b"), ("CNI_NETNS_OVERRIDE", "True")]).unwrap();
+        assert_eq!(
+            (environment.command, environment.ifname.as_str(), environment.args.as_str()),
+            (Command::Add, "eth0", "A=b")
+        );
+        assert!(environment.has_netns_override);
     }
 
     #[test]

@@ -194,8 +194,8 @@ mod tests {
         for data in
             [b"a".as_slice(), b"aaaaaaaaaaaaaaaaaaaaaaaaaaaa", &vec![0; 3_000_000], &random, lines.as_bytes(), &mixed]
         {
-            let Some(found) = unpacked(&packed(data)) else { return };
-            assert!(found == data, "{} bytes", data.len());
+            let Some(content) = unpacked(&packed(data)) else { return };
+            assert!(content == data, "{} bytes", data.len());
         }
         assert!(packed(lines.as_bytes()).len() * 4 < lines.len());
     }
@@ -204,8 +204,8 @@ mod tests {
     fn members_follow_each_other() {
         let mut both = packed(b"one ");
         both.extend(packed(b"two"));
-        if let Some(found) = unpacked(&both) {
-            assert_eq!(found, b"one two");
+        if let Some(content) = unpacked(&both) {
+            assert_eq!(content, b"one two");
         }
         assert_eq!(packed(b""), b"");
     }

@@ -403,8 +403,8 @@ mod tests {
     #[test]
     fn people_get_four_spaces() {
         let value = parse(br#"{"a":[1,{"b":2}],"c":{}}"#).unwrap();
-        let wanted =
+        let expected =
             "{\n    \"a\": [\n        1,\n        {\n            \"b\": 2\n        }\n    ],\n    \"c\": {}\n}";
-        assert_eq!(value.pretty(), wanted);
+        assert_eq!(value.pretty(), expected);
     }
 }

@@ -72,13 +72,13 @@ impl Log {
     fn open(&mut self, path: &Path) -> io::Result<()> {
         let now = Moment::now();
         match fs::symlink_metadata(path) {
-            Ok(found) if found.is_symlink() => return Err(io::Error::other("it is a symbolic link")),
-            Ok(found) if !found.is_file() && !found.file_type().is_char_device() => {
+            Ok(metadata) if metadata.is_symlink() => return Err(io::Error::other("it is a symbolic link")),
+            Ok(metadata) if !metadata.is_file() && !metadata.file_type().is_char_device() => {
                 return Err(io::Error::other("it is not a file"));
             }
-            Ok(found) => {
-                let is_full = found.is_file() && found.len() >= rotation::MAX_SIZE;
-                if is_full && rotation::rotate(path, &found, now)? || is_of_another_day(found.mtime(), now) {
+            Ok(metadata) => {
+                let is_full = metadata.is_file() && metadata.len() >= rotation::MAX_SIZE;
+                if is_full && rotation::rotate(path, &metadata, now)? || is_of_another_day(metadata.mtime(), now) {
                     self.upkeep = Some(path.to_path_buf());
                 }
             }

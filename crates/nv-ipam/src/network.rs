@@ -95,14 +95,14 @@ pub fn read_network(document: &Value, problems: &mut Problems) -> Network {
 
 /// The valid attachments, for GC; `None` when the configuration does not list them.
 pub fn read_valid_attachments(document: &Value, problems: &mut Problems) -> Option<Vec<Attachment>> {
-    let mut found = None;
+    let mut attachments = None;
     each_pair(document, "the network configuration", problems, |key, value, problems| {
         // libcni wrote the second key first, and still writes both.
         if matches!(key, "cni.dev/valid-attachments" | "cni.dev/attachments") {
-            read_attachments(&mut found, value, problems);
+            read_attachments(&mut attachments, value, problems);
         }
     });
-    found
+    attachments
 }
 
 /// The `ipam` section, or the file `nv-ipam.conf`, which has the same keys.
@@ -150,7 +150,7 @@ fn read_arguments(args: &mut Arguments, section: &Value, problems: &mut Problems
 }
 
 fn read_attachments(into: &mut Option<Vec<Attachment>>, value: &Value, problems: &mut Problems) {
-    let mut found = Vec::new();
+    let mut attachments = Vec::new();
     match value {
         Value::Null => {}
         Value::List(items) => {
@@ -161,12 +161,12 @@ fn read_attachments(into: &mut Option<Vec<Attachment>>, value: &Value, problems:
                     "ifname" => read_text(&mut attachment.ifname, value, "ifname", problems),
                     _ => {}
                 });
-                found.push(attachment);
+                attachments.push(attachment);
             }
         }
         other => problems.push(format!("cni.dev/valid-attachments must be a list, not {}", other.kind())),
     }
-    *into = Some(found);
+    *into = Some(attachments);
 }
 
 /// Calls `take` with each pair of an object; keys are in lower case.
@@ -302,8 +302,8 @@ mod tests {
         assert_eq!((network.args.allocate_ip_with_index, network.args.pool_names.len()), (Some(3), 1));
         let attachments = |text: &str| {
             let mut problems = Problems::new();
-            let found = read_valid_attachments(&json::parse(text.as_bytes()).unwrap(), &mut problems);
-            (found, problems.len())
+            let valid = read_valid_attachments(&json::parse(text.as_bytes()).unwrap(), &mut problems);
+            (valid, problems.len())
         };
         let attachment = Attachment { container_id: "c".to_string(), ifname: "i".to_string() };
         let listed = r#"{"cni.dev/valid-attachments":[{"containerID":"c","ifname":"i"}]}"#;

@@ -78,7 +78,7 @@ fn written_route(route: &Route) -> Value {
 
 /// Before 0.3.0 a result has at most one address of each family; the first is used.
 fn by_family(addresses: &[Address], routes: &[Route]) -> Vec<(String, Value)> {
-    let mut found = Vec::new();
+    let mut families = Vec::new();
     for (key, is_v4) in [("ip4", true), ("ip6", false)] {
         let Some(address) = addresses.iter().find(|each| each.interface.ip.is_ipv4() == is_v4) else {
             continue;
@@ -92,9 +92,9 @@ fn by_family(addresses: &[Address], routes: &[Route]) -> Vec<(String, Value)> {
         if !own.is_empty() {
             pairs.push(("routes".to_string(), Value::List(own)));
         }
-        found.push((key.to_string(), Value::Object(pairs)));
+        families.push((key.to_string(), Value::Object(pairs)));
     }
-    found
+    families
 }
 
 #[cfg(test)]
@@ -114,15 +114,15 @@ mod tests {
     fn each_version_has_its_form() {
         let routes = r#"[{"dst":"0.0.0.0/0","gw":"10.0.0.1"},{"dst":"10.9.0.0/16","gw":"10.0.0.1"}]"#;
         let first = r#"{"ip":"10.0.0.2/24","gateway":"10.0.0.1","routes":"#;
-        let wanted = format!(r#"{{"cniVersion":"0.2.0","ip4":{first}{routes}}},"ip6":{{"ip":"fd00::2/64"}}}}"#);
-        assert_eq!(document(&both(), "0.2.0").unwrap().compact(), wanted);
+        let expected = format!(r#"{{"cniVersion":"0.2.0","ip4":{first}{routes}}},"ip6":{{"ip":"fd00::2/64"}}}}"#);
+        assert_eq!(document(&both(), "0.2.0").unwrap().compact(), expected);
         let ips =
             r#"[{"version":"4","address":"10.0.0.2/24","gateway":"10.0.0.1"},{"version":"6","address":"fd00::2/64"}]"#;
-        let wanted = format!(r#"{{"cniVersion":"0.4.0","ips":{ips},"routes":{routes}}}"#);
-        assert_eq!(document(&both(), "0.4.0").unwrap().compact(), wanted);
+        let expected = format!(r#"{{"cniVersion":"0.4.0","ips":{ips},"routes":{routes}}}"#);
+        assert_eq!(document(&both(), "0.4.0").unwrap().compact(), expected);
         let ips = r#"[{"address":"10.0.0.2/24","gateway":"10.0.0.1"},{"address":"fd00::2/64"}]"#;
-        let wanted = format!(r#"{{"cniVersion":"1.1.0","ips":{ips},"routes":{routes}}}"#);
-        assert_eq!(document(&both(), "1.1.0").unwrap().compact(), wanted);
+        let expected = format!(r#"{{"cniVersion":"1.1.0","ips":{ips},"routes":{routes}}}"#);
+        assert_eq!(document(&both(), "1.1.0").unwrap().compact(), expected);
     }
 
     #[test]

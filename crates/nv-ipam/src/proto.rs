@@ -87,26 +87,26 @@ pub struct Allocation {
 
 /// `None` when the bytes are not a valid message.
 pub fn read_allocations(message: &[u8]) -> Option<Vec<Allocation>> {
-    let mut found = Vec::new();
+    let mut allocations = Vec::new();
     for field in Fields(message) {
         if let (1, Content::Bytes(bytes)) = field? {
-            found.push(read_allocation(bytes)?);
+            allocations.push(read_allocation(bytes)?);
         }
     }
-    Some(found)
+    Some(allocations)
 }
 
 fn read_allocation(message: &[u8]) -> Option<Allocation> {
-    let mut found = Allocation::default();
+    let mut allocation = Allocation::default();
     for field in Fields(message) {
         match field? {
-            (2, Content::Bytes(bytes)) => found.ip = text(bytes)?,
-            (3, Content::Bytes(bytes)) => found.gateway = text(bytes)?,
-            (5, Content::Bytes(bytes)) => found.routes.push(read_route(bytes)?),
+            (2, Content::Bytes(bytes)) => allocation.ip = text(bytes)?,
+            (3, Content::Bytes(bytes)) => allocation.gateway = text(bytes)?,
+            (5, Content::Bytes(bytes)) => allocation.routes.push(read_route(bytes)?),
             _ => {}
         }
     }
-    Some(found)
+    Some(allocation)
 }
 
 fn read_route(message: &[u8]) -> Option<String> {
@@ -253,14 +253,14 @@ mod tests {
             device_id: "d".to_string(),
             ..Owner::default()
         };
-        let wanted = [
+        let expected = [
             b"\x0a\x25".as_slice(),
             b"\x0a\x01a\x0a\x01b\x12\x01c\x1a\x01i",
             b"\x22\x06\x0a\x01p\x22\x01d",
             b"\x28\x02\x32\x071.2.3.4",
             b"\x3a\x04\x08\x01\x10\x00",
         ];
-        assert_eq!(parameters(&owner, &wish()), wanted.concat());
+        assert_eq!(parameters(&owner, &wish()), expected.concat());
     }
 
     #[test]
@@ -268,8 +268,8 @@ mod tests {
         let bare = Wish { pools: Vec::new(), requested_ips: Vec::new(), wants_gateway: false, index: None, ..wish() };
         assert_eq!(parameters(&Owner::default(), &bare), b"\x0a\x06\x22\x00\x28\x02\x3a\x00");
         let negative = Wish { index: Some(-1), ..bare };
-        let wanted = b"\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01";
-        assert!(parameters(&Owner::default(), &negative).ends_with(wanted));
+        let expected = b"\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01";
+        assert!(parameters(&Owner::default(), &negative).ends_with(expected));
     }
 
     #[test]
@@ -277,13 +277,13 @@ mod tests {
         let allocation = b"\x0a\x01a\x12\x0b10.0.0.1/24\x1a\x0810.0.0.9\x20\x01\x2a\x0b\x0a\x090.0.0.0/0\x48\x96\x01\x55abcd\x51abcdefgh";
         let mut message = vec![0x0a, allocation.len() as u8];
         message.extend_from_slice(allocation);
-        let found = read_allocations(&message).unwrap();
-        let wanted = Allocation {
+        let allocations = read_allocations(&message).unwrap();
+        let expected = Allocation {
             ip: "10.0.0.1/24".to_string(),
             gateway: "10.0.0.9".to_string(),
             routes: vec!["0.0.0.0/0".to_string()],
         };
-        assert_eq!(found, [wanted]);
+        assert_eq!(allocations, [expected]);
         for end in 1..message.len() {
             assert!(read_allocations(&message[..end]).is_none(), "{end}");
         }

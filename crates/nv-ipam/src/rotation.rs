@@ -53,18 +53,18 @@ fn parts(path: &Path) -> (String, String) {
 fn backups(path: &Path) -> io::Result<Vec<(Moment, PathBuf)>> {
     let (stem, extension) = parts(path);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut found = Vec::new();
+    let mut backups = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let plain = name.strip_suffix(".gz").unwrap_or(&name);
         let stamp = plain.strip_prefix(&stem).and_then(|rest| rest.strip_suffix(&extension));
         if let Some(moment) = stamp.and_then(Moment::from_file_stamp) {
-            found.push((moment, entry.path()));
+            backups.push((moment, entry.path()));
         }
     }
-    found.sort_by_key(|(moment, _)| std::cmp::Reverse((moment.seconds, moment.nanos)));
-    Ok(found)
+    backups.sort_by_key(|(moment, _)| std::cmp::Reverse((moment.seconds, moment.nanos)));
+    Ok(backups)
 }
 
 fn remove(path: &Path) -> io::Result<()> {
@@ -137,8 +137,8 @@ mod tests {
         }
         look_after(&path, NOW).unwrap();
         let left: Vec<String> = names(&folder).into_iter().filter(|name| name.ends_with(".gz")).collect();
-        let wanted = [28, 29, 30, 31].map(|day| format!("cni-2023-12-{day}T00-00-00.000.log.gz"));
-        assert_eq!(left, wanted);
+        let expected = [28, 29, 30, 31].map(|day| format!("cni-2023-12-{day}T00-00-00.000.log.gz"));
+        assert_eq!(left, expected);
         assert_eq!(names(&folder).len(), 8);
         look_after(&path, NOW).unwrap();
         assert_eq!(names(&folder).len(), 8);

@@ -149,14 +149,14 @@ fn requested(network: &Network, arg_ip: &str, problems: &mut Problems) -> Vec<Ip
     let listed = if network.runtime_ips.is_empty() { &network.args.ips } else { &network.runtime_ips };
     let single = [arg_ip.to_string()];
     let texts: &[String] = if listed.is_empty() && !arg_ip.is_empty() { &single } else { listed };
-    let mut found = Vec::new();
+    let mut ips = Vec::new();
     for text in texts {
         match address::parse_ip(text.split('/').next().unwrap_or_default()) {
-            Some(ip) => found.push(ip),
+            Some(ip) => ips.push(ip),
             None => problems.push(format!("static address {text:?} must be an IP address")),
         }
     }
-    found
+    ips
 }
 
 /// One or two pool names; empty when the configuration is invalid.
@@ -271,8 +271,8 @@ mod tests {
         let runtime = r#""runtimeConfig":{"ips":["1.1.1.1/24","fd00::1"]}"#;
         let args = r#""args":{"cni":{"ips":["2.2.2.2"]}}"#;
         let texts = |stdin: String| {
-            let found = load(&stdin, None, "3.3.3.3/8").wish.requested_ips;
-            found.iter().map(ToString::to_string).collect::<Vec<_>>()
+            let ips = load(&stdin, None, "3.3.3.3/8").wish.requested_ips;
+            ips.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         assert_eq!(texts(format!("{base},{runtime},{args}}}")), ["1.1.1.1", "fd00::1"]);
         assert_eq!(texts(format!("{base},{args}}}")), ["2.2.2.2"]);

@@ -43,11 +43,11 @@ pub fn check(command: Command, version: &str) -> Result<(), CniError> {
 }
 
 fn numbers(version: &str) -> Option<(i64, i64, i64)> {
-    let mut found = [0; 3];
+    let mut parts = [0; 3];
     for (place, part) in version.split('.').enumerate() {
-        *found.get_mut(place)? = part.parse().ok()?;
+        *parts.get_mut(place)? = part.parse().ok()?;
     }
-    Some((found[0], found[1], found[2]))
+    Some((parts[0], parts[1], parts[2]))
 }
 
 #[cfg(test)]

@@ -185,8 +185,8 @@ mod tests {
         // RFC 7541, C.4: three requests of one connection, with Huffman codes and a table that grows.
         let mut decoder = Decoder::new();
         let first = decoder.decode(&bytes("8286 8441 8cf1 e3c2 e5f2 3a6b a0ab 90f4 ff")).unwrap();
-        let wanted = [(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "www.example.com")];
-        assert_eq!(texts(&first), wanted.map(|(name, value)| (name.to_string(), value.to_string())));
+        let expected = [(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "www.example.com")];
+        assert_eq!(texts(&first), expected.map(|(name, value)| (name.to_string(), value.to_string())));
         assert_eq!(sizes(&decoder), (1, 57));
         let second = decoder.decode(&bytes("8286 84be 5886 a8eb 1064 9cbf")).unwrap();
         assert_eq!(
@@ -246,7 +246,7 @@ mod tests {
         let long = "v".repeat(300);
         write_literal(&mut out, "te", "trailers");
         write_literal(&mut out, "x", &long);
-        let found = texts(&Decoder::new().decode(&out).unwrap());
-        assert_eq!(found, [("te".to_string(), "trailers".to_string()), ("x".to_string(), long)]);
+        let headers = texts(&Decoder::new().decode(&out).unwrap());
+        assert_eq!(headers, [("te".to_string(), "trailers".to_string()), ("x".to_string(), long)]);
     }
 }

@@ -21,27 +21,27 @@ pub fn addresses(host: &str, port: u16, deadline: Instant) -> Result<Vec<SocketA
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
     let hosts = fs::read("/etc/hosts").unwrap_or_default();
-    let mut found = in_hosts(&String::from_utf8_lossy(&hosts), host);
-    if found.is_empty() && host.eq_ignore_ascii_case("localhost") {
-        found = vec![IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+    let mut ips = in_hosts(&String::from_utf8_lossy(&hosts), host);
+    if ips.is_empty() && host.eq_ignore_ascii_case("localhost") {
+        ips = vec![IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
     }
-    if found.is_empty() {
+    if ips.is_empty() {
         let text = fs::read("/etc/resolv.conf").unwrap_or_default();
-        found = ask_all(&Servers::parse(&String::from_utf8_lossy(&text)), host, deadline)?;
+        ips = ask_all(&Servers::parse(&String::from_utf8_lossy(&text)), host, deadline)?;
     }
-    Ok(found.into_iter().map(|ip| SocketAddr::new(ip, port)).collect())
+    Ok(ips.into_iter().map(|ip| SocketAddr::new(ip, port)).collect())
 }
 
 fn in_hosts(text: &str, host: &str) -> Vec<IpAddr> {
-    let mut found = Vec::new();
+    let mut ips = Vec::new();
     for line in text.lines() {
         let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
         let ip = words.next().and_then(|word| word.parse().ok());
         if let (Some(ip), true) = (ip, words.any(|name| name.eq_ignore_ascii_case(host))) {
-            found.push(ip);
+            ips.push(ip);
         }
     }
-    found
+    ips
 }
 
 #[derive(Debug, PartialEq)]
@@ -88,17 +88,17 @@ impl Servers {
 }
 
 fn ask_all(servers: &Servers, host: &str, deadline: Instant) -> Result<Vec<IpAddr>, String> {
-    let mut problem = format!("host {host} not found");
+    let mut problem = format!("host {host} not ips");
     for name in servers.candidates(host) {
-        let mut found = Vec::new();
+        let mut ips = Vec::new();
         for kind in [TYPE_A, TYPE_AAAA] {
             match ask(servers, &name, kind, deadline) {
-                Ok(addresses) => found.extend(addresses),
+                Ok(addresses) => ips.extend(addresses),
                 Err(why) => problem = why,
             }
         }
-        if !found.is_empty() {
-            return Ok(found);
+        if !ips.is_empty() {
+            return Ok(ips);
         }
     }
     Err(problem)
@@ -116,8 +116,8 @@ fn ask(servers: &Servers, name: &str, kind: u16, deadline: Instant) -> Result<Ve
         }
         match ask_one(*server, &question, left) {
             Ok(answer) => {
-                if let Some(found) = read_answer(&answer, id, kind) {
-                    return Ok(found);
+                if let Some(ips) = read_answer(&answer, id, kind) {
+                    return Ok(ips);
                 }
                 problem = format!("name server {server} gave no answer about {name}");
             }
@@ -169,21 +169,21 @@ fn read_answer(answer: &[u8], id: u16, kind: u16) -> Option<Vec<IpAddr>> {
     for _ in 0..word(4)? {
         at = after_name(answer, at)? + 4;
     }
-    let mut found = Vec::new();
+    let mut ips = Vec::new();
     for _ in 0..word(6)? {
         at = after_name(answer, at)?;
         let length = usize::from(word(at + 8)?);
         let content = answer.get(at + 10..at + 10 + length)?;
         if word(at)? == kind && word(at + 2)? == CLASS_IN {
             if let Ok(bytes) = <[u8; 4]>::try_from(content) {
-                found.push(IpAddr::from(bytes));
+                ips.push(IpAddr::from(bytes));
             } else if let Ok(bytes) = <[u8; 16]>::try_from(content) {
-                found.push(IpAddr::from(bytes));
+                ips.push(IpAddr::from(bytes));
             }
         }
         at += 10 + length;
     }
-    Some(found)
+    Some(ips)
 }
 
 fn after_name(answer: &[u8], mut at: usize) -> Option<usize> {
@@ -202,8 +202,8 @@ mod tests {
 
     #[test]
     fn an_address_needs_no_server() {
-        let found = addresses("::1", 5, Instant::now()).unwrap();
-        assert_eq!(found, ["[::1]:5".parse().unwrap()]);
+        let sockets = addresses("::1", 5, Instant::now()).unwrap();
+        assert_eq!(sockets, ["[::1]:5".parse().unwrap()]);
     }
 
     #[test]

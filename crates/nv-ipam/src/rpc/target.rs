@@ -146,8 +146,8 @@ mod tests {
             ("node", tcp("node", 443)),
             (":7", tcp("localhost", 7)),
         ];
-        for (text, wanted) in cases {
-            assert_eq!(parse(text), Ok(wanted), "{text}");
+        for (text, expected) in cases {
+            assert_eq!(parse(text), Ok(expected), "{text}");
         }
     }
 

@@ -67,16 +67,16 @@ fn an_answer_is_read() {
 #[test]
 fn padding_priority_and_continuations_are_understood() {
     let block = headers(&[(":status", "200")]);
-    let (one, two) = block.split_at(3);
+    let (begin, end) = block.split_at(3);
     let mut padded_headers = vec![2, 0, 0, 0, 0, 9];
-    padded_headers.extend_from_slice(one);
+    padded_headers.extend_from_slice(begin);
     padded_headers.extend_from_slice(&[0, 0]);
     let mut padded_data = vec![3];
     padded_data.extend_from_slice(&message(b"x"));
     padded_data.extend_from_slice(&[0, 0, 0]);
     let frames = [
         frame(HEADERS, PADDED | PRIORITY, 1, &padded_headers),
-        frame(CONTINUATION, END_HEADERS, 1, two),
+        frame(CONTINUATION, END_HEADERS, 1, end),
         frame(PING, 0, 0, &[1; 8]),
         frame(0xbe, 0xff, 77, b"an unknown frame type"),
         frame(DATA, PADDED, 1, &padded_data),
@@ -181,34 +181,34 @@ fn read_frames(from: &mut UnixStream, mut each: impl FnMut(&mut UnixStream, &Fra
 fn a_request_has_the_headers_of_grpc() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let server = thread::spawn(move || {
-        let mut found = Vec::new();
+        let mut headers = Vec::new();
         let mut body = Vec::new();
         read_frames(&mut theirs, |_, frame| {
             match frame.kind {
-                HEADERS => found = Decoder::new().decode(&frame.payload).unwrap(),
+                HEADERS => headers = Decoder::new().decode(&frame.payload).unwrap(),
                 DATA => body.extend_from_slice(&frame.payload),
                 _ => {}
             }
             frame.kind == DATA && frame.has(END_STREAM)
         });
         theirs.write_all(&answer(b"ok").concat()).unwrap();
-        (found, body)
+        (headers, body)
     });
     let deadline = Instant::now() + Duration::from_secs(30);
     exchange(Stream::Unix(ours), "here", "/s/m", b"ask", deadline).unwrap();
-    let (found, body) = server.join().unwrap();
+    let (headers, body) = server.join().unwrap();
     assert_eq!(body, message(b"ask"));
     for (name, value) in [(":method", "POST"), (":path", "/s/m"), (":authority", "here"), ("te", "trailers")] {
-        assert_eq!(find(&found, name), Some(value.as_bytes()), "{name}");
+        assert_eq!(find(&headers, name), Some(value.as_bytes()), "{name}");
     }
-    let timeout = String::from_utf8(find(&found, "grpc-timeout").unwrap().to_vec()).unwrap();
+    let timeout = String::from_utf8(find(&headers, "grpc-timeout").unwrap().to_vec()).unwrap();
     assert!(timeout.ends_with('m') && timeout.len() <= 9, "{timeout}");
 }
 
 #[test]
 fn a_long_request_waits_for_room() {
     let long: Vec<u8> = (0..300_000u32).map(|number| number as u8).collect();
-    let wanted = message(&long);
+    let expected = message(&long);
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let server = thread::spawn(move || {
         let mut body = Vec::new();
@@ -233,7 +233,7 @@ fn a_long_request_waits_for_room() {
     let deadline = Instant::now() + Duration::from_secs(30);
     let outcome = exchange(Stream::Unix(ours), "", "/s/m", &long, deadline);
     assert_eq!(outcome.unwrap(), b"done");
-    assert_eq!(server.join().unwrap(), (wanted, 1));
+    assert_eq!(server.join().unwrap(), (expected, 1));
 }
 
 #[test]
