@@ -21,7 +21,8 @@ from typing import Any
 
 import grpc
 from tests.ipam.controller.worlds import KINDS, World
-from tests.ipam.node.daemons import NodeDaemon, until
+from tests.ipam.node.daemons import NodeDaemon
+from tests.waiting import wait_until
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "ipam"
 OURS = Path(sys.executable).with_name("nv-ipam")
@@ -133,7 +134,7 @@ class Scene:
         for pool in pools:
             has_block = any(one["nodeName"] == "node-1" for one in pool["allocations"] or ())
             if has_block and (pool["kind"], pool["name"]) not in UNKNOWABLE:
-                await asyncio.to_thread(until, f"{pool['name']} is known", lambda pool=pool: self.knows(pool))
+                await asyncio.to_thread(wait_until, lambda pool=pool: self.knows(pool), f"{pool['name']} is known")
 
     def knows(self, pool: Mapping[str, Any]) -> bool:
         """A request that no pool can grant is refused as unknown only where the pool is."""
@@ -154,7 +155,7 @@ class Scene:
             await self.world.edit(kind, name, action["spec"])
         else:
             await self.world.client.delete(KINDS[kind], name, self.world.namespace)
-        await asyncio.to_thread(until, f"the daemon has seen {action['note']}", lambda: self.has_seen(action))
+        await asyncio.to_thread(wait_until, lambda: self.has_seen(action), f"the daemon has seen {action['note']}")
 
     def has_seen(self, action: Mapping[str, Any]) -> bool:
         """Whether the daemon knows the change."""

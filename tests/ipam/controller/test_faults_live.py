@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from tests.faults import proxy
-from tests.ipam.controller.worlds import KINDS, World, until
+from tests.ipam.controller.worlds import KINDS, World
+from tests.waiting import until
 
 from bedplate.ipam.controller.assembly import Assembly
 from bedplate.kube import errors as kube_errors
@@ -47,7 +48,7 @@ async def served(world: World, count: int) -> None:
     async def is_so() -> bool:
         return len(await world.blocks("IPPool", "p")) == len(await world.blocks("CIDRPool", "p")) == count
 
-    await until(f"{count} nodes are served", is_so)
+    await until(is_so, f"{count} nodes are served")
 
 
 async def pools(world: World) -> None:
@@ -73,7 +74,7 @@ async def test_storms_of_refusals_delay_and_lose_nothing(world: World, tmp_path:
         async def is_refused() -> bool:
             return between.seen.total() >= before + 3
 
-        await until("requests were refused", is_refused)
+        await until(is_refused, "requests were refused")
         between.refuse = (0, 0.0)
         await served(world, 6)
         await world.settles("CIDRPool", "p", expected(6))

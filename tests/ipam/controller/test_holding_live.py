@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.apps.test_ccm_rights import account
-from tests.ipam.controller.worlds import World, until
+from tests.ipam.controller.worlds import World
+from tests.waiting import until
 
 from bedplate.api.resources import PODS, SERVICE_ACCOUNTS
 from bedplate.ipam.quarantine import ANNOTATION
@@ -72,7 +73,7 @@ async def holds(world: World, wanted: dict[str, str]) -> None:
     async def is_so() -> bool:
         return await held(world) == wanted
 
-    await until(f"held back: {wanted}", is_so)
+    await until(is_so, f"held back: {wanted}")
 
 
 async def start(world: World) -> None:

@@ -12,7 +12,8 @@ import pytest
 import yaml
 from tests.apps.test_ccm_rights import BINDINGS, ROLES
 from tests.ipam.controller.test_holding_live import A, B, C, holds, pod, start
-from tests.ipam.controller.worlds import World, until
+from tests.ipam.controller.worlds import World
+from tests.waiting import until
 
 from bedplate.api.resources import SECRETS, SERVICE_ACCOUNTS
 from bedplate.ipam.webhook.certificates import CONFIGURATIONS
@@ -109,7 +110,7 @@ async def test_the_role_for_an_own_certificate_is_enough_for_it(
                 found = await world.client.get(CONFIGURATIONS, name)
                 return bool(found["webhooks"][0]["clientConfig"].get("caBundle"))
 
-            await until("the authority is published", is_published)
+            await until(is_published, "the authority is published")
             assert await world.client.get(SECRETS.raw(), "nv-ipam-webhook-server-cert", world.namespace)
     finally:
         await world.client.delete(CONFIGURATIONS, name)

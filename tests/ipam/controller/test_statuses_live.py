@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.ipam.controller.worlds import KINDS, World, until
+from tests.ipam.controller.worlds import KINDS, World
+from tests.waiting import until
 
 from bedplate.ipam.controller.assembly import Assembly
 
@@ -103,7 +104,7 @@ async def test_a_node_without_a_block_is_told_once_and_served_when_one_is_free(w
         before = passes(controller)
         for size in range(3):
             await world.damage("IPPool", "small", [])
-            await until(f"pass {size}", lambda size=size: _more(controller, before + size))
+            await until(lambda size=size: _more(controller, before + size), f"pass {size}")
             await world.settles("IPPool", "small", three)
         assert [one.get("count") for one in await world.events("small", "NoFreeRanges")] == [1]
         await world.remove("a")

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 from tests import servers
+from tests.waiting import until
 
 from bedplate.api.resources import CRDS, EVENTS, LEASES, NAMESPACES, NODES, ResourceRef
 from bedplate.ipam.controller import options
@@ -27,20 +27,9 @@ from bedplate.kube import errors as kube_errors
 from bedplate.kube.options import PatchType
 from bedplate.runtime.leaderelection import Timing
 
-DEADLINE_S = float(os.environ.get("BEDPLATE_TEST_PATIENCE_S", "120"))
 LABEL = "bedplate.test/world"
 KINDS: dict[str, ResourceRef[Any]] = {"IPPool": IPPOOLS.raw(), "CIDRPool": CIDRPOOLS.raw()}
 CRD_FILES = sorted((Path(__file__).parents[3] / "deploy" / "crds").glob("nv-ipam*.yaml"))
-
-
-async def until(what: str, is_so: Callable[[], Awaitable[bool]], describe: Callable[[], Any] = str) -> None:
-    """Poll until the condition holds; a test may wait long, and never depends on speed."""
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            while not await is_so():
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        raise AssertionError(f"{what}: not so after {DEADLINE_S:.0f} s: {describe()}") from None
 
 
 async def install_pools(client: Client) -> None:
@@ -56,7 +45,7 @@ async def install_pools(client: Client) -> None:
             conditions = (found.get("status") or {}).get("conditions") or ()
             return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
-        await until(f"{name} established", is_served)
+        await until(is_served, f"{name} established")
     for ref in KINDS.values():
 
         async def is_listed(ref: ResourceRef[Any] = ref) -> bool:
@@ -66,7 +55,7 @@ async def install_pools(client: Client) -> None:
                 return False
             return True
 
-        await until(f"{ref} served", is_listed)
+        await until(is_listed, f"{ref} served")
 
 
 class World:
@@ -185,7 +174,7 @@ class World:
             seen[0] = await read(kind, name)
             return bool(seen[0] == wanted)
 
-        await until(f"{kind} {name} is {wanted}", is_so, lambda: seen[0])
+        await until(is_so, f"{kind} {name} is {wanted}", describe=lambda: seen[0])
 
     async def events(self, name: str, reason: str = "") -> list[dict[str, Any]]:
         """The Events about a pool."""
@@ -200,7 +189,7 @@ class World:
             seen[:] = [one for one in await self.events(name, reason) if text in one["message"]]
             return bool(seen)
 
-        await until(f"event {reason} {text}", is_there)
+        await until(is_there, f"event {reason} {text}")
         return seen[0]
 
     # Controllers

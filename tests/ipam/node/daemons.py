@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -20,24 +19,13 @@ from typing import Any
 
 import grpc
 from tests import forkserver, servers
+from tests.waiting import DEADLINE_S, wait_until
 
 from bedplate.ipam.node.pb import bedplate_ipam_pb2 as own_pb
 from bedplate.ipam.node.pb import nvidia_ipam_pb2 as pb
 
-DEADLINE_S = 120.0
 SERVICE = "/nvidia.ipam.node.v1.IPAMService/"
 OWN_SERVICE = "/bedplate.ipam.node.v1.NodeService/"
-
-
-def until(what: str, is_so: Callable[[], Any], describe: Callable[[], Any] = str) -> Any:
-    """Poll until the condition holds; its value."""
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        found = is_so()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"{what}: not so after {DEADLINE_S:.0f} s: {describe()}"
-        time.sleep(0.02)
 
 
 class NodeDaemon:
@@ -94,7 +82,7 @@ class NodeDaemon:
             words = self.words(*more)
             start = forkserver.Process if forkserver.is_ours(words) else subprocess.Popen
             self.process = start(words, stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=env)
-        until("the daemon listens", self._listens, self.tail)
+        wait_until(self._listens, "the daemon listens", describe=self.tail)
         return self
 
     def _listens(self) -> bool:
@@ -111,7 +99,7 @@ class NodeDaemon:
 
     def ready(self) -> NodeDaemon:
         """Wait until its probe says that it is ready."""
-        until("the daemon is ready", lambda: self.probe("/readyz")[0] == 200, self.tail)
+        wait_until(lambda: self.probe("/readyz")[0] == 200, "the daemon is ready", describe=self.tail)
         return self
 
     def probe(self, path: str) -> tuple[int, str]:

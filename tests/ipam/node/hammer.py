@@ -1,6 +1,7 @@
 """A process that adds and removes reservations as fast as it can, to be killed at any moment.
 
-In: the store's path, the number of bytes below which the file is rewritten whole, and what is held already as JSON.
+In: the store's path, the number of bytes below which the file is rewritten whole, what is held already as JSON, and the
+seed of its random numbers.
 Out: a line for every call before it is made and one when it is acknowledged, written without a buffer.
 """
 
@@ -28,11 +29,11 @@ def say(*words: object) -> None:
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
-async def hammer(path: Path, whole_below: int, held: list[int]) -> None:
+async def hammer(path: Path, whole_below: int, held: list[int], seed: int) -> None:
     configure(LogOptions(is_quiet=True))
     ledger = await Ledger.open(path, clock=SystemClock(), options=LedgerOptions(whole_below=whole_below))
     assert ledger.recovery is None
-    chance, ours = random.Random(os.getpid()), set(held)
+    chance, ours = random.Random(seed), set(held)
     number = max(ours, default=0) + 1
     say("ready")
 
@@ -55,7 +56,7 @@ async def hammer(path: Path, whole_below: int, held: list[int]) -> None:
 
 
 def main() -> None:
-    asyncio.run(hammer(Path(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])))
+    asyncio.run(hammer(Path(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3]), int(sys.argv[4])))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from tests import forkserver, servers
 from tests.ipam.controller.worlds import World
-from tests.ipam.node.daemons import NodeDaemon, code_of, daemon, until
+from tests.ipam.node.daemons import NodeDaemon, code_of, daemon
+from tests.waiting import wait_until
 
 from bedplate.api.resources import NODES, PODS
 
@@ -71,16 +72,15 @@ async def test_hears_of_pools_as_they_come_change_and_go(world: World, tmp_path:
         assert await asyncio.to_thread(call, one, lambda c: code_of(lambda: c.allocate("p"))) == "NOT_FOUND"
         await prepared(world)
         await asyncio.to_thread(
-            until, "the pool is known", lambda: call(one, lambda c: code_of(lambda: c.status("p"))) == "OK"
+            wait_until, lambda: call(one, lambda c: code_of(lambda: c.status("p"))) == "OK", "the pool is known"
         )
         assert await asyncio.to_thread(call, one, lambda c: c.address("p")) == "192.168.0.2/16"
         await world.damage("IPPool", "p", [{**BLOCK, "startIP": "192.168.0.9", "endIP": "192.168.0.12"}])
-        until_moved = "the block has moved"
-        await asyncio.to_thread(until, until_moved, lambda: "192.168.0.9" in one.log.read_text())
+        await asyncio.to_thread(wait_until, lambda: "192.168.0.9" in one.log.read_text(), "the block has moved")
         assert await asyncio.to_thread(call, one, lambda c: c.address("p", container="c2")) == "192.168.0.9/16"
         await world.client.delete(_pools(), "p", world.namespace)
         gone = lambda: call(one, lambda c: code_of(lambda: c.status("p"))) == "NOT_FOUND"  # noqa: E731
-        await asyncio.to_thread(until, "the pool is gone", gone)
+        await asyncio.to_thread(wait_until, gone, "the pool is gone")
         assert await asyncio.to_thread(call, one, lambda c: c.is_allocated("p"))
         await asyncio.to_thread(call, one, lambda c: c.deallocate("p"))
 
@@ -148,7 +148,7 @@ async def test_serves_tcp(world: World, tmp_path: Path) -> None:
         with made.log.open("ab") as out:
             process = forkserver.Process([*words, f"--bind-address=tcp://127.0.0.1:{port}"], stderr=out)
         try:
-            until("it is ready", lambda: made.probe("/readyz")[0] == 200, made.tail)
+            wait_until(lambda: made.probe("/readyz")[0] == 200, "it is ready", describe=made.tail)
             with Caller(f"127.0.0.1:{port}") as caller:
                 assert caller.address("p") == "192.168.0.2/16"
         finally:
@@ -169,7 +169,7 @@ async def test_taken_ports_are_said_and_tried_again(world: World, tmp_path: Path
         ):
             try:
                 made.start()
-                until("both are said", lambda: made.tail().count("not_served") == 2, made.tail)
+                wait_until(lambda: made.tail().count("not_served") == 2, "both are said", describe=made.tail)
                 assert "--health-probe-bind-address" in made.tail()
                 with made.caller() as caller:
                     assert caller.address("p") == "192.168.0.2/16"
@@ -310,7 +310,7 @@ async def test_a_static_address_of_another_nodes_block(world: World, tmp_path: P
                 network = code_of(lambda: caller.allocate("p", container="c3", requested=("192.168.0.0",)))
                 assert network == ("OK" if mode == "off" else "INVALID_ARGUMENT")
             if mode == "warn":
-                until("it is logged", lambda: world.node("b") in one.tail(), one.tail)
+                wait_until(lambda: world.node("b") in one.tail(), "it is logged", describe=one.tail)
                 assert 'foreign_static_addresses_total{pool="p"} 1.0' in one.metrics()
             else:
                 assert "foreign_static_addresses_total{" not in one.metrics()
@@ -352,10 +352,10 @@ async def test_addresses_of_pods_that_are_gone_are_freed_and_others_stay(world: 
                 caller.allocate("p", container="old", pod="lives", namespace=world.namespace, uid="another")
                 for container in ("dead", "old"):
                     gone = lambda one=container: not caller.is_allocated("p", container=one)  # noqa: E731
-                    until(f"{container} is freed", gone, one.tail)
+                    wait_until(gone, f"{container} is freed", describe=one.tail)
                 assert caller.is_allocated("p", container="live")
             counted = 'bedplate_ipam_node_cleaner_releases_total{proof="pod"} 2.0'
-            until("both are counted", lambda: counted in one.metrics(), one.tail)
+            wait_until(lambda: counted in one.metrics(), "both are counted", describe=one.tail)
             assert "proof=pod" in one.log.read_text()
 
     try:
@@ -373,7 +373,7 @@ async def test_a_cleaner_that_is_off_frees_nothing(world: World, tmp_path: Path)
             one.ready()
             with one.caller() as caller:
                 caller.allocate("p", pod="gone", namespace=world.namespace)
-                until("it says so", lambda: "cleaner.off" in one.tail(), one.tail)
+                wait_until(lambda: "cleaner.off" in one.tail(), "it says so", describe=one.tail)
                 assert caller.is_allocated("p")
             assert "cleaner_passes_total{" not in one.metrics()
             assert one.process is not None

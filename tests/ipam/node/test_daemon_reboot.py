@@ -12,7 +12,8 @@ from typing import Any
 
 import grpc
 from tests.ipam.controller.worlds import World
-from tests.ipam.node.daemons import Caller, NodeDaemon, daemon, until
+from tests.ipam.node.daemons import Caller, NodeDaemon, daemon
+from tests.waiting import wait_until
 
 from bedplate.api.resources import NODES, PODS
 from bedplate.core.clock import SystemClock
@@ -98,9 +99,13 @@ async def test_a_thousand_stale_reservations_go_while_calls_are_served(world: Wo
             freed = lambda: "looks" in one.log.read_text() and 0 <= held(one) < 16  # noqa: E731
             with futures.ThreadPoolExecutor(8) as lanes:
                 running = [lanes.submit(traffic, one, lane, freed) for lane in range(8)]
-                until("the stale ones are freed", freed, one.tail)
+                wait_until(freed, "the stale ones are freed", describe=one.tail)
                 assert all(lane.result() > 0 for lane in running)
-            until("all are counted", lambda: 'cleaner_releases_total{proof="pod"} 1000.0' in one.metrics(), one.tail)
+            wait_until(
+                lambda: 'cleaner_releases_total{proof="pod"} 1000.0' in one.metrics(),
+                "all are counted",
+                describe=one.tail,
+            )
             counted = [
                 line for line in one.metrics().splitlines() if line.startswith("bedplate_ipam_node_calls_total{")
             ]
@@ -132,9 +137,15 @@ async def test_the_runtime_proves_what_pods_cannot(world: World, tmp_path: Path)
             with one.caller() as caller:
                 for container, uid in zip(after, uids, strict=True):
                     caller.allocate("p", container=container, interface="eth0", uid=uid, pod="x")
-                until("the old ones are freed", lambda: not any(_has(caller, old) for old in before), one.tail)
+                wait_until(
+                    lambda: not any(_has(caller, old) for old in before), "the old ones are freed", describe=one.tail
+                )
                 assert all(_has(caller, new) for new in after)
-            until("all are counted", lambda: 'cleaner_releases_total{proof="sandbox"} 3.0' in one.metrics(), one.tail)
+            wait_until(
+                lambda: 'cleaner_releases_total{proof="sandbox"} 3.0' in one.metrics(),
+                "all are counted",
+                describe=one.tail,
+            )
             assert "no such sandbox" in one.log.read_text()
 
     try:

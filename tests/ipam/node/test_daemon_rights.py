@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 from tests.ipam.controller.worlds import World
-from tests.ipam.node.daemons import code_of, daemon, until
+from tests.ipam.node.daemons import code_of, daemon
+from tests.waiting import wait_until
 
 from bedplate.api import resources
 from bedplate.api.resources import SERVICE_ACCOUNTS
@@ -67,11 +68,11 @@ async def test_the_originals_rights_are_enough(world: World, tmp_path: Path) -> 
             one.ready()
             with one.caller() as caller:
                 caller.allocate("p", container="c1", requested=("192.168.0.3",))
-                until("the refusal is said", lambda: "events.refused" in one.tail(), one.tail)
+                wait_until(lambda: "events.refused" in one.tail(), "the refusal is said", describe=one.tail)
                 caller.allocate("p", container="c2", requested=("192.168.0.4",))
                 caller.allocate("p", container="c3")
                 gone = lambda: not caller.is_allocated("p", container="c3")  # noqa: E731
-                until("a dead pod's address is freed", gone, one.tail)
+                wait_until(gone, "a dead pod's address is freed", describe=one.tail)
             # Said once; what nobody may write is not tried again.
             assert len(re.findall("events.refused", one.log.read_text())) == 1
             assert one.stop() == 0
@@ -108,9 +109,9 @@ async def test_with_our_role_events_are_written(world: World, tmp_path: Path) ->
 async def test_without_any_rights_it_says_why_it_gives_nothing(world: World, tmp_path: Path) -> None:
     def play(kubeconfig: Path) -> None:
         with daemon(tmp_path, kubeconfig, world.node("a"), world.namespace) as one, one.caller() as caller:
-            until("the refusal is heard", lambda: "reflector.list_failed" in one.tail(), one.tail)
+            wait_until(lambda: "reflector.list_failed" in one.tail(), "the refusal is heard", describe=one.tail)
             assert code_of(lambda: caller.allocate("p", timeout=2)) == "UNAVAILABLE"
-            until("it is said", lambda: "forbidden" in one.tail().lower(), one.tail)
+            wait_until(lambda: "forbidden" in one.tail().lower(), "it is said", describe=one.tail)
             assert one.probe("/readyz")[0] in (0, 500)
             assert one.stop() == 0
 

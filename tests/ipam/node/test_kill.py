@@ -6,11 +6,13 @@ import json
 import random
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests import forkserver
 from tests.ipam.node.storekit import owner
+from tests.waiting import wait_until
 
 from bedplate.ipam.node import storefile
 from bedplate.ipam.node.storeview import read_store
@@ -64,20 +66,23 @@ class Client:
         self.asked = set()
 
 
-def kill_often(folder: Path, times: int, whole_below: int) -> int:
+def has_begun(output: Path, process: forkserver.Process) -> bool:
+    """It has acknowledged a call, or will never do so."""
+    return b"got" in output.read_bytes() or process.poll() is not None
+
+
+def kill_often(folder: Path, times: int, whole_below: int, rng: random.Random) -> int:
     """Start and kill a process that many times; how many calls were acknowledged."""
-    path, output, client, chance, answers = folder / "store", folder / "said", Client(), random.Random(7), 0
+    path, output, client, answers = folder / "store", folder / "said", Client(), 0
     for _ in range(times):
-        arguments = [str(path), str(whole_below), json.dumps(sorted(client.held))]
+        arguments = [str(path), str(whole_below), json.dumps(sorted(client.held)), str(rng.getrandbits(32))]
         with output.open("wb") as stream:
             process = forkserver.Process(
                 [sys.executable, "-m", "tests.ipam.node.hammer", *arguments], stdout=stream, cwd=ROOT
             )
         try:
-            until = time.monotonic() + 120
-            while b"got" not in output.read_bytes() and process.poll() is None and time.monotonic() < until:
-                time.sleep(0.005)
-            time.sleep(chance.expovariate(1 / 0.05))
+            wait_until(partial(has_begun, output, process), step_s=0.005)
+            time.sleep(rng.expovariate(1 / 0.05))
             assert process.poll() is None, "it ended by itself"
         finally:
             process.kill()
@@ -88,8 +93,10 @@ def kill_often(folder: Path, times: int, whole_below: int) -> int:
 
 
 @pytest.mark.parametrize("whole_below", [10_000_000, 0, 60_000], ids=["whole", "journal", "both"])
-def test_a_killed_ledger_loses_nothing_that_it_acknowledged(tmp_path: Path, whole_below: int) -> None:
-    assert kill_often(tmp_path, 12, whole_below) >= 12
+def test_a_killed_ledger_loses_nothing_that_it_acknowledged(
+    tmp_path: Path, whole_below: int, rng: random.Random
+) -> None:
+    assert kill_often(tmp_path, 12, whole_below, rng) >= 12
     leftovers = [path.name for path in tmp_path.iterdir() if path.name.startswith(".store")]
     assert len(leftovers) <= 2  # Those of the last process alone.
     storefile.decode((tmp_path / "store").read_bytes())
@@ -97,5 +104,5 @@ def test_a_killed_ledger_loses_nothing_that_it_acknowledged(tmp_path: Path, whol
 
 @pytest.mark.soak
 @pytest.mark.parametrize("whole_below", [10_000_000, 0, 60_000], ids=["whole", "journal", "both"])
-def test_a_ledger_killed_a_thousand_times_loses_nothing(tmp_path: Path, whole_below: int) -> None:
-    assert kill_often(tmp_path, 334, whole_below) >= 334
+def test_a_ledger_killed_a_thousand_times_loses_nothing(tmp_path: Path, whole_below: int, rng: random.Random) -> None:
+    assert kill_often(tmp_path, 334, whole_below, rng) >= 334

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from tests.ipam.controller.worlds import World
 from tests.ipam.node.daemons import Caller, NodeDaemon, daemon
 from tests.ipam.node.documents import REFUSED, TAKEN
 from tests.ipam.node.storekit import owner, pool
+from tests.waiting import until
 
 from bedplate.core.clock import SystemClock
 from bedplate.ipam.node.ledger import Ledger, LedgerOptions
@@ -62,17 +62,15 @@ async def test_after_a_clean_stop(world: World, tmp_path: Path) -> None:
     await there_and_back(world, tmp_path)
 
 
-async def test_after_kill_while_the_file_is_small(world: World, tmp_path: Path) -> None:
+async def test_after_kill_while_the_file_is_small(world: World, tmp_path: Path, seed: int) -> None:
     output = tmp_path / "said"
     with output.open("wb") as stream:
-        arguments = [str(tmp_path / "store"), str(256 * 1024), json.dumps([])]
+        arguments = [str(tmp_path / "store"), str(256 * 1024), json.dumps([]), str(seed)]
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.ipam.node.hammer", *arguments], stdout=stream, cwd=ROOT
         )
     try:
-        until = time.monotonic() + 120
-        while b"got" not in output.read_bytes() and time.monotonic() < until:
-            time.sleep(0.01)
+        await until(lambda: b"got" in output.read_bytes(), step_s=0.01)
     finally:
         process.kill()
         process.wait()

@@ -12,8 +12,9 @@ import grpc
 import pytest
 from tests import programs
 from tests.ipam.controller.worlds import World, world_on
-from tests.ipam.node.daemons import daemon, until
+from tests.ipam.node.daemons import daemon
 from tests.ipam.peers.controllers import running_original
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.real
 FLAT = {"subnet": "10.90.0.0/16", "perNodeBlockSize": 8, "gateway": "10.90.0.9"}
@@ -60,6 +61,6 @@ def addresses(world: World, folder: Path, program: Path | None) -> dict[int, lis
                 return ""
 
         return {
-            kind: [until("an address", partial(allocate, kind, number), one.tail) for number in range(7)]
+            kind: [wait_until(partial(allocate, kind, number), "an address", describe=one.tail) for number in range(7)]
             for kind in (1, 2)
         }

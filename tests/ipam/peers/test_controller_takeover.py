@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from tests import programs
-from tests.ipam.controller.worlds import World, until, world_on
+from tests.ipam.controller.worlds import World, world_on
 from tests.ipam.peers.controllers import running_original, stop, versions
+from tests.waiting import until
 
 from bedplate.api.resources import LEASES
 from bedplate.ipam.controller.assembly import LEASE, Assembly
@@ -60,7 +61,7 @@ async def joined(world: World, name: str, block: str) -> None:
     async def is_served() -> bool:
         return (await world.blocks("IPPool", "flat")).get(name) == block
 
-    await until(f"{name} is served", is_served)
+    await until(is_served, f"{name} is served")
 
 
 @pytest.mark.parametrize("mode", ["stable", "upstream"])
@@ -74,7 +75,7 @@ async def test_blocks_survive_the_change_to_ours_and_back(world: World, tmp_path
         async def has_looked() -> bool:
             return sum(one.passes for one in ours.controllers) >= 2
 
-        await until("both pools were looked at", has_looked)
+        await until(has_looked, "both pools were looked at")
         assert await versions(world) == before, "a status that is right must not be written"
         await joined(world, "f", "10.30.0.65-10.30.0.80")
     between = await versions(world)
@@ -102,11 +103,11 @@ async def test_the_same_lease_is_respected_by_both(world: World, tmp_path: Path)
         await make_pools(world)
         theirs = await holder(world)
         ours = await stack.enter_async_context(world.controller(leader_elect="true"))
-        await until("ours sees that there is a leader", lambda: _sees(ours, theirs))
+        await until(lambda: _sees(ours, theirs), "ours sees that there is a leader")
         await joined(world, "f", "10.30.0.65-10.30.0.80")
         assert await holder(world) == theirs and not await leads(ours)
         await stop(first)
-        await until("ours leads", lambda: leads(ours))
+        await until(lambda: leads(ours), "ours leads")
         identity = await holder(world)
         async with running_original(world, tmp_path, *flags) as second:
             await joined(world, "g", "10.30.0.81-10.30.0.96")
@@ -119,7 +120,7 @@ async def test_the_same_lease_is_respected_by_both(world: World, tmp_path: Path)
             async def is_theirs() -> bool:
                 return await holder(world) not in ("", identity)
 
-            await until("the original leads again", is_theirs)
+            await until(is_theirs, "the original leads again")
             await joined(world, "h", "10.30.0.97-10.30.0.112")
 
 

@@ -17,7 +17,8 @@ import grpc
 import pytest
 from tests import programs
 from tests.ipam.controller.worlds import World, world_on
-from tests.ipam.node.daemons import SERVICE, Caller, NodeDaemon, daemon, parameters, until
+from tests.ipam.node.daemons import SERVICE, Caller, NodeDaemon, daemon, parameters
+from tests.waiting import wait_until
 
 from bedplate.ipam.node.pb import nvidia_ipam_pb2 as pb
 
@@ -142,7 +143,7 @@ def both_know(one: NodeDaemon, other: Caller) -> None:
     wanted = [("plain", 1), ("routed", 1), ("six", 1), ("plain", 2), ("pair", 2)]
     for name, kind in wanted:
         made = parameters(name, container="probe", kind=kind)
-        until(f"the original knows {name}", lambda made=made: answer(other, "Allocate", made)[0] == "OK")
+        wait_until(lambda made=made: answer(other, "Allocate", made)[0] == "OK", f"the original knows {name}")
         with one.caller() as caller:
             assert answer(caller, "Allocate", made)[0] == "OK"
             for each in (caller, other):

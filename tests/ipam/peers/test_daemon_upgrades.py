@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from tests import programs, servers
 from tests.ipam.controller.worlds import World, world_on
-from tests.ipam.node.daemons import Caller, NodeDaemon, code_of, until
+from tests.ipam.node.daemons import Caller, NodeDaemon, code_of
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.real
 
@@ -47,9 +48,9 @@ class Node:
         self.current.start(*(["--cleaner=off"] if make == "ours" else []))
         with self.current.caller() as caller:
             # The original answers before it knows the pool; the address is taken all the same, by its index.
-            until(
-                "the pool is known",
+            wait_until(
                 lambda: code_of(lambda: caller.allocate("p", container="probe", index=3998)) == "OK",
+                "the pool is known",
             )
             caller.deallocate("p", container="probe")
             for container in self.held:
@@ -111,7 +112,7 @@ async def test_a_large_store_is_brought_up_to_date_before_the_original_takes_ove
         node.start("ours")
         node.work(900)
         store = node.makes["ours"].store
-        until("the file is large", lambda: store.stat().st_size > WHOLE_BELOW)
+        wait_until(lambda: store.stat().st_size > WHOLE_BELOW, "the file is large")
         node.work(60)
         node.stop(number)
         if number == signal.SIGKILL:

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 import yaml
 from tests import servers
-from tests.ipam.controller.worlds import KINDS, World, until
+from tests.ipam.controller.worlds import KINDS, World
 from tests.ipam.webhook.rules import CIDRPOOL, IPPOOL, RULES
+from tests.waiting import until
 
 from bedplate.api.resources import SECRETS
 from bedplate.ipam.controller.assembly import Assembly
@@ -88,7 +89,7 @@ async def asked(world: World) -> None:
             return False
         return False
 
-    await until("the webhook is asked", is_refused)
+    await until(is_refused, "the webhook is asked")
 
 
 DRY: dict[str, Any] = {"dry_run": True}
@@ -106,7 +107,7 @@ async def opened(controller: Assembly) -> int:
     async def is_open() -> bool:
         return webhook.is_open
 
-    await until("the webhook is open", is_open)
+    await until(is_open, "the webhook is open")
     return webhook.port
 
 
@@ -114,7 +115,7 @@ async def _made(controller: Assembly) -> bool:
     async def is_made() -> bool:
         return controller.webhook is not None
 
-    await until("the webhook is made", is_made)
+    await until(is_made, "the webhook is made")
     return True
 
 
@@ -191,7 +192,7 @@ async def test_kubectl_shows_refusals_and_warnings(webhook: World) -> None:
         return "Warning:" in found.stderr and "IPPool first" in found.stderr
 
     names: list[str] = []
-    await until("the overlap is warned of", is_warned)
+    await until(is_warned, "the overlap is warned of")
 
 
 async def test_a_dead_webhook_gives_a_clear_error_and_no_pool(world: World, tmp_path: Path) -> None:
@@ -206,7 +207,7 @@ async def test_a_dead_webhook_gives_a_clear_error_and_no_pool(world: World, tmp_
                 return True
             return False
 
-        await until("creations fail", is_refused)
+        await until(is_refused, "creations fail")
         with pytest.raises(kube_errors.NotFound):
             await world.client.get(KINDS["IPPool"], "never", world.namespace)
 
@@ -235,7 +236,7 @@ async def test_a_renewed_certificate_is_served_without_a_restart(world: World, t
         async def is_new() -> bool:
             return await presented(port) != before
 
-        await until("the new certificate is served", is_new)
+        await until(is_new, "the new certificate is served")
 
 
 async def test_a_missing_certificate_is_waited_for(world: World, tmp_path: Path) -> None:
@@ -275,7 +276,7 @@ async def test_a_certificate_of_its_own_is_shared_and_published(world: World) ->
                 bundles = [one["clientConfig"].get("caBundle") for one in found["webhooks"]]
                 return bundles == [secret["data"]["ca.crt"]] * 2
 
-            await until("the bundle is back", is_back)
+            await until(is_back, "the bundle is back")
             await asked(world)
 
 
