@@ -87,7 +87,7 @@ def test_only_nodes_that_still_had_pods_are_waited_for(two: tuple[IPAllocation, 
 
 def test_switched_off_nothing_is_held_back_and_old_entries_go(two: tuple[IPAllocation, ...]) -> None:
     old = (Entry("10.0.0.33-10.0.0.48", "c", LATER),)
-    made = quarantine.plan_held(planner(["b", "x", "y"], two), old, NOW, quarantine.OFF)
+    made = quarantine.plan_held(planner(["b", "x", "y"], two), old, NOW, quarantine.Hold(Policy.OFF))
     assert starts(made) == {"b": "10.0.0.17", "x": "10.0.0.1", "y": "10.0.0.33"} and made.entries == ()
 
 

@@ -1,17 +1,23 @@
-"""What the flags of `ipam-controller` and `ipam-node` have in common. Pure."""
+"""What the command lines of `ipam-controller` and `ipam-node` have in common.
 
-# Flags are made by a function, and no value of them can be changed.
+In: the words of a command line, a program's own options and their checks. Out: the options and every problem found.
+Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from bedplate.core import flags_global
+from bedplate.core.flag_groups import Group
 from bedplate.core.flags import flag
 from bedplate.core.flags_global import Global
+from bedplate.program import options as program
+from bedplate.program.options import Reading
 
-__all__ = ["Common", "problems", "refuse"]
+__all__ = ["GROUPS", "Options", "read"]
 
 GATES = ("AllAlpha", "AllBeta", "ContextualLogging", "LoggingAlphaOptions", "LoggingBetaOptions")
 
@@ -23,13 +29,32 @@ class Common:
     feature_gates: tuple[str, ...] = flag((), f"NAME=true|false; accepted without effect: {', '.join(GATES)}.")
 
 
-def refuse(word: str) -> str | None:
+GROUPS = (Group("common", "Common", Common), Group("globals", "Logging and information", Global))
+"""The last sections of `--help`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options(program.Options):
+    """What either program was told; each adds a field for every group of its own."""
+
+    common: Common = field(default_factory=Common)
+
+
+O = TypeVar("O", bound=Options)  # noqa: E741
+
+
+def read(kind: type[O], words: Sequence[str], validate: Callable[[O], Iterable[str]]) -> Reading[O]:
+    """Parse a command line; every problem of syntax and values is reported."""
+
+    def problems(options: O) -> Iterable[str]:
+        yield from validate(options)
+        yield from flags_global.gate_problems(options.common.feature_gates, GATES)
+        yield from flags_global.problems(options.globals)
+
+    return program.read(kind, words, refuse=_refuse, validate=problems)
+
+
+def _refuse(word: str) -> str | None:
     """The problem with a word that is not a flag. The originals ignore empty ones, which a template leaves of a flag
     that is not set."""
     return f"takes no arguments, but was given {word!r}" if word else None
-
-
-def problems(common: Common, chosen: Global) -> Iterator[str]:
-    """What is wrong with the flags of both programs."""
-    yield from flags_global.gate_problems(common.feature_gates, GATES)
-    yield from flags_global.problems(chosen)

@@ -31,7 +31,6 @@ __all__ = [
     "Route",
     "StaticAllocation",
     "cidrpool_key",
-    "ippool_key",
 ]
 
 GROUP, VERSION = "nv-ipam.nvidia.com", "v1alpha1"
@@ -159,11 +158,6 @@ IPPOOLS = resources.custom(GROUP, VERSION, "ippools", "IPPool", True, IPPool)
 CIDRPOOLS = resources.custom(GROUP, VERSION, "cidrpools", "CIDRPool", True, CIDRPool)
 
 
-def ippool_key(name: str) -> str:
-    """How a store and a daemon name an IPPool."""
-    return name
-
-
 def cidrpool_key(name: str) -> str:
-    """How a store and a daemon name a CIDRPool: it may have the name of an IPPool."""
+    """How a store and a daemon name a CIDRPool, which may have the name of an IPPool; an IPPool's key is its name."""
     return f"cidrpool/{name}"

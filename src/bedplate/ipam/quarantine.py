@@ -27,7 +27,18 @@ from bedplate.ipam.planning import NOTHING, FreedWhy, Held, HeldBlock, Plan
 from bedplate.ipam.pools import CIDRAllocation, IPAllocation
 from bedplate.ipam.ranges import Range
 
-__all__ = ["ANNOTATION", "OFF", "Entry", "Hold", "Policy", "Quarantined", "Reading", "plan_held", "read", "write"]
+__all__ = [
+    "ANNOTATION",
+    "Entry",
+    "Hold",
+    "Policy",
+    "Quarantined",
+    "Reading",
+    "addresses_of",
+    "plan_held",
+    "read",
+    "write",
+]
 
 ANNOTATION = "bedplate.dev/quarantine"
 MAX_BYTES = 128 * 1024
@@ -62,9 +73,6 @@ class Hold:
     period: timedelta = timedelta(minutes=10)
     has_pods: Callable[[str], bool] = lambda _node: True
     """Are pods of this node still recorded? It is asked once for a block that is given up."""
-
-
-OFF = Hold(Policy.OFF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +110,7 @@ def plan_held(plan: Callable[[Held], Plan[A]], entries: Sequence[Entry], now: da
     if added or left_out:
         result = plan(_held(kept))
     given = {where for where in map(_addresses_given, result.allocations) if where is not None}
-    return Quarantined(result, tuple(entry for entry in kept if _addresses(entry.block) not in given), left_out)
+    return Quarantined(result, tuple(entry for entry in kept if addresses_of(entry.block) not in given), left_out)
 
 
 def read(annotation: str | None) -> Reading:
@@ -128,7 +136,7 @@ def write(entries: Iterable[Entry]) -> str:
 
 
 def _entry(block: str, value: Any) -> Entry | None:
-    if not isinstance(value, dict) or _addresses(block) is None:
+    if not isinstance(value, dict) or addresses_of(block) is None:
         return None
     node, until = value.get("node"), value.get("until")
     if not isinstance(node, str) or not isinstance(until, str):
@@ -163,12 +171,12 @@ def _bounded(entries: Iterable[Entry]) -> tuple[tuple[Entry, ...], tuple[Entry, 
 
 
 def _held(entries: Iterable[Entry]) -> Held:
-    blocks = ((entry.node, _addresses(entry.block)) for entry in entries)
+    blocks = ((entry.node, addresses_of(entry.block)) for entry in entries)
     return Held(tuple(HeldBlock(node, *where) for node, where in blocks if where is not None))
 
 
-def _addresses(block: str) -> tuple[int, Range] | None:
-    """The addresses of a block by its name, `first-last` or a prefix."""
+def addresses_of(block: str) -> tuple[int, Range] | None:
+    """Family and addresses of a block by its name, `first-last` or a prefix; None when that means nothing."""
     if "/" in block:
         parsed = parse_network(block)
         return None if parsed is None else (parsed[1].bits, Range(parsed[1].base, parsed[1].top))
@@ -178,7 +186,7 @@ def _addresses(block: str) -> tuple[int, Range] | None:
 
 def _addresses_given(allocation: IPAllocation | CIDRAllocation) -> tuple[int, Range] | None:
     if isinstance(allocation, CIDRAllocation):
-        return _addresses(allocation.prefix)
+        return addresses_of(allocation.prefix)
     return _between(allocation.start_ip, allocation.end_ip)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bedplate.ipam.controller import options, usage
+from bedplate.ipam.controller import options, process
 
 
 def test_defaults_are_the_originals() -> None:
@@ -32,6 +32,6 @@ def test_an_address_that_cannot_be_listened_on_is_refused(flag: str) -> None:
 
 
 def test_every_flag_is_in_the_help() -> None:
-    text = usage.full("ipam-controller")
+    text = process.PROGRAM.usage()
     for flag, _ in [*options.Options().items()]:
         assert f"--{flag.name}" in text

@@ -16,8 +16,8 @@ from bedplate.core import errors
 from bedplate.ipam.node import grpcclient, http2
 from bedplate.ipam.node.cri import Runtime, Sandbox
 from bedplate.ipam.node.grpcclient import CallFailed
-from bedplate.ipam.node.grpcstatus import Code
 from bedplate.ipam.node.hpack import literal
+from bedplate.ipam.node.http2 import Code
 from bedplate.ipam.node.pb import bedplate_cri_pb2 as pb
 
 METHOD = "ListPodSandbox"

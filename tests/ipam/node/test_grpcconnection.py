@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from bedplate.ipam.node import http2
 from bedplate.ipam.node.grpcconnection import Call, Connection, Handler
-from bedplate.ipam.node.grpcstatus import Code, Failed
+from bedplate.ipam.node.http2 import Code, Failed
 
 METHOD = b"/test.Service/Echo"
 HEADERS = [
@@ -63,7 +63,7 @@ class Served:
 
     def __init__(self, handler: Handler) -> None:
         self.handlers: Mapping[bytes, Handler] = {METHOD: handler}
-        self.ends: list[tuple[str, Code]] = []
+        self.ends: list[tuple[bytes, Code]] = []
         self.connections: set[Connection] = set()
 
     def started(self, connection: Connection) -> None:
@@ -72,7 +72,7 @@ class Served:
     def ended(self, connection: Connection) -> None:
         self.connections.discard(connection)
 
-    def done(self, method: str, code: Code, message: str, seconds: float, notes: Mapping[str, object]) -> None:
+    def done(self, method: bytes, code: Code, message: str, seconds: float, notes: Mapping[str, object]) -> None:
         self.ends.append((method, code))
 
 
@@ -138,7 +138,7 @@ async def test_a_call_is_answered() -> None:
     data, headers = peer.answer(number)
     assert data == framed(b"hello")
     assert headers == {":status": "200", "content-type": "application/grpc", "grpc-status": "0"}
-    assert peer.served.ends == [(METHOD.decode(), Code.OK)]
+    assert peer.served.ends == [(METHOD, Code.OK)]
 
 
 async def test_calls_of_one_connection_do_not_wait_for_each_other() -> None:

@@ -20,7 +20,7 @@ from tests.ipam.node.storekit import VECTORS, owner, pool
 from bedplate.core.clock import ManualClock
 from bedplate.ipam import addresses, pools
 from bedplate.ipam.addresses import Address
-from bedplate.ipam.node import poolconfig, poolrules, storefile
+from bedplate.ipam.node import poolconfig, storefile
 from bedplate.ipam.node.ledger import Ledger, LedgerOptions, timestamp
 from bedplate.ipam.node.poolconfig import PoolConfig
 from bedplate.ipam.node.reservations import (
@@ -320,10 +320,12 @@ def configs_of(record: dict[str, Any], moved: dict[str, Any] | None = None) -> d
         for entry in (entry for entry in entries if entry["nodeName"] == record["node"]):
             if one["kind"] == "IPPool":
                 spec, own = msgspec.convert(one["spec"], pools.IPPoolSpec), msgspec.convert(entry, pools.IPAllocation)
-                found.append(poolrules.ippool_config(one["name"], spec, own))
+                found.append(poolconfig.ippool_config(one["name"], spec, own))
             else:
                 wide = msgspec.convert(one["spec"], pools.CIDRPoolSpec)
-                found.append(poolrules.cidrpool_config(one["name"], wide, msgspec.convert(entry, pools.CIDRAllocation)))
+                found.append(
+                    poolconfig.cidrpool_config(one["name"], wide, msgspec.convert(entry, pools.CIDRAllocation))
+                )
     return {config.key: config for config in found}
 
 

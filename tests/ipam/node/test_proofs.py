@@ -1,12 +1,16 @@
-"""When a reservation is dead: what one look proves, and what it does not."""
+"""When a reservation is dead: what one look proves, and what it does not; what pods hold after a store was damaged."""
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
+from typing import Any
 
+import msgspec
 import pytest
 
 from bedplate.api import meta
+from bedplate.ipam.node import poolconfig
 from bedplate.ipam.node.cri import Sandbox
 from bedplate.ipam.node.proofs import (
     LeanPod,
@@ -16,6 +20,7 @@ from bedplate.ipam.node.proofs import (
     age_s,
     by_pod,
     by_sandbox,
+    proven_by_pods,
     sandboxes_of,
 )
 from bedplate.ipam.node.reservations import Reservation
@@ -103,3 +108,78 @@ NOW = datetime(2026, 1, 1, 0, 1, 0, tzinfo=UTC)
 )
 def test_how_old_a_reservation_is(created: str, age: float) -> None:
     assert age_s(reservation(created=created), NOW) == pytest.approx(age)
+
+
+# What pods hold
+
+CONFIGS = {
+    config.key: config
+    for config in (
+        poolconfig.make("p", subnet="10.0.0.0/16", start="10.0.0.1", end="10.0.0.9"),
+        poolconfig.make("cidrpool/c", subnet="10.0.1.0/24", start="10.0.1.1", end="10.0.1.254"),
+        poolconfig.make("six", subnet="fd00::/64", start="fd00::1", end="fd00::9"),
+    )
+}
+
+
+def holder(name: str, status: Any = None, *, ips: tuple[str, ...] = (), phase: str = "Running", **spec: Any) -> LeanPod:
+    text = status if isinstance(status, str) else json.dumps(status)
+    annotations = {"k8s.v1.cni.cncf.io/network-status": text} if status is not None else {}
+    document = {
+        "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}", "annotations": annotations},
+        "spec": {"nodeName": "n1", **spec},
+        "status": {"phase": phase, "podIPs": [{"ip": ip} for ip in ips]},
+    }
+    return msgspec.json.decode(json.dumps(document), type=LeanPod)
+
+
+def proven(*pods: LeanPod, sandboxes: tuple[Sandbox, ...] = ()) -> list[tuple[str, str, str, str, str]]:
+    return [
+        (claim.config.key, str(claim.address), claim.interface_name, claim.pod_name, claim.container_id)
+        for claim in proven_by_pods(pods, CONFIGS, sandboxes)
+    ]
+
+
+def test_every_address_of_a_pool_counts_with_its_interface() -> None:
+    status = [
+        {"name": "cbr0", "interface": "eth0", "ips": ["10.99.0.4"], "default": True},
+        {"name": "ns/net", "interface": "net1", "ips": ["10.0.0.5", "fd00::3"], "mac": "x", "dns": {}},
+        {"name": "ns/routed", "interface": "net2", "ips": ["10.0.1.7/24"]},
+    ]
+    assert proven(holder("a", status, ips=("10.99.0.4",))) == [
+        ("p", "10.0.0.5", "net1", "a", ""),
+        ("six", "fd00::3", "net1", "a", ""),
+        ("cidrpool/c", "10.0.1.7", "net2", "a", ""),
+    ]
+
+
+def test_without_multus_the_pods_own_addresses_count_once() -> None:
+    assert proven(holder("a", ips=("10.0.0.2", "fd00::2"))) == [
+        ("p", "10.0.0.2", "eth0", "a", ""),
+        ("six", "fd00::2", "eth0", "a", ""),
+    ]
+    both = [{"interface": "eth0", "ips": ["10.0.0.2"]}]
+    assert proven(holder("a", both, ips=("10.0.0.2",))) == [("p", "10.0.0.2", "eth0", "a", "")]
+
+
+def test_a_static_address_outside_the_block_belongs_to_the_subnets_pool() -> None:
+    assert proven(holder("a", ips=("10.0.7.7",))) == [("p", "10.0.7.7", "eth0", "a", "")]
+
+
+def test_pods_that_have_ended_or_share_the_nodes_network_hold_nothing() -> None:
+    assert not proven(
+        holder("a", ips=("10.0.0.2",), phase="Succeeded"),
+        holder("b", ips=("10.0.0.3",), phase="Failed"),
+        holder("c", ips=("10.0.0.4",), hostNetwork=True),
+    )
+
+
+def test_what_cannot_be_read_says_nothing() -> None:
+    assert not proven(
+        holder("a", "no json"), holder("b", {"not": "a list"}), holder("c", [{"ips": ["x"]}]), holder("d")
+    )
+
+
+def test_the_runtime_knows_the_container() -> None:
+    sandbox = Sandbox("a" * 64, "uid-a", "ns", "a")
+    assert proven(holder("a", ips=("10.0.0.2",)), sandboxes=(sandbox,)) == [("p", "10.0.0.2", "eth0", "a", "a" * 64)]

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from bedplate.core import errors
 from bedplate.ipam.node.grpcconnection import Call
-from bedplate.ipam.node.grpcstatus import Code, Failed
+from bedplate.ipam.node.http2 import Code, Failed
 from bedplate.ipam.node.metrics import CallMetrics
 from bedplate.ipam.node.server import Bind, Server, parse_bind
 

@@ -15,7 +15,7 @@ from tests.ipam.node.daemons import parameters
 from bedplate.core.clock import SystemClock
 from bedplate.ipam.node import poolconfig
 from bedplate.ipam.node.grpcconnection import Call
-from bedplate.ipam.node.grpcstatus import Code, Failed
+from bedplate.ipam.node.http2 import Code, Failed
 from bedplate.ipam.node.ledger import Ledger, LedgerOptions
 from bedplate.ipam.node.pb import bedplate_ipam_pb2 as own_pb
 from bedplate.ipam.node.pb import nvidia_ipam_pb2 as pb

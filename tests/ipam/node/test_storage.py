@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.ipam.node.storekit import LossyDisk, StepDisk, owner, pool
+from tests.waiting import until
 
 from bedplate.core.clock import ManualClock, SystemClock
 from bedplate.ipam.node import storefile
@@ -455,12 +456,6 @@ async def test_a_snapshot_of_what_was_undone_meanwhile_is_not_installed(tmp_path
                 assert go_on.wait(60)
                 raise OSError(errno.ENOSPC, "No space left on device")
             super().write(file, texts)
-
-    async def until(is_so: Callable[[], bool]) -> None:
-        deadline = SystemClock().monotonic() + 60
-        while not is_so():
-            assert SystemClock().monotonic() < deadline
-            await asyncio.sleep(0.005)
 
     clock, disk, account = ManualClock(), Slow(tmp_path / "store"), Account()
     ledger = await Ledger.open(tmp_path / "store", clock=clock, options=SMALL, disk=disk)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,9 +13,10 @@ from hypothesis import strategies as st
 from tests.ipam.node.documents import CANONICAL, ODD, REFUSED, TAKEN, sealed, sum_of
 from tests.ipam.node.storekit import VECTORS
 
-from bedplate.ipam.node import checksum, gojson, storefile
+from bedplate.ipam.node import gojson, storefile
+from bedplate.ipam.node.gojson import Corrupt
 from bedplate.ipam.node.reservations import Reservation
-from bedplate.ipam.node.storefile import Corrupt, Document, Entry, PoolRecord
+from bedplate.ipam.node.storefile import Document, Entry, PoolRecord
 
 STORES = sorted((VECTORS / "stores").glob("*.store"))
 CONFIG = (
@@ -147,5 +150,49 @@ def test_no_damage_crashes_the_loader_and_none_goes_unseen(data: st.DataObject) 
 
 def test_the_slow_and_the_native_sum_are_the_same() -> None:
     for content in (b"", b"a", b"foobar", bytes(range(256)) * 9):
-        assert checksum.slow(content) == checksum.fnv1a32(content) == sum_of(content)
-        assert checksum.fnv1a32(content[3:], checksum.fnv1a32(content[:3])) == sum_of(content)
+        assert storefile.slow_fnv1a32(content) == storefile.fnv1a32(content) == sum_of(content)
+        assert storefile.fnv1a32(content[3:], storefile.fnv1a32(content[:3])) == sum_of(content)
+
+
+# The checksum is the same with the library, without it, and with one that is none.
+
+TEXTS = (b"", b"a", b"foobar", b"\x00" * 9, bytes(range(256)) * 9)
+
+
+@pytest.fixture
+def library() -> Iterator[None]:
+    """The library is looked for again, before the test and after it."""
+    storefile._native.cache_clear()
+    yield
+    storefile._native.cache_clear()
+
+
+def test_known_sums_come_out() -> None:
+    assert [storefile.fnv1a32(text) for text in (b"", b"a", b"foobar")] == [0x811C9DC5, 0xE40C292C, 0xBF9CF968]
+    for text in TEXTS:
+        assert storefile.slow_fnv1a32(text) == storefile.fnv1a32(text) == sum_of(text)
+
+
+def test_a_sum_goes_on_where_another_ended() -> None:
+    for text in TEXTS:
+        assert storefile.fnv1a32(text[3:], storefile.fnv1a32(text[:3])) == sum_of(text)
+
+
+@pytest.mark.usefixtures("library")
+def test_without_the_library_python_does_it(monkeypatch: pytest.MonkeyPatch, logs: io.StringIO) -> None:
+    monkeypatch.setattr(storefile, "LIBRARY", "libnothing.so")
+    assert storefile._native() is None
+    assert [storefile.fnv1a32(text) for text in TEXTS] == [sum_of(text) for text in TEXTS]
+    assert "checksum.slow" in logs.getvalue()
+
+
+@pytest.mark.usefixtures("library")
+def test_a_library_that_is_none_is_told_and_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: io.StringIO
+) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libnothing.so").write_bytes(b"\x7fELF and no more")
+    monkeypatch.setattr(storefile, "LIBRARY", "libnothing.so")
+    monkeypatch.setattr(storefile.sys, "prefix", str(tmp_path))
+    assert storefile.fnv1a32(b"foobar") == sum_of(b"foobar")
+    assert "checksum.library_unusable" in logs.getvalue()

@@ -19,7 +19,7 @@ from bedplate.cloud.doctor import Finding, fine, note, problem, unknown
 from bedplate.core import errors
 from bedplate.core.explanation import State
 from bedplate.ipam.node import grpcclient, install, options
-from bedplate.ipam.node.grpcstatus import Code
+from bedplate.ipam.node.http2 import Code
 from bedplate.ipam.node.storeview import read_store
 
 __all__ = ["Places", "check_node", "is_node"]

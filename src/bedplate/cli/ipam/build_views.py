@@ -60,7 +60,7 @@ def _ippool(pool: pools.IPPool) -> PoolView:
         "IPPool",
         pool.name,
         pool.namespace,
-        pools.ippool_key(pool.name),
+        pool.name,
         network,
         str(network) if network is not None else pool.spec.subnet,
         pool.spec.gateway,

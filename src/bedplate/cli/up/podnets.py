@@ -22,11 +22,11 @@ from bedplate.cli import clusterview
 from bedplate.cli.ipam import build_views
 from bedplate.cli.ipam.holders import NETWORK_STATUS
 from bedplate.core import clock, errors, logging
-from bedplate.ipam.node import poolrules
+from bedplate.ipam.node import poolconfig
 from bedplate.ipam.node.ledger import Ledger
 from bedplate.ipam.node.poolconfig import PoolConfig
 from bedplate.ipam.node.reservations import Owner, Reservation, Wanted
-from bedplate.ipam.pools import CIDRPOOLS, IPPOOLS, CIDRPool, IPPool, cidrpool_key, ippool_key
+from bedplate.ipam.pools import CIDRPOOLS, IPPOOLS, CIDRPool, IPPool, cidrpool_key
 from bedplate.runtime.cache import Change
 from bedplate.runtime.controller import Controller, Result
 from bedplate.runtime.manager import Manager
@@ -84,7 +84,7 @@ class PodNetworks:
 
     def _pool(self, pool: IPPool | CIDRPool) -> clusterview.Pool:
         """One pool; its allocations are counted again only when it has changed."""
-        key = ippool_key(pool.name) if isinstance(pool, IPPool) else cidrpool_key(pool.name)
+        key = pool.name if isinstance(pool, IPPool) else cidrpool_key(pool.name)
         version = pool.metadata.resource_version
         if key not in self._seen or self._seen[key][0] != version:
             view = build_views.view_of(pool)
@@ -124,11 +124,11 @@ class PodNetworks:
         if ippool is not None:
             for allocation in ippool.status.allocations:
                 if allocation.node_name == node:
-                    return poolrules.ippool_config(network, ippool.spec, allocation)
+                    return poolconfig.ippool_config(network, ippool.spec, allocation)
         elif cidrpool is not None:
             for entry in cidrpool.status.allocations:
                 if entry.node_name == node:
-                    return poolrules.cidrpool_config(network, cidrpool.spec, entry)
+                    return poolconfig.cidrpool_config(network, cidrpool.spec, entry)
         else:
             raise errors.Unavailable(f"there is no pool {network} in {names.NAMESPACE_SYSTEM}")
         raise errors.Unavailable(f"node {node} has no block of pool {network} yet")

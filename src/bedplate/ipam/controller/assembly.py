@@ -16,8 +16,7 @@ from bedplate.api.resources import NODES
 from bedplate.core import clock, errors
 from bedplate.ipam.controller import kinds
 from bedplate.ipam.controller.holding import Holding
-from bedplate.ipam.controller.kinds import Kind
-from bedplate.ipam.controller.neighbours import Neighbours
+from bedplate.ipam.controller.kinds import Kind, Neighbours
 from bedplate.ipam.controller.options import Options
 from bedplate.ipam.controller.pacing import Pace
 from bedplate.ipam.controller.podrecords import PodRecords

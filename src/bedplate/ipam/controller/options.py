@@ -17,16 +17,13 @@ from bedplate.api import names
 from bedplate.core import duration
 from bedplate.core.flag_groups import Group
 from bedplate.core.flags import Duration, flag
-from bedplate.core.flags_global import Global
 from bedplate.ipam import commonflags
-from bedplate.ipam.commonflags import Common
 from bedplate.program import options as program
 from bedplate.program.options import Reading
 
 __all__ = [
     "GROUPS",
     "Allocating",
-    "Common",
     "Controlling",
     "Options",
     "Webhook",
@@ -92,13 +89,12 @@ GROUPS = (
     Group("controlling", "Controller", Controlling),
     Group("allocating", "Allocation", Allocating),
     Group("webhook", "Webhook", Webhook),
-    Group("common", "Common", Common),
-    Group("globals", "Logging and information", Global),
+    *commonflags.GROUPS,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Options(program.Options):
+class Options(commonflags.Options):
     """What the program was told."""
 
     GROUPS: ClassVar = GROUPS
@@ -106,12 +102,11 @@ class Options(program.Options):
     controlling: Controlling = field(default_factory=Controlling)
     allocating: Allocating = field(default_factory=Allocating)
     webhook: Webhook = field(default_factory=Webhook)
-    common: Common = field(default_factory=Common)
 
 
 def read(words: Sequence[str]) -> Reading[Options]:
     """Parse a command line; every problem of syntax and values is reported."""
-    return program.read(Options, words, refuse=commonflags.refuse, validate=_problems)
+    return commonflags.read(Options, words, _problems)
 
 
 def _problems(options: Options) -> Iterator[str]:
@@ -128,7 +123,6 @@ def _problems(options: Options) -> Iterator[str]:
     ):
         yield from (f"--{name}: {text}" for text in names.dns_label_problems(value))
     yield from _choice_problems(options)
-    yield from commonflags.problems(options.common, options.globals)
 
 
 def _choice_problems(options: Options) -> Iterator[str]:

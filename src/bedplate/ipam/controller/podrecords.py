@@ -13,7 +13,8 @@ import msgspec
 
 from bedplate.api import meta
 from bedplate.api.resources import PODS
-from bedplate.ipam.addresses import Address, parse_address, parse_network
+from bedplate.ipam.addresses import Address, parse_address
+from bedplate.ipam.quarantine import addresses_of
 from bedplate.kube.client import Client
 
 __all__ = ["PodRecord", "PodRecords", "uses_of"]
@@ -106,15 +107,8 @@ def uses_of(
 def _is_used(node: str, block: str, pods: Sequence[PodRecord], exists: Callable[[str], bool]) -> bool:
     if not exists(node):
         return bool(pods)
-    return any(_is_in(address, block) for pod in pods for address in pod.addresses())
-
-
-def _is_in(address: Address, block: str) -> bool:
-    if "/" in block:
-        parsed = parse_network(block)
-        return parsed is not None and parsed[1].holds(address)
-    start, _, end = block.partition("-")
-    first, last = parse_address(start), parse_address(end)
-    if first is None or last is None or address.bits != first.bits:
+    where = addresses_of(block)
+    if where is None:
         return False
-    return first.value <= address.value <= last.value
+    bits, (first, last) = where
+    return any(address.bits == bits and first <= address.value <= last for pod in pods for address in pod.addresses())

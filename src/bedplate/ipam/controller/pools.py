@@ -6,7 +6,7 @@ plans; here it is only found out whether anything is to be done:
     a node came, went or has other labels      the pools whose set of nodes changed, together with others of the moment
     a pool's spec or annotations changed       that pool, at once
     a pool's status changed                    that pool, unless it is what the last pass planned
-    anything else, such as a heartbeat         nothing
+    anything else, such as a heartbeat         nothing: what a pool asks of a node is its name and its labels
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from prometheus_client import CollectorRegistry
 from bedplate.api import meta
 from bedplate.core import clock, logging
 from bedplate.core.metrics import shared
-from bedplate.ipam import validation
+from bedplate.ipam import selectors, validation
 from bedplate.ipam.controller import telling
 from bedplate.ipam.controller.holding import Holding, HoldingPlan
 from bedplate.ipam.controller.kinds import Kind
 from bedplate.ipam.controller.metrics import PoolMetrics, Usage
 from bedplate.ipam.controller.pacing import Pace, Pacer
-from bedplate.ipam.controller.roster import Roster, matters
 from bedplate.ipam.controller.statuses import Statuses
-from bedplate.ipam.planning import Held, Mode, Plan, Unplaced, UnplacedWhy
-from bedplate.ipam.pools import CIDRPool, IPPool
+from bedplate.ipam.planning import Held, Mode, Plan, PlanNode, Unplaced, UnplacedWhy
+from bedplate.ipam.pools import CIDRPool, IPPool, NodeSelector
 from bedplate.kube import errors as kube_errors
 from bedplate.runtime import events
 from bedplate.runtime.cache import Cache, Change
@@ -45,6 +44,44 @@ WORKERS = 4
 RECONCILE_TIMEOUT_S = 120.0
 # A node waits for its block: an API server that recovers is not left alone for a quarter of an hour.
 RETRIES = RateLimit(first_s=0.02, cap_s=15.0)
+
+
+class _Roster:
+    """The nodes of a cache as plans want them, and selectors as tests; both are made once and kept."""
+
+    def __init__(self, cache: Cache[meta.PartialObject]) -> None:
+        self._cache = cache
+        self._nodes: tuple[PlanNode, ...] | None = None
+        self._tests: dict[str, tuple[NodeSelector | None, selectors.Test]] = {}
+
+    def note(self, change: Change[Any]) -> bool:
+        """Hear of a change; whether it is news."""
+        if not _is_news(change):
+            return False
+        self._nodes = None
+        return True
+
+    def nodes(self) -> tuple[PlanNode, ...]:
+        """Every node there is."""
+        if self._nodes is None:
+            self._nodes = tuple(PlanNode(node.name, node.metadata.labels) for node in self._cache)
+        return self._nodes
+
+    def has(self, name: str) -> bool:
+        """The node exists."""
+        return name in self._cache
+
+    def test(self, key: str, selector: NodeSelector | None) -> selectors.Test:
+        """The test of a pool's selector; `key` is the pool's, under which it is kept while it stays the same."""
+        known = self._tests.get(key)
+        # Pools are decoded again with every change, so equal selectors are rarely the same object.
+        if known is None or known[0] != selector:
+            known = self._tests[key] = (selector, selectors.matcher(selector))
+        return known[1]
+
+    def forget(self, key: str) -> None:
+        """The pool is gone."""
+        self._tests.pop(key, None)
 
 
 @dataclass(slots=True)
@@ -64,7 +101,7 @@ class PoolController(Generic[P]):
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     passes: int = 0
     """How often a pool was looked at."""
-    _roster: Roster = field(init=False)
+    _roster: _Roster = field(init=False)
     _pacer: Pacer = field(init=False)
     _controller: Controller = field(init=False)
     _metrics: PoolMetrics = field(init=False)
@@ -74,7 +111,7 @@ class PoolController(Generic[P]):
     _log: logging.Logger = field(init=False)
 
     def __post_init__(self) -> None:
-        self._roster = Roster(self.nodes)
+        self._roster = _Roster(self.nodes)
         self._metrics = shared(self.registry, PoolMetrics)
         self._log = logging.get_logger("ipam.pool", kind=self.kind.ref.kind)
         self._controller = Controller(
@@ -111,7 +148,7 @@ class PoolController(Generic[P]):
             # A pool without a plan has not been looked at yet, and will be: with all nodes there are then.
             for key in self._planned:
                 pool = self.pools.get(key)
-                if pool is not None and matters(change, self._roster.test(key, pool.spec.node_selector)):
+                if pool is not None and _matters(change, self._roster.test(key, pool.spec.node_selector)):
                     self._pacer.touch(key)
                     concerned = True
         self._metrics.changes.labels(self.kind.name, "yes" if concerned else "no").inc()
@@ -201,3 +238,19 @@ def _why(node: Unplaced) -> str:
     if node.why is UnplacedWhy.QUARANTINED:
         return f"no free block for node {node.node}: those left are held back for nodes that went away"
     return f"no free block for node {node.node}: the pool is used up"
+
+
+def _is_news(change: Change[meta.PartialObject]) -> bool:
+    """The node is new, gone, or has other labels."""
+    if change.old is None or change.new is None:
+        return True
+    return change.old.metadata.labels != change.new.metadata.labels
+
+
+def _matters(change: Change[meta.PartialObject], test: selectors.Test) -> bool:
+    """The pool with this selector has another node now, or one less."""
+    return _is_selected(change.old, test) != _is_selected(change.new, test)
+
+
+def _is_selected(node: meta.PartialObject | None, test: selectors.Test) -> bool:
+    return node is not None and test(node.name, node.metadata.labels)

@@ -6,12 +6,28 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from bedplate.core import logging
-from bedplate.ipam.controller import usage
 from bedplate.ipam.controller.options import Options, read
 from bedplate.program import process
+from bedplate.program.options import help_text
 from bedplate.program.process import Program
 
 __all__ = ["PROGRAM", "main"]
+
+_ABOUT = (
+    "Gives every node that a pool selects a block of the pool's addresses, and writes the blocks into the pool's "
+    "status, where the daemons on the nodes read them. With --webhook it also refuses pools that cannot work."
+)
+_EXITS = (
+    "Exit code: 0 after SIGTERM or SIGINT (a second one ends it at once), 1 for everything else: a wrong command line, "
+    "lost leadership, no cluster to work for."
+)
+_EXAMPLES = (
+    "--kubeconfig=admin.conf --ippools-namespace=kube-system -v=2",
+    "--leader-elect=true --leader-elect-namespace=kube-system --webhook=true",
+    "--kubeconfig=admin.conf --dry-run",
+    "--webhook --webhook-self-signed",
+    "--allocation-mode=upstream --quarantine=off",
+)
 
 
 def _start(options: Options, environ: Mapping[str, str]) -> Coroutine[Any, Any, None]:
@@ -25,7 +41,7 @@ PROGRAM: Program[Options] = Program(
     log=logging.get_logger("ipam.controller"),
     part="controller",
     read=read,
-    usage=lambda: usage.full("ipam-controller"),
+    usage=lambda: help_text("ipam-controller", (_ABOUT, _EXITS), _EXAMPLES, Options()),
     start=_start,
     facts=lambda options: {"pools_namespace": options.controlling.ippools_namespace},
     dry_run=lambda options: "nothing is written" if options.allocating.dry_run else "",

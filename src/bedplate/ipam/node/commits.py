@@ -1,7 +1,7 @@
 """Group commit: one write to the disk for all calls that came meanwhile.
 
-In: changes that were made to the book, each with its undoing. Out: `commit` returns when its change is on the disk;
-when it is not, the change and all later ones are undone, last first, and every one of their calls raises
+In: what calls did to the book, each step with its undoing. Out: `commit` returns when its steps are on the disk;
+when they are not, they and all later ones are undone, last first, and every one of their calls raises
 `StoreFailed`.
 
 While the text is below `WHOLE_BELOW` bytes every batch rewrites the store file. Above, a batch is added to the
@@ -25,7 +25,7 @@ from bedplate.ipam.node.book import Book
 from bedplate.ipam.node.reservations import StoreFailed
 from bedplate.ipam.node.storage import Prepared, Storage
 
-__all__ = ["WHOLE_BELOW", "Commit", "Committer"]
+__all__ = ["WHOLE_BELOW", "Commit", "Committer", "Step", "undo"]
 
 WHOLE_BELOW = 256 * 1024
 BEHIND_S = 0.25
@@ -34,6 +34,15 @@ RETRY_S = 2.0
 """How long a snapshot waits after one that failed."""
 
 log = get_logger("ipam.node.store")
+
+Step = tuple[bytes, Callable[[], object]]
+"""What was done to the book: an operation for the journal, and the way back."""
+
+
+def undo(steps: Sequence[Step]) -> None:
+    """Take the steps of a call back, the last one first."""
+    for _, take_back in reversed(steps):
+        take_back()
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -47,11 +56,11 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class _Batch:
-    __slots__ = ("installing", "last", "lines", "mark", "undos", "waiters")
+    __slots__ = ("calls", "installing", "last", "lines", "mark", "waiters")
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
-        self.undos: list[Callable[[], None]] = []
+        self.calls: list[Sequence[Step]] = []
         self.waiters: list[asyncio.Future[None]] = []
         self.mark: tuple[int, int] | None = None
         """A mark, and the index of its line."""
@@ -81,6 +90,7 @@ class Committer:
         observe: Callable[[Commit], None] | None = None,
     ) -> None:
         self._book, self._storage, self._clock = book, storage, clock
+        self._loop = asyncio.get_running_loop()
         self._whole_below, self._observe = whole_below, observe
         self._batch = _Batch()
         self._is_writing = False
@@ -109,14 +119,14 @@ class Committer:
             asyncio.create_task(self._follow(), name="store-follow"),
         ]
 
-    async def commit(self, operations: Sequence[bytes], undo: Callable[[], None]) -> None:
-        """Return when a change that was made just now is on the disk."""
+    async def commit(self, steps: Sequence[Step]) -> None:
+        """Return when what a call did just now is on the disk."""
         if self._is_closed:
-            undo()
+            undo(steps)
             raise StoreFailed("the store is closed")
         self._calls += 1
-        self._batch.lines.append(journal.call(operations))
-        self._batch.undos.append(undo)
+        self._batch.lines.append(journal.call([operation for operation, _ in steps]))
+        self._batch.calls.append(steps)
         self._batch.last = self._calls
         await self._join()
 
@@ -147,7 +157,7 @@ class Committer:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
-            await self._in_thread(self._writer, self._finish)
+            await self._loop.run_in_executor(self._writer, self._finish)
         except OSError as error:
             raise StoreFailed(f"the store file could not be brought up to date: {error}") from error
         finally:
@@ -160,11 +170,8 @@ class Committer:
         else:
             self._storage.drop_journal()
 
-    async def _in_thread(self, pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
-        await asyncio.get_running_loop().run_in_executor(pool, work)
-
     def _join(self) -> asyncio.Future[None]:
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[None] = self._loop.create_future()
         self._batch.waiters.append(waiter)
         self._idle.clear()
         self._wake.set()
@@ -183,25 +190,26 @@ class Committer:
                 self._undo(batch, error)
             else:
                 self._acknowledge(batch, self._clock.monotonic() - began, is_whole)
-            await self._install(batch)
+            if batch.installing is not None:
+                await self._install(batch.installing)
             self._is_writing = False
             if not self._wake.is_set():
                 self._idle.set()
 
     async def _write(self, batch: _Batch) -> bool:
         """Write a batch; True when the whole file was written."""
-        is_needed = batch.undos or (batch.lines and self._storage.has_journal)
+        is_needed = batch.calls or (batch.lines and self._storage.has_journal)
         if not is_needed and not self._storage.must_rewrite:
             return False  # Somebody waits, or there is a mark for a journal that is not needed any more.
         if self._storage.must_rewrite or self._book.length() < self._whole_below:
             text, version = self._book.text(), self._book.version
-            await self._in_thread(self._writer, lambda: self._storage.write_whole(text, version))
+            await self._loop.run_in_executor(self._writer, self._storage.write_whole, text, version)
             self._epoch += 1
             self._taken = max(self._taken, batch.last)
             self._stale.clear()
             return True
         mark, at = batch.mark or (None, 0)
-        await self._in_thread(self._writer, lambda: self._storage.append(batch.lines, mark, at))
+        await self._loop.run_in_executor(self._writer, self._storage.append, batch.lines, mark, at)
         if batch.last > self._taken:
             self._stale.set()
         return False
@@ -211,10 +219,11 @@ class Committer:
         later, self._batch = self._batch, _Batch()
         self._batch.installing = later.installing
         self._epoch += 1
-        for undo in reversed([*batch.undos, *later.undos]):
-            undo()
+        calls = [*batch.calls, *later.calls]
+        for steps in reversed(calls):
+            undo(steps)
         reason = _reason(error)
-        log.error("store.write_failed", reason=reason, undone=len(batch.undos) + len(later.undos))
+        log.error("store.write_failed", reason=reason, undone=len(calls))
         for waiter in (*batch.waiters, *later.waiters):
             if not waiter.done():
                 failure = StoreFailed(f"the store could not be written: {reason}", hint="look at the node's disk")
@@ -225,10 +234,9 @@ class Committer:
         for waiter in batch.waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        if self._observe is not None and batch.undos:
-            storage = self._storage
+        if self._observe is not None and batch.calls:
             try:
-                self._observe(Commit(len(batch.undos), seconds, is_whole, storage.file_bytes, storage.journal_bytes))
+                self._observe(Commit(len(batch.calls), seconds, is_whole, *self._storage.sizes))
             except Exception as error:
                 # Whoever watches must not stop the store.
                 log.error("store.observer_failed", reason=repr(error))
@@ -253,39 +261,35 @@ class Committer:
         text, version = self._book.text(), self._book.version
         self._taken = self._calls
         self._stale.clear()
-        loop = asyncio.get_running_loop()
         try:
-            new = await loop.run_in_executor(self._preparer, lambda: self._storage.prepare(text, version))
+            new = await self._loop.run_in_executor(self._preparer, self._storage.prepare, text, version)
         except Exception as error:
             await asyncio.gather(marked, return_exceptions=True)
             self._is_behind(_reason(error))
             return False
         await asyncio.gather(marked, return_exceptions=True)
-        self._batch.installing = _Installing(new, mark, epoch, loop.create_future())
+        self._batch.installing = _Installing(new, mark, epoch, self._loop.create_future())
         self._idle.clear()
         self._wake.set()
         is_done = await self._batch.installing.done
         self._snapshot_s = self._clock.monotonic() - began
         return is_done
 
-    async def _install(self, batch: _Batch) -> None:
+    async def _install(self, installing: _Installing) -> None:
         """Give a prepared file the store's name, unless it was overtaken by a file or by changes undone."""
-        if batch.installing is None:
-            return
-        new, done = batch.installing.new, False
+        new, done = installing.new, False
         try:
-            if batch.installing.epoch != self._epoch or not self._storage.has_journal:
+            if installing.epoch != self._epoch or not self._storage.has_journal:
                 self._storage.discard(new)
                 done = not self._storage.has_journal
                 if not done:
                     self._is_behind("a batch failed meanwhile")
             else:
-                mark = batch.installing.mark
-                await self._in_thread(self._writer, lambda: self._storage.install(new, mark))
+                await self._loop.run_in_executor(self._writer, self._storage.install, new, installing.mark)
                 done = True
         except Exception as error:
             self._is_behind(_reason(error))
-        batch.installing.done.set_result(done)
+        installing.done.set_result(done)
 
     def _is_behind(self, reason: str) -> None:
         self._taken = 0

@@ -18,20 +18,18 @@ from typing import Any
 from bedplate.core import clock, errors, logging
 from bedplate.core.metrics import shared
 from bedplate.ipam.addresses import Address
-from bedplate.ipam.node import install, podclaims
+from bedplate.ipam.node import install, proofs
 from bedplate.ipam.node.cleaner import Cleaner, CleanerOptions, PodAsker
-from bedplate.ipam.node.commits import Commit
 from bedplate.ipam.node.cri import Runtime, Sandbox
 from bedplate.ipam.node.ledger import Ledger, LedgerOptions
 from bedplate.ipam.node.metrics import CallMetrics, CleanerMetrics, Snapshot, StateCollector, StoreMetrics
 from bedplate.ipam.node.options import Options, cri_path
 from bedplate.ipam.node.poolview import LEAN_CIDRPOOLS, LEAN_IPPOOLS, LeanPool, PoolView
 from bedplate.ipam.node.proofs import LEAN_PODS, LeanPod
-from bedplate.ipam.node.readiness import Readiness
+from bedplate.ipam.node.readiness import ApiSource, Readiness
 from bedplate.ipam.node.reservations import StaticIPCheck
 from bedplate.ipam.node.server import Server, parse_bind
 from bedplate.ipam.node.service import NodeService
-from bedplate.ipam.node.source import ApiSource
 from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
 from bedplate.kube.metrics import RequestMetrics
@@ -118,7 +116,7 @@ class Daemon:
 
     def _ledger_options(self) -> LedgerOptions:
         check = StaticIPCheck(self._options.checks.static_ip_check)
-        return LedgerOptions(static_ip_check=check, on_foreign=self._foreign, on_commit=self._committed)
+        return LedgerOptions(static_ip_check=check, on_foreign=self._foreign, on_commit=self._store.count)
 
     def _watch(self, client: Client) -> tuple[Manager, Cache[LeanPod]]:
         """Everything that is read from the API server."""
@@ -181,7 +179,7 @@ class Daemon:
                 sandboxes = await self._runtime.sandboxes()
             except errors.BedplateError as err:
                 log.warning("recovery.no_runtime", error=str(err))
-        proven = podclaims.proven_by_pods(pods, self.view.configs, sandboxes)
+        proven = proofs.proven_by_pods(pods, self.view.configs, sandboxes)
         adopted = await ledger.adopt(proven)
         self.readiness.must_recover = False
         log.warning("recovery.done", held_by_pods=len(proven), added=adopted)
@@ -197,9 +195,6 @@ class Daemon:
 
     def _snapshot(self, ledger: Ledger) -> Snapshot:
         return Snapshot(ledger.usage(self.view.configs), self.view.problems, self.readiness.is_ready)
-
-    def _committed(self, commit: Commit) -> None:
-        self._store.count(commit)
 
     def _foreign(self, pool: str, address: Address, node: str) -> None:
         """A static address was given that another node may give too."""

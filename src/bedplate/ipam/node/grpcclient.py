@@ -10,8 +10,8 @@ from urllib.parse import unquote
 
 from bedplate.core import errors
 from bedplate.ipam.node import http2
-from bedplate.ipam.node.grpcstatus import Code
 from bedplate.ipam.node.hpack import HeaderDecoder, HeaderError, literal
+from bedplate.ipam.node.http2 import Code
 
 __all__ = ["CallFailed", "call"]
 

@@ -17,11 +17,10 @@ from urllib.parse import quote
 
 from bedplate.core import logging
 from bedplate.ipam.node import http2
-from bedplate.ipam.node.grpcstatus import Code, Failed
 from bedplate.ipam.node.hpack import HeaderDecoder, HeaderError, literal
-from bedplate.ipam.node.http2 import ProtocolError
+from bedplate.ipam.node.http2 import Code, Failed, ProtocolError
 
-__all__ = ["Call", "Connection", "Handler", "Service"]
+__all__ = ["Call", "Connection", "Handler", "Service", "shown"]
 
 log = logging.get_logger("ipam.node.grpc")
 MAX_MESSAGE = 4 << 20
@@ -63,7 +62,7 @@ class Service(Protocol):
 
     def started(self, connection: Connection) -> None: ...
     def ended(self, connection: Connection) -> None: ...
-    def done(self, method: str, code: Code, message: str, seconds: float, notes: Mapping[str, object]) -> None: ...
+    def done(self, method: bytes, code: Code, message: str, seconds: float, notes: Mapping[str, object]) -> None: ...
 
 
 class _Stream:
@@ -152,16 +151,13 @@ class Connection(asyncio.Protocol):
             if end - body < length:
                 break
             stream = int.from_bytes(data[at + 5 : body], "big") & http2.MAX_WINDOW
-            self._take(data[at + 3], data[at + 4], stream, data[body : body + length])
+            if self._block_of is not None and (data[at + 3] != http2.CONTINUATION or stream != self._block_of[0]):
+                raise ProtocolError(http2.PROTOCOL_ERROR, "a header block is interrupted")
+            take = _TAKE.get(data[at + 3])
+            if take is not None:
+                take(self, data[at + 4], stream, data[body : body + length])
             at = body + length
         self._buffer = data[at:]
-
-    def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if self._block_of is not None and (kind != http2.CONTINUATION or stream != self._block_of[0]):
-            raise ProtocolError(http2.PROTOCOL_ERROR, "a header block is interrupted")
-        take = _TAKE.get(kind)
-        if take is not None:
-            take(self, flags, stream, payload)
 
     def _take_headers(self, flags: int, stream: int, payload: bytes) -> None:
         if not stream & 1:
@@ -252,7 +248,8 @@ class Connection(asyncio.Protocol):
             elif key == http2.MAX_FRAME_SIZE:
                 self._max_frame = value
         self._write(_SETTINGS_ACK)
-        self._flush()
+        if self._streams:
+            self._flush()
 
     def _take_ping(self, flags: int, stream: int, payload: bytes) -> None:
         if len(payload) != 8 or stream:
@@ -286,7 +283,7 @@ class Connection(asyncio.Protocol):
         stream.is_read = True
         handler = self._service.handlers.get(stream.method)
         if handler is None:
-            self._fail(number, stream, Code.UNIMPLEMENTED, f"unknown method {_shown(stream.method)}")
+            self._fail(number, stream, Code.UNIMPLEMENTED, f"unknown method {shown(stream.method)}")
             return
         body = b"".join(stream.body)
         stream.body = []
@@ -307,10 +304,10 @@ class Connection(asyncio.Protocol):
             self._fail(number, stream, err.code, err.message, began)
             return
         except Exception:
-            log.exception("grpc.bug", method=_shown(stream.method))
+            log.exception("grpc.bug", method=shown(stream.method))
             self._fail(number, stream, Code.INTERNAL, "internal error, see the daemon's log", began)
             return
-        self._service.done(_shown(stream.method), Code.OK, "", perf_counter() - began, stream.call.notes)
+        self._service.done(stream.method, Code.OK, "", perf_counter() - began, stream.call.notes)
         data = b"\x00" + len(answer).to_bytes(4, "big") + answer
         self._answer(number, stream, data)
 
@@ -351,7 +348,7 @@ class Connection(asyncio.Protocol):
 
     def _fail(self, number: int, stream: _Stream, code: Code, message: str, began: float | None = None) -> None:
         seconds = perf_counter() - began if began is not None else 0.0
-        self._service.done(_shown(stream.method), code, message, seconds, stream.call.notes)
+        self._service.done(stream.method, code, message, seconds, stream.call.notes)
         if self._streams.pop(number, None) is None:
             return
         block = _ANSWER + literal(b"grpc-status", str(int(code)).encode())
@@ -377,7 +374,8 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
 
-def _shown(method: bytes) -> str:
+def shown(method: bytes) -> str:
+    """A method's name, which may be anything, as people read it."""
     return method.decode("utf-8", "replace")[:200]
 
 

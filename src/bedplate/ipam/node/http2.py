@@ -1,4 +1,4 @@
-"""HTTP/2 frames (RFC 9113): their numbers, and writing them.
+"""What gRPC says on the wire: HTTP/2 frames (RFC 9113), their numbers and writing them; and how a call can end.
 
 In: the parts of a frame. Out: its bytes. Shared by the server and by the client of the container runtime; neither
 state nor sockets are here.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from enum import IntEnum
 
 __all__ = [
     "ACK",
@@ -42,6 +43,8 @@ __all__ = [
     "SETTINGS",
     "STREAM_CLOSED",
     "WINDOW_UPDATE",
+    "Code",
+    "Failed",
     "ProtocolError",
     "frame",
     "goaway",
@@ -74,6 +77,37 @@ class ProtocolError(Exception):
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class Code(IntEnum):
+    """gRPC's numbers."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class Failed(Exception):
+    """A call that ends with this code; the message is for people."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:

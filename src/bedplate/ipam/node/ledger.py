@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,10 +19,10 @@ from bedplate.core.clock import Clock
 from bedplate.core.logging import get_logger
 from bedplate.ipam import addresses
 from bedplate.ipam.addresses import Address
-from bedplate.ipam.node import journal, locks, poolconfig, storefile, storeload
+from bedplate.ipam.node import journal, poolconfig, storefile, storeload
 from bedplate.ipam.node.book import Book, PoolPage, free_set
-from bedplate.ipam.node.commits import WHOLE_BELOW, Commit, Committer
-from bedplate.ipam.node.disk import Disk, recovering_name
+from bedplate.ipam.node.commits import WHOLE_BELOW, Commit, Committer, Step, undo
+from bedplate.ipam.node.disk import Disk, take_locks
 from bedplate.ipam.node.poolconfig import PoolConfig
 from bedplate.ipam.node.reservations import (
     AlreadyReserved,
@@ -74,26 +74,6 @@ def timestamp(nanoseconds: int) -> str:
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', local)}{fraction}{zone}"
 
 
-class _Change:
-    """What one call does to the book: the lines for the journal, and the way back."""
-
-    __slots__ = ("_undos", "operations")
-
-    def __init__(self) -> None:
-        self.operations: list[bytes] = []
-        self._undos: list[Callable[[], object]] = []
-
-    def did(self, operation: bytes, undo: Callable[[], object]) -> None:
-        """Note a step that was done."""
-        self.operations.append(operation)
-        self._undos.append(undo)
-
-    def undo(self) -> None:
-        """Take all steps back, the last one first."""
-        for undo in reversed(self._undos):
-            undo()
-
-
 class Ledger:
     """The reservations of a node."""
 
@@ -126,22 +106,28 @@ class Ledger:
         ledger._commits.start(is_behind=storage.has_journal)
         return ledger
 
-    async def allocate(self, owner: Owner, requests: Sequence[Wanted]) -> tuple[Reservation, ...]:
-        """One address of each pool, all or nothing. Returns when they are on the disk."""
-        change = _Change()
+    async def allocate(self, owner: Owner, requests: Iterable[Wanted]) -> list[Reservation]:
+        """One address of each pool, all or nothing. Returns when they are on the disk.
+
+        A request is asked for when those before it could be met.
+        """
+        steps: list[Step] = []
+        reservations: list[Reservation] = []
+        requested: set[Address] = set()
         try:
-            reservations = [self._reserve(owner, request, change) for request in requests]
-            given = {reservation.address for reservation in reservations}
-            for address in {address for request in requests for address in request.requested}:
-                if str(address) not in given:
+            for request in requests:
+                reservations.append(self._reserve(owner, request, steps))
+                requested.update(request.requested)
+            for address in requested:
+                if all(reservation.address != str(address) for reservation in reservations):
                     raise Refused(f"the requested address {address} lies in none of the pools on this node")
         except BaseException:
-            change.undo()
+            undo(steps)
             raise
-        await self._commits.commit(change.operations, change.undo)
-        return tuple(reservations)
+        await self._commits.commit(steps)
+        return reservations
 
-    def _reserve(self, owner: Owner, request: Wanted, change: _Change) -> Reservation:
+    def _reserve(self, owner: Owner, request: Wanted, steps: list[Step]) -> Reservation:
         config = request.config
         static = choose_static(request, self._options.static_ip_check)
         key = key_of(owner.container_id, owner.interface_name)
@@ -154,10 +140,10 @@ class Ledger:
             )
         if static is None:
             address = _next_address(page, config)
-            return self._enter(page, owner, config, address, str(address), change)
+            return self._enter(page, owner, config, address, str(address), steps)
         self._check_static(page, request, static)
         # The rotation goes on where it was.
-        return self._enter(page, owner, config, static, page.pointer, change)
+        return self._enter(page, owner, config, static, page.pointer, steps)
 
     def _check_static(self, page: PoolPage, request: Wanted, address: Address) -> None:
         node = foreign_node(request, address, self._options.static_ip_check)
@@ -169,7 +155,7 @@ class Ledger:
                 self._options.on_foreign(page.key, address, node)
 
     def _enter(
-        self, page: PoolPage, owner: Owner, config: PoolConfig, address: Address, pointer: str, change: _Change
+        self, page: PoolPage, owner: Owner, config: PoolConfig, address: Address, pointer: str, steps: list[Step]
     ) -> Reservation:
         reservation = Reservation(
             config.key,
@@ -187,7 +173,7 @@ class Ledger:
         entry = Entry(reservation, storefile.encode_entry(key, reservation))
         is_new, before = config.key not in pages, (page.pointer, page.config)
 
-        def undo() -> None:
+        def strike() -> None:
             page.remove(key)
             page.pointer, page.config = before
             if is_new:
@@ -196,7 +182,7 @@ class Ledger:
         pages[config.key] = page
         page.add(key, entry, address)
         page.pointer, page.config = pointer, config.document
-        change.did(journal.add(config.key, pointer, entry.text), undo)
+        steps.append((journal.add(config.key, pointer, entry.text), strike))
         return reservation
 
     async def release(self, container_id: str, interface_name: str, pools: Collection[str] | None = None) -> int:
@@ -222,32 +208,22 @@ class Ledger:
             # Another call may have freed it just now: it is gone when that is on the disk.
             await self._commits.settled()
             return 0
-        change = _Change()
-        for reservation in reservations:
-            self._strike(self._book.pages[reservation.pool], reservation, change)
-        await self._commits.commit(change.operations, change.undo)
+        pages = self._book.pages
+        await self._commits.commit([_strike(pages[reservation.pool], reservation) for reservation in reservations])
         return len(reservations)
-
-    def _strike(self, page: PoolPage, reservation: Reservation, change: _Change) -> None:
-        key = key_of(reservation.container_id, reservation.interface_name)
-        entry = page.remove(key)
-        address = addresses.parse_address(reservation.address)
-        change.did(journal.delete(page.key, key), lambda: page.add(key, entry, address))
 
     async def forget_pools(self, keys: Collection[str]) -> int:
         """Remove the records of these pools that hold nothing (their rotation goes with them); how many there were."""
-        change, pages = _Change(), self._book.pages
+        pages = self._book.pages
         empty = [key for key in dict.fromkeys(keys) if key in pages and not pages[key].entries]
-        for key in empty:
-            page = pages.pop(key)
-            change.did(journal.drop(key), functools.partial(pages.__setitem__, key, page))
-        if empty:
-            await self._commits.commit(change.operations, change.undo)
-        return len(empty)
+        steps = [(journal.drop(key), functools.partial(pages.__setitem__, key, pages.pop(key))) for key in empty]
+        if steps:
+            await self._commits.commit(steps)
+        return len(steps)
 
     async def adopt(self, proven: Sequence[Proven]) -> int:
         """Add what pods prove to have after a loss, and end `recovery`; how many were new."""
-        change = _Change()
+        steps: list[Step] = []
         for claim in proven:
             config, container = claim.config, claim.container_id or f"recovered-{claim.pod_uid}"
             page = self._book.pages.get(config.key) or PoolPage(config.key, PoolRecord(config.key))
@@ -256,14 +232,14 @@ class Ledger:
             owner = Owner(
                 container, claim.interface_name, claim.pod_uid, claim.pod_name, claim.pod_namespace, claim.device_id
             )
-            self._enter(page, owner, config, claim.address, page.pointer, change)
-        if change.operations:
-            await self._commits.commit(change.operations, change.undo)
-        await asyncio.get_running_loop().run_in_executor(None, self._disk.unlink, recovering_name(self._disk.name))
+            self._enter(page, owner, config, claim.address, page.pointer, steps)
+        if steps:
+            await self._commits.commit(steps)
+        await asyncio.get_running_loop().run_in_executor(None, self._disk.unlink, self._disk.recovering)
         if self.recovery is not None:
-            log.warning("ledger.recovered", added=len(change.operations), restored=self.recovery.restored)
+            log.warning("ledger.recovered", added=len(steps), restored=self.recovery.restored)
         self.recovery = None
-        return len(change.operations)
+        return len(steps)
 
     def find(self, pool: str, container_id: str, interface_name: str) -> Reservation | None:
         """The interface's reservation in that pool."""
@@ -296,7 +272,7 @@ class Ledger:
             if config is None:
                 usages[key] = Usage(count)
             else:
-                free = page.free(config) if page is not None else free_set(config, {})
+                free = page.free(config) if page is not None else free_set(config, ())
                 usages[key] = Usage(count, free.capacity, free.free)
         return usages
 
@@ -315,12 +291,20 @@ class Ledger:
             self._storage.release()
 
 
+def _strike(page: PoolPage, reservation: Reservation) -> Step:
+    key = key_of(reservation.container_id, reservation.interface_name)
+    entry = page.remove(key)
+    address = addresses.parse_address(reservation.address)
+    return journal.delete(page.key, key), lambda: page.add(key, entry, address)
+
+
 def _next_address(page: PoolPage, config: PoolConfig) -> Address:
+    bits = config.network.bits
     pointer = addresses.parse_address(page.pointer) if page.pointer else None
-    number = page.free(config).after(pointer.value if pointer is not None and pointer.bits == config.bits else None)
+    number = page.free(config).after(pointer.value if pointer is not None and pointer.bits == bits else None)
     if number is None:
         raise Exhausted(f"no address is free in the node's block of pool {config.key}", pool=config.key)
-    return Address(config.bits, number)
+    return Address(bits, number)
 
 
 def _let_go(opened: asyncio.Future[tuple[Storage, Book, Recovery | None]]) -> None:
@@ -338,7 +322,7 @@ def _renew(storage: Storage, book: Book, *, keeps_previous: bool) -> None:
 
 
 def _open(disk: Disk, stamp: Callable[[], str]) -> tuple[Storage, Book, Recovery | None]:
-    taken = locks.take(disk)
+    taken = take_locks(disk)
     try:
         loaded = storeload.load(disk, stamp())
         storage, book = Storage(disk, taken, loaded.assessment, stamp), Book(loaded.assessment.document)

@@ -15,7 +15,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from bedplate.ipam.node.commits import Commit
-from bedplate.ipam.node.grpcstatus import Code
+from bedplate.ipam.node.http2 import Code
 from bedplate.ipam.node.reservations import Usage
 
 __all__ = ["CallMetrics", "CleanerMetrics", "Snapshot", "StateCollector", "StoreMetrics"]

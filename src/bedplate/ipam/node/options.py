@@ -16,15 +16,13 @@ from typing import ClassVar
 
 from bedplate.core.flag_groups import Group
 from bedplate.core.flags import Duration, flag
-from bedplate.core.flags_global import Global
 from bedplate.ipam import commonflags
-from bedplate.ipam.commonflags import Common
 from bedplate.ipam.node import server
 from bedplate.ipam.node.reservations import StaticIPCheck
 from bedplate.program import options as program
 from bedplate.program.options import Reading
 
-__all__ = ["GROUPS", "Checks", "Cni", "Common", "Daemon", "Options", "cri_path", "path_problems", "read"]
+__all__ = ["GROUPS", "Checks", "Cni", "Daemon", "Options", "cri_path", "path_problems", "read"]
 
 DEFAULT_SOCKET = "unix:///var/lib/cni/nv-ipam/daemon.sock"
 DEFAULT_PLUGIN = "/nv-ipam"
@@ -87,13 +85,12 @@ GROUPS = (
     Group("daemon", "Node daemon", Daemon),
     Group("cni", "CNI plugin", Cni),
     Group("checks", "Addresses", Checks),
-    Group("common", "Common", Common),
-    Group("globals", "Logging and information", Global),
+    *commonflags.GROUPS,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Options(program.Options):
+class Options(commonflags.Options):
     """What the program was told."""
 
     GROUPS: ClassVar = GROUPS
@@ -101,12 +98,11 @@ class Options(program.Options):
     daemon: Daemon = field(default_factory=Daemon)
     cni: Cni = field(default_factory=Cni)
     checks: Checks = field(default_factory=Checks)
-    common: Common = field(default_factory=Common)
 
 
 def read(words: Sequence[str]) -> Reading[Options]:
     """Parse a command line; every problem of syntax and values is reported."""
-    return program.read(Options, words, refuse=commonflags.refuse, validate=_problems)
+    return commonflags.read(Options, words, _problems)
 
 
 def _problems(options: Options) -> Iterator[str]:
@@ -126,7 +122,6 @@ def _problems(options: Options) -> Iterator[str]:
         }
     )
     yield from _check_problems(options.checks)
-    yield from commonflags.problems(options.common, options.globals)
 
 
 def _check_problems(chosen: Checks) -> Iterator[str]:

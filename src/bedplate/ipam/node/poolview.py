@@ -18,7 +18,7 @@ import msgspec
 from bedplate.api import meta
 from bedplate.core import logging
 from bedplate.ipam.addresses import Address, parse_address
-from bedplate.ipam.node import poolrules
+from bedplate.ipam.node import poolconfig
 from bedplate.ipam.node.poolconfig import BadPool, PoolConfig
 from bedplate.ipam.pools import (
     CIDRPOOLS,
@@ -30,7 +30,6 @@ from bedplate.ipam.pools import (
     IPPoolSpec,
     IPPoolStatus,
     cidrpool_key,
-    ippool_key,
 )
 from bedplate.ipam.validation import ippool_problems, summary
 from bedplate.runtime.cache import Change
@@ -73,8 +72,8 @@ def _kind(
     return _Kind(key, decoder(spec), decoder(entry), decoder(status), config)
 
 
-_IPPOOL = _kind(ippool_key, IPPoolSpec, IPAllocation, IPPoolStatus, poolrules.ippool_config)
-_CIDRPOOL = _kind(cidrpool_key, CIDRPoolSpec, CIDRAllocation, CIDRPoolStatus, poolrules.cidrpool_config)
+_IPPOOL = _kind(str, IPPoolSpec, IPAllocation, IPPoolStatus, poolconfig.ippool_config)
+_CIDRPOOL = _kind(cidrpool_key, CIDRPoolSpec, CIDRAllocation, CIDRPoolStatus, poolconfig.cidrpool_config)
 
 
 def own_entry(

@@ -6,12 +6,29 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 from bedplate.core import logging
-from bedplate.ipam.node import install, usage
+from bedplate.ipam.node import install
 from bedplate.ipam.node.options import Options, path_problems, read
 from bedplate.program import process
+from bedplate.program.options import help_text
 from bedplate.program.process import Program
 
 __all__ = ["PROGRAM", "main"]
+
+_ABOUT = (
+    "Gives addresses of this node's blocks to pods: answers the CNI plugin nv-ipam on a socket, keeps every "
+    "reservation on the disk before it is acknowledged, and frees those whose owners are proven dead. Also installs "
+    "the plugin and its configuration. While the API server is away, pools that the store remembers are served."
+)
+_EXITS = (
+    "Exit code: 0 after SIGTERM or SIGINT (a second one ends it at once), 1 for everything else: a wrong command line, "
+    "a store that cannot be used, a part that failed."
+)
+_EXAMPLES = (
+    "--node-name=worker-1 --kubeconfig=admin.conf --v=1",
+    "--node-name=$NODE_NAME --ippools-namespace=kube-system --cri-socket=unix:///run/containerd/containerd.sock",
+    "--node-name=worker-1 --bind-address=tcp://127.0.0.1:9092 --cni-daemon-socket=127.0.0.1:9092",
+    "--node-name=worker-1 --static-ip-check=refuse --cleaner=off",
+)
 
 
 def _check(options: Options) -> Iterator[str]:
@@ -33,7 +50,7 @@ PROGRAM: Program[Options] = Program(
     log=logging.get_logger("ipam.node"),
     part="daemon",
     read=read,
-    usage=lambda: usage.full("ipam-node"),
+    usage=lambda: help_text("ipam-node", (_ABOUT, _EXITS), _EXAMPLES, Options()),
     start=_start,
     check=_check,
     facts=_facts,

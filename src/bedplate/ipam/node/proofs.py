@@ -1,7 +1,8 @@
-"""When a reservation is dead: what one look proves.
+"""What one look proves: that a reservation is dead, and what pods hold after a store was damaged.
 
-In: a reservation, the sandboxes of the runtime, what the API server says of its pod. Out: `Evidence`. Pure; looking
-twice, counting and freeing are the cleaner's.
+In: a reservation, the sandboxes of the runtime, what the API server says of its pod; or all pods of this node and its
+pools. Out: `Evidence`; or addresses that have to be taken for reserved. Pure; looking twice, counting and freeing are
+the cleaner's.
 
 The runtime is believed first: a sandbox that is listed lives, whatever the API server says, and one that is not is gone
 even if its pod is still there (a reboot). Its list counts only when it is this node's: some sandbox in it is of a pod
@@ -11,17 +12,21 @@ that the API server has here too. A container id that no runtime would make (a d
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
+
+import msgspec
 
 from bedplate.api import meta
 from bedplate.api.core import PodIP
 from bedplate.api.resources import PODS
 from bedplate.core import clock
+from bedplate.ipam.addresses import Address, parse_address
 from bedplate.ipam.node.cri import Sandbox
-from bedplate.ipam.node.reservations import Reservation
+from bedplate.ipam.node.poolconfig import PoolConfig
+from bedplate.ipam.node.reservations import Proven, Reservation
 
 __all__ = [
     "LEAN_PODS",
@@ -36,11 +41,14 @@ __all__ = [
     "has_pod",
     "is_same_pod",
     "pod_key",
+    "proven_by_pods",
     "sandboxes_of",
 ]
 
 _STATIC_POD_UID = "kubernetes.io/config.hash"
 _FINISHED = ("Succeeded", "Failed")
+_NETWORK_STATUS = ("k8s.v1.cni.cncf.io/network-status", "k8s.v1.cni.cncf.io/networks-status")
+_CLUSTER_INTERFACE = "eth0"
 _SANDBOX_ID = re.compile(r"[0-9a-f]{64}")
 # Nanoseconds are more than a datetime holds.
 _FRACTION = re.compile(r"(\.\d{6})\d+")
@@ -170,3 +178,76 @@ def age_s(reservation: Reservation, now: datetime) -> float:
     except ValueError:
         return 0.0
     return max(0.0, (now - created).total_seconds())
+
+
+# What pods hold
+
+
+class _Network(msgspec.Struct):
+    """An entry of the annotation in which Multus says what a pod was given."""
+
+    interface: str = ""
+    ips: list[str] = []
+
+
+class _Held(NamedTuple):
+    interface: str
+    address: Address
+
+
+_STATUSES: msgspec.json.Decoder[list[_Network]] = msgspec.json.Decoder(list[_Network])
+
+
+def proven_by_pods(
+    pods: Iterable[LeanPod], configs: Mapping[str, PoolConfig], sandboxes: Iterable[Sandbox] = ()
+) -> list[Proven]:
+    """Every address of a pool that a running pod says it has."""
+    by_uid = {sandbox.pod_uid: sandbox.id for sandbox in sandboxes}
+    claims = []
+    for pod in pods:
+        if pod.status.phase in _FINISHED or pod.spec.host_network:
+            continue
+        for address in dict.fromkeys(_held_by(pod)):
+            config = _pool_of(address.address, configs)
+            if config is not None:
+                about = pod.metadata
+                container = by_uid.get(about.uid, "")
+                claims.append(
+                    Proven(
+                        config, address.address, address.interface, about.uid, about.name, about.namespace, container
+                    )
+                )
+    return claims
+
+
+def _held_by(pod: LeanPod) -> Iterator[_Held]:
+    for name in _NETWORK_STATUS:
+        for status in _read(pod.metadata.annotation(name)):
+            for text in status.ips:
+                address = parse_address(text.partition("/")[0])
+                if address is not None:
+                    yield _Held(status.interface or _CLUSTER_INTERFACE, address)
+    for ip in pod.status.pod_ips:
+        address = parse_address(ip.ip)
+        if address is not None:
+            yield _Held(_CLUSTER_INTERFACE, address)
+
+
+def _read(text: str) -> list[_Network]:
+    if not text:
+        return []
+    try:
+        return _STATUSES.decode(text)
+    except msgspec.MsgspecError:
+        return []
+
+
+def _pool_of(address: Address, configs: Mapping[str, PoolConfig]) -> PoolConfig | None:
+    """The pool whose block holds the address; else one whose network does (a static address)."""
+    in_network = None
+    for config in configs.values():
+        if config.in_block(address):
+            return config
+        if in_network is None and config.network.holds(address):
+            in_network = config
+    return in_network

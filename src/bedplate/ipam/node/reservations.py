@@ -177,7 +177,7 @@ def choose_static(request: Wanted, check: StaticIPCheck) -> Address | None:
 
 
 def _with_index(config: PoolConfig, index: int) -> Address:
-    address = Address(config.bits, config.start + index)
+    address = Address(config.network.bits, config.start + index)
     if address == config.gateway:
         raise Refused(f"index {index} is the gateway of pool {config.key}: allocateDefaultGateway asks for that")
     if not config.in_block(address):

@@ -13,12 +13,13 @@ import socket
 import stat
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from bedplate.core import errors, logging
-from bedplate.ipam.node.grpcconnection import Connection, Handler
-from bedplate.ipam.node.grpcstatus import Code
+from bedplate.ipam.node.grpcconnection import Connection, Handler, shown
+from bedplate.ipam.node.http2 import Code
 from bedplate.ipam.node.metrics import CallMetrics
 
 __all__ = ["Bind", "Server", "parse_bind"]
@@ -72,9 +73,8 @@ class Server:
         loop = asyncio.get_running_loop()
         sockets = [_unix_socket(bind.path)] if bind.path else await _tcp_sockets(bind)
         for listener in sockets:
-            self._servers.append(
-                await loop.create_server(lambda: Connection(self, loop), sock=listener, backlog=_BACKLOG)
-            )
+            connect = partial(Connection, self, loop)
+            self._servers.append(await loop.create_server(connect, sock=listener, backlog=_BACKLOG))
         if bind.path:
             self._path, self._inode = bind.path, os.stat(bind.path).st_ino
             self.bound = bind
@@ -119,13 +119,13 @@ class Server:
         if self._all_gone is not None and not self._connections:
             self._all_gone.set()
 
-    def done(self, method: str, code: Code, message: str, seconds: float, notes: Mapping[str, object]) -> None:
+    def done(self, method: bytes, code: Code, message: str, seconds: float, notes: Mapping[str, object]) -> None:
         """A call was answered: count it and say so."""
-        is_known = method.encode() in self.handlers
-        self._metrics.count(method.rpartition("/")[2] if is_known else "unknown", code, seconds)
+        name = method.rpartition(b"/")[2].decode() if method in self.handlers else "unknown"
+        self._metrics.count(name, code, seconds)
         if code is Code.OK and not log.shows(1):
             return
-        values = {"method": method, "request": uuid.uuid4().hex[:16], "seconds": round(seconds, 6), **notes}
+        values = {"method": shown(method), "request": uuid.uuid4().hex[:16], "seconds": round(seconds, 6), **notes}
         if code is Code.OK:
             log.info("grpc.answered", **values)
         else:

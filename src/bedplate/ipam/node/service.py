@@ -7,9 +7,9 @@ durable, is the ledger's; which reservations are dead is the collector's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -17,7 +17,7 @@ from bedplate.core import errors
 from bedplate.ipam import addresses
 from bedplate.ipam.addresses import Network
 from bedplate.ipam.node.grpcconnection import Call, Handler
-from bedplate.ipam.node.grpcstatus import Code, Failed
+from bedplate.ipam.node.http2 import Code, Failed
 from bedplate.ipam.node.ledger import Ledger
 from bedplate.ipam.node.pb import bedplate_ipam_pb2 as own_pb
 from bedplate.ipam.node.pb import nvidia_ipam_pb2 as pb
@@ -33,7 +33,7 @@ from bedplate.ipam.node.reservations import (
     StoreFailed,
     Wanted,
 )
-from bedplate.ipam.pools import cidrpool_key, ippool_key
+from bedplate.ipam.pools import cidrpool_key
 
 __all__ = ["Collecting", "NodeService", "routes_of"]
 
@@ -90,11 +90,12 @@ class NodeService:
         parameters = _checked(request)
         _note(call, parameters)
         keys = _pool_keys(parameters.pools, parameters.pool_type)
-        await self._wait(keys, call)
-        requests = _InTurn(keys, lambda key: self._wanted(parameters, self._config(key)))
+        configs = await self._known_pools(keys, call)
         _stop_if_gone(call)
+        # The pools and their routes, as far as they were looked at.
+        chosen: list[tuple[PoolConfig, tuple[str, ...]]] = []
         try:
-            given = await self._ledger.allocate(_owner(parameters), requests)
+            given = await self._ledger.allocate(_owner(parameters), self._in_turn(parameters, keys, configs, chosen))
         except Exhausted as err:
             if self._on_exhausted is not None:
                 self._on_exhausted(err.pool)
@@ -106,12 +107,12 @@ class NodeService:
             allocations=[
                 pb.AllocationInfo(
                     pool=name,
-                    ip=f"{reservation.address}/{request.config.network.length}",
-                    gateway="" if request.config.gateway is None or is_gateway else str(request.config.gateway),
+                    ip=f"{reservation.address}/{config.network.length}",
+                    gateway="" if config.gateway is None or is_gateway else str(config.gateway),
                     pool_type=kind,
-                    routes=[] if is_gateway else [pb.Route(dest=dest) for dest in _routes(request.config)],
+                    routes=[] if is_gateway else [pb.Route(dest=dest) for dest in routes],
                 )
-                for name, request, reservation in zip(parameters.pools, requests, given, strict=True)
+                for name, (config, routes), reservation in zip(parameters.pools, chosen, given, strict=True)
             ]
         )
 
@@ -130,9 +131,7 @@ class NodeService:
         parameters = request.parameters
         if not request.HasField("parameters"):
             raise _required("parameters")
-        if parameters.pools:
-            _check_pools(parameters)
-        _check_interface(parameters)
+        _check_interface(parameters, needs_pools=False)
         _note(call, parameters)
         _stop_if_gone(call)
         # A pool may be named twice.
@@ -160,8 +159,8 @@ class NodeService:
         if len(request.pools) > 2:
             raise Failed(Code.INVALID_ARGUMENT, "pools: at most two")
         keys = _pool_keys(request.pools, request.pool_type)
-        await self._wait(keys, call)
-        configs = [self._config(key) for key in keys]
+        known = await self._known_pools(keys, call)
+        configs = [self._config(key, known) for key in keys]
         usage = self._ledger.usage({config.key: config for config in configs})
         states = []
         for name, config in zip(request.pools, configs, strict=True):
@@ -179,16 +178,18 @@ class NodeService:
             )
         return own_pb.StatusResponse(pools=states)
 
-    async def _wait(self, keys: Sequence[str], call: Call) -> None:
-        """Wait for the first list of pools, as long as the caller does."""
+    async def _known_pools(self, keys: Sequence[str], call: Call) -> Mapping[str, PoolConfig | None]:
+        """The pools that can be served. Waits for the first list of them, as long as the caller does; without one it
+        is what the store remembers."""
         state = self._readiness
         if state.has_pools and not state.must_recover:
-            return
+            return self._view.configs
         now = asyncio.get_running_loop().time()
         left = min(call.deadline - now, _LONGEST_WAIT_S) if call.deadline is not None else _LONGEST_WAIT_S
         # The answer has to arrive before the caller's patience ends.
         if not await state.wait(lambda: self._is_enough(keys), now + left * 0.9):
             raise Failed(Code.UNAVAILABLE, self._missing(keys))
+        return self._view.configs if state.has_pools else self._ledger.pools()
 
     def _is_enough(self, keys: Sequence[str]) -> bool:
         state = self._readiness
@@ -206,8 +207,8 @@ class NodeService:
             return f"the API server does not answer, and the store does not remember {', '.join(keys)}"
         return f"pools have not been listed yet{': ' if self._readiness.refusal else ''}{self._readiness.refusal}"
 
-    def _config(self, key: str) -> PoolConfig:
-        config = self._view.configs.get(key) if self._readiness.has_pools else self._ledger.pools().get(key)
+    def _config(self, key: str, known: Mapping[str, PoolConfig | None]) -> PoolConfig:
+        config = known.get(key)
         if config is not None:
             return config
         if key in self._view.unusable:
@@ -215,42 +216,26 @@ class NodeService:
         why = self._view.problems.get(key) or "it does not exist, or this node has no block of it"
         raise Failed(Code.NOT_FOUND, f"pool {key!r} is not configured on this node: {why}")
 
-    def _wanted(self, parameters: pb.IPAMParameters, config: PoolConfig) -> Wanted:
+    def _in_turn(
+        self,
+        parameters: pb.IPAMParameters,
+        keys: Sequence[str],
+        known: Mapping[str, PoolConfig | None],
+        chosen: list[tuple[PoolConfig, tuple[str, ...]]],
+    ) -> Iterator[Wanted]:
+        """What is wanted, pool by pool: a pool is looked at only when those before it could give.
+
+        So the first pool's refusal is what a caller hears, as from the original.
+        """
         features = parameters.features
-        requested = tuple(
-            address for text in parameters.requested_ips if (address := addresses.parse_address(text)) is not None
-        )
+        requested = tuple(filter(None, map(addresses.parse_address, parameters.requested_ips)))
         index = features.allocate_ip_with_index if features.HasField("allocate_ip_with_index") else None
-        node_of = partial(self._view.node_of, config.key) if requested or index is not None else None
-        # What cannot be answered is not given.
-        _routes(config)
-        return Wanted(config, requested, features.allocate_default_gateway, index, node_of)
-
-
-class _InTurn(Sequence[Wanted]):
-    """What is wanted, pool by pool: a pool is looked at only when those before it could give.
-
-    So the first pool's refusal is what a caller hears, as from the original.
-    """
-
-    def __init__(self, keys: Sequence[str], make: Callable[[str], Wanted]) -> None:
-        self._keys = keys
-        self._make = make
-        self._made: list[Wanted] = []
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    @overload
-    def __getitem__(self, at: int) -> Wanted: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Wanted]: ...
-    def __getitem__(self, at: int | slice) -> Wanted | Sequence[Wanted]:
-        if isinstance(at, slice):
-            return [self[position] for position in range(*at.indices(len(self)))]
-        while len(self._made) <= at < len(self._keys):
-            self._made.append(self._make(self._keys[len(self._made)]))
-        return self._made[at]
+        for key in keys:
+            config = self._config(key, known)
+            # What cannot be answered is not given.
+            chosen.append((config, _routes(config)))
+            node_of = partial(self._view.node_of, key) if requested or index is not None else None
+            yield Wanted(config, requested, features.allocate_default_gateway, index, node_of)
 
 
 async def _handle(kind: type[M], method: Callable[[M, Call], Awaitable[Message]], message: bytes, call: Call) -> bytes:
@@ -284,7 +269,7 @@ def _routes(config: PoolConfig) -> tuple[str, ...]:
     if config.gateway is None:
         return ()
     try:
-        return routes_of(config.routes, config.default_gateway, config.bits)
+        return routes_of(config.routes, config.default_gateway, config.network.bits)
     except ValueError as err:
         raise Failed(Code.INVALID_ARGUMENT, f"pool {config.key!r}: {err}") from None
 
@@ -313,7 +298,6 @@ def _checked(request: pb.AllocateRequest | pb.IsAllocatedRequest) -> pb.IPAMPara
     if not request.HasField("parameters"):
         raise _required("parameters")
     parameters = request.parameters
-    _check_pools(parameters)
     _check_interface(parameters)
     if not parameters.HasField("metadata"):
         raise _required("parameters.metadata")
@@ -329,17 +313,13 @@ def _checked(request: pb.AllocateRequest | pb.IsAllocatedRequest) -> pb.IPAMPara
     return parameters
 
 
-def _check_pools(parameters: pb.IPAMParameters) -> None:
-    """One or two pools are named."""
-    if not 1 <= len(parameters.pools) <= 2:
+def _check_interface(parameters: pb.IPAMParameters, *, needs_pools: bool = True) -> None:
+    """One or two pools are named, or none where none is needed; and whose interface it is."""
+    if len(parameters.pools) > 2 or (needs_pools and not parameters.pools):
         raise Failed(Code.INVALID_ARGUMENT, "parameters.pools: one or two pools are needed")
     for position, name in enumerate(parameters.pools):
         if not name:
             raise Failed(Code.INVALID_ARGUMENT, f"parameters.pools[{position}] is empty")
-
-
-def _check_interface(parameters: pb.IPAMParameters) -> None:
-    """It says whose interface it is metadata."""
     if not parameters.cni_containerid:
         raise _required("parameters.cni_containerid")
     if not parameters.cni_ifname:
@@ -353,8 +333,7 @@ def _required(field: str) -> Failed:
 
 def _pool_keys(names: Iterable[str], kind: int) -> list[str]:
     """The keys of pools; a type that is not CIDRPool is IPPool."""
-    key = cidrpool_key if kind == pb.POOL_TYPE_CIDRPOOL else ippool_key
-    return [key(name) for name in names]
+    return list(map(cidrpool_key, names)) if kind == pb.POOL_TYPE_CIDRPOOL else list(names)
 
 
 def _owner(parameters: pb.IPAMParameters) -> Owner:

@@ -21,8 +21,7 @@ import msgspec
 from bedplate.core.logging import get_logger
 from bedplate.ipam.node import journal, storefile
 from bedplate.ipam.node.book import Text
-from bedplate.ipam.node.disk import Disk, journal_name, previous_name, temporary
-from bedplate.ipam.node.locks import Locks
+from bedplate.ipam.node.disk import Disk, Locks
 from bedplate.ipam.node.storeload import Assessment
 
 __all__ = ["Prepared", "Storage"]
@@ -58,13 +57,15 @@ class Storage:
         self._places: list[int] = []
         """Where the marks of the last two files stand."""
         self._numbers = itertools.count(int.from_bytes(os.urandom(4), "big"))
+        """For the names of files that are being written: `.store123`, the original's form."""
         self._guard = threading.Lock()
         """Held while the store's open file is looked at or changed: a snapshot is prepared by another thread."""
-        self._has_journal = assessment.journal is not None and (
+        self.has_journal = assessment.journal is not None and (
             assessment.place is not None or assessment.file is None or bool(assessment.broken_journal)
         )
+        """A journal lies beside the file."""
         if assessment.place is not None and assessment.journal is not None and not assessment.broken_journal:
-            self._log, self._end = disk.open(journal_name(disk.name)), assessment.journal.end
+            self._log, self._end = disk.open(disk.journal), assessment.journal.end
             disk.truncate(self._log, self._end)
 
     @property
@@ -73,19 +74,9 @@ class Storage:
         return self._file is None or self._is_torn
 
     @property
-    def has_journal(self) -> bool:
-        """A journal lies beside the file."""
-        return self._has_journal
-
-    @property
-    def journal_bytes(self) -> int:
-        """How long the journal is."""
-        return self._end
-
-    @property
-    def file_bytes(self) -> int:
-        """How long the store file is."""
-        return self._file[1] if self._file else 0
+    def sizes(self) -> tuple[int, int]:
+        """Bytes of the store file and of its journal."""
+        return self._file[1] if self._file else 0, self._end
 
     def next_mark(self) -> int:
         """A number for the next place in the journal."""
@@ -104,7 +95,8 @@ class Storage:
         except BaseException:
             self.discard(new)
             raise
-        self.drop_journal()
+        if self.has_journal:
+            self.drop_journal()
 
     def append(self, lines: list[bytes], mark: int | None = None, at: int = 0) -> None:
         """Add lines to the journal; the one with index `at` is that mark."""
@@ -122,7 +114,7 @@ class Storage:
         with self._guard:
             status = self._disk.status(self._locks.store)
         mode = status.st_mode & 0o7777 if status.st_nlink else None
-        name = self._temporary(self._disk.name)
+        name = f".{self._disk.name}{next(self._numbers)}"
         file = self._disk.create(name, 0o664 if mode is None else 0o600)
         new = Prepared(name, file, checksum, len(head) + len(body))
         try:
@@ -165,11 +157,11 @@ class Storage:
         if self._log is not None:
             self._disk.close(self._log)
         self._log, self._end, self._places, self._marks, self._is_torn = None, 0, [], {}, False
-        if not self._has_journal:
+        if not self.has_journal:
             return
         try:
-            self._disk.unlink(journal_name(self._disk.name))
-            self._has_journal = False
+            self._disk.unlink(self._disk.journal)
+            self.has_journal = False
         except OSError as error:
             # It says itself that the file holds everything.
             log.warning("store.journal_not_removed", reason=str(error))
@@ -181,9 +173,6 @@ class Storage:
             self._log = None
         self._locks.release()
         self._disk.release()
-
-    def _temporary(self, name: str) -> str:
-        return temporary(name, next(self._numbers))
 
     def _append(self, lines: list[bytes]) -> None:
         assert self._log is not None, "a journal was started"
@@ -206,7 +195,7 @@ class Storage:
         assert self._file is not None, "what a journal extends is known"
         # Whoever put the file there, an administrator with `cp` perhaps, may not have waited for the disk.
         self._disk.sync(self._locks.store)
-        name, mark = journal_name(self._disk.name), self.next_mark()
+        name, mark = self._disk.journal, self.next_mark()
         self._disk.unlink(name)
         file = self._disk.create(name, 0o600)
         begin = [journal.mark(mark), journal.file(mark, *self._file)]
@@ -215,12 +204,12 @@ class Storage:
             self._disk.sync(file)
             self._disk.sync_folder()
         except BaseException:
-            self._has_journal = self._is_torn = True  # Unless it can be removed.
+            self.has_journal = self._is_torn = True  # Unless it can be removed.
             self._disk.close(file)
             self._disk.unlink(name)
-            self._has_journal = self._is_torn = False
+            self.has_journal = self._is_torn = False
             raise
-        self._log, self._has_journal, self._places = file, True, [0]
+        self._log, self.has_journal, self._places = file, True, [0]
         self._end = sum(map(len, begin)) + sum(map(len, lines))
 
     def _replace(self, new: Prepared, *, keeps_previous: bool = True) -> None:
@@ -236,8 +225,8 @@ class Storage:
 
     def _keep_previous(self) -> None:
         try:
-            self._disk.unlink(previous_name(self._disk.name))
-            self._disk.link(self._disk.name, previous_name(self._disk.name))
+            self._disk.unlink(self._disk.previous)
+            self._disk.link(self._disk.name, self._disk.previous)
         except OSError as error:
             # A file system without hard links: the store is written all the same.
             log.v(2).info("store.previous_not_kept", reason=str(error))
@@ -259,16 +248,16 @@ class Storage:
         begin = self._places[0]
         if not begin:
             return
-        content = self._disk.read(journal_name(self._disk.name))
+        content = self._disk.read(self._disk.journal)
         if content is None:
             self._is_torn = True
             return
-        name = self._temporary(journal_name(self._disk.name))
+        name = f".{self._disk.journal}{next(self._numbers)}"
         file = self._disk.create(name, 0o600)
         try:
             self._disk.write(file, [content[begin : self._end]])
             self._disk.sync(file)
-            self._disk.rename(name, journal_name(self._disk.name))
+            self._disk.rename(name, self._disk.journal)
         except OSError as error:
             self._disk.close(file)
             self._disk.unlink(name)

@@ -1,28 +1,33 @@
 """The store file's text: the original's format, byte for byte.
 
 In: reservations, or the bytes of a file. Out: texts and the checksum over them; a `Document`, or `Corrupt` for
-whatever the original's daemon would refuse. Pure; files are `storage.py`'s.
+whatever the original's daemon would refuse. Pure but for the library; files are `storage.py`'s.
 
 A document is head and body: `{"version":1,"checksum":N,"pools":` and the rest. The checksum is that of the text with
-0 in place of N, so the body is hashed once, going on from the sum of the head.
+0 in place of N (FNV-1a, 32 bits), so the body is hashed once, going on from the sum of the head. The work is done by
+`libstoresum.so` (crates/storesum), which lies beside this module or in the environment's `lib` and does not hold the
+interpreter's lock; without it by Python, a hundred times slower, and the log says so once.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from bedplate.core.logging import get_logger
 from bedplate.ipam import addresses
-from bedplate.ipam.node import checksum, gojson
+from bedplate.ipam.node import gojson
+from bedplate.ipam.node.gojson import Corrupt, Filler
 from bedplate.ipam.node.reservations import Reservation
 
 __all__ = [
     "VERSION",
-    "Corrupt",
     "Document",
     "Entry",
     "PoolRecord",
@@ -31,16 +36,17 @@ __all__ = [
     "decode_reservation",
     "encode",
     "encode_entry",
+    "fnv1a32",
     "pool_head",
     "pool_tail",
     "seal",
 ]
 
 VERSION = 1
+LIBRARY = "libstoresum.so"
+_BASIS, _PRIME, _MASK = 0x811C9DC5, 0x01000193, 0xFFFFFFFF
 
-
-class Corrupt(ValueError):
-    """The bytes are not a store that the original would accept; the message says why."""
+log = get_logger("ipam.node.checksum")
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -109,8 +115,41 @@ def body_of(pools: Iterable[tuple[bytes, Sequence[bytes], bytes]]) -> bytes:
 
 def seal(body: bytes, version: int = VERSION) -> tuple[int, bytes]:
     """The checksum of the document with this body, and the head that goes before it."""
-    total = checksum.fnv1a32(body, checksum.fnv1a32(b'{"version":%d,"checksum":0,"pools":' % version))
+    total = fnv1a32(body, fnv1a32(b'{"version":%d,"checksum":0,"pools":' % version))
     return total, b'{"version":%d,"checksum":%d,"pools":' % (version, total)
+
+
+def fnv1a32(data: bytes, start: int = _BASIS) -> int:
+    """The checksum of `data`, going on from `start`."""
+    native = _native()
+    return slow_fnv1a32(data, start) if native is None else native(data, len(data), start)
+
+
+def slow_fnv1a32(data: bytes, start: int = _BASIS) -> int:
+    """The same in Python."""
+    total = start
+    for byte in data:
+        total = ((total ^ byte) * _PRIME) & _MASK
+    return total
+
+
+@functools.cache
+def _native() -> Callable[[bytes, int, int], int] | None:
+    for folder in (Path(__file__).parent, Path(sys.prefix) / "lib"):
+        path = folder / LIBRARY
+        if not path.exists():
+            continue
+        try:
+            function = ctypes.CDLL(str(path)).storesum_fnv1a32
+        except (OSError, AttributeError) as error:
+            log.warning("checksum.library_unusable", path=str(path), reason=str(error))
+            continue
+        function.argtypes = (ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint32)
+        function.restype = ctypes.c_uint32
+        native: Callable[[bytes, int, int], int] = function
+        return native
+    log.warning("checksum.slow", reason=f"{LIBRARY} was not found", hint="`make` builds it")
+    return None
 
 
 def encode(document: Document) -> bytes:
@@ -136,7 +175,7 @@ def decode(content: bytes) -> tuple[Document, int]:
 def _decode_any(content: bytes) -> tuple[Document, int]:
     """Read a document however it is written, as long as the original reads it."""
     try:
-        root = _struct(gojson.parse(content), _ROOT, {})
+        root = gojson.fill(gojson.parse(content), _ROOT, {})
     except Corrupt:
         raise
     except ValueError as error:
@@ -223,7 +262,7 @@ def _plain_address(text: str) -> str:
 
 def decode_reservation(pool: str, tree: Any) -> Reservation:
     """The reservation of a parsed object."""
-    return _reservation(pool, _struct(tree, _RESERVATION, {}))
+    return _reservation(pool, gojson.fill(tree, _RESERVATION, {}))
 
 
 def _body(pools: Mapping[str, PoolRecord], raw: Mapping[str, Mapping[str, Any]]) -> bytes:
@@ -268,41 +307,6 @@ def _reservation(pool: str, fields: Mapping[str, Any]) -> Reservation:
     )
 
 
-# How the original's library fills a field: from a value and what the field held before, for a name may come twice.
-Filler = Callable[[Any, Any], Any]
-
-
-def _struct(tree: Any, fields: Mapping[str, Filler], values: dict[str, Any]) -> dict[str, Any]:
-    if tree is None:
-        return values
-    if not isinstance(tree, gojson.Pairs):
-        raise Corrupt("something else stands where an object is expected")
-    for written, value in tree:
-        name = written if written in fields else gojson.fold(written)
-        if name in fields:
-            values[name] = fields[name](value, values.get(name))
-    return values
-
-
-def _map(fields: Mapping[str, Filler]) -> Filler:
-    def fill(value: Any, before: Any) -> Any:
-        if value is None:
-            return None
-        if not isinstance(value, gojson.Pairs):
-            raise Corrupt("something else stands where an object is expected")
-        return {**(before or {}), **{key: _struct(item, fields, {}) for key, item in value}}
-
-    return fill
-
-
-def _text(value: Any, before: Any) -> Any:
-    if value is None:
-        return before or ""
-    if type(value) is not str:
-        raise Corrupt("something else stands where a text is expected")
-    return value
-
-
 def _address(value: Any, before: Any) -> Any:
     if value is None or value == "":
         return ""
@@ -312,34 +316,23 @@ def _address(value: Any, before: Any) -> Any:
     return str(address)
 
 
-def _integer(lowest: int, highest: int) -> Filler:
-    def fill(value: Any, before: Any) -> Any:
-        if value is None:
-            return before or 0
-        if type(value) is not int or not lowest <= value <= highest:
-            raise Corrupt(f"{str(value)[:80]!r} must be an integer from {lowest} to {highest}")
-        return value
-
-    return fill
-
-
-_META = dict.fromkeys(
-    ("create_time", "pod_uuid", "pod_name", "pod_namespace", "device_id", "pool_config_snapshot"), cast(Filler, _text)
+_META: dict[str, Filler] = dict.fromkeys(
+    ("create_time", "pod_uuid", "pod_name", "pod_namespace", "device_id", "pool_config_snapshot"), gojson.text_field
 )
 _RESERVATION: dict[str, Filler] = {
-    "container_id": _text,
-    "interface_name": _text,
+    "container_id": gojson.text_field,
+    "interface_name": gojson.text_field,
     "ip_address": _address,
-    "metadata": lambda value, before: _struct(value, _META, before or {}),
+    "metadata": lambda value, before: gojson.fill(value, _META, before or {}),
 }
 _POOL: dict[str, Filler] = {
-    "name": _text,
-    "entries": _map(_RESERVATION),
-    "last_pool_config": _text,
+    "name": gojson.text_field,
+    "entries": gojson.objects_field(_RESERVATION),
+    "last_pool_config": gojson.text_field,
     "last_reserved_ip": _address,
 }
 _ROOT: dict[str, Filler] = {
-    "version": _integer(-(1 << 63), (1 << 63) - 1),
-    "checksum": _integer(0, (1 << 32) - 1),
-    "pools": _map(_POOL),
+    "version": gojson.integer_field(-(1 << 63), (1 << 63) - 1),
+    "checksum": gojson.integer_field(0, (1 << 32) - 1),
+    "pools": gojson.objects_field(_POOL),
 }

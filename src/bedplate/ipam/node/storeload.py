@@ -19,10 +19,11 @@ import msgspec
 
 from bedplate.core.logging import get_logger
 from bedplate.ipam.node import gojson, journal, storefile
-from bedplate.ipam.node.disk import Disk, journal_name, previous_name, recovering_name
+from bedplate.ipam.node.disk import Disk
+from bedplate.ipam.node.gojson import Corrupt
 from bedplate.ipam.node.journal import Journal
 from bedplate.ipam.node.reservations import Reservation, key_of
-from bedplate.ipam.node.storefile import Corrupt, Document, Entry, PoolRecord
+from bedplate.ipam.node.storefile import Document, Entry, PoolRecord
 
 __all__ = ["Assessment", "Loaded", "Recovery", "assess", "load"]
 
@@ -177,8 +178,8 @@ def load(disk: Disk, stamp: str) -> Loaded:
     """Read a store, clear up behind a killed process, and set aside what is broken, with `stamp` in its name."""
     _remove_leftovers(disk)
     content = disk.read(disk.name) or b""
-    log_name = journal_name(disk.name)
-    assessment = assess(content, disk.read(log_name), disk.read(previous_name(disk.name)))
+    log_name = disk.journal
+    assessment = assess(content, disk.read(log_name), disk.read(disk.previous))
     recovery = _unfinished(disk)
     if assessment.broken_file or assessment.broken_journal:
         recovery = _set_aside_broken(disk, assessment, stamp)
@@ -212,7 +213,7 @@ def _remove_leftovers(disk: Disk) -> None:
 def _set_aside_broken(disk: Disk, assessment: Assessment, stamp: str) -> Recovery:
     """Keep the broken files under other names. They keep their own, too, until the store is written again."""
     asides, reasons = [], []
-    for reason, name in ((assessment.broken_file, disk.name), (assessment.broken_journal, journal_name(disk.name))):
+    for reason, name in ((assessment.broken_file, disk.name), (assessment.broken_journal, disk.journal)):
         if reason:
             aside = f"{name}.corrupt-{stamp}"
             disk.unlink(aside)
@@ -221,7 +222,7 @@ def _set_aside_broken(disk: Disk, assessment: Assessment, stamp: str) -> Recover
             reasons.append(f"{name}: {reason}")
     restored = sum(len(pool.entries) for pool in assessment.document.pools.values())
     recovery = Recovery("; ".join(reasons), tuple(asides), restored)
-    note = disk.open(recovering_name(disk.name), 0o1101, 0o600)
+    note = disk.open(disk.recovering, 0o1101, 0o600)
     try:
         disk.write(note, [msgspec.json.encode(recovery)])
         disk.sync(note)
@@ -238,7 +239,7 @@ def _set_aside_broken(disk: Disk, assessment: Assessment, stamp: str) -> Recover
 
 
 def _unfinished(disk: Disk) -> Recovery | None:
-    note = disk.read(recovering_name(disk.name))
+    note = disk.read(disk.recovering)
     if note is None:
         return None
     try:

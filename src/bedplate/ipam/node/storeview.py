@@ -14,8 +14,8 @@ import msgspec
 
 from bedplate.core import errors
 from bedplate.core.clock import Clock
-from bedplate.ipam.node import locks, storeload
-from bedplate.ipam.node.disk import Disk, journal_name, previous_name
+from bedplate.ipam.node import storeload
+from bedplate.ipam.node.disk import Disk, holder_of
 from bedplate.ipam.node.ledger import Ledger
 from bedplate.ipam.node.reservations import Reservation, StoreBusy, StoreFailed
 from bedplate.ipam.node.storeload import Assessment
@@ -65,14 +65,14 @@ def read_store(path: Path) -> StoreView:
 def _read(disk: Disk) -> StoreView:
     for _ in range(_READS):
         before = disk.look(disk.name)
-        content, log = disk.read(disk.name), disk.read(journal_name(disk.name))
-        previous, after = disk.read(previous_name(disk.name)), disk.look(disk.name)
+        content, log = disk.read(disk.name), disk.read(disk.journal)
+        previous, after = disk.read(disk.previous), disk.look(disk.name)
         if before is not None and after is not None and before.st_ino == after.st_ino:
             break  # The file was not replaced between its own reading and that of its journal.
     if content is None:
         raise errors.NotFound(f"there is no store at {disk.path}", hint="name the daemon's --store-file")
-    lock = disk.look(locks.lock_name(disk.name))
-    holder = (locks.holder_of(lock) if lock else None) or (locks.holder_of(after) if after else None)
+    lock = disk.look(disk.lock_file)
+    holder = (holder_of(lock) if lock else None) or (holder_of(after) if after else None)
     return StoreView(storeload.assess(content, log, previous), holder)
 
 

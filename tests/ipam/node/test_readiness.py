@@ -9,10 +9,9 @@ import pytest
 
 from bedplate.api.resources import PODS
 from bedplate.core import errors
-from bedplate.ipam.node import source
+from bedplate.ipam.node import readiness
 from bedplate.ipam.node.poolview import LEAN_CIDRPOOLS, LEAN_IPPOOLS
-from bedplate.ipam.node.readiness import NotReady, Readiness
-from bedplate.ipam.node.source import ApiSource
+from bedplate.ipam.node.readiness import ApiSource, NotReady, Readiness
 from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import ListResult
 from bedplate.runtime.cache import Cache
@@ -61,7 +60,7 @@ async def test_a_server_that_does_not_answer_is_away_and_comes_back(scene: Scene
 
 
 async def test_a_server_that_takes_too_long_is_away_meanwhile(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "PATIENCE_S", 0.02)
+    monkeypatch.setattr(readiness, "PATIENCE_S", 0.02)
     scene.server.answer = None
     listing = asyncio.ensure_future(scene.source.list(LEAN_IPPOOLS))
     assert await scene.state.wait(lambda: scene.state.is_away, asyncio.get_running_loop().time() + 60)
