@@ -40,8 +40,8 @@ from bedplate.apps.bedplate import root
 from bedplate.cli import clusterview
 from bedplate.cli.ipam import build_views
 from bedplate.cli.ipam import picture as pool_picture
-from bedplate.cloud.manager import features as manager_features
 from bedplate.cloud.manager import options as manager_options
+from bedplate.cloud.manager.validation import GATES
 from bedplate.core import errors, logging
 from bedplate.core import flags as manager_flags
 from bedplate.ipam import addresses, pools
@@ -168,7 +168,7 @@ def flags_page() -> str:
         "absent. `bedplate ccm explain` takes them too.\n"
     ]
     parts += flag_tables(manager_options.GROUPS, manager_options.Options())
-    gates = [(f"`{name}`", text) for name, text in manager_features.GATES.items()]
+    gates = [(f"`{name}`", text) for name, text in GATES.items()]
     parts += ["## Feature gates\n\nAccepted; what each stands for is settled here.\n", table(("gate", "here"), gates)]
     return "\n".join(parts)
 

@@ -19,19 +19,19 @@ METADATA = InstanceMetadata(instance_type="small", zone="z", region="r")
 
 
 def test_both_names_of_type_zone_and_region_are_set_over_existing_values() -> None:
-    wanted = labels.at_initialisation({"topology.kubernetes.io/zone": "other"}, METADATA)
+    wanted = labels.from_cloud({"topology.kubernetes.io/zone": "other"}, METADATA)
     assert wanted == labels.Wanted(SIX)
 
 
 def test_what_the_cloud_does_not_say_is_not_set() -> None:
-    assert labels.at_initialisation({}, InstanceMetadata(zone="z")).labels == {
+    assert labels.from_cloud({}, InstanceMetadata(zone="z")).labels == {
         key: value for key, value in SIX.items() if "zone" in key
     }
 
 
 def test_additional_labels_never_replace_at_initialisation_and_do_at_refresh() -> None:
     given = InstanceMetadata(labels={"example.com/rack": "4", "example.com/new": "1"})
-    first = labels.at_initialisation({"example.com/rack": "3"}, given)
+    first = labels.from_cloud({"example.com/rack": "3"}, given)
     assert first.labels == {"example.com/new": "1"}
     assert "example.com/rack" in first.warnings[0]
     assert labels.at_refresh({"example.com/rack": "3"}, given).labels == {
@@ -42,7 +42,7 @@ def test_additional_labels_never_replace_at_initialisation_and_do_at_refresh() -
 
 @pytest.mark.parametrize("key", ["kubernetes.io/x", "node.kubernetes.io/x", "a.b.k8s.io/x", "k8s.io/x"])
 def test_a_cloud_may_not_set_labels_of_kubernetes(key: str) -> None:
-    for rule in (labels.at_initialisation, labels.at_refresh):
+    for rule in (labels.from_cloud, labels.at_refresh):
         wanted = rule({}, InstanceMetadata(labels={key: "1"}))
         assert wanted.labels == {}
         assert key in wanted.warnings[0]
@@ -50,12 +50,12 @@ def test_a_cloud_may_not_set_labels_of_kubernetes(key: str) -> None:
 
 @pytest.mark.parametrize("key", ["notkubernetes.io/x", "example.com/kubernetes.io", "plain"])
 def test_keys_that_only_look_alike_are_a_clouds_to_set(key: str) -> None:
-    assert labels.at_initialisation({}, InstanceMetadata(labels={key: "1"})).labels == {key: "1"}
+    assert labels.from_cloud({}, InstanceMetadata(labels={key: "1"})).labels == {key: "1"}
 
 
 def test_a_label_the_server_would_refuse_is_left_out_with_a_warning() -> None:
     given = InstanceMetadata(instance_type="has blanks", zone="z" * 64, region="r", labels={"a/b/c": "1", "x": "no!"})
-    wanted = labels.at_initialisation({}, given)
+    wanted = labels.from_cloud({}, given)
     assert set(wanted.labels) == {"failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"}
     assert len(wanted.warnings) == 4
 

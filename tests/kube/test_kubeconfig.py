@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bedplate.core import errors
-from bedplate.kube import config, incluster, kubeconfig
+from bedplate.kube import config, kubeconfig
 
 
 def b64(text: str) -> str:
@@ -252,13 +252,13 @@ def test_a_pod_finds_its_service_account(tmp_path: Path, host: str, server: str)
     (tmp_path / "ca.crt").write_text("CA")
     (tmp_path / "namespace").write_text("apps\n")
     environ = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": "443"}
-    assert incluster.is_available(environ, tmp_path)
-    found = incluster.load(environ, tmp_path)
+    assert config.is_in_pod(environ, tmp_path)
+    found = config.load_in_pod(environ, tmp_path)
     assert (found.server, found.namespace) == (server, "apps")
     assert found.auth.token_file == str(tmp_path / "token")
 
 
 def test_outside_a_pod_it_says_so(tmp_path: Path) -> None:
-    assert not incluster.is_available({}, tmp_path)
+    assert not config.is_in_pod({}, tmp_path)
     with pytest.raises(errors.Invalid, match="not running in a pod"):
-        incluster.load({}, tmp_path)
+        config.load_in_pod({}, tmp_path)

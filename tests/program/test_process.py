@@ -13,8 +13,7 @@ import pytest
 
 from bedplate import __version__
 from bedplate.core import errors, logging
-from bedplate.core.flag_groups import Group
-from bedplate.core.flags import flag
+from bedplate.core.flags import Group, flag
 from bedplate.core.flags_global import Global
 from bedplate.program import options, process
 from bedplate.runtime.leaderelection import LeadershipLost

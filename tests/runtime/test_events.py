@@ -1,20 +1,23 @@
 """Events: counted, combined, silenced, and never in the way."""
 
+from __future__ import annotations
+
 import asyncio
 import io
 import itertools
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from bedplate.api import meta
 from bedplate.api.meta import ObjectReference, Status
 from bedplate.api.resources import EVENTS, NODES
 from bedplate.core import logging
 from bedplate.core.clock import ManualClock
-from bedplate.kube import errors
-from bedplate.runtime.events import Correlator, EventRecorder, Happening, reference
+from bedplate.kube import Client, errors
+from bedplate.runtime.events import Correlator, EventRecorder, Happening, Recorders, Recording, reference
 
 WALL = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -188,3 +191,33 @@ def test_a_long_message_is_cut_to_what_the_server_takes(length: int) -> None:
     recorder = EventRecorder(Server(), "test", time=ManualClock())  # type: ignore[arg-type]
     recorder.event(about(), "Normal", "A", "x" * length)
     assert len(recorder._queue.get_nowait().happening.message) == min(length, 1024)
+
+
+class Written:
+    """A client that keeps the events it is given."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    async def create(self, ref: Any, body: Any, namespace: str) -> None:
+        await asyncio.sleep(0)
+        self.events.append(body["reason"])
+
+
+async def test_events_in_hand_are_written_before_the_work_has_ended() -> None:
+    written = Written()
+    recorder = EventRecorder(cast(Client, written), "test")
+    task = asyncio.create_task(Recording("events", recorder).run())
+    await asyncio.sleep(0)
+    for number in range(5):
+        recorder.event(meta.ObjectReference(kind="Node", name=f"n{number}"), "Normal", f"R{number}", "told")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert written.events == [f"R{number}" for number in range(5)]
+
+
+def test_each_component_has_one_recorder_and_one_part() -> None:
+    recorders = Recorders(cast(Client, Written()), ManualClock())
+    assert recorders.get("a") is recorders.get("a")
+    assert recorders.get("b") is not recorders.get("a")
+    assert [part.name for part in recorders.parts()] == ["events of a", "events of b"]

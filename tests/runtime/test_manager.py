@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bedplate.api.resources import CONFIG_MAPS
-from bedplate.kube.client import ListResult
+from bedplate.kube.codec import ListResult
 from bedplate.runtime.controller import Controller
 from bedplate.runtime.manager import Manager
 

@@ -12,7 +12,7 @@ from bedplate.api.meta import Status
 from bedplate.api.resources import CONFIG_MAPS
 from bedplate.core.clock import ManualClock
 from bedplate.kube import codec, errors
-from bedplate.kube.client import ListResult
+from bedplate.kube.codec import ListResult
 from bedplate.runtime import reflector
 from bedplate.runtime.cache import Cache
 from bedplate.runtime.reflector import (

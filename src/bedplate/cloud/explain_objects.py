@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from bedplate.api import core, discovery
 from bedplate.cloud import taints
 from bedplate.cloud.controllers import lifecycle, lifecycle_plan, node_plan, service_plan, targets
-from bedplate.cloud.controllers.parallel import in_parallel
+from bedplate.cloud.controllers.nodewrites import in_parallel
 from bedplate.cloud.errors import InstanceNotFound
-from bedplate.cloud.interface import InstanceMetadata, Provider
+from bedplate.cloud.interface import InstanceMetadata, Provider, same_status
 from bedplate.cloud.routing import Claimed, Clouds, Contested, Foreign, Owned, Unclaimed, Unplaced, Waiting
 from bedplate.core import clock
 from bedplate.core.explanation import Explanation, Finding, State
@@ -219,7 +219,7 @@ async def explain_service(
     provider = next((cloud for cloud in clouds if cloud.name == owner.provider), None)
     if provider is not None and provider.load_balancers is not None:
         findings.append(await _published(service, provider, cluster))
-        ready = targets.nodes_with_endpoints(slices) if service_plan.is_local(service) else None
+        ready = targets.nodes_with_endpoints(slices) if targets.is_local(service) else None
         findings += _targets(nodes, provider, clouds, ready)
     return Explanation("Service", f"{service.namespace}/{service.name}", tuple(findings))
 
@@ -258,7 +258,7 @@ async def _published(service: core.Service, provider: Provider, cluster: str) ->
     if published is None:
         return Finding("in the cloud", "absent", f"{provider.name} has no load balancer {name}", State.BAD)
     shown = ", ".join(ingress.ip or ingress.hostname for ingress in published.ingress) or "no address"
-    if service_plan.same_status(published, service.status.load_balancer):
+    if same_status(published, service.status.load_balancer):
         return Finding("in the cloud", "present", f"{name} with {shown}, as its status says")
     stated = ", ".join(ingress.ip or ingress.hostname for ingress in service.status.load_balancer.ingress) or "nothing"
     return Finding("in the cloud", "differs", f"{name} has {shown}; its status says {stated}", State.BAD)

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+import msgspec
+
 from bedplate.api import core
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "Routes",
     "Target",
     "Zone",
+    "same_status",
 ]
 
 
@@ -187,3 +190,14 @@ class Provider(Protocol):
 
     async def check_ready(self) -> None:
         """Raise, with the reason, while the credentials have not been verified: what `/readyz` says."""
+
+
+def same_status(left: core.LoadBalancerStatus, other: core.LoadBalancerStatus) -> bool:
+    """Whether two statuses mean the same: the API server writes an absent ipMode as VIP."""
+    return [_explicit(entry) for entry in left.ingress] == [_explicit(entry) for entry in other.ingress]
+
+
+def _explicit(entry: core.LoadBalancerIngress) -> core.LoadBalancerIngress:
+    if entry.ip and not entry.ip_mode:
+        return msgspec.structs.replace(entry, ip_mode="VIP")
+    return entry

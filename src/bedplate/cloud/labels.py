@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from bedplate.api import names
 from bedplate.cloud.interface import InstanceMetadata
 
-__all__ = ["LABEL_EXCLUDE_FROM_LIFECYCLE", "Wanted", "at_initialisation", "at_refresh", "from_beta", "is_excluded"]
+__all__ = ["LABEL_EXCLUDE_FROM_LIFECYCLE", "Wanted", "at_refresh", "from_beta", "from_cloud", "is_excluded"]
 
 LABEL_EXCLUDE_FROM_LIFECYCLE = "node.kubernetes.io/exclude-from-lifecycle-management"
 
@@ -43,18 +43,14 @@ def from_beta(labels: Mapping[str, str]) -> dict[str, str]:
     return {new: labels[old] for old, new in _PAIRS if old in labels and labels.get(new) != labels[old]}
 
 
-def at_initialisation(labels: Mapping[str, str], metadata: InstanceMetadata) -> Wanted:
-    """Type, zone and region as the cloud says; additional labels only where the Node has none of that key."""
-    return _wanted(labels, metadata, overwrites_additional=False)
-
-
 def at_refresh(labels: Mapping[str, str], metadata: InstanceMetadata) -> Wanted:
     """As the cloud says now, additional labels too; where it says nothing, the old labels speak for the new ones."""
-    desired = _wanted(labels, metadata, overwrites_additional=True)
+    desired = from_cloud(labels, metadata, overwrites_additional=True)
     return Wanted({**from_beta({**labels, **desired.labels}), **desired.labels}, desired.warnings)
 
 
-def _wanted(labels: Mapping[str, str], metadata: InstanceMetadata, *, overwrites_additional: bool) -> Wanted:
+def from_cloud(labels: Mapping[str, str], metadata: InstanceMetadata, *, overwrites_additional: bool = False) -> Wanted:
+    """Type, zone and region as the cloud says; additional labels, by default, only where the Node has no such key."""
     desired: dict[str, str] = {}
     warnings: list[str] = []
     for (old, new), value in zip(_PAIRS, (metadata.zone, metadata.region, metadata.instance_type), strict=True):

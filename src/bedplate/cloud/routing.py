@@ -161,12 +161,9 @@ class Clouds:
         """The providers whose machines can be asked for."""
         return tuple(provider for provider in self._providers if provider.name in self._instances)
 
-    def place(self, node: core.Node) -> Place:
-        """Whose node this is, by its provider ID. Asks nobody."""
-        return self.place_id(node.spec.provider_id)
-
-    def place_id(self, provider_id: str) -> Place:
-        """Whose machine a provider ID names."""
+    def place(self, node: core.Node, future_id: str = "") -> Place:
+        """Whose node this is, by its provider ID, or by the one that it is to get. Asks nobody."""
+        provider_id = node.spec.provider_id or future_id
         if not provider_id:
             return Unplaced()
         scheme = scheme_of(provider_id)

@@ -1,6 +1,7 @@
-"""How long to wait before the next try.
+"""How long to wait: before the next try, and before the next request where their rate is limited.
 
-In: parameters and a source of randomness. Out: seconds. Pure, except for the count of failures an instance keeps.
+In: parameters, the time, a source of randomness. Out: seconds. Pure, except for what an instance counts: failures in a
+row, or tokens.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-__all__ = ["Backoff", "jitter"]
+from bedplate.core import clock
+
+__all__ = ["Backoff", "TokenBucket", "jitter"]
 
 
 def jitter(seconds: float, factor: float, rng: random.Random) -> float:
@@ -37,3 +40,42 @@ class Backoff:
     def reset(self) -> None:
         """Forget the failures: the next wait is the first again."""
         self.failures = 0
+
+
+class TokenBucket:
+    """`qps` requests per second over time, `burst` at once; the semantics of client-go's flow control.
+
+    Waiters are served in the order they asked: a debt of tokens is a queue of them. `qps` <= 0: no limit.
+    """
+
+    def __init__(self, qps: float, burst: int, time: clock.Clock) -> None:
+        self._qps = qps
+        self._burst = max(1, burst)
+        self._time = time
+        self._tokens = float(self._burst)
+        self._at = time.monotonic()
+
+    def reserve(self) -> float:
+        """Take a token, on credit if need be, and say in how many seconds it is there."""
+        if self._qps <= 0:
+            return 0.0
+        now = self._time.monotonic()
+        self._tokens = min(float(self._burst), self._tokens + (now - self._at) * self._qps)
+        self._at = now
+        self._tokens -= 1.0
+        return max(0.0, -self._tokens / self._qps)
+
+    async def wait(self) -> float:
+        """Wait for a token; the seconds that it took. A cancelled waiter gives its token back."""
+        seconds = self.reserve()
+        if seconds > 0:
+            try:
+                await self._time.sleep(seconds)
+            except BaseException:
+                self.give_back()
+                raise
+        return seconds
+
+    def give_back(self) -> None:
+        """A token that was taken is not used."""
+        self._tokens += 1.0

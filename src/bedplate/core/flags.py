@@ -1,7 +1,8 @@
 """Flags as Kubernetes programs take them: declared as fields of frozen dataclasses, read with Go's grammar.
 
 In: dataclasses whose fields are made with `flag(...)`, and the words of a command line. Out: values by flag name, which
-of them were given, and every problem found. Pure.
+of them were given, and every problem found; for dataclasses in groups, the sections of `--help`, the options of a
+program and its help. Pure.
 
 `--name value`, `--name=value`; booleans `--name`, `--name=false` (never a separate word); `-v=5`, `-v 5`, `-v5`;
 underscores count as dashes; `--` ends the flags. Lists are separated by commas and grow with every repetition; those of
@@ -19,7 +20,24 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from bedplate.core import duration
 
-__all__ = ["Duration", "Flag", "Parsed", "Repeated", "describe", "flag", "flags_of", "parse", "parse_bool", "render"]
+__all__ = [
+    "Duration",
+    "Flag",
+    "Group",
+    "Parsed",
+    "Repeated",
+    "all_flags",
+    "chosen",
+    "describe",
+    "flag",
+    "flags_of",
+    "items",
+    "parse",
+    "parse_bool",
+    "render",
+    "sections",
+    "short_usage",
+]
 
 T = TypeVar("T")
 Duration = Annotated[float, "duration"]
@@ -214,3 +232,48 @@ def describe(flag: Flag, default: object) -> Iterator[str]:
     yield head
     indent = " " * 10
     yield textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One section of `--help`. `field` is the attribute of the options that holds a value of `kind`."""
+
+    field: str
+    title: str
+    kind: type
+
+
+def all_flags(groups: Sequence[Group]) -> list[Flag]:
+    """Every flag, in the order of the groups."""
+    return [flag for group in groups for flag in flags_of(group.kind)]
+
+
+def items(groups: Sequence[Group], options: Any) -> Iterator[tuple[Flag, Any]]:
+    """Every flag with its value, in the order of the groups."""
+    for group in groups:
+        values = getattr(options, group.field)
+        for flag in flags_of(group.kind):
+            yield flag, getattr(values, flag.field)
+
+
+def chosen(groups: Sequence[Group], values: Mapping[str, Any], base: Any) -> dict[str, Any]:
+    """The groups by field: what was given, and what `base` has where nothing was."""
+    groups_by_name = {}
+    for group in groups:
+        given = {flag.field: values[flag.name] for flag in flags_of(group.kind) if flag.name in values}
+        groups_by_name[group.field] = dataclasses.replace(getattr(base, group.field), **given)
+    return groups_by_name
+
+
+def sections(groups: Sequence[Group], defaults: Any) -> Iterator[str]:
+    """The lines of `--help` that describe the flags."""
+    for group in groups:
+        yield from ("", f"{group.title} flags:", "")
+        values = getattr(defaults, group.field)
+        for flag in flags_of(group.kind):
+            yield from describe(flag, getattr(values, flag.field))
+
+
+def short_usage(program: str) -> str:
+    """What to show after a mistake."""
+    return f"Usage:\n  {program} [flags]\n\n{program} --help shows every flag.\n"

@@ -1,4 +1,4 @@
-"""One set of metrics per registry.
+"""The registry of a program's metrics, and one set of metrics per registry.
 
 In: a prometheus registry and a class whose constructor registers its metrics. Out: the one instance for that registry,
 so that any number of queues, clients and controllers may share a registry without registering a name twice.
@@ -10,9 +10,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
-__all__ = ["CONTENT_TYPE", "shared"]
+__all__ = ["CONTENT_TYPE", "registry", "shared"]
 
 # Prometheus' text format, which every scraper reads.
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -27,3 +27,11 @@ def shared(registry: CollectorRegistry, factory: Callable[[CollectorRegistry], M
         instances[factory] = factory(registry)
     metrics: M = instances[factory]
     return metrics
+
+
+def registry() -> CollectorRegistry:
+    """A registry with the metrics of the process, the interpreter and its garbage collector."""
+    collectors = CollectorRegistry()
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=collectors)
+    return collectors

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from bedplate.core import flags_global
-from bedplate.core.flag_groups import Group
-from bedplate.core.flags import flag
+from bedplate.core.flags import Group, flag
 from bedplate.core.flags_global import Global
 from bedplate.program import options as program
 from bedplate.program.options import Reading

@@ -10,8 +10,8 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
-from typing import Any, Generic, Self, TypeVar
+from dataclasses import replace
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -19,14 +19,13 @@ from bedplate.api.identity import name_of
 from bedplate.api.resources import ResourceRef
 from bedplate.core import clock
 from bedplate.kube import codec, errors, paging
-from bedplate.kube.codec import WatchEvent
+from bedplate.kube.codec import EventDecoder, ListResult, WatchEvent
 from bedplate.kube.config import ClientConfig
 from bedplate.kube.metrics import RequestMetrics
-from bedplate.kube.options import DeleteOptions, ListOptions, PatchType, Query, WriteOptions
+from bedplate.kube.options import DeleteOptions, ListOptions, PatchType, WriteOptions
 from bedplate.kube.transport import Request, Response, Transport
-from bedplate.kube.watchstream import EventDecoder
 
-__all__ = ["Client", "ListResult"]
+__all__ = ["Client"]
 
 T = TypeVar("T")
 # `list` is a verb inside the class, so its types are named out here.
@@ -35,17 +34,6 @@ PAGE_SIZE = 500
 # The server ends a watch after `timeout_s`; a connection that outlives that by this much is dead.
 WATCH_GRACE_S = 30.0
 _PLAIN = WriteOptions()
-_CONFIDENTIAL = frozenset({"secrets", "tokenreviews"})
-
-
-@dataclass(frozen=True, slots=True)
-class ListResult(Generic[T]):
-    """A list, or one page of it when `continue_token` is not empty."""
-
-    items: list[T]
-    resource_version: str
-    continue_token: str = ""
-    remaining: int | None = None
 
 
 class Client:
@@ -80,8 +68,8 @@ class Client:
         """One object. Raises `NotFound` only when the server said so about this very object."""
         target = _target("GET", ref, namespace, name)
         query = ListOptions(resource_version=resource_version).query()
-        answer = await self._send(target, query=query, accept=codec.accept_header(ref))
-        return _object(target, ref, answer.body, name)
+        answer = await self._perform(Request(target, query=query, accept=codec.accept_header(ref)))
+        return codec.decode_object(target, ref, answer.body, name)
 
     async def list(
         self,
@@ -123,7 +111,7 @@ class Client:
             return await self._page(ref, namespace, options)
         return ListResult(items, version)
 
-    async def list_pages(
+    def list_pages(
         self,
         ref: ResourceRef[T],
         namespace: str | None = None,
@@ -135,11 +123,9 @@ class Client:
     ) -> AsyncGenerator[ListResult[T], None]:
         """Pages as they come, all of one moment. Raises `Expired` when that is forgotten half-way: start again."""
         options = ListOptions(label_selector, field_selector, resource_version, "", page_size)
-        async with aclosing(self._pages(ref, namespace, options)) as pages:
-            async for page in pages:
-                yield page
+        return self._pages(ref, namespace, options)
 
-    async def _pages(
+    def _pages(
         self, ref: ResourceRef[T], namespace: str | None, options: ListOptions
     ) -> AsyncGenerator[ListResult[T], None]:
         target = _target("GET", ref, namespace)
@@ -152,15 +138,13 @@ class Client:
                 async for chunk in stream.chunks():
                     yield chunk
 
-        async with aclosing(paging.read_ahead(open_page, lambda body: _list(target, ref, body))) as pages:
-            async for page in pages:
-                yield page
+        return paging.read_ahead(open_page, lambda body: codec.decode_list(target, ref, body))
 
     async def _page(self, ref: ResourceRef[T], namespace: str | None, options: ListOptions) -> ListResult[T]:
         target = _target("GET", ref, namespace)
         accept = codec.accept_header(ref, is_list=True)
-        answer = await self._send(target, query=options.query(), accept=accept)
-        return _list(target, ref, answer.body)
+        answer = await self._perform(Request(target, query=options.query(), accept=accept))
+        return codec.decode_list(target, ref, answer.body)
 
     async def watch(
         self,
@@ -245,8 +229,9 @@ class Client:
         """Create an object; apiVersion and kind may be left out."""
         target = _target("POST", ref, namespace or _own_namespace(ref, obj))
         query = WriteOptions(field_manager, dry_run, False, field_validation).query()
-        answer = await self._send(target, query=query, body=_typed(ref, obj), accept=codec.accept_header(ref))
-        return _object(target, ref, answer.body)
+        request = Request(target, query, _typed(ref, obj), accept=codec.accept_header(ref))
+        answer = await self._perform(request)
+        return codec.decode_object(target, ref, answer.body)
 
     async def update(
         self,
@@ -263,8 +248,9 @@ class Client:
         name = name_of(obj)
         target = _target("PUT", ref, namespace or _own_namespace(ref, obj), name, subresource)
         query = WriteOptions(field_manager, dry_run, False, field_validation).query()
-        answer = await self._send(target, query=query, body=_typed(ref, obj), accept=codec.accept_header(ref))
-        return _object(target, ref, answer.body, name)
+        request = Request(target, query, _typed(ref, obj), accept=codec.accept_header(ref))
+        answer = await self._perform(request)
+        return codec.decode_object(target, ref, answer.body, name)
 
     async def patch(
         self,
@@ -289,14 +275,9 @@ class Client:
                 body = {"apiVersion": ref.api_version, "kind": ref.kind, **body, "metadata": metadata}
         target = _target("PATCH", ref, namespace, name, subresource)
         query = WriteOptions(field_manager, dry_run, force, field_validation).query()
-        answer = await self._send(
-            target,
-            query=query,
-            body=msgspec.json.encode(body),
-            content_type=type.value,
-            accept=codec.accept_header(ref),
-        )
-        return _object(target, ref, answer.body, name)
+        request = Request(target, query, msgspec.json.encode(body), type.value, codec.accept_header(ref))
+        answer = await self._perform(request)
+        return codec.decode_object(target, ref, answer.body, name)
 
     async def delete(
         self,
@@ -313,7 +294,7 @@ class Client:
         """Delete an object. With `uid` only that very one: a later object of the same name raises `Conflict`."""
         target = _target("DELETE", ref, namespace, name)
         options = DeleteOptions(uid, resource_version, propagation, grace_period_s, dry_run)
-        await self._send(target, body=msgspec.json.encode(options.body()))
+        await self._perform(Request(target, body=msgspec.json.encode(options.body())))
 
     async def delete_collection(
         self,
@@ -330,7 +311,7 @@ class Client:
         options = DeleteOptions("", "", propagation, grace_period_s, dry_run)
         query = ListOptions(label_selector, field_selector).query()
         target = _target("DELETE", ref, namespace)
-        await self._send(target, query=query, body=msgspec.json.encode(options.body()))
+        await self._perform(Request(target, query=query, body=msgspec.json.encode(options.body())))
 
     async def subresource(
         self,
@@ -348,8 +329,8 @@ class Client:
         """A subresource that has a kind of its own (scale, eviction, binding, token); `model` may be `dict`."""
         target = _target(method, ref, namespace, name, subresource)
         encoded = msgspec.json.encode(body) if body is not None else None
-        answer = await self._send(target, query=options.query(), body=encoded, content_type=content_type)
-        return _object(target, ref.with_model(model), answer.body)
+        answer = await self._perform(Request(target, query=options.query(), body=encoded, content_type=content_type))
+        return codec.decode_object(target, ref.with_model(model), answer.body)
 
     # Anything else
 
@@ -366,34 +347,11 @@ class Client:
     ) -> Response:
         """A request to any path, such as `/healthz` or `/version`; the answer as bytes."""
         target = errors.Target(method, path)
-        return await self._send(
-            target, query=list(query), body=body, content_type=content_type, accept=accept, timeout_s=timeout_s
-        )
-
-    async def _send(
-        self,
-        target: errors.Target,
-        *,
-        query: Query | None = None,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        accept: str = "application/json",
-        timeout_s: float | None = None,
-    ) -> Response:
-        is_secret = self._is_confidential(target)
-        return await self._perform(
-            Request(target, query or [], body, content_type, accept, timeout_s, is_secret=is_secret)
-        )
+        return await self._perform(Request(target, list(query), body, content_type, accept, timeout_s))
 
     async def _perform(self, request: Request) -> Response:
         """Every request but a watch passes here: the one place where a kind of client may refuse or change it."""
         return await self._transport.request(request)
-
-    @staticmethod
-    def _is_confidential(target: errors.Target) -> bool:
-        """Whether bodies of this request carry secrets or tokens, which never reach a log."""
-        parts = target.path.split("/")
-        return parts[-1] == "token" or not _CONFIDENTIAL.isdisjoint(parts)
 
 
 def _target(
@@ -412,31 +370,3 @@ def _own_namespace(ref: ResourceRef[Any], obj: Mapping[str, Any]) -> str | None:
 
 def _typed(ref: ResourceRef[Any], obj: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode({"apiVersion": ref.api_version, "kind": ref.kind, **obj})
-
-
-def _object(target: errors.Target, ref: ResourceRef[T], body: bytes, name: str = "") -> T:
-    try:
-        item = codec.codec_of(ref).object.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as err:
-        raise errors.Undecodable(f"{target}: the answer is not a {ref.kind}: {err}") from err
-    if name and name_of(item) != name:
-        raise errors.Undecodable(f"{target}: the answer is about {name_of(item)!r}")
-    return item
-
-
-def _list(target: errors.Target, ref: ResourceRef[T], body: bytes) -> ListResult[T]:
-    decoders = codec.codec_of(ref)
-    try:
-        envelope = decoders.list.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as err:
-        raise errors.Undecodable(f"{target}: the answer is not a list of {ref.kind}: {err}") from err
-    if not envelope.kind.endswith("List"):
-        raise errors.Undecodable(f"{target}: the answer is a {envelope.kind}, not a list of {ref.kind}")
-    items = envelope.items or []
-    if decoders.is_raw:
-        for item in items:
-            # Items of a list come without the two, unlike the same objects from get and watch.
-            item.setdefault("apiVersion", ref.api_version)  # type: ignore[attr-defined]
-            item.setdefault("kind", ref.kind)  # type: ignore[attr-defined]
-    metadata = envelope.metadata
-    return ListResult(items, metadata.resource_version, metadata.continue_token, metadata.remaining_item_count)

@@ -1,7 +1,9 @@
 """How to reach an API server and who to be: one value, made once by an entry point.
 
-In: a kubeconfig, the files of a pod, or code. Out: `ClientConfig`. `load` finds it the way kubectl does: an explicit
-file, `KUBECONFIG`, `~/.kube/config`, and else the service account of the pod this runs in.
+In: a kubeconfig, the files of a pod, or code. Out: `ClientConfig`. It is found in one of three ways: `load` looks where
+kubectl does (an explicit file, `KUBECONFIG`, `~/.kube/config`, and else the service account of the pod this runs in),
+`find` where controller-runtime does, `find_named` only where a manager is told to. A pod's token file rotates; the
+credentials read it again by themselves.
 """
 
 from __future__ import annotations
@@ -16,15 +18,22 @@ from bedplate import __version__
 from bedplate.core import errors
 
 __all__ = [
+    "SERVICE_ACCOUNT_FOLDER",
     "AuthConfig",
     "ClientConfig",
     "ExecConfig",
     "Impersonation",
     "TLSConfig",
     "TokenSource",
+    "find",
+    "find_named",
+    "is_in_pod",
     "load",
+    "load_in_pod",
     "user_agent",
 ]
+
+SERVICE_ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 def user_agent(program: str = "bedplate") -> str:
@@ -126,7 +135,6 @@ def load(
     environ: Mapping[str, str] | None = None,
 ) -> ClientConfig:
     """Find the configuration as kubectl does. Raises `core.errors.Invalid` naming every place that was looked at."""
-    from bedplate.kube import incluster
     from bedplate.kube import kubeconfig as files
 
     env = os.environ if environ is None else environ
@@ -138,10 +146,65 @@ def load(
     home = Path(env.get("HOME") or "~").expanduser() / ".kube" / "config"
     if home.exists():
         return files.read([home], context, environ=env)
-    if incluster.is_available(env):
-        return incluster.load(env)
+    if is_in_pod(env):
+        return load_in_pod(env)
     raise errors.Invalid(
         "no Kubernetes configuration found",
         problems=["KUBECONFIG is not set", f"{home} does not exist", "this is not a pod with a service account"],
         hint="pass --kubeconfig, or set KUBECONFIG",
+    )
+
+
+def find(path: str, environ: Mapping[str, str]) -> ClientConfig:
+    """As controller-runtime does: the flag, KUBECONFIG, the pod's service account, the user's own file."""
+    if not path and not environ.get("KUBECONFIG") and is_in_pod(environ):
+        return load_in_pod(environ)
+    return load(path, environ=environ)
+
+
+def find_named(path: str, master: str, environ: Mapping[str, str]) -> ClientConfig:
+    """As Kubernetes' managers do: the kubeconfig and the server that flags name, else the pod's service account.
+
+    No other place is looked at: a program that deletes nodes must not find a cluster by chance.
+    """
+    server = master.rstrip("/")
+    if path:
+        connection = load(path, environ=environ)
+        return replace(connection, server=server) if server else connection
+    if server:
+        return ClientConfig(server=server, environ=environ)
+    if is_in_pod(environ):
+        return load_in_pod(environ)
+    raise errors.Invalid(
+        "no cluster to manage: no --kubeconfig, no --master, and this is not a pod with a service account",
+        hint="pass --kubeconfig=FILE",
+    )
+
+
+def is_in_pod(environ: Mapping[str, str], folder: Path = SERVICE_ACCOUNT_FOLDER) -> bool:
+    """Whether this process runs in a pod with a service account."""
+    return (
+        bool(environ.get("KUBERNETES_SERVICE_HOST") and environ.get("KUBERNETES_SERVICE_PORT"))
+        and (folder / "token").exists()
+    )
+
+
+def load_in_pod(environ: Mapping[str, str], folder: Path = SERVICE_ACCOUNT_FOLDER) -> ClientConfig:
+    """The configuration of the pod; raises `Invalid` outside of one."""
+    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
+    token = folder / "token"
+    if not host or not port or not token.exists():
+        raise errors.Invalid(
+            "not running in a pod with a service account",
+            problems=[f"KUBERNETES_SERVICE_HOST={host!r}", f"KUBERNETES_SERVICE_PORT={port!r}", f"token file {token}"],
+            hint="pass --kubeconfig when running outside the cluster",
+        )
+    ca_file, namespace = folder / "ca.crt", folder / "namespace"
+    return ClientConfig(
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        tls=TLSConfig(ca_file=str(ca_file) if ca_file.exists() else ""),
+        auth=AuthConfig(token_file=str(token)),
+        namespace=namespace.read_text().strip() if namespace.exists() else "default",
+        compress=False,
+        environ=environ,
     )

@@ -75,7 +75,7 @@ class RecordingClient(Client):
         if target.method == "GET" or (target.ref is not None and target.ref.group in _REVIEW_GROUPS):
             return await super()._perform(request)
         decoded = msgspec.json.decode(body) if body else None
-        self._record(target, request.content_type, decoded)
+        self._record(request, decoded)
         if self.mode is Mode.LOCAL:
             return await self._present(target, decoded, request.accept)
         if target.method == "DELETE":
@@ -84,8 +84,9 @@ class RecordingClient(Client):
         query = [pair for pair in request.query if pair[0] != "dryRun"] + [("dryRun", "All")]
         return await super()._perform(replace(request, query=query, body=body))
 
-    def _record(self, target: errors.Target, content_type: str, body: Any) -> None:
-        shown = None if self._is_confidential(target) else body
+    def _record(self, request: Request, body: Any) -> None:
+        target, content_type = request.target, request.content_type
+        shown = None if request.is_secret else body
         name = target.name or (name_of(body) if isinstance(body, dict) else "")
         resource = target.ref.qualified if target.ref is not None else ""
         write = RecordedWrite(target.method, resource, target.namespace, name, target.path, content_type, shown)

@@ -23,12 +23,11 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from bedplate.core import clock
-from bedplate.core.backoff import Backoff
+from bedplate.core.backoff import Backoff, TokenBucket
 from bedplate.core.logging import get_logger
 from bedplate.kube import credentials, errors, proxies, tls
 from bedplate.kube.config import ClientConfig
 from bedplate.kube.metrics import RequestMetrics
-from bedplate.kube.ratelimit import TokenBucket
 
 __all__ = ["Request", "Response", "Stream", "Transport"]
 
@@ -43,11 +42,12 @@ MAX_CONCURRENT = 100
 KEEPALIVE_S = 30.0
 READ_BUFFER_BYTES = 1 << 20
 LOGGED_BODY_BYTES = 1024
+_CONFIDENTIAL = frozenset({"secrets", "tokenreviews"})
 
 
 @dataclass(slots=True)
 class Request:
-    """One request. `target` words its errors. `is_secret`: bodies must not be logged.
+    """One request. `target` words its errors.
 
     `is_limited`: it counts against the rate limit. Watches and the later pages of a list do not, see `_throttle`.
     `guard` is called before each time it is sent, after all waiting, and may raise to prevent that.
@@ -59,10 +59,15 @@ class Request:
     content_type: str = "application/json"
     accept: str = "application/json"
     timeout_s: float | None = None
-    is_secret: bool = False
     is_watch: bool = False
     is_limited: bool = True
     guard: Callable[[], None] | None = None
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether its bodies carry secrets or tokens, which never reach a log."""
+        parts = self.target.path.split("/")
+        return parts[-1] == "token" or not _CONFIDENTIAL.isdisjoint(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,21 +141,18 @@ class Transport:
 
     async def request(self, request: Request) -> Response:
         """Send, retry where that is safe, and return an answer below 400. Raises errors of `kube.errors`."""
-        async with self._answer(request) as answer:
-            body = await self._read(request, answer)
-            return Response(answer.status, body, answer.headers)
+        answer = await self._attempts(request)
+        try:
+            return Response(answer.status, await self._read(request, answer), answer.headers)
+        finally:
+            self._dismiss(request, answer)
 
     @contextlib.asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
         """As `request`, but hand out the body while it arrives."""
-        async with self._answer(request) as answer:
-            yield Stream(answer.status, answer.headers, answer, request.target)
-
-    @contextlib.asynccontextmanager
-    async def _answer(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
         answer = await self._attempts(request)
         try:
-            yield answer
+            yield Stream(answer.status, answer.headers, answer, request.target)
         finally:
             self._dismiss(request, answer)
 
@@ -221,6 +223,7 @@ class Transport:
         url = URL(self.config.server + target.path, encoded=True)
         if request.query:
             url = url.with_query(request.query)
+        total_s = request.timeout_s if request.timeout_s is not None else self.config.timeout_s
         context = self._tls.context(identity.certificate) if self._tls is not None else False
         if request.guard is not None:
             request.guard()
@@ -234,7 +237,7 @@ class Transport:
                 ssl=context,
                 server_hostname=self.config.tls.server_name or None,
                 proxy=self._proxy or None,
-                timeout=self._timeout(request),
+                timeout=aiohttp.ClientTimeout(total=total_s, sock_connect=self.config.connect_timeout_s),
                 allow_redirects=False,
             )
             code = str(answer.status)
@@ -263,10 +266,6 @@ class Transport:
         if request.body is not None:
             headers["Content-Type"] = request.content_type
         return headers
-
-    def _timeout(self, request: Request) -> aiohttp.ClientTimeout:
-        total_s = request.timeout_s if request.timeout_s is not None else self.config.timeout_s
-        return aiohttp.ClientTimeout(total=total_s, sock_connect=self.config.connect_timeout_s)
 
     async def _read(self, request: Request, answer: aiohttp.ClientResponse) -> bytes:
         try:

@@ -1,7 +1,8 @@
 """A controller program put together: clients, leader election, a `runtime.Manager` to register caches and parts with.
 
 In: options, environment, a clock, and what a program overrides. Out: `Assembly.run`, the whole program: it connects,
-becomes a candidate, lets the program register what it is made of, and runs it until cancelled.
+becomes a candidate, lets the program register what it is made of, and runs it until cancelled. `Leadership` says
+whether it may write: it is the guard of fenced clients.
 """
 
 from __future__ import annotations
@@ -9,22 +10,63 @@ from __future__ import annotations
 import abc
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic
 
 from prometheus_client import CollectorRegistry
 
-from bedplate.core import clock
+from bedplate.core import clock, metrics
 from bedplate.kube.client import Client
 from bedplate.kube.config import ClientConfig
-from bedplate.program import metrics
 from bedplate.program.clients import Clients
-from bedplate.program.leadership import Leadership, Lease
 from bedplate.program.options import O
-from bedplate.runtime.leaderelection import Elector
+from bedplate.runtime.events import EventRecorder
+from bedplate.runtime.leaderelection import Elector, Timing
 from bedplate.runtime.manager import Manager
 
-__all__ = ["Assembly", "Parts"]
+__all__ = ["Assembly", "Leadership", "Lease", "Parts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What candidates compete for. `component` is the source of the election's Events."""
+
+    name: str
+    namespace: str
+    component: str
+    timing: Timing = field(default_factory=Timing)
+
+
+@dataclass(slots=True)
+class Leadership:
+    """Leads always when there is no elector: a program without an election, or a dry run."""
+
+    elector: Elector | None = None
+    recorder: EventRecorder | None = None
+
+    def guard(self) -> None:
+        """Raise unless this process may write now."""
+        if self.elector is not None:
+            self.elector.guard()
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether this process may write now."""
+        return self.elector is None or self.elector.is_leading
+
+    async def prepare(self, lease: Lease, clients: Clients, time: clock.Clock, registry: CollectorRegistry) -> None:
+        """Become a candidate; the election itself begins with `Manager.run`."""
+        client = await clients.election(lease.timing.renew_s)
+        self.recorder = EventRecorder(client, lease.component, time=time)
+        self.elector = Elector(
+            client,
+            lease.name,
+            lease.namespace,
+            timing=lease.timing,
+            time=time,
+            registry=registry,
+            recorder=self.recorder,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-from bedplate.core import flag_groups, flags
-from bedplate.core.flag_groups import Group
-from bedplate.core.flags import Flag
+from bedplate.core import flags
+from bedplate.core.flags import Flag, Group
 from bedplate.core.flags_global import Global
 
 __all__ = ["Options", "Reading", "help_text", "listener", "listener_problems", "read", "redacted", "shown"]
@@ -36,7 +35,7 @@ class Options:
 
     def items(self) -> Iterator[tuple[Flag, Any]]:
         """Every flag with its value, in the order of the groups."""
-        return flag_groups.items(self.GROUPS, self)
+        return flags.items(self.GROUPS, self)
 
 
 O = TypeVar("O", bound=Options)  # noqa: E741
@@ -76,8 +75,8 @@ def read(
     `refuse` gives the problem with a word that is not a flag, `validate` the problems of the options.
     """
     base = defaults if defaults is not None else kind()
-    parsed = flags.parse([*flag_groups.all_flags(kind.GROUPS), *extra], words)
-    options = kind(**flag_groups.chosen(kind.GROUPS, parsed.values, base), given=frozenset(parsed.values))
+    parsed = flags.parse([*flags.all_flags(kind.GROUPS), *extra], words)
+    options = kind(**flags.chosen(kind.GROUPS, parsed.values, base), given=frozenset(parsed.values))
     refused = [problem for problem in map(refuse, parsed.arguments) if problem is not None]
     return Reading(
         options,
@@ -94,7 +93,7 @@ def help_text(
     """The whole of `--help`: what the program does, examples, every flag in its section, notes."""
     lines = [textwrap.fill(text, _WIDTH) + "\n" for text in about]
     lines += [f"Usage:\n  {program} [flags]\n", "Examples:", *(f"  {program} {words}" for words in examples)]
-    lines += [*flag_groups.sections(defaults.GROUPS, defaults), *notes]
+    lines += [*flags.sections(defaults.GROUPS, defaults), *notes]
     return "\n".join(lines) + "\n"
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TextIO
 
 from bedplate import __version__
-from bedplate.core import errors, flag_groups, flags_global, logging
+from bedplate.core import errors, flags, flags_global, logging
 from bedplate.program.options import O, Reading, shown
 
 __all__ = ["FAILED", "Program", "Runner", "main", "run"]
@@ -78,7 +78,7 @@ def run(
             return 0
     problems = [*reading.problems, *program.check(options)]
     if problems:
-        err.write("".join(f"Error: {text}\n" for text in problems) + "\n" + flag_groups.short_usage(program.name))
+        err.write("".join(f"Error: {text}\n" for text in problems) + "\n" + flags.short_usage(program.name))
         return FAILED
     logging.configure(flags_global.log_options(options.globals, options.given, environ), err)
     _log_start(program, options)
@@ -104,7 +104,7 @@ def _log_start(program: Program[O], options: O) -> None:
     log.info(f"{part}.starting", version=__version__, **program.facts(options))
     for name, value in shown(options):
         log.v(1).info(f"{part}.flag", flag=f"--{name}", value=value)
-    for flag in flag_groups.all_flags(options.GROUPS):
+    for flag in flags.all_flags(options.GROUPS):
         if flag.deprecated and flag.name in options.given:
             log.warning(f"{part}.deprecated_flag", flag=f"--{flag.name}", hint=flag.deprecated)
     effect = program.dry_run(options)

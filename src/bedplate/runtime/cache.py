@@ -83,7 +83,7 @@ class Cache(Generic[T]):
             if name not in self._indexes:
                 self._indexes[name] = {}
                 for key, obj in self._objects.items():
-                    self._index_by(name, key, obj)
+                    self._index(name, key, obj)
 
     # Writing: the reflector only
 
@@ -92,8 +92,9 @@ class Cache(Generic[T]):
         fresh = {identity.key_of(item): item for item in items}
         stale, self._objects = self._objects, fresh
         self._indexes = {name: {} for name in self._functions}
-        for key, obj in fresh.items():
-            self._index(key, obj)
+        for name in self._functions:
+            for key, obj in fresh.items():
+                self._index(name, key, obj)
         self.resource_version = resource_version
         self.synced.set()
         for key, old in stale.items():
@@ -111,7 +112,8 @@ class Cache(Generic[T]):
         if old is not None:
             self._unindex(key, old)
         self._objects[key] = obj
-        self._index(key, obj)
+        for name in self._functions:
+            self._index(name, key, obj)
         self.resource_version = resource_version
         self._tell(Change(key, old, obj))
 
@@ -124,11 +126,7 @@ class Cache(Generic[T]):
         self.resource_version = resource_version
         self._tell(Change(key, obj, None))
 
-    def _index(self, key: str, obj: T) -> None:
-        for name in self._functions:
-            self._index_by(name, key, obj)
-
-    def _index_by(self, name: str, key: str, obj: T) -> None:
+    def _index(self, name: str, key: str, obj: T) -> None:
         for value in self._functions[name](obj):
             self._indexes[name].setdefault(value, set()).add(key)
 

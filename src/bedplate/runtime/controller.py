@@ -143,12 +143,12 @@ class Controller:
             except ShutDown:
                 return
             try:
-                await self._reconcile(key, metrics, log.bind(object=key, reconcile=next(self._numbers)))
+                await self._reconcile(key, metrics, log)
             finally:
                 self.queue.done(key)
 
     async def _reconcile(self, key: str, metrics: ControllerMetrics, log: logging.Logger) -> None:
-        started = self.time.monotonic()
+        number, started = next(self._numbers), self.time.monotonic()
         metrics.active.labels(self.name).inc()
         try:
             async with asyncio.timeout(self.timeout_s or None):
@@ -157,7 +157,7 @@ class Controller:
             if requeue.is_cancelled():
                 # Whatever the reconcile's clean-up made of it: the worker ends.
                 raise asyncio.CancelledError from err
-            outcome = self._failed(key, err, metrics, log)
+            outcome = self._failed(key, err, metrics, log.bind(object=key, reconcile=number))
         else:
             outcome = self._succeeded(key, result)
         finally:

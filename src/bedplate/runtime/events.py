@@ -1,9 +1,9 @@
 """Kubernetes Events for people: what a program decided about an object, told once and then counted.
 
 In: `recorder.event(object, type, reason, message)`, which never waits. Out: Event objects, written by one background
-task. The same event again only raises its count; more than ten that differ only in their words become one "combined"
-event; an object that causes a flood is silenced for a while. `correlate` decides all that and is pure but for the
-memory it is given.
+task for each component, through one client. The same event again only raises its count; more than ten that differ only
+in their words become one "combined" event; an object that causes a flood is silenced for a while. `correlate` decides
+all that and is pure but for the memory it is given.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bedplate.core import clock, errors, logging
 from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
 
-__all__ = ["Correlator", "EventRecorder", "Happening", "reference"]
+__all__ = ["Correlator", "EventRecorder", "Happening", "Recorders", "Recording", "reference"]
 
 log = logging.get_logger("runtime.events")
 NORMAL, WARNING = "Normal", "Warning"
@@ -29,6 +29,7 @@ SPAM_BURST, SPAM_REFILL_S = 25, 300.0
 REMEMBERED = 4096
 QUEUE_SIZE = 1000
 TRIES = 12
+_DRAIN_S = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,3 +244,40 @@ def _event(decision: Decision, namespace: str, source: dict[str, str]) -> dict[s
         "firstTimestamp": clock.rfc3339(decision.first),
         "lastTimestamp": clock.rfc3339(decision.last),
     }
+
+
+@dataclass(slots=True)
+class Recording:
+    """Writes events while leading; those still queued when the work ends are written before the Lease is released."""
+
+    name: str
+    recorder: EventRecorder
+
+    async def run(self) -> None:
+        writing = asyncio.ensure_future(self.recorder.run())
+        try:
+            await asyncio.shield(writing)
+        finally:
+            if not writing.done():
+                await self.recorder.drain(timeout_s=_DRAIN_S)
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+
+
+class Recorders:
+    """One recorder per component, all writing through one client, and thereby at one rate."""
+
+    def __init__(self, client: Client, time: clock.Clock) -> None:
+        self._client = client
+        self._time = time
+        self._recorders: dict[str, EventRecorder] = {}
+
+    def get(self, component: str) -> EventRecorder:
+        """The recorder whose events name this component as their source."""
+        if component not in self._recorders:
+            self._recorders[component] = EventRecorder(self._client, component, time=self._time)
+        return self._recorders[component]
+
+    def parts(self) -> list[Recording]:
+        """What writes their events while leading."""
+        return [Recording(f"events of {name}", recorder) for name, recorder in self._recorders.items()]

@@ -25,8 +25,7 @@ from bedplate.api import identity
 from bedplate.api.resources import ResourceRef
 from bedplate.core import backoff, clock, errors, logging
 from bedplate.kube import errors as kube_errors
-from bedplate.kube.client import ListResult
-from bedplate.kube.codec import WatchEvent
+from bedplate.kube.codec import ListResult, WatchEvent
 from bedplate.runtime.cache import Cache
 
 __all__ = [
@@ -182,17 +181,15 @@ class Reflector(Generic[T]):
     async def run(self) -> None:
         """Run until cancelled."""
         while True:
-            self.state = following(self.state, await self._step())
-
-    async def _step(self) -> Outcome | None:
-        match self.state:
-            case Listing():
-                return await self._list()
-            case Watching(version):
-                return await self._watch(version)
-            case Waiting():
-                await self._time.sleep(self._backoff.next())
-                return None
+            outcome: Outcome | None = None
+            match self.state:
+                case Listing():
+                    outcome = await self._list()
+                case Watching(version):
+                    outcome = await self._watch(version)
+                case Waiting():
+                    await self._time.sleep(self._backoff.next())
+            self.state = following(self.state, outcome)
 
     async def _list(self) -> Outcome:
         try:

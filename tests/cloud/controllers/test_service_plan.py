@@ -11,7 +11,8 @@ import pytest
 
 from bedplate.api import core, meta
 from bedplate.cloud.controllers import service_plan as plans
-from bedplate.cloud.controllers.targets import Fingerprint
+from bedplate.cloud.controllers.targets import Fingerprint, is_local
+from bedplate.cloud.interface import same_status
 from bedplate.core import errors
 
 OURS = plans.Ownership(("scripted", "second"), {"our.example/lb": "", "two.example/lb": "second"})
@@ -141,11 +142,11 @@ def test_an_absent_ip_mode_is_vip_and_nothing_else_is_forgiven() -> None:
         return core.LoadBalancerStatus(entries)
 
     entry = core.LoadBalancerIngress
-    assert plans.same_status(status(entry(ip="1.1.1.1")), status(entry(ip="1.1.1.1", ip_mode="VIP")))
-    assert not plans.same_status(status(entry(ip="1.1.1.1")), status(entry(ip="1.1.1.1", ip_mode="Proxy")))
-    assert not plans.same_status(status(entry(ip="1.1.1.1")), status())
+    assert same_status(status(entry(ip="1.1.1.1")), status(entry(ip="1.1.1.1", ip_mode="VIP")))
+    assert not same_status(status(entry(ip="1.1.1.1")), status(entry(ip="1.1.1.1", ip_mode="Proxy")))
+    assert not same_status(status(entry(ip="1.1.1.1")), status())
     both = (entry(ip="1.1.1.1"), entry(hostname="x"))
-    assert not plans.same_status(status(*both), status(*both[::-1]))
+    assert not same_status(status(*both), status(*both[::-1]))
 
 
 def test_patches_carry_finalizers_and_status_and_never_the_spec() -> None:
@@ -304,5 +305,5 @@ def test_another_uid_releases_the_old_one_first() -> None:
 
 
 def test_only_a_load_balancer_can_ask_for_local_traffic() -> None:
-    assert plans.is_local(service(external_traffic_policy="Local"))
-    assert not plans.is_local(service(type="NodePort", external_traffic_policy="Local"))
+    assert is_local(service(external_traffic_policy="Local"))
+    assert not is_local(service(type="NodePort", external_traffic_policy="Local"))

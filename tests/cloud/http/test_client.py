@@ -14,8 +14,7 @@ from tests.kube.scripted import Answer, FastClock, Script, ScriptedServer, servi
 
 from bedplate.cloud.errors import CloudError, InstanceNotFound
 from bedplate.cloud.http import errors
-from bedplate.cloud.http.calls import Call, path_of
-from bedplate.cloud.http.client import Client, Options, endpoint_problem
+from bedplate.cloud.http.client import Call, Client, Options, endpoint_problem, path_of
 from bedplate.cloud.http.secrets import Secret
 from bedplate.cloud.http.tokens import FixedToken, TokenSource
 from bedplate.cloud.metrics import CloudApiMetrics

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bedplate.cloud.http.breaker import Breaker
-from bedplate.cloud.http.retries import retry_after_s
+from bedplate.cloud.http.retries import Breaker, retry_after_s
 from bedplate.core.clock import ManualClock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

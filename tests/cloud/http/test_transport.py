@@ -11,8 +11,7 @@ from tests.kube.certs import Authority
 from tests.kube.scripted import Answer, serving
 
 from bedplate.cloud.http import errors
-from bedplate.cloud.http.calls import Call
-from bedplate.cloud.http.client import Client, Options
+from bedplate.cloud.http.client import Call, Client, Options
 from bedplate.cloud.http.secrets import Secret
 from bedplate.cloud.http.tokens import FixedToken
 from bedplate.cloud.http.transport import Reach

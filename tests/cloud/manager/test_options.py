@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bedplate.cloud.manager import options, usage
-from bedplate.cloud.manager.process import defaults_for
+from bedplate.cloud.manager import options
+from bedplate.cloud.manager.process import defaults_for, help_text
 from bedplate.core import flags
 
 GENERIC: dict[str, Any] = {
@@ -145,7 +145,7 @@ def test_every_flag_has_its_default_and_there_is_no_other() -> None:
 
 
 def test_help_shows_every_flag_in_its_group() -> None:
-    text = usage.full("bedplate ccm run")
+    text = help_text("bedplate ccm run")
     sections = re.split(r"(?m)^(\S.* flags):$", text)[1:]
     shown = {
         title.removesuffix(" flags"): set(re.findall(r"(?m)^ {2,6}(?:-\w, )?--([a-z0-9-]+)", body))
@@ -156,7 +156,7 @@ def test_help_shows_every_flag_in_its_group() -> None:
 
 
 def test_the_help_of_a_program_says_for_which_cloud_it_works() -> None:
-    text = usage.full("oxide-cloud-controller-manager", "oxide", defaults_for("oxide"))
+    text = help_text("oxide-cloud-controller-manager", "oxide", defaults_for("oxide"))
     assert "works for oxide" in text
     assert "(default oxide)" in text
 

@@ -13,7 +13,7 @@ from bedplate.ipam.node import readiness
 from bedplate.ipam.node.poolview import LEAN_CIDRPOOLS, LEAN_IPPOOLS
 from bedplate.ipam.node.readiness import ApiSource, NotReady, Readiness
 from bedplate.kube import errors as kube_errors
-from bedplate.kube.client import ListResult
+from bedplate.kube.codec import ListResult
 from bedplate.runtime.cache import Cache
 
 

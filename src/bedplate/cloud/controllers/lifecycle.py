@@ -18,8 +18,7 @@ from bedplate.api.resources import NODES
 from bedplate.cloud import taints
 from bedplate.cloud.controllers import lifecycle_plan
 from bedplate.cloud.controllers.lifecycle_plan import Action, Answer, Census, Memory, Moment, Question, Rules, Verdict
-from bedplate.cloud.controllers.nodewrites import RECONCILE, NodeWriter
-from bedplate.cloud.controllers.parallel import in_parallel
+from bedplate.cloud.controllers.nodewrites import ASK_TIMEOUT_S, RECONCILE, NodeWriter, in_parallel
 from bedplate.cloud.errors import InstanceNotFound
 from bedplate.cloud.interface import Instances, Provider
 from bedplate.cloud.labels import is_excluded
@@ -36,8 +35,6 @@ from bedplate.runtime.manager import Leading
 __all__ = ["COMPONENT", "LifecycleController", "LifecycleOptions", "ask"]
 
 COMPONENT = "cloud-node-lifecycle-controller"
-ASK_TIMEOUT_S = 120.0
-"""No answer of a cloud takes longer than this, whatever its provider does."""
 DELETE_TRIES = 3
 REPORT_S = 60.0
 REASON_DELETING, REASON_FAILED, REASON_BLOCKED = "DeletingNode", "DeletingNodeFailed", "NodeDeletionBlocked"
@@ -252,7 +249,7 @@ class Monitor:
             return {"metadata": exact, "spec": {"taints": taints.on_the_wire(now)}}
 
         try:
-            if await self._writer.patch(verdict.node, decide, RECONCILE) is not None:
+            if await self._writer.patch(verdict.node, decide(verdict.node), decide, RECONCILE) is not None:
                 self._log.info("lifecycle.tainted", node=verdict.node.name, reason=verdict.reason)
         except errors.BedplateError as err:
             self._log.warning("lifecycle.taint_failed", node=verdict.node.name, error=errors.describe(err))

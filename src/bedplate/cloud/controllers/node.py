@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Histogram
 
@@ -18,8 +19,7 @@ from bedplate.api import core
 from bedplate.api.resources import NODES
 from bedplate.cloud.controllers import node_plan
 from bedplate.cloud.controllers.node_plan import Kind, Verdict
-from bedplate.cloud.controllers.nodewrites import INITIALISE, RECONCILE, NodeWriter
-from bedplate.cloud.controllers.parallel import in_parallel
+from bedplate.cloud.controllers.nodewrites import ASK_TIMEOUT_S, INITIALISE, RECONCILE, NodeWriter, in_parallel
 from bedplate.cloud.errors import AmbiguousInstance, CloudError, InstanceNotFound
 from bedplate.cloud.interface import InstanceMetadata, Provider
 from bedplate.cloud.routing import Claimed, Clouds, Contested, Foreign, Owned, Unclaimed, Waiting
@@ -37,8 +37,6 @@ from bedplate.runtime.workqueue import WorkQueue
 __all__ = ["COMPONENT", "NodeController", "NodeOptions"]
 
 COMPONENT = "cloud-node-controller"
-ASK_TIMEOUT_S = 120.0
-"""No answer of a cloud takes longer than this, whatever its provider does."""
 CONTESTED_RETRY_S = 60.0
 log = logging.get_logger("cloud.node")
 
@@ -126,14 +124,14 @@ class NodeController:
 
         queue = Controller(
             f"Nodes{suffix}",
-            lambda name: self._sync(name, provider),
+            partial(self._sync, provider=provider),
             workers=self._options.concurrent_node_syncs,
             time=self._time,
             registry=self._registry,
         ).watches(self._nodes, keys)
         self._queues.append(queue.queue)
         period_s = self._options.node_status_update_frequency_s
-        refresh = Refresh(f"node-refresh{suffix}", lambda: self._refresh_all(provider, queue), period_s, self._time)
+        refresh = Refresh(f"node-refresh{suffix}", partial(self._refresh_all, provider, queue), period_s, self._time)
         return [queue, refresh]
 
     def _is_of(self, node: core.Node | None, provider: Provider | None) -> bool:
@@ -175,38 +173,39 @@ class NodeController:
             return await self._initialise(node, provider)
         verdict = node_plan.reconcile_beta_labels(node)
         if verdict.patch is not None:
-            await self._writer.patch(node, lambda now: node_plan.reconcile_beta_labels(now).patch, RECONCILE)
+            await self._writer.patch(
+                node, verdict.patch, lambda now: node_plan.reconcile_beta_labels(now).patch, RECONCILE
+            )
             log.v(2).info("node.labels_reconciled", node=name, reason=verdict.reason)
         return None
 
     async def _initialise(self, node: core.Node, provider: Provider | None) -> Result | None:
+        metadata: InstanceMetadata | None
         if provider is not None:
-            await self._write(node, provider, await self._ask(node, provider))
-            return None
-        settled = await self._claim(node)
-        if settled is None:
+            metadata = await self._ask(node, provider)
+        elif (claimed := await self._claim(node)) is not None:
+            provider, metadata = claimed
+        else:
             return Result(CONTESTED_RETRY_S)
-        await self._write(node, *settled)
-        return None
-
-    async def _write(self, node: core.Node, provider: Provider, metadata: InstanceMetadata | None) -> None:
-        verdict = node_plan.initialise(node, metadata, self._clouds, provider.name)
+        cloud = provider.name
+        verdict = node_plan.initialise(node, metadata, self._clouds, cloud)
         if verdict.kind is Kind.REFUSE:
             self._refuse(node, verdict)
         if verdict.patch is None or metadata is None:
             log.v(2).info("node.left", node=node.name, reason=verdict.reason)
-            return
+            return None
         self._warn(node, verdict)
         written = await self._writer.patch(
-            node, lambda now: node_plan.initialise(now, metadata, self._clouds, provider.name).patch, INITIALISE
+            node, verdict.patch, lambda now: node_plan.initialise(now, metadata, self._clouds, cloud).patch, INITIALISE
         )
         if written is None:
-            return
+            return None
         self._metrics.taint_removal.observe(self._age_s(written))
-        log.info("node.initialised", node=node.name, provider=provider.name, provider_id=written.spec.provider_id)
+        log.info("node.initialised", node=node.name, provider=cloud, provider_id=written.spec.provider_id)
         self._owing[node.name] = node.metadata.uid
-        await self._publish(written, node_plan.refresh_addresses(written, metadata))
+        await self._publish(written, node_plan.refresh(written, metadata, reconciles_labels=False))
         self._finish(written)
+        return None
 
     async def _claim(self, node: core.Node) -> tuple[Provider, InstanceMetadata] | None:
         """The cloud of a node without a provider ID; None when several have it, which only an operator can resolve."""
@@ -256,7 +255,7 @@ class NodeController:
         """The second write of an initialisation, which failed before."""
         place = self._clouds.place(node)
         if isinstance(place, Owned) and (metadata := await self._ask(node, place.provider)) is not None:
-            await self._publish(node, node_plan.refresh_addresses(node, metadata))
+            await self._publish(node, node_plan.refresh(node, metadata, reconciles_labels=False))
         self._finish(node)
 
     def _finish(self, node: core.Node) -> None:
@@ -325,7 +324,10 @@ class NodeController:
             node, verdict = current, node_plan.refresh(current, metadata, reconciles_labels=reconciles)
         if verdict.patch is not None:
             await self._writer.patch(
-                node, lambda now: node_plan.refresh(now, metadata, reconciles_labels=reconciles).patch, RECONCILE
+                node,
+                verdict.patch,
+                lambda now: node_plan.refresh(now, metadata, reconciles_labels=reconciles).patch,
+                RECONCILE,
             )
         await self._publish(node, verdict)
         level = 2 if verdict.kind is Kind.CORRECT else 5

@@ -14,7 +14,7 @@ from typing import Any
 from bedplate.api import core, names
 from bedplate.cloud import labels, node_addresses, taints
 from bedplate.cloud.interface import Address, InstanceMetadata
-from bedplate.cloud.routing import Clouds, Foreign, Owned
+from bedplate.cloud.routing import Clouds, Foreign, Owned, Unplaced
 
 __all__ = [
     "Kind",
@@ -24,7 +24,6 @@ __all__ = [
     "needs_work",
     "reconcile_beta_labels",
     "refresh",
-    "refresh_addresses",
 ]
 
 REASON_SYNCED, MESSAGE_SYNCED = "Synced", "Node synced successfully"
@@ -90,7 +89,7 @@ def initialise(node: core.Node, metadata: InstanceMetadata | None, clouds: Cloud
         return Verdict(
             Kind.REFUSE, f"node {node.name}: {err.message}; it stays tainted", event_reason=REASON_INVALID_NODE_IP
         )
-    desired = labels.at_initialisation(node.metadata.labels, metadata)
+    desired = labels.from_cloud(node.metadata.labels, metadata)
     spec: dict[str, Any] = {
         "taints": taints.on_the_wire(taints.without_key(node.spec.taints, names.TAINT_UNINITIALIZED))
     }
@@ -103,14 +102,14 @@ def initialise(node: core.Node, metadata: InstanceMetadata | None, clouds: Cloud
 
 def _provider_id_problem(node: core.Node, metadata: InstanceMetadata, clouds: Clouds, provider_name: str) -> str:
     """Why a node may not be initialised under this provider ID; it could never be changed again."""
-    provider_id = node.spec.provider_id or metadata.provider_id
-    if not provider_id:
-        return f"node {node.name} has no provider ID, and {provider_name} gives none; it stays tainted"
-    match clouds.place_id(provider_id):
+    match clouds.place(node, metadata.provider_id):
         case Owned(provider) if provider.name == provider_name:
             return ""
+        case Unplaced():
+            return f"node {node.name} has no provider ID, and {provider_name} gives none; it stays tainted"
         case Foreign(reason):
             return f"node {node.name} is not {provider_name}'s: {reason}"
+    provider_id = node.spec.provider_id or metadata.provider_id
     return f"node {node.name} is not {provider_name}'s: its provider ID is {provider_id!r}"
 
 
@@ -124,7 +123,7 @@ def reconcile_beta_labels(node: core.Node) -> Verdict:
 
 
 def refresh(node: core.Node, metadata: InstanceMetadata | None, *, reconciles_labels: bool) -> Verdict:
-    """Addresses and labels of an initialised node, as the cloud says now."""
+    """Addresses and labels of an initialised node, as the cloud says now; the addresses alone right after that."""
     if taints.is_uninitialized(node):
         return Verdict(Kind.LEAVE, "it is not initialised yet: that comes first")
     if metadata is None:
@@ -137,11 +136,6 @@ def refresh(node: core.Node, metadata: InstanceMetadata | None, *, reconciles_la
     shown = ", ".join(f"{key}={value}" for key, value in desired.labels.items()) or "none"
     patch = {"metadata": _metadata(node, desired.labels)} if desired.labels else None
     return Verdict(Kind.CORRECT, f"labels to set: {shown}; {chosen.reason}", patch, chosen.addresses, warnings=warnings)
-
-
-def refresh_addresses(node: core.Node, metadata: InstanceMetadata) -> Verdict:
-    """The addresses alone: the second write of an initialisation."""
-    return refresh(node, metadata, reconciles_labels=False)
 
 
 def _metadata(node: core.Node, desired: Mapping[str, str], *, is_exact: bool = False) -> dict[str, Any]:

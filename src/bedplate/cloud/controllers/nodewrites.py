@@ -1,15 +1,16 @@
-"""Writes to Nodes that two controllers share: after a conflict the patch is decided again.
+"""What the two controllers of nodes share: writes that are decided again after a conflict, passes of bounded width.
 
-In: a Node as the cache has it, and a function that makes the patch of a Node (or None: nothing to write). Out: the Node
-as the server has it afterwards. Reads the server only after a conflict. Decides nothing.
+In: a Node as the cache has it, its patch (or None: nothing to write), and the function that decides it again. Out: the
+Node as the server has it afterwards. Reads the server only after a conflict. Decides nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from bedplate.api import core
 from bedplate.api.resources import NODES
@@ -18,9 +19,12 @@ from bedplate.core import backoff, clock, errors
 from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
 
-__all__ = ["INITIALISE", "RECONCILE", "NodeWriter", "Tries"]
+__all__ = ["ASK_TIMEOUT_S", "INITIALISE", "RECONCILE", "NodeWriter", "Tries", "in_parallel"]
 
 Patch = Mapping[str, Any]
+ASK_TIMEOUT_S = 120.0
+"""No answer of a cloud takes longer than this, whatever its provider does."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +49,11 @@ class NodeWriter:
     rng: random.Random = field(default_factory=random.Random)
 
     async def patch(
-        self, node: core.Node, decide: Callable[[core.Node], Patch | None], tries: Tries
+        self, node: core.Node, change: Patch | None, decide: Callable[[core.Node], Patch | None], tries: Tries
     ) -> core.Node | None:
-        """Write what `decide` makes of the node; None when there was nothing (any more) to write, or no such node."""
+        """Write a change of the node; after a conflict what `decide` then makes of it. None when there was nothing (any
+        more) to write, or no such node."""
         for step in range(tries.steps):
-            change = decide(node)
             if change is None:
                 return None
             try:
@@ -63,7 +67,7 @@ class NodeWriter:
             current = await self.current(node)
             if current is None:
                 return None
-            node = current
+            node, change = current, decide(current)
         return None
 
     async def current(self, node: core.Node) -> core.Node | None:
@@ -81,3 +85,18 @@ class NodeWriter:
         listed = [{"type": address.type, "address": address.address} for address in desired]
         body = {"metadata": {"uid": node.metadata.uid}, "status": {"addresses": listed}}
         return await self.client.patch(NODES, node.name, body, subresource="status", field_manager=self.field_manager)
+
+
+async def in_parallel(work: Sequence[T], workers: int, do: Callable[[T], Awaitable[None]]) -> None:
+    """`do` for each, at most `workers` at a time; an exception of one ends all."""
+    if not work:
+        return
+    left = iter(work)
+
+    async def one() -> None:
+        for item in left:
+            await do(item)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(min(workers, len(work))):
+            tasks.create_task(one())

@@ -26,7 +26,7 @@ from bedplate.cloud.controllers import service_plan as plans
 from bedplate.cloud.controllers.dispatch import Dispatcher
 from bedplate.cloud.controllers.service_metrics import ServiceMetrics
 from bedplate.cloud.controllers.service_sync import ServiceSync
-from bedplate.cloud.controllers.targets import BY_SERVICE, TargetBook, nodes_with_endpoints, service_of_slice
+from bedplate.cloud.controllers.targets import BY_SERVICE, TargetBook, is_local, nodes_with_endpoints, service_of_slice
 from bedplate.cloud.routing import Clouds
 from bedplate.core import clock, logging
 from bedplate.core.metrics import shared
@@ -153,7 +153,7 @@ class ServiceController:
     async def _await_slices(self) -> None:
         """Give EndpointSlices a moment to arrive. Only Services with a Local policy need them, and the originals' roles
         do not allow to read them, with which everything else must work, and without delay."""
-        if not any(plans.is_local(service) for service in self._services):
+        if not any(is_local(service) for service in self._services):
             return
         waits = [
             asyncio.ensure_future(self._slices.synced.wait()),

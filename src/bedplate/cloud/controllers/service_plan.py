@@ -20,6 +20,7 @@ import msgspec
 
 from bedplate.api import core, names
 from bedplate.cloud.controllers.targets import Fingerprint
+from bedplate.cloud.interface import same_status
 from bedplate.core import errors
 
 __all__ = [
@@ -35,12 +36,10 @@ __all__ = [
     "Sweep",
     "Update",
     "add_finalizer_patch",
-    "is_local",
     "needs_cleanup",
     "parse_classes",
     "plan",
     "release_patch",
-    "same_status",
     "status_patch",
     "update_reason",
 ]
@@ -125,11 +124,6 @@ def needs_cleanup(service: core.Service) -> bool:
     return has_finalizer(service) and (service.metadata.is_deleting or service.spec.type != LOAD_BALANCER)
 
 
-def is_local(service: core.Service) -> bool:
-    """Whether traffic must stay on the node it arrives at: only nodes with endpoints can serve (NeedsHealthCheck)."""
-    return service.spec.type == LOAD_BALANCER and service.spec.external_traffic_policy == "Local"
-
-
 # What changed
 
 _COMPARED: tuple[tuple[str, str], ...] = (
@@ -164,17 +158,6 @@ def update_reason(old: core.Service, new: core.Service, ownership: Ownership) ->
     if old.metadata.uid != new.metadata.uid:
         changed.append("uid")
     return f"changed: {', '.join(changed)}" if changed else ""
-
-
-def same_status(left: core.LoadBalancerStatus, other: core.LoadBalancerStatus) -> bool:
-    """Whether two statuses mean the same: the API server writes an absent ipMode as VIP."""
-    return [_explicit(entry) for entry in left.ingress] == [_explicit(entry) for entry in other.ingress]
-
-
-def _explicit(entry: core.LoadBalancerIngress) -> core.LoadBalancerIngress:
-    if entry.ip and entry.ip_mode is None:
-        return msgspec.structs.replace(entry, ip_mode="VIP")
-    return entry
 
 
 # Patches of services/status: finalizers and status, never the spec. The UID guards against a successor of that name.
@@ -365,16 +348,14 @@ def _delete(service: core.Service, memory: Memory | None, ownership: Ownership, 
     providers = ownership.providers
     if memory is not None and memory.may_exist:
         providers = (memory.provider, *memory.unswept)
-    why = "it is being deleted" if service.metadata.is_deleting else owner.why
-    clears_status = _outlives_status(service, owner) and bool(service.status.load_balancer.ingress)
+    meta = service.metadata
+    # Whether people will go on seeing a status that is ours and no longer true. One of another class may be theirs.
+    if meta.is_deleting:
+        why, outlives = "it is being deleted", bool(owner.provider and {*meta.finalizers} - {FINALIZER})
+    else:
+        why, outlives = owner.why, service.spec.type != LOAD_BALANCER
+    clears_status = outlives and bool(service.status.load_balancer.ingress)
     return Delete(service, providers, has_finalizer(service), clears_status, why)
-
-
-def _outlives_status(service: core.Service, owner: Owner) -> bool:
-    """Whether people will go on seeing a status that is ours and no longer true. One of another class may be theirs."""
-    if service.metadata.is_deleting:
-        return bool(owner.provider) and any(finalizer != FINALIZER for finalizer in service.metadata.finalizers)
-    return service.spec.type != LOAD_BALANCER
 
 
 def _ensure(service: core.Service, owner: Owner, why: str, *, is_news: bool = True) -> Ensure:

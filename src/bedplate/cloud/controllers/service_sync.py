@@ -18,9 +18,9 @@ from bedplate.api import core, discovery
 from bedplate.api.resources import SERVICES
 from bedplate.cloud.controllers import service_plan as plans
 from bedplate.cloud.controllers.service_metrics import ServiceMetrics
-from bedplate.cloud.controllers.targets import BY_SERVICE, Fingerprint, TargetBook, nodes_with_endpoints
+from bedplate.cloud.controllers.targets import BY_SERVICE, Fingerprint, TargetBook, is_local, nodes_with_endpoints
 from bedplate.cloud.errors import CloudError, ImplementedElsewhere, RetryError
-from bedplate.cloud.interface import Carried, LoadBalancers, Target
+from bedplate.cloud.interface import Carried, LoadBalancers, Target, same_status
 from bedplate.core import clock, errors, logging
 from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
@@ -102,7 +102,7 @@ class ServiceSync:
         return book.fingerprint(self._endpoints(service) if book.needs_ready else None)
 
     def _endpoints(self, service: core.Service) -> frozenset[str] | None:
-        if not plans.is_local(service) or not self._slices.synced.is_set():
+        if not is_local(service) or not self._slices.synced.is_set():
             return None
         return nodes_with_endpoints(self._slices.by_index(BY_SERVICE, f"{service.namespace}/{service.name}"))
 
@@ -252,9 +252,9 @@ class ServiceSync:
     @staticmethod
     def _is_news(memory: plans.Memory, status: core.LoadBalancerStatus) -> bool:
         # The cache may be older than our own last write: then it cannot show that a write is needed.
-        if memory.published is not None and not plans.same_status(memory.published, status):
+        if memory.published is not None and not same_status(memory.published, status):
             return True
-        return not plans.same_status(memory.service.status.load_balancer, status)
+        return not same_status(memory.service.status.load_balancer, status)
 
     async def _update(self, key: str, step: plans.Update) -> float | None:
         service = step.service
@@ -319,7 +319,7 @@ class ServiceSync:
 
     def _check_endpoints(self, service: core.Service) -> None:
         """Raise while nothing is known of the endpoints that this Service's targets depend on."""
-        if plans.is_local(service) and not self._slices.synced.is_set():
+        if is_local(service) and not self._slices.synced.is_set():
             raise RetryError(
                 "externalTrafficPolicy Local needs EndpointSlices, which could not be read yet: does the manager's "
                 "role allow list and watch of endpointslices.discovery.k8s.io?",

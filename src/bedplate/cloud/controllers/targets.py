@@ -30,6 +30,7 @@ __all__ = [
     "TargetBook",
     "Verdict",
     "is_excluded",
+    "is_local",
     "nodes_with_endpoints",
     "service_of_slice",
     "verdict",
@@ -261,6 +262,11 @@ def service_of_slice(obj: discovery.EndpointSlice) -> Iterable[str]:
     """The index function of `BY_SERVICE`."""
     name = obj.metadata.labels.get(names.LABEL_SERVICE_NAME)
     return (f"{obj.namespace}/{name}",) if name else ()
+
+
+def is_local(service: core.Service) -> bool:
+    """Whether traffic must stay on the node it arrives at: only nodes with endpoints can serve (NeedsHealthCheck)."""
+    return service.spec.type == "LoadBalancer" and service.spec.external_traffic_policy == "Local"
 
 
 def nodes_with_endpoints(slices: Iterable[discovery.EndpointSlice]) -> frozenset[str]:

@@ -13,16 +13,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, Literal
+from urllib.parse import quote, urlsplit
 
 import msgspec
 from yarl import URL
 
 from bedplate.cloud.http import errors, retries
-from bedplate.cloud.http.breaker import Breaker
-from bedplate.cloud.http.calls import Answer, Call, Expected
 from bedplate.cloud.http.limits import Limits
+from bedplate.cloud.http.retries import Breaker
 from bedplate.cloud.http.secrets import Scrubber, Secret
 from bedplate.cloud.http.tokens import TokenSource, TokenUnavailable
 from bedplate.cloud.http.transport import Broken, Exchange, Reach, Transport
@@ -31,13 +30,60 @@ from bedplate.core import clock
 from bedplate.core.errors import Invalid
 from bedplate.core.logging import get_logger
 
-__all__ = ["Client", "Options", "endpoint_problem"]
+__all__ = ["Answer", "Call", "Client", "Expected", "Options", "endpoint_problem", "path_of"]
 
+Expected = Literal["object", "array", "nothing"]
+_READS = frozenset({"GET", "HEAD"})
 log = get_logger("cloud.http")
 LONGEST_MESSAGE = 300
 # Read for a message and cleaned before it is cut: half a token at the cut would not be recognised.
 LONGEST_TEXT = 1 << 16
 _REQUEST_IDS = ("x-request-id", "x-correlation-id", "request-id")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One operation. `operation` is its name in metrics and logs (the API document's operationId).
+
+    `path` stands after the endpoint, begins with `/` and is percent-encoded already (`path_of` does it); `query` may
+    name a key several times. `body` is sent as JSON. `expects`: an answer of another JSON type is a `Protocol` error.
+    """
+
+    method: str
+    path: str
+    operation: str
+    query: tuple[tuple[str, str], ...] = ()
+    body: Any = None
+    expects: Expected = "object"
+
+    @property
+    def is_mutating(self) -> bool:
+        """Whether it changes something in the cloud."""
+        return self.method not in _READS
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A success. `data` is the decoded body (None where nothing was expected); header names are in lower case.
+
+    `is_dry_run`: nothing was sent, because this process only shows what it would do; `data` is None then.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    data: Any
+    is_dry_run: bool = False
+
+
+def path_of(*segments: str) -> str:
+    """A path of these segments, each percent-encoded, so that no name can lead to another operation.
+
+    Raises ValueError for an empty segment and for `.` and `..`, which servers resolve even when encoded.
+    """
+    for segment in segments:
+        if not segment.strip("."):
+            raise ValueError(f"{segment!r} must not be part of a path")
+    return "".join("/" + quote(segment, safe="") for segment in segments)
 
 
 @dataclass(frozen=True, slots=True)

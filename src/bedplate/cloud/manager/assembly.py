@@ -14,7 +14,7 @@ from bedplate import __version__
 from bedplate.api.resources import ENDPOINT_SLICES, NODES, SERVICES
 from bedplate.cloud import registry as providers
 from bedplate.cloud.interface import Provider
-from bedplate.cloud.manager import connection, leading, port, selection
+from bedplate.cloud.manager import connection, leading, selection, serving
 from bedplate.cloud.manager.metrics import ProcessMetrics, WebhookMetrics
 from bedplate.cloud.manager.options import Options
 from bedplate.cloud.manager.serving import ManagerServer
@@ -25,12 +25,11 @@ from bedplate.core.metrics import shared
 from bedplate.kube.client import Client
 from bedplate.kube.config import ClientConfig
 from bedplate.program import assembly as program
-from bedplate.program.assembly import Parts
-from bedplate.program.leadership import Lease
-from bedplate.program.recorders import Recorders
+from bedplate.program.assembly import Lease, Parts
 from bedplate.runtime.cache import Cache
+from bedplate.runtime.events import Recorders
 from bedplate.runtime.leaderelection import Timing
-from bedplate.runtime.manager import Manager
+from bedplate.runtime.manager import Leading, Manager
 
 __all__ = ["Assembly", "create_clouds"]
 
@@ -101,7 +100,9 @@ class Assembly(program.Assembly[Options]):
         self._fill(manager, wiring)
         await self._open_port(parts)
         resync = leading.Resync(self._filled, generic.min_resync_period, self.time)
-        for part in (*recorders.parts(), resync, identity, self._startup(parts.reader, identity, controllers)):
+        startup = self._startup(parts.reader, identity, controllers)
+        working: list[Leading] = [*recorders.parts(), resync, identity, startup]
+        for part in working:
             manager.add(part)
 
     def _create_clouds(self, identity: leading.ClusterIdentity, recorders: Recorders) -> None:
@@ -131,7 +132,7 @@ class Assembly(program.Assembly[Options]):
         """Open the port before anybody is elected; one that is in use ends the program here."""
         if not self.options.secure_serving.secure_port:
             return
-        prepared = await port.prepare(self.options, self.environ, parts.clients, self.registry, self.time)
+        prepared = await serving.prepare(self.options, self.environ, parts.clients, self.registry, self.time)
         self.server = prepared.server
         if self.elector is not None:
             self.server.add_live("leaderElection", self.elector.check)

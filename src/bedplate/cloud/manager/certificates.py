@@ -13,7 +13,7 @@ import tempfile
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from bedplate.cloud.manager import tlsoptions
+from bedplate.cloud.manager import options_serving
 from bedplate.cloud.manager.options_serving import SecureServing
 from bedplate.core import clock, errors, logging
 from bedplate.serving.certificates import self_signed
@@ -33,7 +33,7 @@ class ServingCertificates:
     def __init__(self, serving: SecureServing, time: clock.Clock) -> None:
         self._serving = serving
         self._time = time
-        self._sni = [tlsoptions.parse_sni(text) for text in serving.tls_sni_cert_key]
+        self._sni = [options_serving.parse_sni(text) for text in serving.tls_sni_cert_key]
         self._authorities = ""
         self._pair = b""
         self._ends: datetime | None = None
@@ -117,7 +117,7 @@ class ServingCertificates:
 
     def _context(self, pair: bytes) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tlsoptions.apply(self._serving, context)
+        options_serving.apply_tls(self._serving, context)
         if self._authorities:
             context.load_verify_locations(cadata=self._authorities)
             context.verify_mode = ssl.CERT_OPTIONAL

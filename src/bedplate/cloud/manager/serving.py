@@ -1,7 +1,9 @@
 """The HTTPS port of the manager: health, metrics, configuration, debugging.
 
 In: checks, registries, options, who may ask (`RequestGate`). Out: answers. It is open before leader election begins,
-and says of the cloud only what `/readyz` must: a cloud that is down never makes the process look dead.
+and says of the cloud only what `/readyz` must: a cloud that is down never makes the process look dead. `prepare` makes
+it of options and clients, with the tasks that keep it up to date. `/configz` shows nothing secret: no flag takes a
+secret (tokens stand in files and in the environment), and addresses lose what may stand before an `@`.
 
     /healthz, /livez      ping, leaderElection, one check per started controller     everybody
     /readyz               caches filled; while leading: credentials verified         everybody
@@ -12,27 +14,32 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from bedplate.cloud.manager import profiling
+from bedplate.cloud.manager import access, connection, profiling
 from bedplate.cloud.manager.access import Caller, RequestGate
 from bedplate.cloud.manager.certificates import ServingCertificates
-from bedplate.cloud.manager.configz import configz
 from bedplate.cloud.manager.metrics import HealthMetrics
-from bedplate.cloud.manager.options import Options
-from bedplate.core import errors, logging
+from bedplate.cloud.manager.options import GROUPS, Options
+from bedplate.core import clock, errors, flags, logging
 from bedplate.core.metrics import shared
+from bedplate.kube.client import Client
 from bedplate.program import endpoints
+from bedplate.program.clients import Clients
 from bedplate.program.endpoints import Handler
+from bedplate.program.options import redacted
+from bedplate.runtime.delegation import DelegatedGate, Keep
 from bedplate.serving.health import Check, Checks
 
-__all__ = ["ManagerServer"]
+__all__ = ["KEY", "ManagerServer", "Port", "configz", "prepare"]
 
 log = logging.get_logger("cloud.serving")
+KEY = "cloudcontrollermanager.config.k8s.io"
 _RELOAD_PERIOD_S = 30.0
 _STOP_S = 1.0
 
@@ -181,3 +188,86 @@ async def _set_verbosity(request: web.Request) -> web.Response:
     logging.set_verbosity(int(text))
     log.info("logging.verbosity", v=int(text))
     return web.Response(text=f"successfully set klog.logging.verbosity to {int(text)}\n")
+
+
+def configz(options: Options) -> dict[str, Any]:
+    """The configuration by group, in the words of Kubernetes' configuration files (durations as text)."""
+    groups: dict[str, Any] = {}
+    for group in GROUPS:
+        chosen = getattr(options, group.field)
+        groups[_camel(group.field)] = {
+            _camel(flag.field): _value(flag, getattr(chosen, flag.field))
+            for flag in flags.flags_of(group.kind)
+            if flag.name not in ("help", "version")
+        }
+    return {KEY: groups}
+
+
+def _value(flag: flags.Flag, value: Any) -> Any:
+    if flag.kind == "duration":
+        return flags.render(flag, value)
+    return [redacted(part) for part in value] if isinstance(value, tuple) else redacted(value)
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A server that is not open yet, and what runs beside it."""
+
+    server: ManagerServer
+    tasks: tuple[Callable[[], Awaitable[None]], ...]
+
+
+async def prepare(
+    options: Options,
+    environ: Mapping[str, str],
+    clients: Clients,
+    registry: CollectorRegistry,
+    time: clock.Clock,
+) -> Port:
+    """Everything but opening it. Raises when a certificate cannot be used, or the lookup of authorities is refused."""
+    login = options.authentication
+    reviews = await clients.plain(connection.review_config(login.authentication_kubeconfig, clients.config, environ))
+    gate = access.RequestGate(await _delegate(options, environ, clients, reviews, time))
+    certificates = ServingCertificates(options.secure_serving, time)
+    given = access.from_flags(login)
+
+    def apply(authorities: access.Authorities) -> None:
+        gate.authorities = authorities
+        certificates.trust(authorities.all)
+
+    apply(await _first_authorities(reviews, options, given))
+    contention = profiling.Contention() if options.debugging.contention_profiling else None
+    server = ManagerServer(options, registry, gate, certificates, contention=contention)
+    tasks = [server.maintain, lambda: access.follow(reviews, login, given, apply, time)]
+    return Port(server, (*tasks, contention.run) if contention is not None else tuple(tasks))
+
+
+async def _delegate(
+    options: Options,
+    environ: Mapping[str, str],
+    clients: Clients,
+    reviews: Client,
+    time: clock.Clock,
+) -> DelegatedGate:
+    rights = options.authorization
+    config = connection.review_config(rights.authorization_kubeconfig, clients.config, environ)
+    keep = Keep(
+        options.authentication.authentication_token_webhook_cache_ttl,
+        rights.authorization_webhook_cache_authorized_ttl,
+        rights.authorization_webhook_cache_unauthorized_ttl,
+    )
+    return DelegatedGate(reviews, access_client=await clients.plain(config), keep=keep, time=time)
+
+
+async def _first_authorities(client: Client, options: Options, given: access.Authorities) -> access.Authorities:
+    try:
+        return await access.look_up(client, options.authentication, given)
+    except errors.Retryable as err:
+        # Whether the API server lives is judged later; here it only means: no client certificates yet.
+        log.warning("access.lookup_failed", error=str(err))
+        return given

@@ -13,15 +13,36 @@ from urllib.parse import urlsplit
 
 from bedplate.api import names
 from bedplate.cloud.controllers import service_plan
-from bedplate.cloud.manager import features, selection, tlsoptions
+from bedplate.cloud.manager import options_serving, selection
 from bedplate.cloud.manager.options import Options
 from bedplate.core import duration, errors, flags_global
 from bedplate.runtime.leaderelection import Timing
 
-__all__ = ["parse_cidrs", "problems", "selector_problems"]
+__all__ = ["GATES", "parse_cidrs", "problems", "selector_problems"]
 
 _SET = re.compile(r"(\S+)\s+(in|notin)\s*\(([^()]*)\)")
 _EQUALITY = re.compile(r"([^=!\s]+)\s*(==|=|!=)\s*(.*)")
+_LOGGING = "log lines are structured always"
+_CLIENT = "how client-go reads; another client is used here"
+# The names that `--feature-gates` may hold. None of them changes what this manager does: what is behind a gate upstream
+# is either always on here or does not exist.
+GATES: dict[str, str] = {
+    "AllAlpha": "no gate of this list is left to switch",
+    "AllBeta": "no gate of this list is left to switch",
+    "CloudControllerManagerWatchBasedRoutesReconciliation": "routes are reconciled on changes always",
+    "CloudControllerManagerWebhook": "no webhook exists",
+    "CloudDualStackNodeIPs": "dual-stack node IPs are honoured always",
+    "ClientsAllowCBOR": _CLIENT,
+    "ClientsPreferCBOR": _CLIENT,
+    "ContextualLogging": _LOGGING,
+    "ControllerManagerLeaderMigration": "see --enable-leader-migration",
+    "InOrderInformers": _CLIENT,
+    "InformerResourceVersion": _CLIENT,
+    "LoggingAlphaOptions": _LOGGING,
+    "LoggingBetaOptions": _LOGGING,
+    "StableLoadBalancerNodeSet": "readiness does not change the set of nodes, as since Kubernetes 1.30",
+    "WatchListClient": _CLIENT,
+}
 
 
 def problems(options: Options, providers: Collection[str]) -> list[str]:
@@ -29,7 +50,7 @@ def problems(options: Options, providers: Collection[str]) -> list[str]:
     return [
         *_clouds(options, providers),
         *selection.enabled_controllers(options.generic.controllers)[1],
-        *flags_global.gate_problems(options.generic.feature_gates, features.GATES),
+        *flags_global.gate_problems(options.generic.feature_gates, GATES),
         *_numbers(options),
         *_leader_election(options),
         *_cluster(options),
@@ -183,7 +204,7 @@ def _serving(options: Options) -> Iterator[str]:
         except ValueError:
             yield f"{flag}: {address!r} is not an IP address"
     yield from (f"--webhooks: there is no webhook {name!r}" for name in options.webhook.webhooks)
-    yield from tlsoptions.problems(serving)
+    yield from options_serving.tls_problems(serving)
     for flag, path in (
         ("--client-ca-file", login.client_ca_file),
         ("--requestheader-client-ca-file", login.requestheader_client_ca_file),

@@ -20,8 +20,8 @@ from bedplate.cloud.routing import Clouds
 from bedplate.core import clock
 from bedplate.kube.client import Client
 from bedplate.program.clients import Clients
-from bedplate.program.recorders import Recorders
 from bedplate.runtime.cache import Cache
+from bedplate.runtime.events import Recorders
 from bedplate.runtime.manager import Leading
 
 __all__ = ["Caches", "Wiring", "lifecycle_options", "node_options", "route_options", "service_options"]

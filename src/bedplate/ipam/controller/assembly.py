@@ -29,13 +29,12 @@ from bedplate.ipam.webhook import pki
 from bedplate.ipam.webhook.certificates import FolderCertificates, SecretCertificates, ServingPair, Source
 from bedplate.ipam.webhook.server import WebhookServer
 from bedplate.kube.client import Client
-from bedplate.kube.config import ClientConfig
+from bedplate.kube.config import ClientConfig, find
 from bedplate.program import assembly as program
-from bedplate.program import cluster, endpoints
-from bedplate.program.assembly import Parts
-from bedplate.program.leadership import Lease
-from bedplate.program.recorders import Recorders
+from bedplate.program import endpoints
+from bedplate.program.assembly import Lease, Parts
 from bedplate.runtime.cache import Cache
+from bedplate.runtime.events import Recorders
 from bedplate.runtime.leaderelection import Timing
 from bedplate.runtime.manager import Manager
 from bedplate.serving.health import Checks
@@ -80,7 +79,7 @@ class Assembly(program.Assembly[Options]):
         return self.options.allocating.dry_run
 
     def connection(self) -> ClientConfig:
-        config = cluster.find(self.options.controlling.kubeconfig, self.environ)
+        config = find(self.options.controlling.kubeconfig, self.environ)
         return config.with_rate(QPS, BURST).with_user_agent(PROGRAM)
 
     def lease(self) -> Lease | None:

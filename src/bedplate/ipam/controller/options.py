@@ -15,8 +15,7 @@ from typing import ClassVar
 
 from bedplate.api import names
 from bedplate.core import duration
-from bedplate.core.flag_groups import Group
-from bedplate.core.flags import Duration, flag
+from bedplate.core.flags import Duration, Group, flag
 from bedplate.ipam import commonflags
 from bedplate.program import options as program
 from bedplate.program.options import Reading

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bedplate.core import clock, errors, logging
+from bedplate.core import clock, errors, logging, metrics
 from bedplate.core.metrics import shared
 from bedplate.ipam.addresses import Address
 from bedplate.ipam.node import install, proofs
@@ -32,8 +32,9 @@ from bedplate.ipam.node.server import Server, parse_bind
 from bedplate.ipam.node.service import NodeService
 from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
+from bedplate.kube.config import find
 from bedplate.kube.metrics import RequestMetrics
-from bedplate.program import cluster, endpoints, metrics
+from bedplate.program import endpoints
 from bedplate.runtime.cache import Cache
 from bedplate.runtime.events import WARNING, EventRecorder
 from bedplate.runtime.manager import Manager
@@ -77,7 +78,7 @@ class Daemon:
         """The whole program."""
         chosen = self._options.daemon
         install.install(self._options.cni, self._plugin)
-        config = cluster.find(chosen.kubeconfig, self._environ).with_rate(QPS, BURST).with_user_agent(PROGRAM)
+        config = find(chosen.kubeconfig, self._environ).with_rate(QPS, BURST).with_user_agent(PROGRAM)
         async with contextlib.AsyncExitStack() as stack:
             ledger = await Ledger.open(Path(chosen.store_file), clock=self._time, options=self._ledger_options())
             stack.push_async_callback(ledger.close)

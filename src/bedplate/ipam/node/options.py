@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from bedplate.core.flag_groups import Group
-from bedplate.core.flags import Duration, flag
+from bedplate.core.flags import Duration, Group, flag
 from bedplate.ipam import commonflags
 from bedplate.ipam.node import server
 from bedplate.ipam.node.reservations import StaticIPCheck

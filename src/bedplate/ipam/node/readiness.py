@@ -15,8 +15,8 @@ from bedplate.api.resources import ResourceRef
 from bedplate.core import errors, logging
 from bedplate.ipam.pools import GROUP
 from bedplate.kube import errors as kube_errors
-from bedplate.kube.client import Client, ListResult
-from bedplate.kube.codec import WatchEvent
+from bedplate.kube.client import Client
+from bedplate.kube.codec import ListResult, WatchEvent
 from bedplate.runtime.cache import Cache
 
 __all__ = ["ApiSource", "NotReady", "Readiness"]

@@ -15,7 +15,7 @@ from bedplate.cloud.errors import CloudError
 from bedplate.cloud.http import errors as http_errors
 from bedplate.cloud.interface import Instances
 from bedplate.cloud.providers.nvidia_bmm.provider import create
-from bedplate.cloud.providers.nvidia_bmm.shelf import Shelf
+from bedplate.cloud.providers.nvidia_bmm.source import Shelf
 from bedplate.cloud.registry import Setting
 
 ID, OTHER = "497f6eca-6276-4993-bfeb-53cbbbba6f08", "f61fbc1b-ba32-4476-aab5-5ac7c64c3f26"

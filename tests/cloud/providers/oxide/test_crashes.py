@@ -19,7 +19,7 @@ from tests.cloud.providers.oxide.world import CLUSTER, World, world
 
 from bedplate.api import core
 from bedplate.cloud.errors import CloudError, RetryError
-from bedplate.cloud.http.calls import Answer, Call
+from bedplate.cloud.http.client import Answer, Call
 from bedplate.cloud.interface import Target
 from bedplate.cloud.providers.oxide import ownership, provider, wants
 from bedplate.core import errors

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bedplate.api import core, meta
-from bedplate.cloud.interface import Target
-from bedplate.cloud.providers.oxide import models, names, ownership, placement, plan, providerid, statuses, wants
+from bedplate.cloud.interface import Target, same_status
+from bedplate.cloud.providers.oxide import balancers, models, names, ownership, placement, plan, providerid, wants
 from bedplate.core import errors
 
 UUID = "0a0b0c0d-1111-4222-8333-444455556666"
@@ -251,8 +251,8 @@ def test_an_absent_mode_is_the_default_one() -> None:
     bare = core.LoadBalancerStatus((core.LoadBalancerIngress(ip="10.0.0.1"),))
     default = core.LoadBalancerStatus((core.LoadBalancerIngress(ip="10.0.0.1", ip_mode="VIP"),))
     proxy = core.LoadBalancerStatus((core.LoadBalancerIngress(ip="10.0.0.1", ip_mode="Proxy"),))
-    assert statuses.is_same(bare, default) and not statuses.is_same(bare, proxy)
-    assert statuses.unless_same(bare, default) is default and statuses.unless_same(proxy, default) is proxy
+    assert same_status(bare, default) and not same_status(bare, proxy)
+    assert balancers.unless_same(bare, default) is default and balancers.unless_same(proxy, default) is proxy
 
 
 # Placement

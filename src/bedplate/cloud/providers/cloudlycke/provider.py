@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bedplate.api import core
-from bedplate.cloud import doctor_checks
+from bedplate.cloud import doctor
 from bedplate.cloud.doctor import Finding, fine, unknown
 from bedplate.cloud.interface import Instances, LegacyInstances, LoadBalancers, Routes
 from bedplate.cloud.providers.cloudlycke import config
@@ -59,7 +59,7 @@ class Cloudlycke:
         findings = [fine("cloud-api", self.name, "the inventory can be read")]
         if self.instances is None:
             return findings
-        return findings + await doctor_checks.examine_nodes(self.instances, nodes, "in the inventory")
+        return findings + await doctor.examine_nodes(self.instances, nodes, "in the inventory")
 
     async def check_ready(self) -> None:
         # Once is enough: a later outage does not make the manager unready.

@@ -2,21 +2,103 @@
 
 In: IDs and names. Out: models. Errors are those of the HTTP client; an answer of the right JSON type that is not what
 was asked for (another ID, missing fields) is a `Protocol` error. Whether a 404 means absence is judged in `source`.
+
+A list is read to its end. The header X-Pagination says how many items there are and how large its pages really are;
+without it the list ends with the first short page. When the total changes on the way, or the pages together hold fewer
+than it says, items may have slipped between two pages: the list is read once more from the start, and if that happens
+again, it is incomplete (`IncompleteList`).
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
 
 from bedplate.cloud.http import errors
-from bedplate.cloud.http.calls import Answer, Call, path_of
-from bedplate.cloud.http.client import Client
-from bedplate.cloud.providers.nvidia_bmm import models, pages
+from bedplate.cloud.http.client import Answer, Call, Client, path_of
+from bedplate.cloud.instancecache import IncompleteList
+from bedplate.cloud.providers.nvidia_bmm import models
 from bedplate.cloud.providers.nvidia_bmm.config import Config
 
-__all__ = ["Api"]
+__all__ = ["PAGE_SIZE", "Api", "Page", "Pagination", "page_query", "read_all"]
 
 T = TypeVar("T")
+PAGE_SIZE = 100
+# A server that never comes to an end is broken, not large.
+MOST_PAGES = 10_000
+
+
+class Pagination(msgspec.Struct, frozen=True, rename="camel"):
+    """The header X-Pagination."""
+
+    page_number: int
+    page_size: int
+    total: int
+
+    @staticmethod
+    def of(headers: Mapping[str, str], number: int) -> Pagination | str | None:
+        """The header's content; None without a header; a text that says what is wrong with it."""
+        text = headers.get("x-pagination")
+        if text is None:
+            return None
+        try:
+            pagination = msgspec.json.decode(text.encode(), type=Pagination)
+        except msgspec.DecodeError as err:
+            return f"the header X-Pagination is not usable: {err}"
+        if pagination.page_size < 1 or pagination.total < 0:
+            return f"the header X-Pagination speaks of {pagination.total} in pages of {pagination.page_size}"
+        if pagination.page_number != number:
+            return f"page {pagination.page_number} came when page {number} was asked for"
+        return pagination
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """One page and what its header says."""
+
+    items: list[T]
+    pagination: Pagination | None
+
+
+async def read_all(fetch: Callable[[int], Awaitable[Page[T]]], key: Callable[[T], str]) -> list[T]:
+    """All items, each once. Raises what `fetch` raises, and `IncompleteList` with what was found."""
+    is_complete, items = await _read_once(fetch, key, is_last=False)
+    if not is_complete:
+        is_complete, items = await _read_once(fetch, key, is_last=True)
+    if not is_complete:
+        raise IncompleteList("the list changed while it was read, twice", list(items.values()))
+    return list(items.values())
+
+
+async def _read_once(
+    fetch: Callable[[int], Awaitable[Page[T]]], key: Callable[[T], str], *, is_last: bool
+) -> tuple[bool, dict[str, T]]:
+    """Whether nothing disturbed the reading, and what was found; only the last reading goes on after a disturbance."""
+    items: dict[str, T] = {}
+    totals: set[int] = set()
+    for number in range(1, MOST_PAGES):
+        page = await fetch(number)
+        items |= {key(item): item for item in page.items}
+        pagination = page.pagination
+        if pagination is None:
+            if len(page.items) < PAGE_SIZE:
+                # A header that vanishes half-way leaves its total unproven.
+                return not totals, items
+            continue
+        totals.add(pagination.total)
+        if len(totals) > 1 and not is_last:
+            return False, items
+        if number * pagination.page_size >= pagination.total:
+            return len(totals) == 1 and len(items) >= pagination.total, items
+    return False, items
+
+
+def page_query(number: int, *pairs: tuple[str, str]) -> tuple[tuple[str, str], ...]:
+    """The query of one page, in an order that new instances do not disturb."""
+    return (*pairs, ("pageNumber", str(number)), ("pageSize", str(PAGE_SIZE)), ("orderBy", "CREATED_ASC"))
 
 
 class Api:
@@ -38,15 +120,15 @@ class Api:
         """get-all-instance, all pages. Raises `IncompleteList` when they do not fit together."""
         path = f"{self._base}/instance"
 
-        async def fetch(number: int) -> pages.Page[models.Instance]:
-            call = Call("GET", path, "get-all-instance", query=pages.query(number, *filters), expects="array")
+        async def fetch(number: int) -> Page[models.Instance]:
+            call = Call("GET", path, "get-all-instance", query=page_query(number, *filters), expects="array")
             answer = await self._client.call(call)
-            pagination = pages.Pagination.of(answer.headers, number)
+            pagination = Pagination.of(answer.headers, number)
             if isinstance(pagination, str):
                 raise errors.Protocol(self._subject(path, answer), pagination)
-            return pages.Page([self._read(models.Instance, item, path, answer) for item in answer.data], pagination)
+            return Page([self._read(models.Instance, item, path, answer) for item in answer.data], pagination)
 
-        return await pages.read_all(fetch, lambda instance: instance.key)
+        return await read_all(fetch, lambda instance: instance.key)
 
     async def instance_type(self, type_id: str) -> models.InstanceType:
         """get-instance-type."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from bedplate.api import core
-from bedplate.cloud import doctor_checks
+from bedplate.cloud import doctor
 from bedplate.cloud.doctor import Finding, fine, note, problem
 from bedplate.cloud.errors import CloudError
 from bedplate.cloud.http import errors as http_errors
@@ -31,8 +31,8 @@ async def diagnose(
     """Everything; after a refusal of the first call nothing more is asked."""
     findings = [note("configuration", _ABOUT, oddity) for oddity in oddities(config)]
     fix = "put a new token into the Secret nvidia-bmm-cloud-config (key cloud-config); it is read again by itself"
-    findings += doctor_checks.check_token(_ABOUT, token, now, fix)
-    advice = doctor_checks.Advice(
+    findings += doctor.check_token(_ABOUT, token, now, fix)
+    advice = doctor.Advice(
         token=fix,
         access=f"check orgName ({config.org}), tenantId, and that the token has the role FORGE_TENANT_ADMIN",
         endpoint=f"check endpoint ({config.endpoint}), apiName and apiVersion, and the network from the control plane",
@@ -40,7 +40,7 @@ async def diagnose(
     try:
         tenant = await api.current_tenant()
     except CloudError as err:
-        return [*findings, doctor_checks.judge_failure(_ABOUT, err, advice)]
+        return [*findings, doctor.judge_failure(_ABOUT, err, advice)]
     findings.append(fine("cloud-api", _ABOUT, f"{config.endpoint} answers and accepts the token"))
     if tenant.id != config.tenant_id:
         text = f"the token belongs to tenant {tenant.id}, but tenantId is {config.tenant_id}"
@@ -49,7 +49,7 @@ async def diagnose(
         )
     findings += await _site(api, config)
     findings += _foreign_sites(nodes, config)
-    return findings + await doctor_checks.examine_nodes(instances, nodes, f"at {config.endpoint}")
+    return findings + await doctor.examine_nodes(instances, nodes, f"at {config.endpoint}")
 
 
 async def _site(api: Api, config: Config) -> list[Finding]:

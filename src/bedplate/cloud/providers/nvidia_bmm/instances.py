@@ -19,8 +19,7 @@ from bedplate.cloud.providers.nvidia_bmm import metadata, providerid
 from bedplate.cloud.providers.nvidia_bmm.api import Api
 from bedplate.cloud.providers.nvidia_bmm.config import Config
 from bedplate.cloud.providers.nvidia_bmm.models import Instance, Machine
-from bedplate.cloud.providers.nvidia_bmm.shelf import Shelf
-from bedplate.cloud.providers.nvidia_bmm.source import SITE_S, BmmSource
+from bedplate.cloud.providers.nvidia_bmm.source import SITE_S, BmmSource, Shelf
 from bedplate.core import clock
 from bedplate.core import errors as core_errors
 from bedplate.core.logging import get_logger

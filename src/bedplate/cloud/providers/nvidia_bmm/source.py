@@ -1,11 +1,17 @@
 """Where the instance cache gets BMM's instances from, and the only place that declares one of them absent.
 
-In: the API. Out: instances, or `InstanceNotFound` by the table in `verdict`: a 404 that names the instance, or one that
-names nothing while a complete list of the same pass lacks it too. Every other error passes through as it is."""
+In: the API. Out: instances, or `InstanceNotFound` by the table of `of_not_found`: a 404 that names the instance, or one
+that names nothing while a complete list of the same pass lacks it too. Every other error passes through as it is. BMM
+answers 404 for an instance that is gone, but also for an unknown path, and proxies answer so for reasons of their own;
+only a body of BMM's own form that speaks of the instance counts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import enum
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
 
 from bedplate.cloud.errors import CloudError, InstanceNotFound
 from bedplate.cloud.http import errors
@@ -14,17 +20,76 @@ from bedplate.cloud.providers.nvidia_bmm.api import Api
 from bedplate.cloud.providers.nvidia_bmm.config import Config
 from bedplate.cloud.providers.nvidia_bmm.models import Instance
 from bedplate.cloud.providers.nvidia_bmm.providerid import is_uuid
-from bedplate.cloud.providers.nvidia_bmm.shelf import Shelf
-from bedplate.cloud.providers.nvidia_bmm.verdict import Verdict, of_not_found
 from bedplate.core import clock
 from bedplate.core.logging import get_logger
 
-__all__ = ["BmmSource"]
+__all__ = ["BmmSource", "Shelf", "Verdict", "of_not_found"]
 
+SOURCE = "carbide"
+_ROUTE = "requested path"
+# Something else could not be found on the way to the instance: then a list has to confirm it.
+_OTHER_THING = re.compile(
+    r"\b(instance\s*types?|sites?|tenants?|orgs?|organi[sz]ations?|machines?|vpcs?|paths?|routes?)\b"
+)
+T = TypeVar("T")
 log = get_logger("cloud.nvidia-bmm")
 # A pass of the lifecycle controller takes its period, five seconds: lists of the same pass are not older.
 SAME_PASS_S = 5.0
 SITE_S = 600.0
+
+
+class Verdict(enum.Enum):
+    """What is known after a 404."""
+
+    ABSENT = "the API says of this very instance that it could not be found"
+    ABSENT_IF_UNLISTED = "the API could not find something; a complete list of this moment must lack the instance too"
+    NO_ANSWER = "this is not an answer about an instance: the endpoint, the API's name or its version is wrong"
+
+
+def of_not_found(body: Any) -> Verdict:
+    """Judge the body of a 404 that answered `get-instance`."""
+    if not isinstance(body, dict) or body.get("source") != SOURCE:
+        return Verdict.NO_ANSWER
+    message = body.get("message")
+    if not isinstance(message, str):
+        return Verdict.NO_ANSWER
+    text = message.lower()
+    if not text.strip() or _ROUTE in text:
+        return Verdict.NO_ANSWER
+    if "instance" in text and "find" in text and not _OTHER_THING.search(text):
+        return Verdict.ABSENT
+    return Verdict.ABSENT_IF_UNLISTED
+
+
+class Shelf(Generic[T]):
+    """Things that change rarely (types, sites, machines), by key: each is read once and kept for `keep_s`.
+
+    When it cannot be read again the old one is used on: a type's name does not change because the cloud is down.
+    """
+
+    def __init__(self, read: Callable[[str], Awaitable[T]], *, keep_s: float, time: clock.Clock) -> None:
+        self._read = read
+        self._keep_s = keep_s
+        self._time = time
+        self._kept: dict[str, tuple[float, T]] = {}
+        self._flights = SingleFlight()
+
+    async def get(self, key: str) -> T:
+        """The thing; raises what reading it raises, when there is no old one."""
+        kept = self._kept.get(key)
+        if kept is not None and self._time.monotonic() < kept[0]:
+            return kept[1]
+        try:
+            return await self._flights.run(key, lambda: self._fetch(key))
+        except CloudError:
+            if kept is None:
+                raise
+            return kept[1]
+
+    async def _fetch(self, key: str) -> T:
+        value = await self._read(key)
+        self._kept[key] = (self._time.monotonic() + self._keep_s, value)
+        return value
 
 
 class BmmSource:

@@ -14,11 +14,15 @@ import msgspec
 
 from bedplate.cloud.errors import CloudError
 from bedplate.cloud.http import errors
-from bedplate.cloud.http.calls import Answer, Call, path_of
+from bedplate.cloud.http.client import Answer, Call, path_of
 from bedplate.cloud.providers.oxide import models
+from bedplate.core import clock
+from bedplate.core.logging import get_logger
 
-__all__ = ["Api", "Caller", "NameTaken", "Unreadable", "code_of", "is_absence"]
+__all__ = ["Api", "Caller", "Credentials", "NameTaken", "Unreadable", "code_of", "is_absence"]
 
+log = get_logger("cloud.oxide")
+PAUSE_S = 10.0
 T = TypeVar("T")
 PAGE = 1000
 MAX_PAGES = 10_000
@@ -115,17 +119,15 @@ class Api:
         body = {"name": name, "description": description, "address_allocator": dict(allocator)}
         query = (("project", self._project),)
         call = Call("POST", path_of("v1", "floating-ips"), "floating_ip_create", query, body)
-        try:
-            return _read(models.FloatingIp, await self._caller.call(call), call)
-        except errors.ApiError as err:
-            if code_of(err) == "ObjectAlreadyExists":
-                raise NameTaken(f"the floating IP {name!r} already exists") from err
-            raise
+        return await self._name_floating_ip(call, name)
 
     async def floating_ip_update(self, id_: str, name: str | None, description: str | None) -> models.FloatingIp:
         """Raises `NameTaken` when another one has that name."""
         body = {key: value for key, value in (("name", name), ("description", description)) if value is not None}
         call = Call("PUT", path_of("v1", "floating-ips", id_), "floating_ip_update", (), body)
+        return await self._name_floating_ip(call, name)
+
+    async def _name_floating_ip(self, call: Call, name: str | None) -> models.FloatingIp:
         try:
             return _read(models.FloatingIp, await self._caller.call(call), call)
         except errors.ApiError as err:
@@ -196,3 +198,44 @@ def _read(kind: type[T], answer: Answer, call: Call) -> T:
         return msgspec.convert(answer.data, kind)
     except (msgspec.ValidationError, ValueError) as err:
         raise Unreadable(f"oxide: {call.method} {call.path}: the answer is not a {call.operation}: {err}") from err
+
+
+class Credentials:
+    """Remembers that the cloud has accepted us. Until then every question asks it again, not more often than every
+    ten seconds."""
+
+    def __init__(self, api: Api, time: clock.Clock, project: str) -> None:
+        self._api = api
+        self._time = time
+        self._project = project
+        self._is_verified = False
+        self._failure: CloudError | None = None
+        self._asked_at = float("-inf")
+
+    async def verify(self) -> None:
+        """Raise while the cloud has not accepted the token and shown us the project."""
+        if self._is_verified:
+            return
+        now = self._time.monotonic()
+        if self._failure is not None and now < self._asked_at + PAUSE_S:
+            raise self._failure
+        self._asked_at = now
+        try:
+            user = await self._api.current_user_view()
+            project = await self._project_view()
+        except CloudError as err:
+            self._failure = err
+            raise
+        self._is_verified = True
+        log.info("oxide.verified", user=user.id, silo=user.silo_name, project=project)
+
+    async def _project_view(self) -> str:
+        try:
+            return (await self._api.project_view()).name
+        except errors.ApiError as err:
+            if is_absence(err):
+                raise CloudError(
+                    f"oxide: there is no project {self._project!r} that this token may see",
+                    hint="correct OXIDE_PROJECT, or use a token of the right silo",
+                ) from err
+            raise

@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import weakref
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 
 from bedplate.api import core
 from bedplate.api.resources import SERVICES
 from bedplate.cloud.errors import CloudError, RetryError
-from bedplate.cloud.interface import Target
-from bedplate.cloud.providers.oxide import models, names, ownership, placement, plan, providerid, seats, statuses, wants
+from bedplate.cloud.interface import Target, same_status
+from bedplate.cloud.providers.oxide import models, names, ownership, placement, plan, providerid, seats, wants
 from bedplate.cloud.providers.oxide.api import Api
 from bedplate.cloud.providers.oxide.carrying import Carrier, Seen
 from bedplate.cloud.registry import Setting
@@ -25,7 +25,7 @@ from bedplate.core import errors
 from bedplate.core.logging import get_logger
 from bedplate.runtime import events
 
-__all__ = ["FloatingIpBalancers"]
+__all__ = ["FloatingIpBalancers", "status_of", "unless_same"]
 
 log = get_logger("cloud.oxide")
 CONFLICT_RETRY_S = 30.0
@@ -304,10 +304,31 @@ class FloatingIpBalancers:
             )
             node = next((candidate.node for candidate in given), None)
         is_hidden = service.metadata.annotation(wants.HIDE_INTERNAL) in wants.TRUE
-        status = statuses.status_of(ips, node, hides_internal=is_hidden)
-        return statuses.unless_same(status, service.status.load_balancer)
+        status = status_of(ips, node, hides_internal=is_hidden)
+        return unless_same(status, service.status.load_balancer)
 
     def _event(self, service: core.Service, reason: str, message: str) -> None:
         log.warning("oxide.service", service=f"{service.namespace}/{service.name}", reason=reason, message=message)
         if self._setting.recorder is not None:
             self._setting.recorder.event(events.reference(SERVICES, service), events.WARNING, reason, message)
+
+
+def status_of(
+    ips: Iterable[models.FloatingIp], node: core.Node | None, *, hides_internal: bool = False
+) -> core.LoadBalancerStatus:
+    """The status for these floating IPs on that node (None: on none that we know).
+
+    The fabric translates a floating IP to the node's private address, so kube-proxy has to answer there: that is why
+    the private ones are listed. The floating IP has `ipMode: Proxy`, or kube-proxy would short-circuit traffic to it.
+    """
+    ingress = [core.LoadBalancerIngress(ip=item.ip, ip_mode="Proxy") for item in ips]
+    if node is not None and not hides_internal:
+        ingress += [
+            core.LoadBalancerIngress(ip=item.address) for item in node.status.addresses if item.type == "InternalIP"
+        ]
+    return core.LoadBalancerStatus(ingress=tuple(ingress))
+
+
+def unless_same(status: core.LoadBalancerStatus, published: core.LoadBalancerStatus) -> core.LoadBalancerStatus:
+    """What is published, to the letter, when it says the same: then nobody has a reason to write it again."""
+    return published if same_status(status, published) else status

@@ -19,7 +19,7 @@ from bedplate.cloud.errors import CloudError, RetryError
 from bedplate.cloud.http import errors as http_errors
 from bedplate.cloud.providers.oxide import models, ownership, plan, providerid, wants
 from bedplate.cloud.providers.oxide.api import Api, NameTaken, is_absence
-from bedplate.cloud.providers.oxide.refusals import Refusals
+from bedplate.cloud.providers.oxide.seats import Refusals
 from bedplate.core import clock
 from bedplate.core.logging import get_logger
 

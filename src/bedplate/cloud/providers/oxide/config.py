@@ -1,13 +1,15 @@
 """Oxide's configuration: the profile that OXIDE_PROFILE names, else environment, `--cloud-config`, another profile.
 
-In: a mapping of environment variables and an optional YAML file. Out: a `Config`, or `Invalid` with every problem,
+In: a mapping of environment variables, an optional YAML file, and the profiles of the Oxide CLI: `credentials.toml`
+(host and token by profile) and `config.toml` (which is the default). Out: a `Config`, or `Invalid` with every problem,
 each naming the key and the variable. The token itself is read when it is used, from where `token_source` says, so that
 a rotated one is found; it stands in no message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ import yaml
 from bedplate.cloud.http import client as http_client
 from bedplate.cloud.http.secrets import Secret
 from bedplate.cloud.http.tokens import FixedToken, Reloads, TokenFile, TokenSource, whole_text, yaml_key
-from bedplate.cloud.providers.oxide import metadata, profiles
+from bedplate.cloud.providers.oxide import metadata
 from bedplate.core import errors, yamls
 from bedplate.core.logging import get_logger
 
@@ -78,7 +80,7 @@ class Config:
         if self.token_in is not None:
             return TokenFile(self.token_in, yaml_key("token"), reloads)
         assert self.profile_file is not None, "load gives no Config without a token"
-        return TokenFile(self.profile_file, profiles.token_of(self.profile), reloads)
+        return TokenFile(self.profile_file, _token_of(self.profile), reloads)
 
 
 def load(environ: Mapping[str, str], file: Path | None) -> Config:
@@ -94,7 +96,7 @@ def load(environ: Mapping[str, str], file: Path | None) -> Config:
         token_file = given.token_file
     token_in = file if given.token and not token and not token_file else None
     has_own = bool(host and (token or token_file or token_in))
-    profile = profiles.Profile() if has_own else _profile(environ, given, host, problems)
+    profile = _Profile() if has_own else _profile(environ, given, host, problems)
     host = _with_scheme(host or profile.host)
     has_token = bool(token or token_file or token_in or profile.file)
     problems += _problems(host, project, given.labels, has_token=has_token)
@@ -118,13 +120,13 @@ def load(environ: Mapping[str, str], file: Path | None) -> Config:
     )
 
 
-def _profile(environ: Mapping[str, str], given: _File, host: str, problems: list[str]) -> profiles.Profile:
+def _profile(environ: Mapping[str, str], given: _File, host: str, problems: list[str]) -> _Profile:
     """The profile for what is not set otherwise; what is wrong with it is added to the problems."""
     try:
-        profile = profiles.load(environ, environ.get("OXIDE_PROFILE") or given.profile)
+        profile = _load_profile(environ, environ.get("OXIDE_PROFILE") or given.profile)
     except errors.Invalid as err:
         problems.append(str(err))
-        return profiles.Profile()
+        return _Profile()
     if host and profile.file is not None and _with_scheme(host) != _with_scheme(profile.host):
         # Its token is for its own host, and must not be shown to another one.
         problems.append(f"token: the profile {profile.name!r} is for another host than the one that is set")
@@ -188,3 +190,70 @@ def _read(file: Path) -> _File:
         return msgspec.convert({key: value for key, value in content.items() if value is not None}, _File)
     except msgspec.ValidationError as err:
         raise errors.Invalid(f"--cloud-config {file}: {err}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Profile:
+    """A profile; `file` is the credentials file that holds its token (None: there is no such profile)."""
+
+    name: str = ""
+    host: str = ""
+    file: Path | None = None
+
+
+def _load_profile(environ: Mapping[str, str], name: str) -> _Profile:
+    """The profile of that name, or the default one; an empty profile when none is named and there is no default."""
+    home = environ.get("HOME", "")
+    if not home:
+        if name:
+            raise errors.Invalid(f"profile {name!r}: HOME is not set, so there is no place to look for it")
+        return _Profile()
+    folder = Path(home) / ".config" / "oxide"
+    is_default = not name
+    if is_default:
+        name = _text(_read_toml(folder / "config.toml"), "default-profile")
+    if not name:
+        return _Profile()
+    file = folder / "credentials.toml"
+    profile = _entry(_read_toml(file), name)
+    if profile is None:
+        raise errors.Invalid(f"profile {name!r} is not in {file}")
+    host = _text(profile, "host")
+    if not host or not _text(profile, "token"):
+        raise errors.Invalid(f"profile {name!r} in {file} lacks host or token")
+    return _Profile(name, host, file)
+
+
+def _token_of(profile: str) -> Callable[[str], str]:
+    """How the token of a profile is found in the text of a credentials file."""
+
+    def read(text: str) -> str:
+        try:
+            content = tomllib.loads(text)
+        except tomllib.TOMLDecodeError:
+            return ""
+        return _text(_entry(content, profile) or {}, "token")
+
+    return read
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as err:
+        raise errors.Invalid(f"{file} cannot be read: {err.strerror}") from err
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        raise errors.Invalid(f"{file} is not TOML") from None
+
+
+def _entry(content: Mapping[str, Any], profile: str) -> Mapping[str, Any] | None:
+    profiles = content.get("profile")
+    entry = profiles.get(profile) if isinstance(profiles, dict) else None
+    return entry if isinstance(entry, dict) else None
+
+
+def _text(content: Mapping[str, Any], key: str) -> str:
+    value = content.get(key)
+    return value if isinstance(value, str) else ""

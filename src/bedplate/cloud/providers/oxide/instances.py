@@ -16,9 +16,8 @@ from bedplate.cloud.instancecache import InstanceCache
 from bedplate.cloud.interface import InstanceMetadata
 from bedplate.cloud.metrics import InstanceCacheMetrics
 from bedplate.cloud.providers.oxide import metadata, models, names, providerid
-from bedplate.cloud.providers.oxide.api import Api
+from bedplate.cloud.providers.oxide.api import Api, Credentials
 from bedplate.cloud.providers.oxide.config import Config
-from bedplate.cloud.providers.oxide.credentials import Credentials
 from bedplate.cloud.providers.oxide.networks import Networks
 from bedplate.core import clock
 

@@ -48,7 +48,6 @@ __all__ = [
     "removal",
 ]
 
-
 MAX_STEPS = 60
 """More than any Service needs; a bound for callers that repeat `next_step`."""
 
@@ -182,19 +181,15 @@ def predict(step: Step, ips: Sequence[models.FloatingIp]) -> tuple[models.Floati
             ip_pool_id=step.slot.pool_id,
         )
         return (*ips, created)
-    changed: models.FloatingIp | None = step.ip
-    if isinstance(step, Attach):
-        changed = msgspec.structs.replace(step.ip, instance_id=step.instance)
-    elif isinstance(step, Detach):
-        changed = msgspec.structs.replace(step.ip, instance_id=None)
-    elif isinstance(step, Delete):
-        changed = None
-    else:
-        name = step.ip.name if step.name is None else step.name
-        description = step.ip.description if step.description is None else step.description
-        changed = msgspec.structs.replace(step.ip, name=name, description=description)
     rest = tuple(ip for ip in ips if ip.id != step.ip.id)
-    return rest if changed is None else (*rest, changed)
+    if isinstance(step, Delete):
+        return rest
+    if isinstance(step, Update):
+        given: dict[str, Any] = {"name": step.name, "description": step.description}
+        fields = {key: value for key, value in given.items() if value is not None}
+    else:
+        fields = {"instance_id": step.instance if isinstance(step, Attach) else None}
+    return (*rest, msgspec.structs.replace(step.ip, **fields))
 
 
 def removal(ip: models.FloatingIp, *, is_retained: bool, is_renamed: bool = True) -> Step | None:
@@ -282,7 +277,10 @@ def _claim_named(want: Want, slot: Slot, ips: Sequence[models.FloatingIp]) -> Up
     if record is not None and record.role == "adopted" and record.owner.is_same_service(want.owner):
         return None
     if not may_borrow(ip, want):
-        whose = f"it serves {_whose(record)}" if record is not None else "it is in use for something else"
+        whose = "it is in use for something else"
+        if record is not None:
+            user = record.owner
+            whose = f"it serves the Service {user.namespace}/{user.name} of cluster {user.cluster}"
         raise FloatingIpNotOwned(f"the floating IP {ip.name} ({ip.ip}) cannot be used: {whose}")
     words = ip.description if record is None else record.words
     return Update(ip, description=ownership.write(ownership.Record(want.owner, "adopted", words)))
@@ -334,19 +332,16 @@ def _fill(
             return None
         if slot.adopt:
             raise FloatingIpMissing(f"the floating IP {slot.adopt!r} is of another family than the Service")
-        return _keep_alive(want, slot, spare) or _create(want, slot, spare, ips)
+        # While the new one cannot be had, the old one goes on serving, on a node that lives.
+        old = _keeper(slot, spare)
+        move = None if old is None else _move(old, want.instance)
+        return move or _create(want, slot, spare, ips)
     step = _move(ip, want.instance)
     if isinstance(step, Attach) and providerid.fold(step.instance) in want.full:
         # The one it replaces is on the way out; its place is needed now.
         leaving = next((old for old in spare if providerid.same(old.instance_id, step.instance)), None)
         return step if leaving is None else Detach(leaving)
     return step
-
-
-def _keep_alive(want: Want, slot: Slot, spare: Sequence[models.FloatingIp]) -> Step | None:
-    """While the new one cannot be had, the old one goes on serving, on a node that lives."""
-    old = _keeper(slot, spare)
-    return None if old is None else _move(old, want.instance)
 
 
 def _keeper(slot: Slot, spare: Sequence[models.FloatingIp]) -> models.FloatingIp | None:
@@ -391,10 +386,6 @@ def _rename(assigned: Mapping[Slot, models.FloatingIp], ips: Sequence[models.Flo
         if ip.name in (slot.names.spare, slot.names.replacement) and slot.names.main not in taken:
             return Update(ip, name=slot.names.main)
     return None
-
-
-def _whose(record: ownership.Record) -> str:
-    return f"the Service {record.owner.namespace}/{record.owner.name} of cluster {record.owner.cluster}"
 
 
 def describe(step: Step) -> dict[str, Any]:

@@ -17,14 +17,12 @@ from bedplate.cloud.http.transport import Reach
 from bedplate.cloud.interface import Instances, LegacyInstances, LoadBalancers, Routes
 from bedplate.cloud.metrics import CloudApiMetrics, InstanceCacheMetrics
 from bedplate.cloud.providers.oxide import config, doctor, providerid
-from bedplate.cloud.providers.oxide.api import Api
+from bedplate.cloud.providers.oxide.api import Api, Credentials
 from bedplate.cloud.providers.oxide.balancers import FloatingIpBalancers
 from bedplate.cloud.providers.oxide.carrying import Carrier
-from bedplate.cloud.providers.oxide.credentials import Credentials
 from bedplate.cloud.providers.oxide.instances import OxideInstances
 from bedplate.cloud.providers.oxide.orphans import Orphans
-from bedplate.cloud.providers.oxide.refusals import Refusals
-from bedplate.cloud.providers.oxide.seats import Seats
+from bedplate.cloud.providers.oxide.seats import Refusals, Seats
 from bedplate.cloud.registry import Setting
 from bedplate.core.logging import get_logger
 from bedplate.core.metrics import shared

@@ -2,7 +2,7 @@
 
 Choosing and noting the choice happen without an `await` in between, so two Services placed at the same time never get
 clashing nodes, and nobody waits for anybody's cloud calls. A choice is remembered until the Service is deleted: a list
-read before it was carried out does not show it yet.
+read before it was carried out does not show it yet. Instances that refused an address are remembered for a while.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from bedplate.api import core
 from bedplate.cloud.interface import Target
 from bedplate.cloud.providers.oxide import models, names, ownership, placement, plan, providerid
-from bedplate.cloud.providers.oxide.refusals import Refusals
+from bedplate.core import clock
 
-__all__ = ["Request", "Seats"]
+__all__ = ["Refusals", "Request", "Seats"]
+
+REMEMBERED_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +151,20 @@ class Seats:
 
 def _count(ips: Iterable[models.FloatingIp]) -> Counter[str]:
     return Counter(providerid.fold(ip.instance_id) for ip in ips if ip.instance_id)
+
+
+class Refusals:
+    """Instances that lately refused a floating IP, remembered for a while so that another node is tried first."""
+
+    def __init__(self, time: clock.Clock) -> None:
+        self._time = time
+        self._until: dict[str, float] = {}
+
+    def add(self, instance: str) -> None:
+        self._until[providerid.fold(instance)] = self._time.monotonic() + REMEMBERED_S
+
+    def current(self) -> frozenset[str]:
+        """Those that still count; others are forgotten."""
+        now = self._time.monotonic()
+        self._until = {instance: until for instance, until in self._until.items() if until > now}
+        return frozenset(self._until)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bedplate.cloud.instancecache import IncompleteList
-from bedplate.cloud.providers.nvidia_bmm.pages import PAGE_SIZE, Page, Pagination, read_all
+from bedplate.cloud.providers.nvidia_bmm.api import PAGE_SIZE, Page, Pagination, read_all
 
 
 class Server:

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from bedplate.api.resources import NODES
 from bedplate.kube import errors
-from bedplate.kube.codec import codec_of
-from bedplate.kube.watchstream import EventDecoder
+from bedplate.kube.codec import EventDecoder, codec_of
 
 TARGET = errors.Target("GET", NODES.path(), NODES)
 

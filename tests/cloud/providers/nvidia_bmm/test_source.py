@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bedplate.cloud.providers.nvidia_bmm.verdict import Verdict, of_not_found
+from bedplate.cloud.providers.nvidia_bmm.source import Verdict, of_not_found
 
 
 def body(message: Any, source: Any = "carbide") -> dict[str, Any]:
