@@ -15,8 +15,8 @@ from bedplate.api.desired import Check, Desired, File, Service
 from bedplate.api.steps import Step
 from bedplate.client import Event, HeadClient, Wanted
 from bedplate.core import errors
-from bedplate.sim import checks
 from bedplate.sim.agents import Devices, Pace
+from bedplate.sim.device import LOAD
 
 DEADLINE_S = 60.0
 
@@ -218,11 +218,11 @@ async def test_members_of_one_cluster_restart_one_after_the_other() -> None:
 
 
 async def test_checks_are_reported_with_values() -> None:
-    head = FakeHead({"node001": state("node001", checks=(Check(name=checks.LOAD, interval_s=0.01),))})
+    head = FakeHead({"node001": state("node001", checks=(Check(name=LOAD, interval_s=0.01),))})
     async with living(head, pace=Pace(reports_per_s=1000)):
         await until(lambda: len([said for _, said in head.reports if said.get("results")]) >= 3)
         results = [one for _, said in head.reports for one in said.get("results", ())]
-        assert {one.check for one in results} == {checks.LOAD}
+        assert {one.check for one in results} == {LOAD}
         assert all(one.value is not None for one in results)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from bedplate.api.desired import BEGIN, END, Check, Desired, File, Service
 from bedplate.api.steps import Outcome, Step, carry_out, notice
-from bedplate.sim import checks
-from bedplate.sim.device import Device, Refusal, nothing_fails
+from bedplate.sim.device import DISK, GPU, LOAD, NTP, Device, Reading, Refusal, nothing_fails, read_check
 
 PROXY = "/etc/nginx/nginx.conf"
 
@@ -88,15 +89,50 @@ def test_a_file_that_goes_is_removed_and_a_service_that_goes_is_stopped() -> Non
 
 def test_checks_are_run_when_they_are_due() -> None:
     device = Device("node001", 0)
-    settle(device, state(checks=(Check(name=checks.LOAD, interval_s=30), Check(name=checks.NTP, interval_s=60))))
-    assert [one.check for one in device.readings(1000.0)] == [checks.LOAD, checks.NTP]
+    settle(device, state(checks=(Check(name=LOAD, interval_s=30), Check(name=NTP, interval_s=60))))
+    assert [one.check for one in device.readings(1000.0)] == [LOAD, NTP]
     assert device.readings(1010.0) == []
-    assert [one.check for one in device.readings(1031.0)] == [checks.LOAD]
+    assert [one.check for one in device.readings(1031.0)] == [LOAD]
 
 
 def test_a_machine_without_gpus_measures_none() -> None:
     device = Device("node001", 0)
-    settle(device, state(checks=(Check(name=checks.GPU),)))
+    settle(device, state(checks=(Check(name=GPU),)))
     assert device.readings(1000.0) == []
-    settle(device, state(checks=(Check(name=checks.GPU),), labels={"nvidia.com/gpu.present": "true"}))
-    assert [one.check for one in device.readings(2000.0)] == [checks.GPU]
+    settle(device, state(checks=(Check(name=GPU),), labels={"nvidia.com/gpu.present": "true"}))
+    assert [one.check for one in device.readings(2000.0)] == [GPU]
+
+
+HOUR = [float(60 * minute) for minute in range(240)]
+MEASURED = (DISK, LOAD, GPU, NTP)
+
+
+@pytest.mark.parametrize("check", MEASURED)
+def test_a_value_is_the_same_when_asked_again_and_moves_with_time(check: str) -> None:
+    first = [read_check(4, check, now_s) for now_s in HOUR]
+    assert first == [read_check(4, check, now_s) for now_s in HOUR]
+    assert len({one.value for one in first}) > 20
+
+
+def test_most_pass_some_fail_and_every_fault_ends() -> None:
+    for check in (*MEASURED, "Docker", "KubernetesNodesStatus"):
+        for node in range(30):
+            said = [read_check(node, check, now_s).status for now_s in HOUR]
+            assert said.count("PASS") > len(said) // 2, (check, node)
+    hot = [read_check(5, GPU, now_s) for now_s in HOUR]
+    full = [read_check(3, DISK, now_s) for now_s in HOUR]
+    for found in (hot, full):
+        failed = [one for one in found if one.status == "FAIL"]
+        assert failed and failed[0].value is not None and "is the limit" in failed[0].info
+        assert len(failed) < len(found)
+
+
+def test_a_check_without_a_value_fails_on_some_node_at_some_time() -> None:
+    faults = [
+        (node, check)
+        for node in range(40)
+        for check in ("Docker", "KubernetesNodesStatus", "KubernetesChildNode")
+        if any(read_check(node, check, now_s) == Reading("FAIL", None, "no answer") for now_s in HOUR)
+    ]
+    assert faults
+    assert {node % 10 for node, _ in faults} == {7}

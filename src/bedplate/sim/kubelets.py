@@ -24,7 +24,7 @@ from bedplate.kube.options import PatchType
 from bedplate.runtime.cache import Cache, Change
 from bedplate.runtime.controller import Controller, Result
 from bedplate.sim import machines, podstatus
-from bedplate.sim.pod_addresses import Addresses
+from bedplate.sim.podstatus import Addresses
 
 __all__ = ["Fleet", "Networks"]
 

@@ -1,20 +1,27 @@
-"""The status of a simulated pod, as a kubelet would report it. Pure: in go the pod and its place, out comes the status.
+"""The status of a simulated pod, as a kubelet would report it, and the address it has of its own.
 
-A pod runs from the moment it is bound; one that belongs to a Job has done its work at once.
+In: the pod and its place; which pods have which address already. Out: the status; an address from the machine's range.
+A pod runs from the moment it is bound; one that belongs to a Job has done its work at once. What an earlier run gave
+away is learnt from the pods themselves.
 """
 
 from __future__ import annotations
 
+import ipaddress
 from datetime import datetime
 from typing import Any
 
 from bedplate.api import core
+from bedplate.core import errors
 from bedplate.core.clock import rfc3339
 
-__all__ = ["started"]
+__all__ = ["Addresses", "started"]
 
 _CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
 _FALSE_AT_THE_END = ("Ready", "ContainersReady")
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+# The first two addresses of a range are the network's and the machine's own.
+_FIRST = 2
 
 
 def started(pod: core.Pod, host_address: str, address: str, now: datetime) -> dict[str, Any]:
@@ -61,3 +68,36 @@ def _container(container: core.Container, moment: str, *, ends: bool, is_ready: 
         "restartCount": 0,
         "state": over if ends else {"running": {"startedAt": moment}},
     }
+
+
+class Addresses:
+    """Who has which address. Keys are those of pods (`namespace/name`)."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[str, str] = {}
+        self._taken: set[str] = set()
+
+    def learn(self, key: str, address: str) -> None:
+        """A pod has this address: it was given in an earlier run, or just now."""
+        if self._by_key.get(key) != address:
+            self.free(key)
+            self._by_key[key] = address
+            self._taken.add(address)
+
+    def take(self, key: str, network: Network) -> str:
+        """The pod's address: the one it has, or the lowest in the range that no other pod has."""
+        known = self._by_key.get(key)
+        if known is not None and ipaddress.ip_address(known) in network:
+            return known
+        for number in range(_FIRST, network.num_addresses - 1):
+            address = str(network[number])
+            if address not in self._taken:
+                self.learn(key, address)
+                return address
+        raise errors.Unavailable(f"no address in {network} is free for pod {key}")
+
+    def free(self, key: str) -> None:
+        """The pod is gone or has ended: its address may be given to another."""
+        address = self._by_key.pop(key, None)
+        if address is not None:
+            self._taken.discard(address)

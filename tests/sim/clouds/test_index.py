@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bedplate.core.clock import ManualClock
 from bedplate.sim.clouds.exchange import Refused
 from bedplate.sim.clouds.index import Index
-from bedplate.sim.clouds.oxide.pools import Pool, Pools
+from bedplate.sim.clouds.oxide.floating import Pool, Pools
 
 
 class Steps:

@@ -1,13 +1,15 @@
-"""One request and its answer, as the simulated clouds' handlers see them: plain values, no sockets.
+"""One request and its answer, as the simulated clouds' handlers see them, and the journal of all: plain values.
 
-In: what `server` has read from the wire. Out: a `Reply` that `server` (or a fault) puts on the wire. Handlers raise
-`Refused` to answer with one of their cloud's errors.
+In: what `server` has read from the wire. Out: a `Reply` that `server` (or a fault) puts on the wire; in the journal
+counts by operation and status, and the last entries, for tests that count calls and for people who watch. Handlers
+raise `Refused` to answer with one of their cloud's errors.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,12 +18,26 @@ from urllib.parse import unquote
 import msgspec
 from multidict import MultiMapping
 
-__all__ = ["JSON", "NO_CODE", "Handler", "Refused", "Reply", "Request", "Route", "Routes", "encode", "json_reply"]
+__all__ = [
+    "JSON",
+    "NO_CODE",
+    "Entry",
+    "Handler",
+    "Journal",
+    "Refused",
+    "Reply",
+    "Request",
+    "Route",
+    "Routes",
+    "encode",
+    "json_reply",
+]
 
 JSON = "application/json"
 NO_CODE = "-"
 """As the `code` of a refusal: this error has none, not even the usual one of its status."""
 encode = msgspec.json.Encoder().encode
+KEPT = 20_000
 
 
 @dataclass(slots=True)
@@ -112,3 +128,43 @@ class Routes:
     def knows(self, path: str) -> bool:
         """Whether the path exists for some method: then a wrong method is a 405, not a 404."""
         return any(pattern.fullmatch(path) for pattern in self._lengths.get(path.count("/"), ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One request; `status` is 0 when no answer was sent (a fault hung or reset the connection)."""
+
+    at: float
+    operation: str
+    method: str
+    path: str
+    status: int
+    fault: str = ""
+
+
+class Journal:
+    """Counts everything, keeps the last entries."""
+
+    def __init__(self) -> None:
+        self.entries: deque[Entry] = deque(maxlen=KEPT)
+        self.by_operation: Counter[str] = Counter()
+        self.by_status: Counter[int] = Counter()
+
+    def add(self, entry: Entry) -> None:
+        self.entries.append(entry)
+        self.by_operation[entry.operation] += 1
+        self.by_status[entry.status] += 1
+
+    def count(self, operation: str = "") -> int:
+        """Requests so far, of one operation or of all."""
+        return self.by_operation[operation] if operation else self.by_operation.total()
+
+    def of(self, operation: str) -> list[Entry]:
+        """The kept entries of an operation, oldest first."""
+        return [entry for entry in self.entries if entry.operation == operation]
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.entries.clear()
+        self.by_operation.clear()
+        self.by_status.clear()

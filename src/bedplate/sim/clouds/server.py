@@ -9,27 +9,27 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import heapq
+import itertools
 import random
 import ssl
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, TypedDict
 
 from aiohttp import web
 
 from bedplate.core import clock
+from bedplate.core.backoff import TokenBucket
 from bedplate.core.logging import get_logger
 from bedplate.sim.clouds import admin, delivery
-from bedplate.sim.clouds.agenda import Agenda
-from bedplate.sim.clouds.exchange import Refused, Reply, Request, Route, Routes
+from bedplate.sim.clouds.exchange import Entry, Journal, Refused, Reply, Request, Route, Routes
 from bedplate.sim.clouds.faults import Fault, Faults, Script
-from bedplate.sim.clouds.journal import Entry, Journal
-from bedplate.sim.clouds.limits import RateLimit
 from bedplate.sim.clouds.tokens import Grant, Problem, Tokens
 
-__all__ = ["Change", "Conditions", "Machine", "SimulatedCloud"]
+__all__ = ["Agenda", "Change", "Conditions", "Machine", "SimulatedCloud", "Surroundings"]
 
 log = get_logger("simcloud")
 
@@ -76,10 +76,47 @@ class Conditions:
     token_life_s: float | None = None
 
 
+class Surroundings(TypedDict, total=False):
+    """What every simulated cloud takes, see `SimulatedCloud`: where it listens, and what it is subject to."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None
+    seed: int
+    time: clock.Clock | None
+    conditions: Conditions | None
+    faults: Script | None
+
+
+class Agenda:
+    """What will happen later, by the passed clock: done when the cloud is read, so that no task has to wait for it."""
+
+    def __init__(self, time: clock.Clock) -> None:
+        self._time = time
+        self._order = itertools.count()
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+
+    def after(self, seconds: float, act: Callable[[], None]) -> None:
+        """Do it then; at once when there is nothing to wait for."""
+        if seconds <= 0:
+            act()
+        else:
+            heapq.heappush(self._due, (self._time.monotonic() + seconds, next(self._order), act))
+
+    def run(self) -> None:
+        """Do what is due."""
+        now = self._time.monotonic()
+        while self._due and self._due[0][0] <= now:
+            heapq.heappop(self._due)[2]()
+
+
 class SimulatedCloud(abc.ABC):
     """A cloud's HTTP API with state; see the package for what a subclass adds."""
 
     kind = ""
+    token_prefix = ""
+    roles: frozenset[str] = frozenset()
+    """Those of the usual token."""
 
     def __init__(
         self,
@@ -91,8 +128,6 @@ class SimulatedCloud(abc.ABC):
         time: clock.Clock | None = None,
         conditions: Conditions | None = None,
         faults: Script | None = None,
-        token_prefix: str = "",
-        roles: Sequence[str] = (),
     ) -> None:
         self.time = time or clock.SystemClock()
         self.conditions = conditions or Conditions()
@@ -100,8 +135,7 @@ class SimulatedCloud(abc.ABC):
         self.journal = Journal()
         self.faults = Faults(self.time, faults)
         self.agenda = Agenda(self.time)
-        self.tokens = Tokens(self.time, self.rng, prefix=token_prefix)
-        self._roles = frozenset(roles)
+        self.tokens = Tokens(self.time, self.rng, prefix=self.token_prefix)
         self.token = self.new_token()
         self.listeners: list[Callable[[Change], None]] = []
         """Called at once when a machine changes, from any source: a test, a schedule, the admin API, the API."""
@@ -109,7 +143,7 @@ class SimulatedCloud(abc.ABC):
         self._host, self._port, self._tls = host, port, tls
         self._closing = asyncio.Event()
         self._runner: web.ServerRunner | None = None
-        self._limit: RateLimit | None = None
+        self._limit: tuple[tuple[float, int], TokenBucket] | None = None
         self._routes = Routes([*self.routes(), *admin.routes(self)])
 
     @abc.abstractmethod
@@ -190,7 +224,7 @@ class SimulatedCloud(abc.ABC):
 
     def new_token(self, roles: Sequence[str] | None = None) -> str:
         """Issue a token; without `roles` with the usual ones, and then it becomes `token`."""
-        token = self.tokens.issue(self._roles if roles is None else frozenset(roles), self.conditions.token_life_s)
+        token = self.tokens.issue(self.roles if roles is None else frozenset(roles), self.conditions.token_life_s)
         if roles is None:
             self.token = token
         return token
@@ -276,9 +310,10 @@ class SimulatedCloud(abc.ABC):
         if limit is None:
             self._limit = None
             return
-        if self._limit is None or (self._limit.rate, self._limit.burst) != limit:
-            self._limit = RateLimit(self.time, *limit)
-        wait_s = self._limit.wait_s()
-        if wait_s:
+        if self._limit is None or self._limit[0] != limit:
+            self._limit = limit, TokenBucket(*limit, self.time)
+        bucket = self._limit[1]
+        if wait_s := bucket.reserve():
+            bucket.give_back()
             message = "Request rate limit exceeded, please re-evaluate your request patterns"
             raise Refused(429, message, retry_after_s=max(1, round(wait_s)))

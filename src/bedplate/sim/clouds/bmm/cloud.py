@@ -8,18 +8,16 @@ terminated is Terminating for `conditions.transition_s`, then gone.
 from __future__ import annotations
 
 import ipaddress
-import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
-from bedplate.core import clock, errors
+from bedplate.core import errors
 from bedplate.sim.clouds.bmm import payloads
 from bedplate.sim.clouds.bmm.api import BmmApi
 from bedplate.sim.clouds.exchange import Refused, Reply, Request, Route, json_reply
-from bedplate.sim.clouds.faults import Script
 from bedplate.sim.clouds.index import Index, Row
-from bedplate.sim.clouds.server import Conditions, SimulatedCloud
+from bedplate.sim.clouds.server import SimulatedCloud, Surroundings
 from bedplate.sim.clouds.tokens import Grant, Problem
 
 __all__ = ["TENANT_ADMIN", "BmmCloud", "BmmMachine"]
@@ -64,6 +62,7 @@ class BmmCloud(SimulatedCloud):
     """A BMM site controller's REST API for one organisation."""
 
     kind = "nvidia-bmm"
+    roles = frozenset({TENANT_ADMIN})
 
     def __init__(
         self,
@@ -74,25 +73,10 @@ class BmmCloud(SimulatedCloud):
         org: str = "acme",
         api_name: str = "carbide",
         has_tenant: bool = True,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        tls: ssl.SSLContext | None = None,
-        seed: int = 0,
-        time: clock.Clock | None = None,
-        conditions: Conditions | None = None,
-        faults: Script | None = None,
+        **surroundings: Unpack[Surroundings],
     ) -> None:
         self.org, self.api_name, self.has_tenant = org, api_name, has_tenant
-        super().__init__(
-            host=host,
-            port=port,
-            tls=tls,
-            seed=seed,
-            time=time,
-            conditions=conditions,
-            faults=faults,
-            roles=[TENANT_ADMIN],
-        )
+        super().__init__(**surroundings)
         self.prefix = prefix
         self.tenant_id, self.provider_id = self.new_id(), self.new_id()
         self.vpc_id, self.operating_system_id, self.subnet_id = self.new_id(), self.new_id(), self.new_id()

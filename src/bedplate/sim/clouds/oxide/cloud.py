@@ -7,20 +7,17 @@ the run states of the document; each step takes `conditions.transition_s`.
 from __future__ import annotations
 
 import ipaddress
-import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
-from bedplate.core import clock, errors
+from bedplate.core import errors
 from bedplate.sim.clouds.exchange import NO_CODE, Refused, Reply, Request, Route, json_reply
-from bedplate.sim.clouds.faults import Script
 from bedplate.sim.clouds.index import Index, Row
 from bedplate.sim.clouds.oxide import payloads
 from bedplate.sim.clouds.oxide.api import OxideApi
-from bedplate.sim.clouds.oxide.floating import FloatingIps
-from bedplate.sim.clouds.oxide.pools import Pool, Pools
-from bedplate.sim.clouds.server import Conditions, SimulatedCloud
+from bedplate.sim.clouds.oxide.floating import FloatingIps, Pool, Pools
+from bedplate.sim.clouds.server import SimulatedCloud, Surroundings
 from bedplate.sim.clouds.tokens import Grant, Problem
 
 __all__ = ["COLLABORATOR", "VIEWER", "OxideCloud", "OxideMachine"]
@@ -55,6 +52,8 @@ class OxideCloud(SimulatedCloud):
     """An Oxide Region API for one silo."""
 
     kind = "oxide"
+    token_prefix = "oxide-token-"
+    roles = frozenset({COLLABORATOR, VIEWER})
 
     def __init__(
         self,
@@ -63,25 +62,9 @@ class OxideCloud(SimulatedCloud):
         prefix: str = "oxide-",
         project: str = "bedplate",
         has_v6_pool: bool = False,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        tls: ssl.SSLContext | None = None,
-        seed: int = 0,
-        time: clock.Clock | None = None,
-        conditions: Conditions | None = None,
-        faults: Script | None = None,
+        **surroundings: Unpack[Surroundings],
     ) -> None:
-        super().__init__(
-            host=host,
-            port=port,
-            tls=tls,
-            seed=seed,
-            time=time,
-            conditions=conditions,
-            faults=faults,
-            token_prefix="oxide-token-",
-            roles=[COLLABORATOR, VIEWER],
-        )
+        super().__init__(**surroundings)
         self.prefix, self.project = prefix, project
         self.silo_id, self.user_id, self.vpc_id, self.subnet_id = (self.new_id() for _ in range(4))
         self.instances, self.interfaces = Index(self.time), Index(self.time)

@@ -1,14 +1,17 @@
-"""Floating IPs of the simulated Oxide cloud: their whole life.
+"""Floating IPs of the simulated Oxide cloud, their whole life, and the IP pools that they come from.
 
-In: create, update, attach, detach, delete. Out: rows in the index, or the refusal the API gives. Attaching and
-detaching take `transition_s`; meanwhile the address is busy and answers 503 to every other request. As in
-the real server the address names its instance from the start of an attachment to the end of a detachment.
+In: create, update, attach, detach, delete; requests for an address (any, from a pool, of a family, this very one). Out:
+rows in the index, or the refusal the API gives. Attaching and detaching take `transition_s`; meanwhile the address is
+busy and answers 503 to every other request. As in the real server the address names its instance from the start of an
+attachment to the end of a detachment.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+import ipaddress
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bedplate.sim.clouds.exchange import Refused
@@ -18,12 +21,99 @@ from bedplate.sim.clouds.oxide import payloads
 if TYPE_CHECKING:
     from bedplate.sim.clouds.oxide.cloud import OxideCloud
 
-__all__ = ["MAX_EXTERNAL_IPS", "Attachment", "FloatingIps"]
+__all__ = ["MAX_EXTERNAL_IPS", "Attachment", "FloatingIps", "Pool", "Pools"]
 
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 MAX_EXTERNAL_IPS = 32
 # In these an address can be neither attached nor detached, but soon will: the caller is told to come again.
 _PASSING = frozenset({"starting", "stopping", "rebooting", "migrating"})
 _REFUSING = frozenset({"creating", "failed", "destroyed", "repairing"})
+
+
+@dataclass(slots=True)
+class Pool:
+    """A range of addresses; `taken` are in use."""
+
+    id: str
+    name: str
+    network: Network
+    is_default: bool
+    taken: set[str] = field(default_factory=set)
+    _next: int = 1
+
+    @property
+    def version(self) -> str:
+        return f"v{self.network.version}"
+
+    def take(self) -> str:
+        """The next free address, round the pool, so that one given back is not given out again at once."""
+        size = self.network.num_addresses - 1
+        for step in range(min(size, len(self.taken) + 1)):
+            number = (self._next - 1 + step) % size + 1
+            address = str(self.network[number])
+            if address not in self.taken:
+                self.taken.add(address)
+                self._next = number + 1
+                return address
+        raise Refused(507, "No external IP addresses available", code="InsufficientCapacity")
+
+
+class Pools:
+    """All pools linked to the silo."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, Pool] = {}
+
+    def __iter__(self) -> Iterator[Pool]:
+        return iter(self._pools.values())
+
+    def add(self, pool: Pool) -> None:
+        self._pools[pool.id] = pool
+
+    def find(self, ref: str) -> Pool:
+        """By name or ID."""
+        for pool in self:
+            if ref in (pool.id, pool.name):
+                return pool
+        word = "id" if len(ref) == 36 else "name"
+        raise Refused(404, f'not found: ip-pool with {word} "{ref}"', code="ObjectNotFound")
+
+    def allocate(self, allocator: Mapping[str, Any]) -> tuple[str, Pool]:
+        """What an AddressAllocator asks for."""
+        if allocator.get("type") == "explicit":
+            return self.claim(str(allocator["ip"]))
+        selector = allocator.get("pool_selector") or {"type": "auto"}
+        if selector.get("type") == "explicit":
+            pool = self.find(str(selector["pool"]))
+        else:
+            pool = self.default(selector.get("ip_version"))
+        return pool.take(), pool
+
+    def default(self, version: str | None) -> Pool:
+        """The silo's default pool; with one per family the caller has to say which."""
+        defaults = [pool for pool in self if pool.is_default and version in (None, pool.version)]
+        if not defaults:
+            raise Refused(404, "not found: default IP pool for current silo", code="ObjectNotFound")
+        if len(defaults) > 1:
+            message = "multiple default IP pools exist: ip_version is required to choose between IPv4 and IPv6"
+            raise Refused(400, message, code="InvalidRequest")
+        return defaults[0]
+
+    def claim(self, text: str) -> tuple[str, Pool]:
+        """This very address, from the pool that holds it."""
+        address = ipaddress.ip_address(text)
+        for pool in self:
+            if address.version == pool.network.version and address in pool.network:
+                if str(address) in pool.taken:
+                    raise Refused(400, "Requested external IP address not available", code="InvalidRequest")
+                pool.taken.add(str(address))
+                return str(address), pool
+        raise Refused(400, "Requested external IP address is not in any pool", code="InvalidRequest")
+
+    def release(self, address: str) -> None:
+        """Nobody has it any longer."""
+        for pool in self:
+            pool.taken.discard(address)
 
 
 class Attachment(enum.Enum):
