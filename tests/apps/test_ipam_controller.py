@@ -14,7 +14,8 @@ import aiohttp
 import pytest
 from tests import forkserver, servers
 from tests.apps.managers import Running, program, running
-from tests.ipam.controller.worlds import World, until, world_on
+from tests.ipam.controller.worlds import World, world_on
+from tests.waiting import until
 
 from bedplate.api.resources import LEASES
 from bedplate.core import logging
@@ -187,7 +188,7 @@ async def test_a_taken_port_is_told_and_taken_later(world: World, monkeypatch: p
             async def are_told() -> bool:
                 return all(f"{name}.not_served" in log.getvalue() for name in ("metrics", "probes"))
 
-            await until("both are told", are_told, log.getvalue)
+            await until(are_told, "both are told", describe=log.getvalue)
             assert "--metrics-bind-address" in log.getvalue()
             await world.settles("IPPool", "pool1", {"a": "192.168.0.1-192.168.0.24"})
             taken.close()
@@ -195,7 +196,7 @@ async def test_a_taken_port_is_told_and_taken_later(world: World, monkeypatch: p
             async def is_served() -> bool:
                 return ".served" in log.getvalue()
 
-            await until("one of them is served", is_served, log.getvalue)
+            await until(is_served, "one of them is served", describe=log.getvalue)
 
 
 async def test_ports_can_be_switched_off(world: World, tmp_path: Path) -> None:
@@ -271,6 +272,6 @@ async def test_a_lost_lease_ends_the_program_with_a_failure(world: World, tmp_pa
                 return False
             return True
 
-        await until("the lease is stolen", is_stolen)
+        await until(is_stolen, "the lease is stolen")
         assert await controller.ended() == 1
         assert "leader election lost" in controller.log()
