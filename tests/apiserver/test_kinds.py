@@ -51,7 +51,7 @@ def test_built_in_kinds_are_found_by_every_name(live: kinds.Kinds) -> None:
     deployments = live.get("apps", "v1", "deployments")
     assert deployments is not None
     assert live.by_api_version("apps/v1", "Deployment") is deployments
-    assert live.by_name("deploy") == live.by_name("Deployment") == [deployments]
+    assert live.versions("apps", "deployments") == [deployments]
     assert deployments.group_resource == "deployments.apps"
     assert (deployments.subresources["scale"].group, deployments.subresources["scale"].kind) == ("autoscaling", "Scale")
     assert (deployments.subresources["status"].group, deployments.subresources["status"].version) == ("apps", "v1")

@@ -12,7 +12,6 @@ Every hook refuses by raising `status.StatusError` (or, in `validate`, by return
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -150,7 +149,6 @@ class Call:
     query: Mapping[str, str]
     dry_run: bool
     warnings: list[str]
-    remote: ipaddress.IPv4Address | ipaddress.IPv6Address | None = None
 
     def existing(self) -> Object:
         """A fresh copy of the object that the call is about; 404 when it is absent."""

@@ -112,15 +112,6 @@ class Kinds:
         group, _, version = api_version.rpartition("/")
         return self._by_kind.get((group, version, kind))
 
-    def by_name(self, name: str) -> list[Resource]:
-        """All resources a user may mean by a plural, singular, short or kind name (any case)."""
-        name = name.lower()
-        return [
-            resource
-            for resource in self._by_key.values()
-            if name in (resource.resource, resource.singular, resource.kind.lower()) or name in resource.short_names
-        ]
-
     def versions(self, group: str, resource: str) -> list[Resource]:
         """The served versions of one resource, in order of preference."""
         return [entry for entry in self._by_key.values() if entry.group == group and entry.resource == resource]

@@ -24,7 +24,6 @@ class CompileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    source: str
     checked: checker.Checked
     run: evaluator.Program
     """takes the variables in the order they were declared."""
@@ -53,4 +52,4 @@ def compile_expression(source: str, variables: Mapping[str, Type]) -> Expression
     checked = checker.check(root, variables, functions().functions)
     if checked.faults:
         raise CompileError(checker.render(checked.faults, source))
-    return Expression(source, checked, evaluator.compile_program(checked, list(variables)))
+    return Expression(checked, evaluator.compile_program(checked, list(variables)))

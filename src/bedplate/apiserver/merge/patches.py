@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bedplate.apiserver.schema.values import same
 from bedplate.apiserver.status import StatusError, bad_request
 
 __all__ = ["MAX_OPERATIONS", "json_patch", "merge_patch", "unprocessable"]
@@ -114,7 +115,7 @@ class _Draft:
         else:
             container, key = self._find(path)
             actual = _get(container, key)
-        if not _same(None if actual is _ABSENT else actual, expected):
+        if not same(None if actual is _ABSENT else actual, expected):
             raise _Inapplicable
 
     def _add(self, path: str, value: Any) -> None:
@@ -184,17 +185,6 @@ def _index(key: str, length: int) -> int:
     if not -length <= index < length or key != key.strip():
         raise _Inapplicable
     return index + length if index < 0 else index
-
-
-def _same(left: Any, right: Any) -> bool:
-    """Equal as JSON texts: true is not 1, and 1 is not 1.0."""
-    if type(left) is not type(right):
-        return False
-    if isinstance(left, dict):
-        return len(left) == len(right) and all(key in right and _same(left[key], right[key]) for key in left)
-    if isinstance(left, list):
-        return len(left) == len(right) and all(map(_same, left, right))
-    return bool(left == right)
 
 
 # --- merge patch -----------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ verb takes it; 400, 415, 422 where its body cannot be read. Decides nothing abou
 
 from __future__ import annotations
 
-import ipaddress
 import random
 from collections.abc import Awaitable, Callable, Collection
 
@@ -165,7 +164,6 @@ class Dispatcher:
     def _call(
         self, incoming: http.Request, info: routes.RequestInfo, target: request.Target, body: bodies.Object | None
     ) -> hooks.Call:
-        peer = incoming.connection.transport.get_extra_info("peername")
         return hooks.Call(
             services=self._services,
             resource=target.resource,
@@ -178,7 +176,6 @@ class Dispatcher:
             query=incoming.query,
             dry_run=target.dry_run,
             warnings=target.warnings,
-            remote=ipaddress.ip_address(peer[0]) if peer else None,
         )
 
     def _decode(self, incoming: http.Request, *, find_duplicates: bool = False) -> codec.Body:

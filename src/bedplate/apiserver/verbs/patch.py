@@ -149,7 +149,7 @@ async def apply(target: Target, config: Object, *, force: bool) -> write.Outcome
         new = merged(None)
         new["metadata"]["name"] = target.name
         owners = new["metadata"].get("managedFields")
-        return await write.create_outcome(target, new, owners=owners)
+        return await write.create_outcome(target, meta.check_object(target.resource, new), owners=owners)
     return await write.rewrite(target, merged, is_conditional=_insists(config), owns=False)
 
 

@@ -41,7 +41,7 @@ class Outcome(NamedTuple):
 
 async def create(target: Target, obj: Object) -> Object:
     """Create and give the stored object back, for callers in the process."""
-    return bodies.decode((await create_outcome(target, obj)).body)
+    return bodies.decode((await create_outcome(target, meta.check_object(target.resource, obj))).body)
 
 
 async def update(target: Target, obj: Object) -> Object:
@@ -49,8 +49,7 @@ async def update(target: Target, obj: Object) -> Object:
 
 
 async def create_outcome(target: Target, obj: Object, *, owners: list[Object] | None = None) -> Outcome:
-    """POST. `owners` are the managedFields where an apply has worked them out already."""
-    meta.check_object(target.resource, obj)
+    """POST of an object of the kind. `owners` are the managedFields where an apply has worked them out already."""
     metadata = obj["metadata"]
     if metadata.get("resourceVersion"):
         raise status.StatusError(500, "", "resourceVersion should not be set on objects to be created")
