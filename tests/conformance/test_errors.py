@@ -108,6 +108,9 @@ async def test_labels_and_annotations_are_checked(api: Api, ns: str) -> None:
     long = {"example.com/big": "x" * (256 * 1024 + 1)}
     status = (await api.post(core(ns, "configmaps"), config_map("a", annotations=long))).fails(422, "Invalid")
     assert causes(status) == {("metadata.annotations", "FieldValueTooLong")}
+    key = "example.com/big"
+    longest = config_map("a", annotations={key: "x" * (256 * 1024 - len(key))})
+    assert (await api.create(core(ns, "configmaps"), longest))["metadata"]["name"] == "a"
 
 
 async def test_retryable_conflicts_differ_from_existing_names(api: Api, ns: str) -> None:

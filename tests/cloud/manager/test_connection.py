@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -22,8 +23,10 @@ from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
 from bedplate.kube.config import ClientConfig
 from bedplate.kube.recording import Mode, RecordingClient
+from bedplate.program.assembly import Parts
 from bedplate.program.clients import Clients
 from bedplate.runtime.leaderelection import FencedClient
+from bedplate.runtime.manager import Manager
 
 
 def read(*words: str) -> options.Options:
@@ -87,6 +90,26 @@ def test_the_lease_is_renewed_within_the_deadline_of_the_flag() -> None:
     lease = Assembly(read("--leader-elect-renew-deadline=8s"), {}).lease()
     assert lease is not None
     assert lease.timing.renew_s == 8.0
+
+
+class RateAsked(Exception):
+    """Ends an assembly where it asks for the client of events."""
+
+
+class AskingClients(Clients):
+    async def events(self, qps: float, burst: int) -> Client:
+        raise RateAsked(qps, burst)
+
+
+async def test_events_have_the_rate_of_the_flag() -> None:
+    time, registry = ManualClock(), CollectorRegistry()
+    clients = AskingClients(ClientConfig("https://10.0.0.1:6443"), lambda: None, False, time, registry)
+    async with clients, contextlib.AsyncExitStack() as stack:
+        reader = await clients.plain()
+        parts = Parts(Manager(reader, time=time), clients, reader, stack)
+        with pytest.raises(RateAsked) as caught:
+            await Assembly(read("--event-qps=5"), {}, time=time).assemble(parts)
+    assert caught.value.args == (5.0, 5)
 
 
 class Server:
