@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.head.folder import creation, datafolder
-from bedplate.head.identity import Identity
 from bedplate.head.objects import Obj, Value
+from bedplate.head.policy import Identity
 from bedplate.head.session import Edit
 from bedplate.lab import processes
 

@@ -22,9 +22,9 @@ from bedplate.cli.up import demotree
 from bedplate.head.entities import SCHEMA
 from bedplate.head.entities.base import Role
 from bedplate.head.folder import creation, datafolder
-from bedplate.head.identity import Identity
+from bedplate.head.policy import Identity
 from bedplate.head.schema.entity import Entity, Field, Row, Submode
-from bedplate.head.schema.registry import describe
+from bedplate.head.schema.tables import describe
 from bedplate.ui.cmsh import notices
 from bedplate.ui.cmsh.commands import COMMANDS
 from bedplate.ui.cmsh.program import cmsh
@@ -80,7 +80,7 @@ def entities_page() -> str:
     for mode in SCHEMA.modes.values():
         parts += [f"## `{mode.shell}`\n", *_sections(mode, told)]
     parts.append("## Roles\n\nAssigned in the submode `roles` of a device, a category or an overlay.\n")
-    overlay = SCHEMA.types["ConfigurationOverlay"].attribute("roles")
+    overlay = SCHEMA.types["ConfigurationOverlay"].attributes["roles"]
     assert isinstance(overlay, Submode)
     return "\n".join([*parts, *_sections(overlay, told, with_roles=True)])
 
@@ -96,7 +96,7 @@ def _sections(submode: Submode, told: set[str], *, with_roles: bool = False) -> 
             continue
         told.add(entity.type_name())
         yield from _section(entity)
-        for below in entity.submodes():
+        for below in entity.submodes:
             yield from _sections(below, told, with_roles=with_roles)
 
 
@@ -108,7 +108,7 @@ def _section(entity: type[Entity]) -> list[str]:
         head += f" Called {', '.join(names)}."
     if about["positional"]:
         head += f" `add {' '.join(about['positional'])}`."
-    rows = [_row(row, entity.attribute(row["attribute"])) for row in about["rows"]]
+    rows = [_row(row, entity.attributes[row["attribute"]]) for row in about["rows"]]
     return [head + "\n", table(("parameter", "value", "default", "meaning", "attribute"), rows)]
 
 

@@ -22,8 +22,8 @@ PLANTED = ("device", "node006")
 DROPPING = {"refresh", "revert", "import", "quit", "exit", "undo"}
 
 modes = list(SCHEMA.modes)
-submodes = sorted({row.shell for entity in SCHEMA.types.values() for row in entity.submodes()})
-parameters = sorted({row.shell for entity in SCHEMA.types.values() for row in entity.rows()})
+submodes = sorted({row.shell for entity in SCHEMA.types.values() for row in entity.submodes})
+parameters = sorted({row.shell for entity in SCHEMA.types.values() for row in entity.rows})
 objects = [
     *("default", "gpu-nodes", "node001", "node00[1-3]", "node001..node003", "master", "basecm10", "internalnet"),
     *("kube-default", "kube-default-master", "kube-default-worker", "docker::host", "kubelet", "generic::containerd"),

@@ -19,7 +19,7 @@ def test_every_parameter_of_every_entity_is_told() -> None:
     for name, entity in SCHEMA.types.items():
         section = text.split(f"\n### {name}\n")[1].split("\n### ")[0].split("\n## ")[0]
         labels = [line.split(" | ")[0].removeprefix("| ") for line in section.splitlines() if line.startswith("| ")][1:]
-        assert labels == [row.label for row in entity.rows()], name
+        assert labels == [row.label for row in entity.rows], name
 
 
 def test_every_command_of_the_shell_is_told() -> None:

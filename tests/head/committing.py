@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bedplate.api.headapi import Revision
-from bedplate.head.identity import Identity
-from bedplate.head.schema.registry import Path
+from bedplate.head.policy import Identity
+from bedplate.head.schema.entity import Path
 from bedplate.head.service import Head
 from bedplate.head.session import Edit, Session
 

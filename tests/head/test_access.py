@@ -12,9 +12,8 @@ from bedplate.core.clock import ManualClock
 from bedplate.head.access import NODES, USERS, Access, subject_of
 from bedplate.head.changes import MASK
 from bedplate.head.entities import SCHEMA
-from bedplate.head.identity import NODE, Identity, demand, may
 from bedplate.head.objects import Obj, Secret
-from bedplate.head.policy import demand_edits
+from bedplate.head.policy import NODE, Identity, demand, demand_edits, may
 from bedplate.head.session import Edit
 from bedplate.head.tokens import USER, Tokens
 from bedplate.head.tree import Tree

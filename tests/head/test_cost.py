@@ -15,8 +15,8 @@ from tests.head.committing import commit_session
 from bedplate.core.clock import ManualClock
 from bedplate.head.entities import SCHEMA
 from bedplate.head.exchange import export, stage
-from bedplate.head.identity import Identity
 from bedplate.head.plan import plan
+from bedplate.head.policy import Identity
 from bedplate.head.resolve import resolve
 from bedplate.head.service import Head
 from bedplate.head.session import Session

@@ -13,9 +13,8 @@ from bedplate.core.clock import ManualClock
 from bedplate.head.election import ACTIVE, Candidate, Election, Record, Timing, may_take
 from bedplate.head.entities import SCHEMA
 from bedplate.head.objects import Obj
-from bedplate.head.service import Head
+from bedplate.head.service import Alone, Head, NotActive
 from bedplate.head.session import Edit
-from bedplate.head.standing import Alone, NotActive
 from bedplate.head.vault import Vault
 from bedplate.store.interface import OutcomeUnknown, Put, Store
 

@@ -13,8 +13,8 @@ from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 from bedplate.head import records
 from bedplate.head.entities import SCHEMA
-from bedplate.head.identity import Identity
 from bedplate.head.objects import Secret
+from bedplate.head.policy import Identity
 from bedplate.head.service import Head, Stale
 from bedplate.head.session import Session
 from bedplate.head.vault import Vault

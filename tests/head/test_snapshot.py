@@ -109,7 +109,7 @@ async def test_records_newer_than_the_mark_do_not_stop_the_log_from_being_read(s
         session.remove(("category", "c000"))
         with pytest.raises(errors.Unavailable):
             await commit_session(head, session, "bob")
-    assert await store.get(records.object_key("category", "c000")) is None
+    assert await store.get(f"{records.OBJECTS}category/c000") is None
     assert await mark(store) == 1
     async with Head(store, SCHEMA, vault) as head:
         assert head.revision == 3

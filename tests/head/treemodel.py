@@ -21,7 +21,7 @@ from tests.head.committing import commit_session, undo
 from bedplate.core import errors
 from bedplate.head.objects import Obj
 from bedplate.head.schema import codec
-from bedplate.head.schema.registry import Schema
+from bedplate.head.schema.entity import Schema
 from bedplate.head.service import Head
 from bedplate.head.session import Session
 from bedplate.head.tree import Tree

@@ -27,13 +27,12 @@ from bedplate.core import errors
 from bedplate.head.access import Access
 from bedplate.head.entities import SCHEMA
 from bedplate.head.health import Health
-from bedplate.head.identity import Identity
 from bedplate.head.notices import Notices
 from bedplate.head.objects import Obj, Secret
-from bedplate.head.service import Head
+from bedplate.head.policy import Identity
+from bedplate.head.service import Head, NotActive
 from bedplate.head.session import Edit, Session
 from bedplate.head.site import first_tree
-from bedplate.head.standing import NotActive
 from bedplate.head.tokens import USER, Tokens
 from bedplate.head.vault import Vault
 from bedplate.store.sqlite import SqliteStore

@@ -12,7 +12,7 @@ from tests.ui.backend_suite import BackendSuite
 
 from bedplate.core.clock import ManualClock
 from bedplate.head.entities import SCHEMA
-from bedplate.head.identity import Identity
+from bedplate.head.policy import Identity
 from bedplate.head.service import Head
 from bedplate.head.site import first_tree
 from bedplate.head.vault import Vault

@@ -19,7 +19,7 @@ from tests.ui.commit_doors import DOORS, NORMAL, Door, Refused, Step, World
 
 from bedplate.api import headapi
 from bedplate.core import errors
-from bedplate.head.identity import Identity
+from bedplate.head.policy import Identity
 from bedplate.head.session import Session
 from bedplate.ui.local import LocalBackend
 

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bedplate.head.access import Access, subject_of
     from bedplate.head.health import Health, Measured, Sample
-    from bedplate.head.identity import NODE, Identity, demand, may
     from bedplate.head.notices import Notices
     from bedplate.head.objects import Obj, Secret, Value
-    from bedplate.head.schema.registry import Path, Schema
-    from bedplate.head.service import Edits, Head, Stale
+    from bedplate.head.policy import NODE, Identity, demand, may
+    from bedplate.head.schema.entity import Path, Schema
+    from bedplate.head.service import Edits, Head, NotActive, Stale
     from bedplate.head.session import Edit, Session
-    from bedplate.head.standing import NotActive
     from bedplate.head.tokens import Token
     from bedplate.head.tree import Address, Tree
     from bedplate.store.interface import StoreFull
@@ -62,23 +61,23 @@ _MODULES = {
     "Edits": "bedplate.head.service",
     "Head": "bedplate.head.service",
     "Health": "bedplate.head.health",
-    "Identity": "bedplate.head.identity",
+    "Identity": "bedplate.head.policy",
     "Measured": "bedplate.head.health",
-    "NODE": "bedplate.head.identity",
-    "NotActive": "bedplate.head.standing",
+    "NODE": "bedplate.head.policy",
+    "NotActive": "bedplate.head.service",
     "Notices": "bedplate.head.notices",
     "Obj": "bedplate.head.objects",
-    "Path": "bedplate.head.schema.registry",
+    "Path": "bedplate.head.schema.entity",
     "Sample": "bedplate.head.health",
-    "Schema": "bedplate.head.schema.registry",
+    "Schema": "bedplate.head.schema.entity",
     "Secret": "bedplate.head.objects",
     "Session": "bedplate.head.session",
     "Stale": "bedplate.head.service",
     "Token": "bedplate.head.tokens",
     "Tree": "bedplate.head.tree",
     "Value": "bedplate.head.objects",
-    "demand": "bedplate.head.identity",
-    "may": "bedplate.head.identity",
+    "demand": "bedplate.head.policy",
+    "may": "bedplate.head.policy",
     "subject_of": "bedplate.head.access",
     "StoreFull": "bedplate.store.interface",
 }

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from bedplate.core import errors
 from bedplate.head.entities.site import User
-from bedplate.head.identity import NODE, Identity, user_in
 from bedplate.head.objects import Secret
+from bedplate.head.policy import NODE, Identity, user_in
 from bedplate.head.tokens import Tokens
 from bedplate.head.tree import Tree
 

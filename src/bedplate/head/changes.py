@@ -7,7 +7,7 @@ change can be stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +15,7 @@ from bedplate.api.headapi import MASK, Change
 from bedplate.core import errors
 from bedplate.head.objects import Obj, Secret
 from bedplate.head.schema import codec
-from bedplate.head.schema.entity import Field, Submode
-from bedplate.head.schema.registry import Path, Schema
+from bedplate.head.schema.entity import Field, Path, Schema, Submode
 from bedplate.head.tree import Address, Tree
 
 __all__ = ["EXTRA", "MASK", "Change", "address", "apply", "diff", "masked", "meet", "reverse"]
@@ -41,62 +40,45 @@ def meet(path: Path, other: Path) -> bool:
     return path[:shorter] == other[:shorter]
 
 
-def diff(schema: Schema, mode: str, key: str, old: Obj | None, new: Obj | None, seal: codec.Seal) -> list[Change]:
-    """What makes the new object of the old one."""
-    return _Diff(schema, seal).objects((mode, key), old, new)
-
-
-class _Diff:
-    def __init__(self, schema: Schema, seal: codec.Seal) -> None:
-        self._schema = schema
-        self._seal = seal
-
-    def objects(self, path: Path, old: Obj | None, new: Obj | None) -> list[Change]:
-        if old is new:
-            return []
-        if old is None or new is None or old.type != new.type:
-            return [Change(path, self._whole(old), self._whole(new))]
-        changes = self._values(path, old, new)
-        for name in sorted(set(old.extras) | set(new.extras)):
-            if old.extras.get(name) != new.extras.get(name):
-                changes.append(Change((*path, EXTRA + name), old.extras.get(name), new.extras.get(name)))
-        for submode in self._schema.of(new).submodes():
-            changes.extend(self._children(path, submode, old, new))
-        return changes
-
-    def _whole(self, obj: Obj | None) -> Any:
-        return None if obj is None else codec.encode(self._schema, obj, self._seal)
-
-    def _values(self, path: Path, old: Obj, new: Obj) -> list[Change]:
-        rows = self._schema.of(new).by_attribute()
-        changes = []
-        for name in sorted(set(old.values) | set(new.values)):
-            before, after = old.values.get(name), new.values.get(name)
-            if before == after and type(before) is type(after):
-                continue
-            row = rows[name]
+def diff(schema: Schema, path: Path, old: Obj | None, new: Obj | None, seal: codec.Seal) -> list[Change]:
+    """What makes the new object at a path of the old one."""
+    if old is new:
+        return []
+    if old is None or new is None or old.type != new.type:
+        whole = [None if obj is None else codec.encode(schema, obj, seal) for obj in (old, new)]
+        return [Change(path, whole[0], whole[1])]
+    entity = schema.of(new)
+    changes = []
+    for name in sorted(set(old.values) | set(new.values)):
+        before, after = old.values.get(name), new.values.get(name)
+        if before != after or type(before) is not type(after):
+            row = entity.attributes[name]
             assert isinstance(row, Field)
-            encoded = [
-                None if value is None else codec.encode_value(row, value, self._seal) for value in (before, after)
-            ]
+            encoded = [None if value is None else codec.encode_value(row, value, seal) for value in (before, after)]
             changes.append(Change((*path, name), encoded[0], encoded[1]))
-        return changes
+    changes.extend(
+        Change((*path, EXTRA + name), old.extras.get(name), new.extras.get(name))
+        for name in sorted(set(old.extras) | set(new.extras))
+        if old.extras.get(name) != new.extras.get(name)
+    )
+    for submode in entity.submodes:
+        if submode.attribute in old.children or submode.attribute in new.children:
+            changes.extend(_children(schema, submode, path, old, new, seal))
+    return changes
 
-    def _children(self, path: Path, submode: Submode, old: Obj, new: Obj) -> list[Change]:
-        before, after = old.below(submode.attribute), new.below(submode.attribute)
-        if before is after:
-            return []
-        place = (*path, submode.attribute)
-        if submode.indexed:
-            lists = [
-                codec.encode_children(self._schema, submode, children, self._seal) or None
-                for children in (before, after)
-            ]
-            return [Change(place, lists[0], lists[1])] if lists[0] != lists[1] else []
-        changes: list[Change] = []
-        for key in sorted(set(before) | set(after)):
-            changes.extend(self.objects((*place, key), before.get(key), after.get(key)))
-        return changes
+
+def _children(schema: Schema, submode: Submode, path: Path, old: Obj, new: Obj, seal: codec.Seal) -> list[Change]:
+    before, after = old.below(submode.attribute), new.below(submode.attribute)
+    if before is after:
+        return []
+    place = (*path, submode.attribute)
+    if submode.indexed:
+        lists = [codec.encode_children(schema, submode, children, seal) or None for children in (before, after)]
+        return [Change(place, lists[0], lists[1])] if lists[0] != lists[1] else []
+    changes: list[Change] = []
+    for key in sorted(set(before) | set(after)):
+        changes.extend(diff(schema, (*place, key), before.get(key), after.get(key), seal))
+    return changes
 
 
 def apply(tree: Tree, changes: Iterable[Change], unseal: codec.Unseal | None, revision: int = 0) -> Tree:
@@ -122,7 +104,7 @@ def _applied(schema: Schema, obj: Obj, rest: Path, new: Any, unseal: codec.Unsea
     name = rest[0]
     if name.startswith(EXTRA):
         return obj.with_extra(name[len(EXTRA) :], new)
-    row = schema.of(obj).by_attribute().get(name)
+    row = schema.of(obj).attributes.get(name)
     if isinstance(row, Field) and len(rest) == 1:
         try:
             value = None if new is None else row.normal(codec.decode_value(row, new, unseal))
@@ -145,38 +127,26 @@ def _applied(schema: Schema, obj: Obj, rest: Path, new: Any, unseal: codec.Unsea
 
 def masked(schema: Schema, changes: Iterable[Change]) -> list[Change]:
     """The changes as people may see them: where a secret stood or stands, stars. Types come from the declarations."""
-    mask = _Mask(schema)
-    return [mask.change(change) for change in changes]
+    public = []
+    for change in changes:
+        if change.path[-1] in schema.secrets and len(change.path) % 2 == 1:
+            public.append(Change(change.path, change.old and MASK, change.new and MASK))
+        else:
+            public.append(Change(change.path, _masked_data(schema, change.old), _masked_data(schema, change.new)))
+    return public
 
 
-class _Mask:
-    def __init__(self, schema: Schema) -> None:
-        self._schema = schema
-        self._secrets = {
-            field.attribute for entity in schema.types.values() for field in entity.fields() if field.kind.secret
+def _masked_data(schema: Schema, data: Any) -> Any:
+    if isinstance(data, list):
+        return [_masked_data(schema, item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    public = {name: _masked_data(schema, part) for name, part in data.items() if name != "values"}
+    if "values" in data:
+        entity = schema.types.get(data.get("type", ""))
+        fields = {field.attribute: field for field in entity.fields} if entity is not None else {}
+        public["values"] = {
+            name: MASK if name not in fields or fields[name].kind.secret or isinstance(value, Secret) else value
+            for name, value in data["values"].items()
         }
-
-    def change(self, change: Change) -> Change:
-        if change.path[-1] in self._secrets and len(change.path) % 2 == 1:
-            return Change(change.path, change.old and MASK, change.new and MASK)
-        return Change(change.path, self._data(change.old), self._data(change.new))
-
-    def _data(self, data: Any) -> Any:
-        if isinstance(data, list):
-            return [self._data(item) for item in data]
-        if not isinstance(data, dict):
-            return data
-        masked = {name: self._data(part) for name, part in data.items() if name != "values"}
-        if "values" in data:
-            masked["values"] = self._hidden(data.get("type", ""), data["values"])
-        return masked
-
-    def _hidden(self, type_name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        entity = self._schema.types.get(type_name)
-        rows = entity.by_attribute() if entity is not None else {}
-        hidden = {}
-        for name, value in values.items():
-            row = rows.get(name)
-            is_open = isinstance(row, Field) and not row.kind.secret
-            hidden[name] = value if is_open and not isinstance(value, Secret) else MASK
-        return hidden
+    return public

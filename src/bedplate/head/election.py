@@ -22,7 +22,7 @@ from bedplate.core import errors
 from bedplate.core.backoff import jitter
 from bedplate.core.clock import Clock, SystemClock, rfc3339
 from bedplate.core.logging import get_logger
-from bedplate.head.standing import NotActive
+from bedplate.head.service import NotActive
 from bedplate.store.interface import CompareFailed, Entry, OutcomeUnknown, Put, Store
 
 __all__ = ["ACTIVE", "Candidate", "Election", "Record", "Timing", "may_take"]

@@ -14,7 +14,7 @@ import yaml
 from bedplate.core import errors, yamls
 from bedplate.head.objects import Obj, Secret
 from bedplate.head.schema import codec
-from bedplate.head.schema.registry import Schema
+from bedplate.head.schema.entity import Schema
 from bedplate.head.session import Edit, Session
 from bedplate.head.tree import Tree
 

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from bedplate.core import errors
 from bedplate.core.clock import Clock
 from bedplate.head import policy
-from bedplate.head.edits import apply_edits
 from bedplate.head.ledger import Ledger, Outcome
-from bedplate.head.schema.registry import Schema
+from bedplate.head.schema.entity import Schema
 from bedplate.head.session import Edit
 from bedplate.head.tree import Tree
+from bedplate.head.validate import apply_edits
 from bedplate.head.vault import Vault
 from bedplate.store.interface import Store
 

@@ -13,7 +13,7 @@ from bedplate.api.headapi import AuditEntry
 from bedplate.core import errors
 from bedplate.head import changes
 from bedplate.head.records import REVISIONS, Codec, SealedRevision, revision_key
-from bedplate.head.schema.registry import Path
+from bedplate.head.schema.entity import Path
 from bedplate.head.tree import Tree
 from bedplate.head.vault import Vault
 from bedplate.store.interface import Store

@@ -20,12 +20,11 @@ from bedplate.core.clock import Clock, SystemClock, rfc3339
 from bedplate.core.logging import get_logger
 from bedplate.head import changes, records
 from bedplate.head.history import History
-from bedplate.head.records import SealedRevision
-from bedplate.head.schema.registry import Schema
-from bedplate.head.snapshot import Snapshot, missing
+from bedplate.head.records import SealedRevision, Snapshot, missing
+from bedplate.head.schema.entity import Schema
 from bedplate.head.tree import Tree
 from bedplate.head.vault import Vault
-from bedplate.store.interface import Compacted, CompareFailed, OutcomeUnknown, Put, Store
+from bedplate.store.interface import Compacted, Store
 
 __all__ = ["Decide", "Ledger", "Outcome"]
 
@@ -50,19 +49,10 @@ Decide = Callable[[Tree], Awaitable[Outcome]]
 class Ledger:
     """Call `open` first; the store is opened and closed by its owner."""
 
-    def __init__(
-        self,
-        store: Store,
-        schema: Schema,
-        vault: Vault,
-        *,
-        clock: Clock | None = None,
-        nonce: Callable[[], str] = lambda: uuid.uuid4().hex,
-    ) -> None:
+    def __init__(self, store: Store, schema: Schema, vault: Vault, *, clock: Clock | None = None) -> None:
         self._store = store
         self.vault = vault
         self._clock = clock or SystemClock()
-        self._nonce = nonce
         self._records = records.Codec(schema, vault)
         self.history = History(store, self._records, vault)
         self._snapshot = Snapshot(store, self._records)
@@ -92,18 +82,18 @@ class Ledger:
             revision = await self._made_by(nonce, author) if nonce else None
             if revision is not None:
                 return revision
-            nonce = nonce or self._nonce()
+            nonce = nonce or uuid.uuid4().hex
             for _ in range(_ATTEMPTS):
                 outcome = await decide(self.tree)
                 if not outcome.changes:
                     return None
                 revision = self._next(author, message, nonce, outcome)
-                if await self._write(revision, outcome.tree):
+                if await self._snapshot.write(outcome.tree, revision):
                     await self._take(outcome.tree, revision)
                     _LOG.info("head.committed", revision=revision.number, author=author, changes=len(revision.changes))
-                    if self._snapshot.is_behind:
-                        await self._snapshot.settle(outcome.tree, revision.number)
+                    await self._snapshot.settle(outcome.tree, revision.number)
                     return revision
+                await self._catch_up()
                 revision = next((recent for recent in self._recent if recent.nonce == nonce), None)
                 if revision is not None:
                     return revision
@@ -135,21 +125,6 @@ class Ledger:
         if revision is not None and revision.author != author:
             raise errors.Conflict("the nonce belongs to another user's commit", hint="send another nonce")
         return revision
-
-    async def _write(self, revision: SealedRevision, tree: Tree) -> bool:
-        """Whether the revision is in the store; if not, another one has its number and this head has caught up."""
-        objects = self._snapshot.ops(tree, revision)
-        record = Put(records.revision_key(revision.number), self._records.encode_revision(revision), expect=0)
-        try:
-            at = await self._store.commit([record, *objects])
-        except (CompareFailed, OutcomeUnknown):
-            entry = await self._store.get(record.key)
-            if entry is None or self._records.decode_revision(entry.value).nonce != revision.nonce:
-                await self._catch_up()
-                return False
-            at = entry.revision
-        self._snapshot.wrote(revision, objects, at)
-        return True
 
     # Reading
 

@@ -16,8 +16,7 @@ from bedplate.core.metrics import shared
 from bedplate.head.election import Election
 from bedplate.head.folder import pki
 from bedplate.head.health import Health
-from bedplate.head.service import Head
-from bedplate.head.standing import Standing
+from bedplate.head.service import Head, Standing
 
 __all__ = ["HeadMetrics", "watch"]
 

@@ -1,12 +1,15 @@
 """What the head keeps in the store, and under which keys.
 
-In: objects and revisions. Out: keys and bytes, and back. `objects/<mode>/<key>` is the present tree;
-`revisions/<number>` every commit there ever was, numbered from 1 without holes; `latest` the number up to which the
-objects are whole (`snapshot`).
+In: objects and revisions. Out: keys and bytes, and back. `revisions/<number>` is every commit there ever was, numbered
+from 1 without holes: the truth. `objects/<mode>/<key>` is the present tree beside it (`Snapshot`), so that a head opens
+without reading the log. A commit of a few objects writes them in its own transaction; one of many (an import) would be
+refused by etcd, so its objects follow in batches, and `latest` says up to which revision the records are whole. What is
+behind it is read from the log.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -14,16 +17,21 @@ import msgspec
 
 from bedplate.api.headapi import Change, Revision
 from bedplate.core import errors
+from bedplate.head import changes
 from bedplate.head.objects import Obj
 from bedplate.head.schema import codec
-from bedplate.head.schema.registry import Schema
+from bedplate.head.schema.entity import Schema
+from bedplate.head.tree import Address, Tree
 from bedplate.head.vault import Vault
+from bedplate.store.interface import CompareFailed, Delete, Op, OutcomeUnknown, Put, Store
 
-__all__ = ["LATEST", "OBJECTS", "REVISIONS", "Codec", "SealedRevision", "object_key", "revision_key"]
+__all__ = ["LATEST", "OBJECTS", "REVISIONS", "Codec", "SealedRevision", "Snapshot", "missing", "revision_key"]
 
 OBJECTS = "/head/objects/"
 REVISIONS = "/head/revisions/"
 LATEST = "/head/latest"
+_PAGE = 1000
+_BATCH = 60
 _DAMAGED = "restore the newest backup"
 
 
@@ -50,10 +58,6 @@ class _RevisionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 class _Record(msgspec.Struct, frozen=True):
     revision: int
     object: dict[str, Any]
-
-
-def object_key(mode: str, key: str) -> str:
-    return f"{OBJECTS}{mode}/{key}"
 
 
 def revision_key(number: int) -> str:
@@ -84,14 +88,14 @@ class Codec:
         return mode, replace(obj, revision=record.revision)
 
     def encode_revision(self, revision: SealedRevision) -> bytes:
-        changes = [(change.path, change.old, change.new) for change in revision.changes]
+        differences = [(change.path, change.old, change.new) for change in revision.changes]
         return msgspec.json.encode(
             _RevisionRecord(
                 revision.number,
                 revision.time,
                 revision.author,
                 revision.nonce,
-                changes,
+                differences,
                 revision.message,
                 revision.undoes,
                 revision.previous,
@@ -113,3 +117,91 @@ class Codec:
             undoes=record.undoes,
             previous=record.previous,
         )
+
+
+class Snapshot:
+    """What the store's object records lack is in `_behind`; the caller lets one task at a time in here."""
+
+    def __init__(self, store: Store, codec: Codec) -> None:
+        self._store = store
+        self._codec = codec
+        self._behind: dict[Address, None] = {}
+        self._mark = 0
+
+    async def load(self) -> tuple[list[tuple[str, Obj]], int]:
+        """All objects as recorded, and the revision up to which they are whole; some may be newer already."""
+        at = await self._store.revision()
+        latest = await self._store.get(LATEST, revision=at)
+        self._mark = latest.revision if latest is not None else 0
+        objects: list[tuple[str, Obj]] = []
+        after, more = "", True
+        while more:
+            page = await self._store.list(OBJECTS, revision=at, limit=_PAGE, after=after)
+            objects.extend(self._codec.decode_object(entry.key, entry.value) for entry in page.entries)
+            after, more = page.entries[-1].key if page.entries else "", page.more
+        return objects, int(latest.value) if latest is not None else 0
+
+    def note(self, revision: SealedRevision) -> None:
+        """A revision was taken whose objects may not be recorded."""
+        self._behind.update(dict.fromkeys(map(changes.address, revision.changes)))
+
+    async def look(self, number: int) -> None:
+        """Ask the store whether another head has recorded everything up to a revision."""
+        latest = await self._store.get(LATEST)
+        self._mark = latest.revision if latest is not None else 0
+        if latest is not None and int(latest.value) >= number:
+            self._behind.clear()
+
+    async def write(self, tree: Tree, revision: SealedRevision) -> bool:
+        """Whether the revision is in the store, in one transaction with its objects, unless those are too many for one.
+        If not, another revision has its number."""
+        places = {**self._behind, **dict.fromkeys(map(changes.address, revision.changes))}
+        objects: list[Op] = []
+        if len(places) <= _BATCH:
+            objects = [Put(LATEST, str(revision.number).encode()), *self._writes(tree, places)]
+        record = Put(revision_key(revision.number), self._codec.encode_revision(revision), expect=0)
+        try:
+            at = await self._store.commit([record, *objects])
+        except (CompareFailed, OutcomeUnknown):
+            entry = await self._store.get(record.key)
+            if entry is None or self._codec.decode_revision(entry.value).nonce != revision.nonce:
+                return False
+            at = entry.revision
+        self._behind = {} if objects else places
+        self._mark = at if objects else self._mark
+        return True
+
+    async def settle(self, tree: Tree, number: int) -> None:
+        """Record what is behind, in batches, unless the next transaction has room for it. Each batch moves the mark, so
+        that of two heads one gives way."""
+        places = list(self._behind)
+        if len(places) <= _BATCH:
+            return
+        recorded = await self._store.get(LATEST)
+        value = recorded.value if recorded is not None else b"0"
+        try:
+            for start in range(0, len(places), _BATCH):
+                last = start + _BATCH >= len(places)
+                mark = Put(LATEST, str(number).encode() if last else value, expect=self._mark)
+                self._mark = await self._store.commit([mark, *self._writes(tree, places[start : start + _BATCH])])
+        except CompareFailed:
+            await self.look(number)
+            return
+        self._behind.clear()
+
+    def _writes(self, tree: Tree, places: Iterable[Address]) -> list[Op]:
+        ops: list[Op] = []
+        for mode, key in places:
+            obj, place = tree.find(mode, key), f"{OBJECTS}{mode}/{key}"
+            ops.append(Delete(place) if obj is None else Put(place, self._codec.encode_object(obj)))
+        return ops
+
+
+def missing(tree: Tree, revision: SealedRevision) -> list[changes.Change]:
+    """Those changes of a revision that a tree read from records lacks: a record may be newer than the mark says."""
+    differences = []
+    for change in revision.changes:
+        obj = tree.find(*changes.address(change))
+        if len(change.path) == 2 if obj is None else obj.revision < revision.number:
+            differences.append(change)
+    return differences

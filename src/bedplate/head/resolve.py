@@ -159,20 +159,20 @@ def inherited(tree: Tree, obj: Obj, field: Field) -> tuple[Value | None, Source 
     """A field's value and, when another object gave it, that object."""
     if field.attribute in obj.values or not field.inherits:
         return field.value(obj), None
-    through = tree.schema.of(obj).attribute(field.inherits)
+    through = tree.schema.of(obj).attributes[field.inherits]
     assert isinstance(through, Field)
     mode, key = through.kind.target_mode, str(through.value(obj) or "")
     target = tree.find(mode, key)
     if target is None:
         return field.value(obj), None
-    row = tree.schema.of(target).attribute(field.attribute)
+    row = tree.schema.of(target).attributes[field.attribute]
     assert isinstance(row, Field)
     return row.value(target), Source(mode, key)
 
 
 def _settings(tree: Tree, node: Obj) -> dict[str, Given]:
     settings = {}
-    for field in tree.schema.of(node).fields():
+    for field in tree.schema.of(node).fields:
         if not field.inherits:
             continue
         value, source = inherited(tree, node, field)

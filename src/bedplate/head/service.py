@@ -8,27 +8,25 @@ that is replaced: whether this head is the active one, who may edit what (`polic
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from bedplate.api.headapi import AuditEntry, Revision
 from bedplate.core import errors
 from bedplate.core.clock import Clock
 from bedplate.head import changes, policy
-from bedplate.head.edits import apply_edits, fill_masks
-from bedplate.head.identity import Identity
 from bedplate.head.ledger import Ledger, Outcome
 from bedplate.head.objects import Obj, Secret
+from bedplate.head.policy import Identity
 from bedplate.head.records import SealedRevision
-from bedplate.head.schema.registry import Path, Schema
+from bedplate.head.schema.entity import Path, Schema
 from bedplate.head.session import Edit, Session
-from bedplate.head.standing import Alone, Standing
 from bedplate.head.tree import Tree
+from bedplate.head.validate import apply_edits, fill_masks
 from bedplate.head.vault import Vault
 from bedplate.store.interface import Store
 
-__all__ = ["Edits", "Head", "Preview", "Stale"]
+__all__ = ["Alone", "Edits", "Head", "NotActive", "Preview", "Stale", "Standing"]
 
 Edits = Sequence[Edit] | Callable[[Tree], Awaitable[Sequence[Edit]]]
 """What to commit; a function is asked for it inside the commit, with the tree that is replaced."""
@@ -45,6 +43,49 @@ class Stale(errors.Conflict):
         )
         self.author = author
         self.revision = revision
+
+
+class NotActive(errors.Unavailable):
+    """This head takes no writes; `url` is where the active one serves, if there is one."""
+
+    def __init__(self, name: str, url: str) -> None:
+        super().__init__(
+            f"this head node is passive; {name or 'no other one'} is active",
+            hint=f"write to {url}" if url else "try again in some seconds: a head node is about to take over",
+            retry_after_s=1.0,
+        )
+        self.url = url
+
+
+class Standing(Protocol):
+    """Whether this head is the active one: what is asked of an election, or of its absence."""
+
+    @property
+    def is_active(self) -> bool: ...
+
+    @property
+    def active_name(self) -> str: ...
+
+    @property
+    def active_url(self) -> str:
+        """Where the active head serves; empty while nobody is known to be."""
+        ...
+
+    def refuse_writes(self) -> None:
+        """Raise `NotActive` unless this head is certainly the active one now."""
+        ...
+
+
+class Alone:
+    """The standing of a head with a store of its own."""
+
+    def __init__(self, name: str, url: str) -> None:
+        self.is_active = True
+        self.active_name = name
+        self.active_url = url
+
+    def refuse_writes(self) -> None:
+        return None
 
 
 class Preview(NamedTuple):
@@ -69,10 +110,9 @@ class Head:
         vault: Vault,
         *,
         clock: Clock | None = None,
-        nonce: Callable[[], str] = lambda: uuid.uuid4().hex,
         standing: Standing | None = None,
     ) -> None:
-        self._ledger = Ledger(store, schema, vault, clock=clock, nonce=nonce)
+        self._ledger = Ledger(store, schema, vault, clock=clock)
         self.standing: Standing = standing or Alone("", "")
 
     async def __aenter__(self) -> Head:
@@ -119,21 +159,23 @@ class Head:
             self.standing.refuse_writes()
             return await self._decide(identity, tree, edits, force=force, undoes=undoes)
 
-        return await self._append(identity, message, decide, nonce)
+        # Nonces of different identities never meet.
+        own = f"{identity.name}/{nonce}" if nonce else ""
+        revision = await self._ledger.append(identity.name, message, decide, nonce=own)
+        return None if revision is None else self._public(revision)
 
     async def undo_as(
         self, identity: Identity, number: int, message: str = "", *, force: bool = False, nonce: str = ""
     ) -> Revision | None:
         """Undo a revision, as a new revision. Raises `Conflict` naming a later one in the way, and as `commit_as`."""
 
-        async def decide(tree: Tree) -> Outcome:
-            self.standing.refuse_writes()
-            reverse = Session(tree)
-            await self.stage_undo(reverse, number, force=force)
-            outcome = await self._judge(identity, tree, reverse.edits())
-            return outcome._replace(undoes=0 if force else number)
+        async def reverse(tree: Tree) -> Sequence[Edit]:
+            session = Session(tree)
+            await self.stage_undo(session, number, force=force)
+            return session.edits()
 
-        return await self._append(identity, message or f"undo of revision {number}", decide, nonce)
+        message = message or f"undo of revision {number}"
+        return await self.commit_as(identity, reverse, message, undoes=0 if force else number, nonce=nonce)
 
     async def check_as(
         self, identity: Identity, edits: Edits, *, force: bool = False, undoes: int = 0
@@ -223,36 +265,24 @@ class Head:
 
     # Inside
 
-    async def _append(
-        self, identity: Identity, message: str, decide: Callable[[Tree], Awaitable[Outcome]], nonce: str
-    ) -> Revision | None:
-        # Nonces of different identities never meet.
-        own = f"{identity.name}/{nonce}" if nonce else ""
-        revision = await self._ledger.append(identity.name, message, decide, nonce=own)
-        return None if revision is None else self._public(revision)
-
     async def _decide(self, identity: Identity, tree: Tree, edits: Edits, *, force: bool, undoes: int) -> Outcome:
-        edits = await edits(tree) if callable(edits) else edits
-        if not undoes:
-            return await self._judge(identity, tree, fill_masks(edits, tree), force=force)
-        history, reverse = self._ledger.history, Session(tree)
-        reverse.stage(await history.reverse(undoes), self.unseal)
-        edits = fill_masks(edits, reverse.tree, tree)
-        outcome = await self._judge(identity, tree, edits, force=force)
-        is_exact = _results(edits) == _results(reverse.edits())
-        if is_exact and await history.obstacle(undoes, self.revision) is None:
-            return outcome._replace(undoes=undoes)
-        return outcome
-
-    async def _judge(self, identity: Identity, tree: Tree, edits: Sequence[Edit], *, force: bool = False) -> Outcome:
         """Every rule that a commit must keep, on the tree that it replaces."""
+        edits = await edits(tree) if callable(edits) else edits
+        reverse: Session | None = None
+        if undoes:
+            reverse = Session(tree)
+            reverse.stage(await self._ledger.history.reverse(undoes), self.unseal)
+        edits = fill_masks(edits, *([tree] if reverse is None else [reverse.tree, tree]))
         caller = policy.confirm(identity, tree)
         policy.demand_edits(caller, tree, edits)
         if not force:
             await self._refuse_stale(tree, edits)
-        after, differences = apply_edits(tree, edits, self.revision + 1, self._ledger.vault.seal)
+        after, differences = apply_edits(tree, edits, self._ledger.revision + 1, self._ledger.vault.seal)
         policy.keep_access(caller, tree, after)
-        return Outcome(after, differences)
+        is_undo = reverse is not None and _results(edits) == _results(reverse.edits())
+        if is_undo and await self._ledger.history.obstacle(undoes, self._ledger.revision) is not None:
+            is_undo = False
+        return Outcome(after, differences, undoes if is_undo else 0)
 
     async def _refuse_stale(self, tree: Tree, edits: Sequence[Edit]) -> None:
         for edit in edits:
@@ -273,7 +303,7 @@ class Head:
             number=revision.number,
             time=revision.time,
             author=revision.author,
-            changes=changes.masked(self.tree.schema, revision.changes),
+            changes=changes.masked(self._ledger.tree.schema, revision.changes),
             message=revision.message,
             undoes=revision.undoes,
             nonce=revision.nonce.rpartition("/")[2],

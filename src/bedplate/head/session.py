@@ -17,8 +17,7 @@ from bedplate.core import errors
 from bedplate.head import changes
 from bedplate.head.objects import Obj, Secret
 from bedplate.head.schema import codec
-from bedplate.head.schema.entity import Entity, Field, Row, Submode, shell_name
-from bedplate.head.schema.registry import Path, Schema
+from bedplate.head.schema.entity import Entity, Field, Path, Row, Schema, Submode, shell_name
 from bedplate.head.tree import Address, Tree, replace_at
 
 __all__ = ["Edit", "Session"]
@@ -34,17 +33,14 @@ class Edit(NamedTuple):
 
 
 class Session:
-    """Staged edits over a tree. `tree` is what the session sees: the head's tree with its own edits in it."""
+    """Staged edits over a tree, the head's (`head`). `tree` is what the session sees: that with its own edits in it."""
 
     def __init__(self, tree: Tree) -> None:
-        self._head = tree
+        self.head = tree
         self._bases: dict[Address, Obj | None] = {}
         self._highest: dict[Path, int] = {}
         self.tree = tree
-
-    @property
-    def schema(self) -> Schema:
-        return self.tree.schema
+        self.schema = tree.schema
 
     # What is there
 
@@ -94,14 +90,14 @@ class Session:
             raise errors.Invalid(f"a new object in {submode.shell} needs a name", hint="write it behind add")
         entity, words = submode.of[0], list(words)
         if len(words) > len(entity.positional):
-            takes = " ".join(entity.attribute(name).shell for name in entity.positional)
+            takes = " ".join(entity.attributes[name].shell for name in entity.positional)
             raise errors.Invalid(f"too many values for {submode.shell}", hint=f"add {takes}")
         used = max((int(key) for key in self.children(place)), default=-1)
         base = self._base_children(place)
         highest = max(used, self._highest.get(place, -1), *(int(key) for key in base), -1)
         obj = Obj(entity.type_name(), str(highest + 1))
         for name, word in zip(entity.positional, words, strict=False):
-            row = entity.attribute(name)
+            row = entity.attributes[name]
             assert isinstance(row, Field)
             obj = obj.with_value(name, row.normal(row.parse(word)))
         self._highest[place] = highest + 1
@@ -145,7 +141,7 @@ class Session:
             raise errors.Invalid(
                 f"{name!r} cannot be the name of an extra parameter", hint="write it without blanks, commas and ="
             )
-        if text is not None and shell_name(name) in {row.shell for row in self.schema.of(obj).rows()}:
+        if text is not None and shell_name(name) in {row.shell for row in self.schema.of(obj).rows}:
             raise errors.Invalid(f"{name} is a parameter of {obj.type}", hint=f"set {shell_name(name)} without -e")
         if text is None and name not in obj.extras:
             raise errors.NotFound(f"{obj.type} {obj.key} has no extra parameter {name!r}", hint="show lists them first")
@@ -217,7 +213,7 @@ class Session:
     def _changes(self, scope: Path, seal: Callable[[Secret], object]) -> list[changes.Change]:
         differences: list[changes.Change] = []
         for edit in self.edits(scope):
-            differences.extend(changes.diff(self.schema, edit.mode, edit.key, edit.base, edit.new, seal))
+            differences.extend(changes.diff(self.schema, (edit.mode, edit.key), edit.base, edit.new, seal))
         return differences
 
     def drop(self, scope: Path = ()) -> None:
@@ -226,7 +222,7 @@ class Session:
 
     def follow(self, head: Tree, committed: Iterable[Edit] = ()) -> None:
         """Take the head's newer tree; what is still staged stays staged, over the object it was typed for."""
-        self._head = head
+        self.head = head
         for edit in committed:
             self._bases.pop((edit.mode, edit.key), None)
             self._forget_indexes((edit.mode, edit.key))
@@ -239,7 +235,7 @@ class Session:
         for mode, key in places:
             del self._bases[mode, key]
             self._forget_indexes((mode, key))
-            self.tree = self.tree.with_object(mode, key, self._head.find(mode, key))
+            self.tree = self.tree.with_object(mode, key, self.head.find(mode, key))
 
     def _forget_indexes(self, place: Address) -> None:
         self._highest = {path: index for path, index in self._highest.items() if path[:2] != place}
@@ -258,12 +254,12 @@ class Session:
         if new == base:
             del self._bases[mode, key]
             self._forget_indexes((mode, key))
-            new = self._head.find(mode, key)
+            new = self.head.find(mode, key)
         self.tree = self.tree.with_object(mode, key, new)
         return path
 
     def _base_children(self, place: Path) -> Mapping[str, Obj]:
-        top = self._bases.get((place[0], place[1]), self._head.find(place[0], place[1]))
+        top = self._bases.get((place[0], place[1]), self.head.find(place[0], place[1]))
         owner = _at(top, place[2:-1])
         return owner.below(place[-1]) if owner is not None else {}
 
@@ -286,22 +282,20 @@ def _at(obj: Obj | None, rest: Path) -> Obj | None:
 
 def _renumbered(schema: Schema, obj: Obj) -> Obj:
     """With the indexes of every indexed list counted from 0."""
-    for submode in schema.of(obj).submodes():
-        children = obj.below(submode.attribute)
-        if not children:
-            continue
-        if submode.indexed:
+    for name, children in obj.children.items():
+        submode = schema.of(obj).attributes[name]
+        if isinstance(submode, Submode) and submode.indexed:
             keys = sorted(children, key=int)
             tidy = {str(i): replace(_renumbered(schema, children[key]), key=str(i)) for i, key in enumerate(keys)}
         else:
             tidy = {key: _renumbered(schema, child) for key, child in children.items()}
         if tidy != children:
-            obj = obj.with_children(submode.attribute, tidy)
+            obj = obj.with_children(name, tidy)
     return obj
 
 
 def _copied(schema: Schema, obj: Obj) -> Obj:
-    rows = schema.of(obj).by_attribute()
+    rows = schema.of(obj).attributes
     kept = {}
     for name, value in obj.values.items():
         row = rows[name]

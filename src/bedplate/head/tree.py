@@ -13,10 +13,9 @@ import immutables
 
 from bedplate.core import errors
 from bedplate.head.objects import Obj
-from bedplate.head.schema.entity import Field
-from bedplate.head.schema.registry import Path, Schema
+from bedplate.head.schema.entity import Field, Path, Schema
 
-__all__ = ["Address", "Link", "Tree", "descend", "links", "replace_at"]
+__all__ = ["Address", "Link", "Tree", "links", "replace_at"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -36,26 +35,21 @@ class Link(NamedTuple):
 _Referrers = immutables.Map[tuple[str, str, str], immutables.Map[str, frozenset[str]]]
 
 
-def links(schema: Schema, mode: str, obj: Obj) -> set[Link]:
-    """Every reference of an object and of what lies below it; `through` is the way to the field."""
+def links(schema: Schema, mode: str, obj: Obj, way: str = "") -> set[Link]:
+    """Every reference of an object and of what lies below it; `through` is the way to the field, from `way` on."""
     references: set[Link] = set()
-    _collect(schema, mode, obj, "", references)
-    return references
-
-
-def _collect(schema: Schema, mode: str, obj: Obj, way: str, references: set[Link]) -> None:
-    rows = schema.of(obj).by_attribute()
+    rows = schema.of(obj).attributes
     for name, value in obj.values.items():
         row = rows[name]
         assert isinstance(row, Field)
-        target = row.kind.target_mode
-        if target:
-            references.update(Link(target, key, way + name) for key in row.kind.targets(value))
+        if row.target_mode:
+            references.update(Link(row.target_mode, key, way + name) for key in row.kind.targets(value))
         if row.unique and value:
             references.add(Link(f"={mode}.{way}{name}", str(value).lower(), way + name))
     for submode, children in obj.children.items():
         for key, child in children.items():
-            _collect(schema, mode, child, f"{way}{submode}[{key}].", references)
+            references |= links(schema, mode, child, f"{way}{submode}[{key}].")
+    return references
 
 
 class Tree:
@@ -104,7 +98,13 @@ class Tree:
         obj = self.find(mode, key)
         if obj is None:
             raise errors.NotFound(f"{mode} has no object {key!r}", hint=f"{mode} list shows what is there")
-        return descend(obj, path[2:], f"{mode}[{key}]")
+        where = f"{mode}[{key}]"
+        for submode, key in zip(path[2::2], path[3::2], strict=True):
+            child = obj.below(submode).get(key)
+            if child is None:
+                raise errors.NotFound(f"{where} has no {submode} {key!r}", hint="list shows what is there")
+            obj, where = child, f"{where}->{submode}[{key}]"
+        return obj
 
     def with_object(self, mode: str, key: str, obj: Obj | None) -> Tree:
         """With that object in place of what is there; None takes it away."""
@@ -112,14 +112,23 @@ class Tree:
         if before is obj:
             return self
         Tree.steps += 1
-        old = links(self.schema, mode, before) if before is not None else set()
-        new = links(self.schema, mode, obj) if obj is not None else set()
         tree = Tree.__new__(Tree)
         tree.schema = self.schema
         tree.derived = {}
         objects = self._modes[mode]
         tree._modes = {**self._modes, mode: objects.delete(key) if obj is None else objects.set(key, obj)}
-        tree._referrers = _reindexed(self._referrers, mode, key, old, new)
+        old = links(self.schema, mode, before) if before is not None else set()
+        new = links(self.schema, mode, obj) if obj is not None else set()
+        ways: dict[tuple[str, str], set[str]] = {}
+        for link in new:
+            ways.setdefault((link.mode, link.key), set()).add(link.through)
+        index = self._referrers
+        for target in {(link.mode, link.key) for link in old ^ new}:
+            through, place = frozenset(ways.get(target, ())), (*target, mode)
+            referrers: immutables.Map[str, frozenset[str]] = index.get(place, immutables.Map())
+            referrers = referrers.set(key, through) if through else _without(referrers, key)
+            index = index.set(place, referrers) if referrers else _without(index, place)
+        tree._referrers = index
         return tree
 
     def referrers(self, mode: str, key: str, by: str) -> Mapping[str, frozenset[str]]:
@@ -144,32 +153,9 @@ class Tree:
 _NOBODY: Mapping[str, frozenset[str]] = {}
 
 
-def _reindexed(index: _Referrers, mode: str, key: str, old: set[Link], new: set[Link]) -> _Referrers:
-    ways: dict[tuple[str, str], set[str]] = {}
-    for link in new:
-        ways.setdefault((link.mode, link.key), set()).add(link.through)
-    for target in {(link.mode, link.key) for link in old ^ new}:
-        through = frozenset(ways.get(target, ()))
-        place = (*target, mode)
-        referrers: immutables.Map[str, frozenset[str]] = index.get(place, immutables.Map())
-        referrers = referrers.set(key, through) if through else _without(referrers, key)
-        index = index.set(place, referrers) if referrers else _without(index, place)
-    return index
-
-
 def _without(mapping: immutables.Map[K, V], key: K) -> immutables.Map[K, V]:
     """Without that key; the same mapping when it is not there."""
     return mapping.delete(key) if key in mapping else mapping
-
-
-def descend(obj: Obj, rest: Path, where: str) -> Obj:
-    """The object below another one. Raises `NotFound`."""
-    for submode, key in zip(rest[::2], rest[1::2], strict=True):
-        child = obj.below(submode).get(key)
-        if child is None:
-            raise errors.NotFound(f"{where} has no {submode} {key!r}", hint="list shows what is there")
-        obj, where = child, f"{where}->{submode}[{key}]"
-    return obj
 
 
 def replace_at(obj: Obj, rest: Path, new: Obj | None) -> Obj | None:

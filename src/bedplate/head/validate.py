@@ -1,33 +1,92 @@
-"""Whether a tree is as it should be: asked of what changed, never of all.
+"""What edits make of a tree, and whether that is as it should be: asked of what changed, never of all.
 
-In: the tree as it would be, and the top-level objects that differ from one known to be good. Out: every fault, or
-nothing. The cost grows with what changed and with what refers to what was removed, not with the tree.
+In: a tree, and edits of its top-level objects. Out: the edits with their masked secrets filled in; the tree they make
+and the changes in it, or every fault. The cost grows with what changed and with what refers to what was removed, not
+with the tree. Pure: `policy` says who may make the edits, `service` whether somebody else was first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from bedplate.core import errors
-from bedplate.head.objects import Obj
+from bedplate.head import changes
+from bedplate.head.changes import MASK
+from bedplate.head.objects import Obj, Secret, Value
+from bedplate.head.schema import codec
+from bedplate.head.session import Edit
 from bedplate.head.tree import Address, Tree, links
 
-__all__ = ["check", "problems"]
+__all__ = ["apply_edits", "fill_masks", "problems"]
 
 _NAMED = 5
 
 
-def check(tree: Tree, touched: Iterable[Address]) -> None:
-    """Raise `Invalid` with every fault."""
-    faults = problems(tree, touched)
+def apply_edits(tree: Tree, edits: Sequence[Edit], number: int, seal: codec.Seal) -> tuple[Tree, list[changes.Change]]:
+    """The tree that the edits make, as revision `number`, and what they change. Raises `Invalid` with every fault."""
+    after, changed, touched = tree, [], []
+    for edit in edits:
+        place = (edit.mode, edit.key)
+        differences = changes.diff(tree.schema, place, tree.find(*place), edit.new, seal)
+        if differences:
+            changed.extend(differences)
+            touched.append(place)
+            after = after.with_object(*place, None if edit.new is None else replace(edit.new, revision=number))
+    faults = problems(after, touched)
     if faults:
         raise errors.Invalid(
             "the changes cannot be committed", problems=faults, hint="nothing was written; correct it and commit again"
         )
+    return after, changed
+
+
+def fill_masks(edits: Sequence[Edit], *trees: Tree) -> list[Edit]:
+    """The edits with the secrets that their masks stand for, from the first tree that has the object.
+
+    Raises `Invalid` naming every mask that stands for nothing, and an object that is edited twice.
+    """
+    filled: dict[Address, Edit] = {}
+    for edit in edits:
+        place = (edit.mode, edit.key)
+        if place in filled:
+            raise errors.Invalid(f"{edit.mode}[{edit.key}] is edited twice in one commit", hint="send it once")
+        present = next((obj for tree in trees if (obj := tree.find(*place)) is not None), None)
+        lacking: list[str] = []
+        new = None if edit.new is None else _with_secrets(edit.new, present, f"{edit.mode}[{edit.key}]", lacking)
+        if lacking:
+            raise errors.Invalid(
+                f"{MASK} keeps a secret, but none is set",
+                hint="write the secret itself, or leave the field out",
+                problems=lacking,
+            )
+        filled[place] = edit._replace(new=new)
+    return list(filled.values())
+
+
+def _with_secrets(new: Obj, present: Obj | None, where: str, lacking: list[str]) -> Obj:
+    same = present if present is not None and present.type == new.type else None
+    values: dict[str, Value] = {}
+    for name, value in new.values.items():
+        values[name] = value
+        if isinstance(value, Secret) and value.reveal() == MASK:
+            kept = same.values.get(name) if same is not None else None
+            if isinstance(kept, Secret):
+                values[name] = kept
+            else:
+                lacking.append(f"{where}.{name} is not set")
+    children: dict[str, Mapping[str, Obj]] = {}
+    for submode, inner in new.children.items():
+        below = same.below(submode) if same is not None else {}
+        children[submode] = {
+            key: _with_secrets(child, below.get(key), f"{where}->{submode}[{key}]", lacking)
+            for key, child in inner.items()
+        }
+    return replace(new, values=values, children=children)
 
 
 def problems(tree: Tree, touched: Iterable[Address]) -> list[str]:
-    """What would be wrong after the change, in the order of the objects."""
+    """What would be wrong after the change of those objects, in their order."""
     faults: list[str] = []
     asked_again: set[Address] = set()
     touched = set(touched)
@@ -41,7 +100,8 @@ def problems(tree: Tree, touched: Iterable[Address]) -> list[str]:
             continue
         faults.extend(_dangling(tree, mode, obj))
         faults.extend(_own(tree, obj, f"{mode}[{key}]"))
-        asked_again.update(_judged_with(tree, mode, key))
+        for by in tree.schema.judged_with_targets:
+            asked_again.update((by, name) for name in tree.referrers(mode, key, by))
     for mode, key in sorted(asked_again - touched):
         obj = tree.find(mode, key)
         if obj is not None:
@@ -67,9 +127,3 @@ def _own(tree: Tree, obj: Obj, where: str) -> list[str]:
         for key, child in children.items():
             faults.extend(_own(tree, child, f"{where}->{submode}[{key}]"))
     return faults
-
-
-def _judged_with(tree: Tree, mode: str, key: str) -> Iterable[Address]:
-    for by, submode in tree.schema.modes.items():
-        if any(entity.judged_with_targets for entity in submode.of):
-            yield from ((by, name) for name in tree.referrers(mode, key, by))

@@ -21,16 +21,9 @@ class LocalBackend:
 
     def __init__(self, head: Head, *, name: str, identity: Identity) -> None:
         self._head = head
-        self._name = name
+        self.name = name
+        self.user = identity.name
         self._identity = identity
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def user(self) -> str:
-        return self._identity.name
 
     @property
     def tree(self) -> Tree:

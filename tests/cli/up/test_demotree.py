@@ -15,7 +15,7 @@ def demonstration() -> Tree:
     first = [(edit.mode, edit.new) for edit in site.first_tree("basecm10", 20) if edit.new is not None]
     session = Session(Tree(SCHEMA, first))
     demotree.stage(session)
-    validate.check(session.tree, [(edit.mode, edit.key) for edit in session.edits()])
+    assert validate.problems(session.tree, [(edit.mode, edit.key) for edit in session.edits()]) == []
     return session.tree
 
 

@@ -10,12 +10,12 @@ from bedplate.head.entities import SCHEMA
 from bedplate.head.entities.docker import DockerHostRole
 from bedplate.head.objects import Obj, Secret
 from bedplate.head.schema.entity import Entity
-from bedplate.head.schema.registry import describe
+from bedplate.head.schema.tables import describe
 
 
 def shown(type_name: str, key: str = "x") -> list[tuple[str, str]]:
     obj = Obj(type_name, key)
-    return [(row.label, row.show(obj)) for row in SCHEMA.types[type_name].rows()]
+    return [(row.label, row.show(obj)) for row in SCHEMA.types[type_name].rows]
 
 
 def test_item_056_docker_host_has_its_27_rows_with_defaults() -> None:
@@ -68,7 +68,7 @@ def test_item_063_devicemapper_has_its_rows_with_defaults() -> None:
 
 
 def test_item_062_storage_backends_offer_three_types() -> None:
-    (backends,) = DockerHostRole.submodes()
+    (backends,) = DockerHostRole.submodes
     assert backends.words() == ["aufs", "devicemapper", "overlay2"]
     assert backends.typed
 
@@ -221,9 +221,9 @@ def test_every_declaration_is_whole_and_described_as_data(entity: type[Entity]) 
     names = [row["name"] for row in rows]
     assert len(set(names)) == len(names)
     assert all(row["doc"] and row["label"] and row["attribute"] for row in rows)
-    for field in entity.fields():
+    for field in entity.fields:
         if field.default not in (None, "", ()):
             field.kind.check(field.default)
             assert field.normal(field.default) is None
     obj = Obj(entity.type_name(), "x")
-    assert all(isinstance(row.show(obj), str) for row in entity.rows())
+    assert all(isinstance(row.show(obj), str) for row in entity.rows)

@@ -17,8 +17,7 @@ from bedplate.head.desired import desired
 from bedplate.head.explain import explain
 from bedplate.head.objects import Obj
 from bedplate.head.render import RENDERERS, docker, etcd, firewall, generic, kubelet
-from bedplate.head.schema.entity import Field
-from bedplate.head.schema.registry import Path
+from bedplate.head.schema.entity import Field, Path
 from bedplate.head.session import Session
 
 text = st.one_of(
@@ -47,7 +46,7 @@ def fields() -> list[tuple[Path, str]]:
     return [
         (place, row.shell)
         for place in PLACES
-        for row in tree.schema.of(tree.get(place)).rows()
+        for row in tree.schema.of(tree.get(place)).rows
         if isinstance(row, Field) and not row.readonly
     ]
 

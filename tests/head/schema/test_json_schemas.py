@@ -15,7 +15,7 @@ from bedplate.head.schema import codec
 from bedplate.head.schema.entity import NAME, Field
 from bedplate.head.schema.kinds import Kind, Unfit
 
-FIELDS = {(name, field.attribute): field for name, entity in SCHEMA.types.items() for field in entity.fields()}
+FIELDS = {(name, field.attribute): field for name, entity in SCHEMA.types.items() for field in entity.fields}
 KINDS: list[Kind] = list(dict.fromkeys(field.kind for field in FIELDS.values()))
 TEXTS = st.one_of(
     st.text(max_size=12),

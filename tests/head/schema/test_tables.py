@@ -36,7 +36,7 @@ def test_a_list_of_several_types_leaves_blank_what_one_of_them_lacks() -> None:
 
 def test_an_indexed_list_is_sorted_by_number() -> None:
     ports = {str(number): Obj("OpenPort", str(number), {"port": "443"}) for number in (10, 9, 0)}
-    (submode,) = SCHEMA.types["FirewallRole"].submodes()
+    (submode,) = SCHEMA.types["FirewallRole"].submodes
     headers, rows = list_table(SCHEMA, submode, ports)
     assert headers == ["Index", "Action", "Network", "Port", "Destination", "Protocol", "Address", "Description"]
     assert [row[0] for row in rows] == ["0", "9", "10"]

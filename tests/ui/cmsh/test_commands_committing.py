@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from tests.ui.transcripts.driving import Desk
 
 from bedplate.core.clock import ManualClock
-from bedplate.head.identity import Identity
+from bedplate.head.policy import Identity
 from bedplate.head.service import Head
 from bedplate.ui.cmsh.shell import Shell
 from bedplate.ui.local import LocalBackend

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.ui.transcripts.driving import Desk
 
-from bedplate.head.identity import Identity
+from bedplate.head.policy import Identity
 from bedplate.head.service import Head
-from bedplate.ui.cmsh.shell import Host, Shell
+from bedplate.ui.cmsh.machine import Host
+from bedplate.ui.cmsh.shell import Shell
 from bedplate.ui.local import LocalBackend
 
 

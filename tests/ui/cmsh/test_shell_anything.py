@@ -14,7 +14,7 @@ from tests.head import sites
 from tests.head.committing import commit_session
 
 from bedplate.head.entities import SCHEMA
-from bedplate.head.identity import Identity
+from bedplate.head.policy import Identity
 from bedplate.head.service import Head
 from bedplate.head.vault import Vault
 from bedplate.store.sqlite import SqliteStore

@@ -17,13 +17,12 @@ from bedplate.core.clock import Clock
 from bedplate.head.access import Access
 from bedplate.head.entities import SCHEMA
 from bedplate.head.health import Health
-from bedplate.head.identity import NODE
 from bedplate.head.notices import Notices
 from bedplate.head.objects import Obj, Secret
+from bedplate.head.policy import NODE
 from bedplate.head.render import RENDERERS
-from bedplate.head.service import Head
+from bedplate.head.service import Alone, Head, Standing
 from bedplate.head.session import Edit
-from bedplate.head.standing import Alone, Standing
 from bedplate.head.tokens import USER, Tokens
 from bedplate.head.vault import Vault
 from bedplate.store.interface import Store

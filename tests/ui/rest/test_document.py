@@ -53,8 +53,8 @@ def test_every_field_of_every_entity_is_in_the_document() -> None:
     for name, entity in SCHEMA.types.items():
         described = schemas[f"Type{name[0].upper()}{name[1:]}"]
         values = described["properties"]["values"]["properties"]
-        assert set(values) == {field.attribute for field in entity.fields()}
-        assert all(values[field.attribute]["description"] for field in entity.fields())
+        assert set(values) == {field.attribute for field in entity.fields}
+        assert all(values[field.attribute]["description"] for field in entity.fields)
     docker = schemas["TypeDockerHostRole"]["properties"]["values"]["properties"]
     assert docker["log_level"]["enum"] == ["fatal", "error", "warn", "info", "debug"]
     assert (docker["mtu"]["minimum"], docker["mtu"]["maximum"], docker["mtu"]["default"]) == (0, 65535, 0)

@@ -262,7 +262,7 @@ async def test_a_passive_head_reads_and_sends_writers_to_the_active_one(tmp_path
         active_url = "https://other:8081"
 
         def refuse_writes(self) -> None:
-            from bedplate.head.standing import NotActive
+            from bedplate.head.service import NotActive
 
             raise NotActive(self.active_name, self.active_url)
 

@@ -19,13 +19,14 @@ from tests.head.committing import commit_session
 
 from bedplate.core.clock import ManualClock
 from bedplate.head.entities import SCHEMA
-from bedplate.head.identity import Identity
+from bedplate.head.policy import Identity
 from bedplate.head.service import Head
 from bedplate.head.tree import Tree
 from bedplate.head.vault import Vault
 from bedplate.store.sqlite import SqliteStore
 from bedplate.ui.backend import Backend
-from bedplate.ui.cmsh.shell import Host, Shell
+from bedplate.ui.cmsh.machine import Host
+from bedplate.ui.cmsh.shell import Shell
 from bedplate.ui.local import LocalBackend
 
 __all__ = ["Desk", "Said", "Table", "head_with", "opened", "read_table", "sized_files", "tree_of"]

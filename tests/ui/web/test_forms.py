@@ -79,7 +79,7 @@ def test_what_is_told_to_who_sets_a_field_is_told() -> None:
     told = {
         (entity.type_name(), field.attribute): field.notice
         for entity in SCHEMA.types.values()
-        for field in entity.fields()
+        for field in entity.fields
         if field.notice and not field.kind.secret and field.kind.name == "text"
     }
     for (type_name, attribute), notice in told.items():
@@ -105,7 +105,7 @@ class _Every:
 @given(st.sampled_from(_Every.objects), st.data())
 def test_a_form_sent_back_as_it_came_changes_nothing(obj: Obj, data: st.DataObject) -> None:
     entity: type[Entity] = SCHEMA.types[obj.type]
-    for field in entity.fields():
+    for field in entity.fields:
         if field.readonly or field.kind.secret or field.kind.target_mode or not data.draw(st.booleans()):
             continue
         text = data.draw(st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8))

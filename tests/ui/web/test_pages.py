@@ -70,7 +70,7 @@ async def test_every_mode_of_the_schema_has_a_list_and_its_objects_have_pages(pl
     for key in list(place.head.tree.mode(mode))[:2]:
         shown = await reader.get(f"/show/{mode}/{key}")
         assert shown.status == 200
-        labels = [row.label for row in SCHEMA.of(place.head.tree.get((mode, key))).rows()]
+        labels = [row.label for row in SCHEMA.of(place.head.tree.get((mode, key))).rows]
         assert [row["Parameter"] for row in shown.rows("Parameter")] == labels
 
 

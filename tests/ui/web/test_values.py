@@ -11,8 +11,7 @@ from bedplate.head.entities import SCHEMA
 from bedplate.head.objects import Secret
 from bedplate.head.plan import Action
 from bedplate.head.resolve import Source
-from bedplate.head.schema.entity import Submode
-from bedplate.head.schema.registry import Schema
+from bedplate.head.schema.entity import Schema, Submode
 from bedplate.ui.web import diffs, events, links, plots
 from bedplate.ui.web.logins import IDLE_S, Logins
 from bedplate.ui.web.navigation import navigation

@@ -34,9 +34,8 @@ from bedplate.head.folder.datafolder import DATABASE, SECRETS_KEY, Etcd, Folder
 from bedplate.head.health import Health
 from bedplate.head.notices import Notices
 from bedplate.head.render import RENDERERS
-from bedplate.head.service import Head
+from bedplate.head.service import Alone, Head, Standing
 from bedplate.head.site import ADMIN
-from bedplate.head.standing import Alone, Standing
 from bedplate.head.tokens import Tokens
 from bedplate.serving.certificates import Reloader
 from bedplate.serving.health import Checks

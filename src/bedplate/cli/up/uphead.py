@@ -27,7 +27,7 @@ from bedplate.core import errors
 from bedplate.core.clock import Clock, parse_rfc3339
 from bedplate.core.logging import get_logger
 from bedplate.head.folder import creation, datafolder
-from bedplate.head.identity import Identity
+from bedplate.head.policy import Identity
 from bedplate.sim.agents import Devices, Pace
 
 __all__ = ["NAME", "NODES", "UpHead", "folder_of", "serving"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from bedplate.head.entities.kubernetes import EtcdCluster, KubeCluster
 from bedplate.head.entities.nodes import Category, ConfigurationOverlay, HeadNode, PhysicalNode, SoftwareImage
 from bedplate.head.entities.site import HealthCheck, Network, User
-from bedplate.head.schema.entity import Submode
-from bedplate.head.schema.registry import Schema
+from bedplate.head.schema.entity import Schema, Submode
 
 __all__ = ["SCHEMA"]
 

@@ -11,9 +11,8 @@ from typing import Any
 
 from bedplate.core import errors
 from bedplate.head.objects import Obj, Secret, Value
-from bedplate.head.schema.entity import Entity, Field, Key, Submode
+from bedplate.head.schema.entity import Entity, Field, Key, Schema, Submode
 from bedplate.head.schema.kinds import Unfit
-from bedplate.head.schema.registry import Schema
 
 __all__ = [
     "Seal",
@@ -48,22 +47,19 @@ def encode(schema: Schema, obj: Obj, seal: Seal) -> dict[str, Any]:
     entity = schema.of(obj)
     data: dict[str, Any] = {"type": obj.type}
     values = {}
-    for field in entity.fields():
-        if field.attribute in obj.values:
-            encoded = encode_value(field, obj.values[field.attribute], seal)
-            if encoded is not None:
-                values[field.attribute] = encoded
+    for name, value in sorted(obj.values.items()):
+        field = entity.attributes[name]
+        assert isinstance(field, Field)
+        encoded = encode_value(field, value, seal)
+        if encoded is not None:
+            values[name] = encoded
     if values:
-        data["values"] = dict(sorted(values.items()))
+        data["values"] = values
     if obj.extras:
         data["extras"] = dict(sorted(obj.extras.items()))
-    children = {
-        submode.attribute: encode_children(schema, submode, obj.below(submode.attribute), seal)
-        for submode in entity.submodes()
-        if obj.below(submode.attribute)
-    }
-    if children:
-        data["children"] = dict(sorted(children.items()))
+    if obj.children:
+        below, inner = {submode.attribute: submode for submode in entity.submodes}, sorted(obj.children.items())
+        data["children"] = {name: encode_children(schema, below[name], children, seal) for name, children in inner}
     return data
 
 
@@ -137,7 +133,7 @@ class _Decoder:
                 raise errors.Invalid(
                     f"{entity.type_name()} cannot be called {key!r}", hint=f"call it {entity.names[0]}"
                 )
-            for row in entity.rows():
+            for row in entity.rows:
                 if isinstance(row, Key):
                     row.parse(key)
             return entity
@@ -155,7 +151,7 @@ class _Decoder:
     def _values(self, entity: type[Entity], data: dict[str, Any], where: str) -> dict[str, Value]:
         values: dict[str, Value] = {}
         for name, raw in data.items():
-            field = entity.by_attribute().get(name)
+            field = entity.attributes.get(name)
             if not isinstance(field, Field) or isinstance(field, Key):
                 self._problems.append(f"{where}: {entity.type_name()} has no field {name!r}")
                 continue
@@ -172,7 +168,7 @@ class _Decoder:
     def _children(self, entity: type[Entity], data: dict[str, Any], where: str) -> dict[str, dict[str, Obj]]:
         children: dict[str, dict[str, Obj]] = {}
         for name, content in self._mapping(data, "children", where).items():
-            submode = entity.by_attribute().get(name)
+            submode = entity.attributes.get(name)
             if not isinstance(submode, Submode) or not isinstance(content, list if submode.indexed else dict):
                 self._problems.append(f"{where}: {entity.type_name()} has no such submode {name!r}")
                 continue

@@ -1,28 +1,44 @@
 """Declarations: an entity is a class whose attributes are its rows, in the order `show` prints them.
 
 In: the classes of `head/entities`. Out: what every front end asks of a declaration: rows by the shell's name, the value
-of a row or its default, list columns, submodes with the types they hold. Classes are never instantiated; objects are
-`objects.Obj`, which name their class by `type`.
+of a row or its default, list columns, submodes with the types they hold; and of all of them together (`Schema`): which
+declaration stands at which path. Classes are never instantiated; objects are `objects.Obj`, which name their class by
+`type`.
 """
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from bedplate.core import errors
 from bedplate.head.objects import Obj, Value
 from bedplate.head.schema.kinds import BLANKS, Bool, Integer, Kind, Text
 
-__all__ = ["NAME", "Entity", "Field", "Internal", "Key", "Look", "Row", "Submode", "TypeName", "shell_name"]
+__all__ = [
+    "NAME",
+    "Entity",
+    "Field",
+    "Internal",
+    "Key",
+    "Look",
+    "Path",
+    "Row",
+    "Schema",
+    "Submode",
+    "TypeName",
+    "shell_name",
+]
 
 NAME = rf"[^{BLANKS}/;|#'\"\\,\[\]*<>]{{1,253}}"
 """What an object may be called."""
 _KEY = Text(NAME, "a name (no blanks, commas, quotes, brackets or slashes)")
 
+
+Path = tuple[str, ...]
+"""`(mode, key)`, then `(submode, key)` as often as it goes down, by attribute names; a field's attribute at the end."""
 
 Look = Callable[[str, str], Obj | None]
 """The object of a mode and key, if there is one."""
@@ -86,6 +102,7 @@ class Field(Row):
     ) -> None:
         super().__init__(label, doc=doc)
         self.kind = kind
+        self.target_mode = kind.target_mode
         self.default = _nothing(kind) if default is None else default
         self.inherits = inherits
         self.unique = unique
@@ -187,7 +204,7 @@ class Submode(Row):
     def _checked(self, entity: type[Entity], name: str) -> str:
         if not name:
             raise errors.Invalid(f"a new {entity.noun} needs a name", hint="write it behind add")
-        for row in entity.rows():
+        for row in entity.rows:
             if isinstance(row, Key):
                 row.parse(name)
         return name
@@ -200,28 +217,6 @@ class Submode(Row):
         if self.names_shown:
             return ",".join(sorted(children, key=lambda key: (key.lower(), key)))
         return f"<{len(children)} in submode>"
-
-
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """The rows of a class, sorted out once."""
-
-    rows: tuple[Row, ...]
-    fields: tuple[Field, ...]
-    submodes: tuple[Submode, ...]
-    attributes: Mapping[str, Row]
-    shells: Mapping[str, Row]
-
-    @classmethod
-    def of(cls, attributes: Mapping[str, Row]) -> _Layout:
-        rows = tuple(attributes.values())
-        return cls(
-            rows=rows,
-            fields=tuple(row for row in rows if isinstance(row, Field) and not isinstance(row, Key)),
-            submodes=tuple(row for row in rows if isinstance(row, Submode)),
-            attributes=dict(attributes),
-            shells={row.shell: row for row in rows},
-        )
 
 
 class Entity:
@@ -238,7 +233,20 @@ class Entity:
     """Whether `problems` looks at what the object refers to, so that a change there asks again."""
     positional: ClassVar[tuple[str, ...]] = ()
     """Attributes that `add` takes in this order, in an indexed list."""
-    _layouts: ClassVar[dict[type, _Layout]] = {}
+    rows: ClassVar[tuple[Row, ...]] = ()
+    """All rows in the order of `show`: those of the bases first; a row declared again keeps its place."""
+    fields: ClassVar[tuple[Field, ...]] = ()
+    """The rows that hold values, without the key."""
+    submodes: ClassVar[tuple[Submode, ...]] = ()
+    attributes: ClassVar[Mapping[str, Row]] = {}
+
+    def __init_subclass__(cls) -> None:
+        rows: dict[str, Row] = {}
+        for base in reversed(cls.__mro__):
+            rows.update((name, row) for name, row in vars(base).items() if isinstance(row, Row))
+        cls.attributes, cls.rows = rows, tuple(rows.values())
+        cls.fields = tuple(row for row in cls.rows if isinstance(row, Field) and not isinstance(row, Key))
+        cls.submodes = tuple(row for row in cls.rows if isinstance(row, Submode))
 
     @classmethod
     def type_name(cls) -> str:
@@ -255,46 +263,13 @@ class Entity:
         return None
 
     @classmethod
-    def _layout(cls) -> _Layout:
-        layout = Entity._layouts.get(cls)
-        if layout is None:
-            rows: dict[str, Row] = {}
-            for base in reversed(cls.__mro__):
-                rows.update((name, row) for name, row in vars(base).items() if isinstance(row, Row))
-            layout = Entity._layouts[cls] = _Layout.of(rows)
-        return layout
-
-    @classmethod
-    def rows(cls) -> Sequence[Row]:
-        """All rows in the order of `show`: those of the bases first; a row declared again keeps its place."""
-        return cls._layout().rows
-
-    @classmethod
-    def by_attribute(cls) -> Mapping[str, Row]:
-        return cls._layout().attributes
-
-    @classmethod
-    def fields(cls) -> Sequence[Field]:
-        """The rows that hold values, without the key."""
-        return cls._layout().fields
-
-    @classmethod
-    def submodes(cls) -> Sequence[Submode]:
-        return cls._layout().submodes
-
-    @classmethod
     def row(cls, word: str) -> Row:
         """The row of a name as the shell writes it. Raises `NotFound`."""
-        shells = cls._layout().shells
+        shells = {row.shell: row for row in cls.rows}
         row = shells.get(shell_name(word))
         if row is None:
             raise errors.NotFound(f"{cls.type_name()} has no parameter {word!r}", hint=_nearest(word, shells))
         return row
-
-    @classmethod
-    def attribute(cls, name: str) -> Row:
-        """The row of an attribute; for code that knows the declaration."""
-        return cls._layout().attributes[name]
 
     @classmethod
     def problems(cls, obj: Obj, look: Look) -> Sequence[str]:
@@ -304,9 +279,56 @@ class Entity:
     @classmethod
     def list_columns(cls) -> list[str]:
         """The headers of `list`."""
-        key = next((row.label for row in cls.rows() if isinstance(row, Key)), "")
+        key = next((row.label for row in cls.rows if isinstance(row, Key)), "")
         first = f"{key} (key)" if key else "Index"
-        return [first, *(cls.attribute(name).label for name in cls.columns)]
+        return [first, *(cls.attributes[name].label for name in cls.columns)]
+
+
+class Schema:
+    """The modes, and every type found in them or below."""
+
+    def __init__(self, modes: Iterable[Submode]) -> None:
+        self.modes: Mapping[str, Submode] = {mode.shell: mode for mode in modes}
+        self.types: dict[str, type[Entity]] = {}
+        for mode in self.modes.values():
+            self._collect(mode)
+        fields = [field for entity in self.types.values() for field in entity.fields]
+        self.secrets = frozenset(field.attribute for field in fields if field.kind.secret)
+        self.judged_with_targets = tuple(
+            name for name, mode in self.modes.items() if any(entity.judged_with_targets for entity in mode.of)
+        )
+
+    def _collect(self, submode: Submode) -> None:
+        for entity in submode.of:
+            known = self.types.get(entity.type_name())
+            if known is entity:
+                continue
+            if known is not None:
+                raise ValueError(f"two declarations are called {entity.type_name()}")
+            self.types[entity.type_name()] = entity
+            for inner in entity.submodes:
+                self._collect(inner)
+
+    def mode(self, name: str) -> Submode:
+        """A mode by name. Raises `NotFound`."""
+        submode = self.modes.get(name.lower())
+        if submode is None:
+            raise errors.NotFound(f"there is no mode {name!r}", hint=f"modes: {', '.join(self.modes)}")
+        return submode
+
+    def of(self, obj: Obj) -> type[Entity]:
+        """The declaration an object follows."""
+        return self.types[obj.type]
+
+    def submode(self, obj: Obj, name: str) -> Submode:
+        """The submode of an object, by the shell's name or the attribute. Raises `NotFound`."""
+        for row in self.of(obj).submodes:
+            if name in (row.attribute, row.shell) or row.shell == name.lower():
+                return row
+        raise errors.NotFound(
+            f"{obj.type} {obj.key} has no submode {name!r}",
+            hint="submodes: " + (", ".join(row.shell for row in self.of(obj).submodes) or "none"),
+        )
 
 
 def _nearest(word: str, known: Mapping[str, object]) -> str:

@@ -1,7 +1,7 @@
-"""What `show` and `list` print, as cells; widths and rulers are the front end's.
+"""What `show` and `list` print, as cells; widths and rulers are the front end's. And a declaration as data.
 
-In: objects with their declarations. Out: rows of text. Inherited values are not known here: `show` prints what an
-object has itself.
+In: objects with their declarations. Out: rows of text, or of JSON. Inherited values are not known here: `show` prints
+what an object has itself.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bedplate.head.objects import Obj
-from bedplate.head.schema.entity import Entity, Submode
-from bedplate.head.schema.registry import Schema
+from bedplate.head.schema.entity import Entity, Field, Internal, Row, Schema, Submode, TypeName
 
-__all__ = ["list_table", "show_rows"]
+__all__ = ["describe", "list_table", "show_rows"]
 
 
 def show_rows(schema: Schema, obj: Obj) -> list[tuple[str, str]]:
     """Parameter and value, in order: extras first, by name, as they were written; then the rows of the declaration."""
-    return [*sorted(obj.extras.items()), *((row.label, row.show(obj)) for row in schema.of(obj).rows())]
+    return [*sorted(obj.extras.items()), *((row.label, row.show(obj)) for row in schema.of(obj).rows)]
 
 
 def list_table(schema: Schema, submode: Submode, children: Mapping[str, Obj]) -> tuple[list[str], list[list[str]]]:
@@ -31,5 +30,39 @@ def list_table(schema: Schema, submode: Submode, children: Mapping[str, Obj]) ->
 
 
 def _cells(schema: Schema, widest: type[Entity], obj: Obj) -> list[str]:
-    rows = schema.of(obj).by_attribute()
+    rows = schema.of(obj).attributes
     return [rows[name].show(obj) if name in rows else "" for name in widest.columns]
+
+
+def describe(entity: type[Entity]) -> dict[str, object]:
+    """A declaration as data: for OpenAPI, completion, wizards and the reference pages."""
+    return {
+        "type": entity.type_name(),
+        "noun": entity.noun,
+        "doc": (entity.__doc__ or "").strip(),
+        "names": list(entity.names),
+        "columns": entity.list_columns(),
+        "positional": [entity.attributes[name].shell for name in entity.positional],
+        "rows": [_describe_row(row) for row in entity.rows],
+    }
+
+
+def _describe_row(row: Row) -> dict[str, object]:
+    about: dict[str, object] = {"label": row.label, "name": row.shell, "attribute": row.attribute, "doc": row.doc}
+    if isinstance(row, Submode):
+        types = [entity.type_name() for entity in row.of]
+        return about | {"kind": "submode", "of": types, "indexed": row.indexed, "words": row.words()}
+    if isinstance(row, Field):
+        default = None if row.default is None or row.kind.secret else row.kind.encode(row.default)
+        return about | {
+            "kind": row.kind.name,
+            "default": default,
+            "readonly": row.readonly,
+            "secret": row.kind.secret,
+            "multiple": row.kind.multiple,
+            "choices": list(row.kind.choices()),
+            "reference": row.kind.target_mode,
+            "inherits": row.inherits,
+            "schema": row.kind.json_schema(),
+        }
+    return about | {"kind": "internal" if isinstance(row, Internal) else "type" if isinstance(row, TypeName) else "row"}

@@ -151,8 +151,11 @@ class Command:
                 self._option(word, left, arguments, partial)
             else:
                 arguments.words.append(word)
-        if not partial:
-            self._counted(arguments)
+        if not partial and len(arguments.words) < self.least:
+            raise Usage(f"{self.name} needs more: {self.usage[0]}", hint=f"help {self.name} shows how")
+        if not partial and self.most is not None and len(arguments.words) > self.most:
+            extra = arguments.words[self.most]
+            raise Usage(f"{self.name}: {extra!r} is too much: {self.usage[0]}", hint=f"help {self.name} shows how")
         return arguments
 
     def _option(self, word: str, left: list[str], arguments: Arguments, partial: bool) -> None:
@@ -172,13 +175,6 @@ class Command:
         if not partial:
             known = ", ".join(option.shown() for option in self.options) or "none"
             raise Usage(f"{self.name} has no option {name}", hint=f"options: {known}")
-
-    def _counted(self, arguments: Arguments) -> None:
-        if len(arguments.words) < self.least:
-            raise Usage(f"{self.name} needs more: {self.usage[0]}", hint=f"help {self.name} shows how")
-        if self.most is not None and len(arguments.words) > self.most:
-            extra = arguments.words[self.most]
-            raise Usage(f"{self.name}: {extra!r} is too much: {self.usage[0]}", hint=f"help {self.name} shows how")
 
 
 def _looks_like_option(word: str) -> bool:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from bedplate.core import errors
 from bedplate.head import Path
 from bedplate.head.schema.entity import Entity, Field, Row, Submode
-from bedplate.ui.cmsh import language, place
+from bedplate.ui.cmsh import language
 from bedplate.ui.cmsh.command import COMMANDS, Arguments, Command
 from bedplate.ui.cmsh.desk import MASTER, Desk
 
@@ -77,8 +77,8 @@ def _submode_of(desk: Desk, words: list[str]) -> Pairs:
     """`applications <TAB>` at a list: the objects that have such a submode."""
     if len(words) != 1 or not desk.place:
         return []
-    here = place.list_of(desk.place)
-    has = any(words[0].lower() == row.shell for entity in desk.submode(here).of for row in entity.submodes())
+    here = desk.list_place
+    has = any(words[0].lower() == row.shell for entity in desk.submode(here).of for row in entity.submodes)
     return objects(desk, here) if has else []
 
 
@@ -87,12 +87,12 @@ def offered(desk: Desk) -> Pairs:
     for command in COMMANDS.values():
         if not command.where(desk):
             yield command.name, command.about
-    if place.is_object(desk.place):
-        for submode in desk.entity(desk.place).submodes():
+    if desk.is_at_object:
+        for submode in desk.entity(desk.place).submodes:
             yield submode.shell, submode.doc
     elif desk.place:
         for entity in desk.submode(desk.place).of:
-            for submode in entity.submodes():
+            for submode in entity.submodes:
                 yield submode.shell, f"{submode.doc}; name the object behind it"
     for name, mode in desk.schema.modes.items():
         yield name, mode.doc
@@ -110,7 +110,7 @@ def parameters(desk: Desk, args: Arguments, accept: Callable[[Row], bool]) -> tu
     """Parameters of the object a command is about, or the objects, where none is chosen yet; and that object. Of the
     words those are left that stand behind the object's name."""
     words = list(args.words)
-    if place.is_object(desk.place):
+    if desk.is_at_object:
         path = desk.place
     elif not words and not args.flag("nodes"):
         return objects(desk, desk.list_here()), None
@@ -122,7 +122,7 @@ def parameters(desk: Desk, args: Arguments, accept: Callable[[Row], bool]) -> tu
     if words:
         return (), path
     obj = desk.get(path)
-    rows = ((row.shell, row.doc) for row in desk.schema.of(obj).rows() if accept(row))
+    rows = ((row.shell, row.doc) for row in desk.schema.of(obj).rows if accept(row))
     return [*rows, *((name, "extra parameter") for name in obj.extras)], path
 
 
@@ -165,9 +165,9 @@ def advice(desk: Desk, word: str) -> str:
     import difflib  # only ever needed after a slip
 
     name = word.lower()
-    if place.is_object(desk.place) and any(row.shell == name for row in desk.entity(desk.place).rows()):
+    if desk.is_at_object and any(row.shell == name for row in desk.entity(desk.place).rows):
         return f"{name} is a parameter: get {name} reads it, set {name} VALUE changes it"
-    if desk.place and desk.named(place.list_of(desk.place), word) is not None:
+    if desk.place and desk.named(desk.list_place, word) is not None:
         return f"{word} is an object: use {word} selects it"
     owners = [mode for mode, submode in desk.schema.modes.items() if any(_has(entity, name) for entity in submode.of)]
     if owners:
@@ -177,4 +177,4 @@ def advice(desk: Desk, word: str) -> str:
 
 
 def _has(entity: type[Entity], name: str) -> bool:
-    return any(submode.shell == name for submode in entity.submodes())
+    return any(submode.shell == name for submode in entity.submodes)

@@ -1,7 +1,11 @@
 """What a command works with: the session, the place, the head behind them, and where to write.
 
-In: names as they are typed. Out: paths, objects and declarations, with errors that say what to do next. The one thing
-that is not simply in the tree is known here, too: the services of a node hold those of its roles and its category.
+A place is () at the top, (mode,) or (mode, key, submode) in a list, (mode, key) and so on at an object, by attribute
+names.
+
+In: names as they are typed. Out: prompts, paths, objects and declarations, with errors that say what to do next. The
+one thing that is not simply in the tree is known here, too: the services of a node hold those of its roles and its
+category.
 """
 
 from __future__ import annotations
@@ -15,10 +19,10 @@ from bedplate.head import Edit, Obj, Path, Schema, Session
 from bedplate.head.schema import ranges
 from bedplate.head.schema.entity import Entity, Submode
 from bedplate.ui.backend import Backend
-from bedplate.ui.cmsh import layout, place
+from bedplate.ui.cmsh import layout
 from bedplate.ui.cmsh.command import Arguments
-from bedplate.ui.cmsh.host import Host
 from bedplate.ui.cmsh.language import Usage
+from bedplate.ui.cmsh.machine import Host
 
 __all__ = ["Desk"]
 
@@ -50,6 +54,48 @@ class Desk:
     @property
     def schema(self) -> Schema:
         return self.session.schema
+
+    # Where one stands
+
+    @property
+    def is_at_object(self) -> bool:
+        """Whether an object is selected."""
+        return len(self.place) > 0 and len(self.place) % 2 == 0
+
+    @property
+    def list_place(self) -> Path:
+        """The list one stands in, or the one the object stands in."""
+        return self.place[:-1] if self.is_at_object else self.place
+
+    def prompt(self) -> str:
+        """`[head->mode*[object*]->submode]% `: a star where something below is staged; an index has none."""
+        text = f"[{self.backend.name}"
+        for at in range(0, len(self.place), 2):
+            here, path = self.place[: at + 1], self.place[: at + 2]
+            submode = self.session.submode(here)
+            text += f"->{submode.shell}{'*' if self.session.is_changed(here) else ''}"
+            if path != here:
+                text += f"[{path[-1]}{'*' if not submode.indexed and self.session.is_changed(path) else ''}]"
+        return text + "]% "
+
+    def renumbered(self) -> Path:
+        """The place after a commit, which counts indexed lists from 0."""
+        path: Path = ()
+        for at, step in enumerate(self.place):
+            if at % 2 and self.session.submode(self.place[:at]).indexed:
+                keys = sorted(self.session.children(self.place[:at]), key=int)
+                step = str(keys.index(step)) if step in keys else step
+            path = (*path, step)
+        return path
+
+    def settle(self) -> None:
+        """Leave what is no longer there."""
+        while self.place:
+            try:
+                self.get(self.place) if self.is_at_object else self.submode(self.place)
+                return
+            except errors.NotFound:
+                self.place = self.place[:-1]
 
     # Writing
 
@@ -84,20 +130,9 @@ class Desk:
     def entity(self, path: Path) -> type[Entity]:
         return self.schema.of(self.get(path))
 
-    def exists(self, path: Path) -> bool:
-        try:
-            if place.is_object(path):
-                self.get(path)
-            elif path:
-                self.submode(path)
-                return len(path) == 1 or self.exists(path[:-1])
-        except errors.NotFound:
-            return False
-        return True
-
     def here(self) -> Path:
         """The selected object. Raises `Usage`."""
-        if place.is_object(self.place):
+        if self.is_at_object:
             return self.place
         if self.place:
             raise Usage(f"no object of {self.submode(self.place).shell} is selected", hint="use NAME selects one")
@@ -109,7 +144,7 @@ class Desk:
             raise Usage(
                 "you are at the top, where there must be a list", hint="enter a mode first, for example: device"
             )
-        return place.list_of(self.place)
+        return self.list_place
 
     def find(self, path: Path, name: str) -> Path:
         """The object of a list by its name. Raises `NotFound`."""
@@ -146,11 +181,6 @@ class Desk:
             values = {name: value for name, value in brought.values.items() if name != "belongs_to_role"}
             self.session.put(path, replace(brought, values=values))
         return path
-
-    def settle(self) -> None:
-        """Leave what is no longer there."""
-        while self.place and not self.exists(self.place):
-            self.place = self.place[:-1]
 
 
 def _is_services(path: Path) -> bool:

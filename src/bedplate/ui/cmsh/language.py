@@ -58,12 +58,12 @@ def quote(word: str) -> str:
     return "'" + word + "'" if "'" not in word else '"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
+@dataclass
 class _Reader:
-    def __init__(self, line: str, *, tolerant: bool) -> None:
-        self._line = line
-        self._at = 0
-        self._tolerant = tolerant
-        self.in_word = False
+    _line: str
+    tolerant: bool
+    _at: int = 0
+    in_word: bool = False
 
     def statements(self) -> list[Statement]:
         statements = [Statement()]
@@ -82,7 +82,7 @@ class _Reader:
             elif letter == "|":
                 self._at += 1
                 statements[-1].filter = self._raw().strip()
-                if not statements[-1].filter and not self._tolerant:
+                if not statements[-1].filter and not self.tolerant:
                     raise Usage("there is nothing behind |", hint="for example: list | grep node")
             else:
                 statements[-1].last_start = self._at
@@ -125,7 +125,7 @@ class _Reader:
             if letter == mark:
                 return "".join(parts)
             parts.append(letter)
-        if not self._tolerant:
+        if not self.tolerant:
             raise Usage(
                 f"the quote {mark} in column {begin + 1} is not closed",
                 hint="a quote in a text stands between quotes of the other kind",
@@ -148,7 +148,7 @@ class _Reader:
                 text, self._at = self._line[begin : self._at], len(self._line)
                 return text
             self._at += 1
-        if is_open and not self._tolerant:
+        if is_open and not self.tolerant:
             raise Usage(f"a quote {is_open} is not closed", hint="the host's shell needs it closed")
         return self._line[begin : self._at]
 

@@ -1,6 +1,7 @@
-"""The machine a shell runs on: commands of the host's shell, and the user's editor.
+"""The machine a shell runs on: commands of the host's shell, the user's editor, files.
 
-In: command lines and texts. Out: exit codes and texts, for `shell.Host`. Children write to the standard output of this
+In: command lines, texts, names of files. Out: exit codes and texts; errors name the file. What a shell may ask of it is
+`Host`. Children write to the standard output of this
 process themselves, so that pagers and editors work. What a person edits is in a file that nobody else can read, and
 that is gone afterwards.
 """
@@ -15,14 +16,43 @@ import shlex
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 
-from bedplate.ui.cmsh.shell import Host
+from bedplate.core import errors
 
-__all__ = ["Machine"]
+__all__ = ["Host", "Machine", "read_file", "write_file"]
 
 Ask = Callable[[str], Awaitable[str | None]]
 _SHELL = "/bin/sh"
 _INTERRUPTED = (-signal.SIGINT, 128 + signal.SIGINT)
+
+
+async def _no_editor(text: str, suffix: str) -> str | None:
+    return None
+
+
+async def _no_answer(question: str) -> str | None:
+    return None
+
+
+async def _no_host(command: str, text: str | None) -> tuple[int, str]:
+    return 127, ""
+
+
+@dataclass(frozen=True)
+class Host:
+    """Each may wait.
+
+    `edit(text, suffix)` opens an editor and gives the text as it was saved, None when there is no editor or it failed;
+    `ask(question)` reads a line, `secret(question)` one without echo, None when nobody is there to answer;
+    `run(command, text)` runs a command line of the host's shell with `text` as its input (None: the terminal's) and
+    gives its exit code and what it printed (empty where it printed to the terminal itself).
+    """
+
+    edit: Callable[[str, str], Awaitable[str | None]] = _no_editor
+    ask: Callable[[str], Awaitable[str | None]] = _no_answer
+    secret: Callable[[str], Awaitable[str | None]] = _no_answer
+    run: Callable[[str, str | None], Awaitable[tuple[int, str]]] = _no_host
 
 
 class Machine:
@@ -96,3 +126,29 @@ class Machine:
             else:
                 os.killpg(child.pid, signal.SIGKILL)
         await child.wait()
+
+
+def read_file(name: str) -> str:
+    """The text of a file, every byte of it. Raises `Invalid`."""
+    try:
+        return pathlib.Path(os.path.expanduser(name)).read_bytes().decode()
+    except OSError as wrong:
+        reason = (wrong.strerror or "cannot be read").lower()
+        raise errors.Invalid(f"the file {name} cannot be read: {reason}", hint="name a file on this machine") from None
+    except UnicodeDecodeError:
+        raise errors.Invalid(f"the file {name} is not text in UTF-8", hint="name a text file") from None
+
+
+def write_file(name: str, text: str) -> None:
+    """The file whole or not at all, readable by its owner alone. Raises `Invalid`."""
+    path = pathlib.Path(os.path.expanduser(name))
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+        beside.replace(path)
+    except OSError as wrong:
+        reason = (wrong.strerror or "cannot be written").lower()
+        raise errors.Invalid(f"the file {name} cannot be written: {reason}", hint="name another place") from None
+    finally:
+        beside.unlink(missing_ok=True)

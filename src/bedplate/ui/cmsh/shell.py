@@ -16,15 +16,15 @@ from bedplate.core.clock import Clock, SystemClock
 from bedplate.head import Path, Session
 from bedplate.head.schema.entity import Entity, Submode
 from bedplate.ui.backend import Backend
-from bedplate.ui.cmsh import completion, language, place
+from bedplate.ui.cmsh import completion, language
 from bedplate.ui.cmsh.command import FAILED, NODE_COMMANDS, OK, USAGE, needs_agents, worst
 from bedplate.ui.cmsh.commands import COMMANDS, move
 from bedplate.ui.cmsh.completion import Completion
 from bedplate.ui.cmsh.desk import Desk
-from bedplate.ui.cmsh.host import Host
 from bedplate.ui.cmsh.language import Usage
+from bedplate.ui.cmsh.machine import Host
 
-__all__ = ["NODE_COMMANDS", "Completion", "Host", "Shell", "worst"]
+__all__ = ["NODE_COMMANDS", "Completion", "Shell", "worst"]
 
 Write = Callable[[str], None]
 """Takes text as it is to appear, line ends included."""
@@ -48,7 +48,6 @@ class Shell:
     ) -> None:
         self._out = out
         self._err = err
-        self._seen = backend.tree
         self._is_moved = False
         self.desk = Desk(
             backend=backend,
@@ -78,15 +77,24 @@ class Shell:
             return self._complain(wrong)
         codes = []
         for statement in statements:
-            codes.append(await self._statement(statement))
-            if self.is_over:
+            self._follow()
+            try:
+                if statement.host is not None:
+                    codes.append(await self._on_host(statement.host, None))
+                elif statement.filter:
+                    codes.append(await self._filtered(statement))
+                else:
+                    codes.append(await self._execute(statement.words))
+            except errors.BedplateError as wrong:
+                codes.append(self._complain(wrong))
+            if self.desk.is_over:
                 break
         return worst(codes)
 
     def prompt(self) -> str:
         """`[head->mode[object]->submode]% `, stars included."""
         self._follow()
-        return place.prompt(self.backend.name, self.desk.session, self.desk.place)
+        return self.desk.prompt()
 
     def complete(self, text: str) -> list[Completion]:
         """What may stand at the end of a line, sorted."""
@@ -116,31 +124,15 @@ class Shell:
     # Inside
 
     def _sets_secret(self, words: Sequence[str]) -> bool:
-        secrets = {
-            row.shell for entity in self.desk.schema.types.values() for row in entity.fields() if row.kind.secret
-        }
+        secrets = {row.shell for entity in self.desk.schema.types.values() for row in entity.fields if row.kind.secret}
         lower = [word.lower() for word in words]
         return "set" in lower and any(word in secrets for word in lower[lower.index("set") :])
 
     def _follow(self) -> None:
-        tree = self.backend.tree
-        if tree is not self._seen:
-            self._seen = tree
+        tree = self.desk.backend.tree
+        if tree is not self.desk.session.head:
             self.desk.session.follow(tree)
         self.desk.settle()
-
-    async def _statement(self, statement: language.Statement) -> int:
-        self._follow()
-        try:
-            if statement.host is not None:
-                return await self._on_host(statement.host, None)
-            if statement.filter:
-                return await self._filtered(statement)
-            return await self._execute(statement.words)
-        except errors.BedplateError as wrong:
-            return self._complain(wrong)
-        finally:
-            self.desk.settle()
 
     async def _on_host(self, command: str, text: str | None) -> int:
         if not command:
@@ -204,11 +196,11 @@ class Shell:
     def _enter(self, word: str, rest: Sequence[str]) -> tuple[Path, Sequence[str]] | None:
         """Where a mode's or submode's name leads, and the words behind it; None when it is neither."""
         desk, name = self.desk, word.lower()
-        if place.is_object(desk.place):
+        if desk.is_at_object:
             submode = _submode(desk.entity(desk.place), name)
             if submode is not None:
                 return (*desk.place, submode.attribute), rest
-        here = place.list_of(desk.place)
+        here = desk.list_place
         if here and rest and any(_submode(entity, name) is not None for entity in desk.submode(here).of):
             path = desk.find(here, rest[0])
             submode = _submode(desk.entity(path), name)
@@ -237,4 +229,4 @@ class Shell:
 
 
 def _submode(entity: type[Entity], name: str) -> Submode | None:
-    return next((row for row in entity.submodes() if name in (row.shell, row.attribute)), None)
+    return next((row for row in entity.submodes if name in (row.shell, row.attribute)), None)

@@ -14,13 +14,23 @@ from bedplate.head import Path, Schema
 from bedplate.head.changes import EXTRA
 from bedplate.head.schema import codec
 from bedplate.head.schema.entity import Field, Row, Submode
-from bedplate.ui.cmsh.place import path_text
 
-__all__ = ["ADDED", "REMOVED", "blobs", "objects_of", "rows", "summary"]
+__all__ = ["ADDED", "REMOVED", "blobs", "objects_of", "path_text", "rows", "summary"]
 
 ADDED, REMOVED = "<added>", "<removed>"
 
 _Cells = tuple[str, str, str, str]
+
+
+def path_text(path: Path) -> str:
+    """A path in words that need no session: `category[default]->roles[Docker::Host]`, then what is left over."""
+    text, at = "", 0
+    while at < len(path):
+        text += ("->" if at else "") + path[at].replace("_", "")
+        if at + 1 < len(path):
+            text += f"[{path[at + 1]}]"
+        at += 2
+    return text
 
 
 def rows(schema: Schema, changes: Iterable[Change]) -> Iterator[_Cells]:
@@ -86,7 +96,7 @@ class _Rows:
     def _item(self, submode: Submode, data: Any) -> str:
         obj = codec.decode(self._schema, submode, "0", data)
         entity = self._schema.of(obj)
-        return " ".join(text for name in entity.columns if (text := entity.attribute(name).show(obj)))
+        return " ".join(text for name in entity.columns if (text := entity.attributes[name].show(obj)))
 
 
 def _row(schema: Schema, path: Path) -> Row | None:
@@ -96,9 +106,7 @@ def _row(schema: Schema, path: Path) -> Row | None:
         if submode is None:
             return None
         fitting = [entity for entity in submode.of if not entity.names or entity.canonical(key) == key]
-        row = next(
-            (candidate for entity in fitting if (candidate := entity.by_attribute().get(name)) is not None), None
-        )
+        row = next((candidate for entity in fitting if (candidate := entity.attributes.get(name)) is not None), None)
         if not isinstance(row, Submode):
             return row
         submode = row

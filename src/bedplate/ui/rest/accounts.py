@@ -13,7 +13,7 @@ from aiohttp import web
 from bedplate.api import headapi
 from bedplate.core import errors
 from bedplate.head import NODE, Token
-from bedplate.head.schema.registry import describe
+from bedplate.head.schema.tables import describe
 from bedplate.ui.rest.objects import json
 from bedplate.ui.rest.operations import Ask
 from bedplate.ui.rest.service import Service

@@ -105,7 +105,7 @@ def _edit(schema: Schema) -> dict[str, Any]:
 def key(mode: Submode) -> dict[str, Any]:
     """What the objects of a list may be called."""
     patterns = {
-        row.kind.json_schema().get("pattern", "") for entity in mode.of for row in entity.rows() if isinstance(row, Key)
+        row.kind.json_schema().get("pattern", "") for entity in mode.of for row in entity.rows if isinstance(row, Key)
     }
     own = patterns.pop() if len(patterns) == 1 else ""
     return {"type": "string", "minLength": 1, "maxLength": 253, "pattern": own or f"^{KEY}$", "description": "its name"}
@@ -115,8 +115,8 @@ def _entity(
     entity: type[Entity], extra: dict[str, Any], *, is_typed: bool, required: list[str] | None = None
 ) -> dict[str, Any]:
     """An object of one type; `extra` are properties of its place."""
-    values = {field.attribute: _field(field) for field in entity.fields()}
-    children = {submode.attribute: _submode(submode) for submode in entity.submodes()}
+    values = {field.attribute: _field(field) for field in entity.fields}
+    children = {submode.attribute: _submode(submode) for submode in entity.submodes}
     properties: dict[str, Any] = {
         **extra,
         "type": {"const": entity.type_name()},

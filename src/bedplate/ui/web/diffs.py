@@ -98,9 +98,7 @@ def _row(schema: Schema, path: Path) -> tuple[str, Field | Submode | None]:
         name = rest[0]
         if name.startswith(EXTRA):
             return " › ".join([*labels, name[len(EXTRA) :]]), None
-        row = next(
-            (candidate for entity in _types(submode, key) if (candidate := entity.by_attribute().get(name))), None
-        )
+        row = next((candidate for entity in _types(submode, key) if (candidate := entity.attributes.get(name))), None)
         if isinstance(row, Field):
             return " › ".join([*labels, row.label]), row
         submode = row if isinstance(row, Submode) else None
@@ -142,7 +140,7 @@ def _flat(schema: Schema, submode: Submode | None, data: Any) -> list[str]:
     if not isinstance(data, Mapping):
         return []
     entity = schema.types.get(str(data.get("type", "")))
-    rows = entity.by_attribute() if entity is not None else {}
+    rows = entity.attributes if entity is not None else {}
     lines = [f"type: {data.get('type', '')}"]
     lines.extend(f"{name}: {text}" for name, text in data.get("extras", {}).items())
     for name, value in data.get("values", {}).items():

@@ -73,7 +73,7 @@ def inputs(
 
 
 def _settable(tree: Tree, obj: Obj) -> list[Field]:
-    return [field for field in tree.schema.of(obj).fields() if not field.readonly]
+    return [field for field in tree.schema.of(obj).fields if not field.readonly]
 
 
 def _input(tree: Tree, obj: Obj, field: Field) -> Input:

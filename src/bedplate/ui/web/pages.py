@@ -148,7 +148,7 @@ async def _object(visit: Visit, tree: Tree, at: int | None, path: Path) -> web.S
 def _submodes(visit: Visit, tree: Tree, obj: Obj, path: Path) -> list[tuple[Submode, Path, views.Table]]:
     """The lists below an object, each with its first lines."""
     tables = []
-    for submode in tree.schema.of(obj).submodes():
+    for submode in tree.schema.of(obj).submodes:
         place = (*path, submode.attribute)
         is_staged = visit.session.is_changed if tree is visit.tree else _never
         tables.append((submode, place, views.listing(tree, place, Listed(size=25), is_staged)))

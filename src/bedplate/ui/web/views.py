@@ -113,7 +113,7 @@ def listing(tree: Tree, place: Path, asked: Listed, is_staged: Callable[[Path], 
 
 
 def _cells(schema: Schema, widest: type[Entity], obj: Obj, path: Path) -> tuple[Cell, ...]:
-    rows = schema.of(obj).by_attribute()
+    rows = schema.of(obj).attributes
     first = Cell(obj.key, ((obj.key, links.show(path)),))
     return (first, *(_cell(rows[name], obj, path) if name in rows else Cell("") for name in widest.columns))
 
@@ -149,7 +149,7 @@ def _value(field: Field, value: Value | None) -> Cell:
 def parameters(tree: Tree, obj: Obj, path: Path) -> list[Parameter]:
     """The rows of `show`: extras first, as `show` prints them; inherited values with who gave them."""
     extras = (Parameter(name, Cell(text), "extra parameter", is_set=True) for name, text in sorted(obj.extras.items()))
-    return [*extras, *(_parameter(tree, obj, path, row) for row in tree.schema.of(obj).rows())]
+    return [*extras, *(_parameter(tree, obj, path, row) for row in tree.schema.of(obj).rows)]
 
 
 def _parameter(tree: Tree, obj: Obj, path: Path, row: Row) -> Parameter:
@@ -190,7 +190,7 @@ def _look(schema: Schema, path: Path, obj: Obj, needle: str, named: list[Found],
 
 
 def _texts(schema: Schema, obj: Obj) -> Iterable[tuple[str, str]]:
-    rows = schema.of(obj).by_attribute()
+    rows = schema.of(obj).attributes
     for name, value in obj.values.items():
         row = rows[name]
         if isinstance(row, Field) and not row.kind.secret:

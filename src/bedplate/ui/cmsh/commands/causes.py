@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bedplate.core import errors
 from bedplate.head import Address, Tree
-from bedplate.ui.cmsh import completion, place
+from bedplate.ui.cmsh import completion
 from bedplate.ui.cmsh.command import DELIMITER, Arguments, Option, command, whole
 from bedplate.ui.cmsh.desk import Desk
 from bedplate.ui.cmsh.language import Usage
@@ -107,9 +107,9 @@ def _words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
     from bedplate.head.render import RENDERERS
 
     words = list(args.words)
-    if not place.is_object(desk.place) and not words:
+    if not desk.is_at_object and not words:
         return completion.objects(desk, ("device",))
-    name = desk.place[1] if place.is_object(desk.place) else desk.find(("device",), words.pop(0))[1]
+    name = desk.place[1] if desk.is_at_object else desk.find(("device",), words.pop(0))[1]
     if words:
         return ()
     return [(fact.name, fact.kind) for fact in facts(desk.session.tree, name, RENDERERS).values()]

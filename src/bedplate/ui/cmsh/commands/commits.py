@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from bedplate.api.headapi import Change, Revision
 from bedplate.core import errors
 from bedplate.head import Address, Edit, Tree
-from bedplate.ui.cmsh import place, wording
+from bedplate.ui.cmsh import wording
 from bedplate.ui.cmsh.command import DELIMITER, Arguments, Option, command, whole
 from bedplate.ui.cmsh.desk import Desk
 from bedplate.ui.cmsh.layout import Table
@@ -44,12 +44,12 @@ async def _commit(desk: Desk, args: Arguments) -> int | None:
     if not edits:
         _tell_elsewhere(desk)
         return None
-    after = place.renumbered(desk.session, desk.place)
+    after = desk.renumbered()
     revision = await desk.backend.commit(edits, args.value("message"), force=force, undoes=undoes)
     desk.undoes = None
     desk.session.follow(desk.backend.tree, edits)
     desk.place = after
-    if not place.is_object(desk.place) and len(desk.place) <= 1:
+    if not desk.is_at_object and len(desk.place) <= 1:
         _count(desk, edits)
     if args.flag("wait") and revision is not None:
         return await _wait(desk, revision, edits, args.number("timeout", 600))
@@ -173,9 +173,9 @@ async def _changes(desk: Desk, numbers: Sequence[int]) -> Sequence[Change]:
     before, after = await desk.backend.tree_at(numbers[0]), await desk.backend.tree_at(numbers[1])
     return [
         change
-        for mode, key in plan.touched_between(before, after)
+        for place in plan.touched_between(before, after)
         for change in changes.diff(
-            desk.schema, mode, key, before.find(mode, key), after.find(mode, key), lambda secret: changes.MASK
+            desk.schema, place, before.find(*place), after.find(*place), lambda secret: changes.MASK
         )
     ]
 

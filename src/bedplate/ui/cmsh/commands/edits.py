@@ -7,12 +7,14 @@ from collections.abc import Iterable, Sequence
 from bedplate.core import errors
 from bedplate.head import Path
 from bedplate.head.schema.entity import Field
-from bedplate.ui.cmsh import completion, files, place
+from bedplate.ui.cmsh import completion
 from bedplate.ui.cmsh.command import Arguments, Option, command
 from bedplate.ui.cmsh.commands.look import CATEGORY, NODES, targets
 from bedplate.ui.cmsh.commands.move import in_a_list
 from bedplate.ui.cmsh.desk import Desk
 from bedplate.ui.cmsh.language import Usage
+from bedplate.ui.cmsh.machine import read_file
+from bedplate.ui.cmsh.wording import path_text
 
 __all__: list[str] = []
 
@@ -55,7 +57,7 @@ async def _set(desk: Desk, args: Arguments) -> None:
         raise Usage("set needs a parameter", hint="show lists the parameters")
     name, values = words[0], words[1:]
     if args.flag("extra"):
-        text = files.read(args.value("file")) if args.flag("file") else " ".join(values)
+        text = read_file(args.value("file")) if args.flag("file") else " ".join(values)
         if not values and not args.flag("file"):
             raise Usage(f"set -e {name} needs a value", hint=f"clear {name} takes it away")
         for path in paths:
@@ -72,7 +74,7 @@ async def _set_one(desk: Desk, path: Path, name: str, values: Sequence[str], arg
             raise Usage(f"set {name} needs a value", hint=f"clear {name} takes the extra parameter away")
         desk.session.set_extra(desk.editable(path), name, " ".join(values))
         return
-    text = files.read(args.value("file")) if args.flag("file") else await _value(desk, path, field, values)
+    text = read_file(args.value("file")) if args.flag("file") else await _value(desk, path, field, values)
     if text is None:
         return
     notice = desk.session.set(desk.editable(path), name, text)
@@ -85,25 +87,25 @@ def _field(desk: Desk, path: Path, name: str) -> Field | None:
     """The row of a name; None for an extra that is there already. Raises `NotFound`, `Invalid`."""
     obj = desk.get(path)
     entity = desk.schema.of(obj)
-    if name in obj.extras and not any(row.shell == name.lower() for row in entity.rows()):
+    if name in obj.extras and not any(row.shell == name.lower() for row in entity.rows):
         return None
     try:
         row = entity.row(name)
     except errors.NotFound as unknown:
         hint = f"{unknown.hint}{'' if unknown.hint.endswith('?') else ';'} set -e makes a free parameter"
-        raise errors.NotFound(f"{place.path_text(path)} has no parameter {name!r}", hint=hint) from None
+        raise errors.NotFound(f"{path_text(path)} has no parameter {name!r}", hint=hint) from None
     if isinstance(row, Field) and not row.readonly:
         return row
     if isinstance(row, Field) and row.shell in ("name", "hostname", "service"):
-        raise errors.Invalid(f"{place.path_text(path)} cannot be renamed", hint="clone it, then remove the old one")
+        raise errors.Invalid(f"{path_text(path)} cannot be renamed", hint="clone it, then remove the old one")
     hint = f"enter it with {row.shell}" if not isinstance(row, Field) else "it follows from other objects"
-    raise errors.Invalid(f"{row.label} of {place.path_text(path)} cannot be set", hint=hint)
+    raise errors.Invalid(f"{row.label} of {path_text(path)} cannot be set", hint=hint)
 
 
 async def _value(desk: Desk, path: Path, field: Field, values: Sequence[str]) -> str | None:
     """The text a field is to hold: typed, loaded, edited or asked for; None leaves it as it is."""
     if field.kind.name == "file":
-        return files.read(values[0]) if values and values[0] else "" if values else await _edited(desk, path, field)
+        return read_file(values[0]) if values and values[0] else "" if values else await _edited(desk, path, field)
     if values:
         return (",".join if field.kind.multiple else " ".join)(values)
     if field.kind.secret:
@@ -122,7 +124,7 @@ async def _edited(desk: Desk, path: Path, field: Field) -> str | None:
     after = await desk.host.edit(before, f".{field.shell}")
     if after is None:
         raise errors.Invalid(
-            f"{field.label} of {place.path_text(path)} was not edited: no editor, or it failed",
+            f"{field.label} of {path_text(path)} was not edited: no editor, or it failed",
             hint=f"set EDITOR, or load a file with set {field.shell} FILE",
         )
     return None if after == before else after
@@ -186,7 +188,7 @@ def _list_field(desk: Desk, path: Path, words: Sequence[str]) -> Field:
         raise Usage("a parameter and a value are needed", hint="show lists the parameters")
     field = _field(desk, path, words[0])
     if field is None or not field.kind.multiple:
-        raise errors.Invalid(f"{words[0]} of {place.path_text(path)} holds one value", hint=f"set {words[0]} VALUE")
+        raise errors.Invalid(f"{words[0]} of {path_text(path)} holds one value", hint=f"set {words[0]} VALUE")
     return field
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bedplate.core import errors
-from bedplate.ui.cmsh import completion, files
+from bedplate.ui.cmsh import completion
 from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command
 from bedplate.ui.cmsh.commands.commits import diff_table
 from bedplate.ui.cmsh.desk import Desk
+from bedplate.ui.cmsh.machine import read_file, write_file
 
 __all__: list[str] = []
 
@@ -42,7 +43,7 @@ async def _export(desk: Desk, args: Arguments) -> None:
     if not args.words:
         desk.write(text)
         return
-    files.write(args.words[0], text)
+    write_file(args.words[0], text)
 
 
 @command(
@@ -69,7 +70,7 @@ async def _import(desk: Desk, args: Arguments) -> None:
         exchange,  # YAML is needed by nothing else here
     )
 
-    text = files.read(args.words[0])
+    text = read_file(args.words[0])
     is_dry = args.flag("dry-run")
     session = Session(desk.backend.tree) if is_dry else desk.session
     try:

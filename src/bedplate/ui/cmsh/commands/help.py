@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from bedplate.core import errors
 from bedplate.head.schema.entity import Field, Row
-from bedplate.ui.cmsh import completion, place
+from bedplate.ui.cmsh import completion
 from bedplate.ui.cmsh.command import COMMANDS, NODE_COMMANDS, Arguments, command, needs_agents
 from bedplate.ui.cmsh.desk import Desk
 from bedplate.ui.cmsh.layout import help_page
@@ -18,8 +18,8 @@ def _words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
     if args.words:
         return
     yield from ((name, declared.about) for name, declared in COMMANDS.items())
-    if place.is_object(desk.place):
-        yield from ((row.shell, row.doc) for row in desk.entity(desk.place).rows())
+    if desk.is_at_object:
+        yield from ((row.shell, row.doc) for row in desk.entity(desk.place).rows)
 
 
 @command(
@@ -43,8 +43,8 @@ async def _help(desk: Desk, args: Arguments) -> None:
     if declared is not None:
         desk.write(help_page(declared))
         return
-    if place.is_object(desk.place):
-        for row in desk.entity(desk.place).rows():
+    if desk.is_at_object:
+        for row in desk.entity(desk.place).rows:
             if row.shell == word:
                 desk.write(_parameter(row))
                 return
@@ -61,8 +61,8 @@ def _overview(desk: Desk) -> str:
     commands = [(entry.name, entry.about) for entry in COMMANDS.values() if not entry.where(desk)]
     elsewhere = [(entry.name, entry.about) for entry in COMMANDS.values() if entry.where(desk)]
     submodes: list[tuple[str, str]] = []
-    if place.is_object(desk.place):
-        submodes = [(row.shell, row.doc) for row in desk.entity(desk.place).submodes()]
+    if desk.is_at_object:
+        submodes = [(row.shell, row.doc) for row in desk.entity(desk.place).submodes]
     modes = [(name, mode.doc) for name, mode in desk.schema.modes.items()]
     parts = [
         ("Commands", [*sorted(commands), ("!<command>", "Run a command of the host"), ("<command> | <filter>", "")])

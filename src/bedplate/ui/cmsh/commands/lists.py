@@ -82,5 +82,5 @@ def _column(of: tuple[type[Entity], ...], word: str) -> Row:
 
 
 def _cell(desk: Desk, obj: Obj, row: Row) -> str:
-    own = desk.schema.of(obj).by_attribute().get(row.attribute)
+    own = desk.schema.of(obj).attributes.get(row.attribute)
     return cell(desk, obj, own) if own is not None else ""

@@ -8,12 +8,13 @@ from bedplate.core import errors
 from bedplate.head import Obj, Path
 from bedplate.head.resolve import inherited
 from bedplate.head.schema.entity import Field, Row, Submode
-from bedplate.ui.cmsh import completion, place
+from bedplate.ui.cmsh import completion
 from bedplate.ui.cmsh.command import DELIMITER, Arguments, Option, command
 from bedplate.ui.cmsh.commands.move import in_a_list
 from bedplate.ui.cmsh.desk import Desk
 from bedplate.ui.cmsh.language import Usage
 from bedplate.ui.cmsh.layout import Table
+from bedplate.ui.cmsh.wording import path_text
 
 __all__ = ["CATEGORY", "NODES", "cell", "chosen", "targets"]
 
@@ -41,9 +42,9 @@ def targets(desk: Desk, args: Arguments, *, least: int) -> tuple[list[Path], lis
     by_option = chosen(desk, args)
     if by_option is not None:
         return by_option, words
-    if place.is_object(desk.place):
+    if desk.is_at_object:
         if len(words) > least and not _is_parameter(desk, desk.place, words[0]):
-            other = desk.named(place.list_of(desk.place), words[0])
+            other = desk.named(desk.list_place, words[0])
             if other is not None:
                 return [other], words[1:]
         return [desk.place], words
@@ -56,7 +57,7 @@ def targets(desk: Desk, args: Arguments, *, least: int) -> tuple[list[Path], lis
 
 def _is_parameter(desk: Desk, path: Path, word: str) -> bool:
     obj = desk.get(path)
-    return word in obj.extras or any(row.shell == word.lower() for row in desk.schema.of(obj).rows())
+    return word in obj.extras or any(row.shell == word.lower() for row in desk.schema.of(obj).rows)
 
 
 def chosen(desk: Desk, args: Arguments) -> list[Path] | None:
@@ -99,7 +100,7 @@ async def _show(desk: Desk, args: Arguments) -> None:
     for path in paths:
         obj = desk.get(path)
         rows = [[name, text, "extra parameter"] for name, text in sorted(obj.extras.items())]
-        rows += [[row.label, cell(desk, obj, row), row.doc] for row in desk.schema.of(obj).rows()]
+        rows += [[row.label, cell(desk, obj, row), row.doc] for row in desk.schema.of(obj).rows]
         width = 3 if args.flag("verbose") else 2
         headers = ["Parameter", "Value", "Meaning"][:width]
         desk.table(Table(headers, [row[:width] for row in rows], uncut=frozenset(range(width))), args)
@@ -148,7 +149,7 @@ def _lines(desk: Desk, path: Path, word: str) -> Sequence[str] | str:
     try:
         row = desk.schema.of(obj).row(word)
     except errors.NotFound as unknown:
-        raise errors.NotFound(f"{place.path_text(path)} has no parameter {word!r}", hint=unknown.hint) from None
+        raise errors.NotFound(f"{path_text(path)} has no parameter {word!r}", hint=unknown.hint) from None
     if isinstance(row, Submode):
         return sorted(obj.below(row.attribute))
     value = row.value(obj) if isinstance(row, Field) else None

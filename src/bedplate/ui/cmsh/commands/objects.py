@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from bedplate.core import errors
 from bedplate.head import Path
-from bedplate.ui.cmsh import completion, place
+from bedplate.ui.cmsh import completion
 from bedplate.ui.cmsh.command import Arguments, command
 from bedplate.ui.cmsh.commands.move import in_a_list
 from bedplate.ui.cmsh.desk import Desk
@@ -16,7 +16,7 @@ __all__: list[str] = []
 
 
 def _in_roles(desk: Desk) -> str:
-    if desk.place and place.list_of(desk.place)[-1] == "roles":
+    if desk.place and desk.list_place[-1] == "roles":
         return ""
     return "roles are assigned in the submode roles of a device, a category or an overlay"
 
@@ -26,7 +26,7 @@ def _add_words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
     if submode.indexed:
         entity = submode.of[0]
         if len(args.words) < len(entity.positional):
-            row = entity.attribute(entity.positional[len(args.words)])
+            row = entity.attributes[entity.positional[len(args.words)]]
             kind = getattr(row, "kind", None)
             return [(choice, row.label) for choice in kind.choices()] if kind is not None else ()
         return ()
@@ -82,7 +82,7 @@ async def _assign(desk: Desk, args: Arguments) -> None:
 
 
 def _clone_words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
-    return completion.objects(desk, desk.list_here()) if not args.words and not place.is_object(desk.place) else ()
+    return completion.objects(desk, desk.list_here()) if not args.words and not desk.is_at_object else ()
 
 
 @command(

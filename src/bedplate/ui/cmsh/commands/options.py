@@ -9,7 +9,6 @@ from bedplate.core import errors
 from bedplate.head import Path
 from bedplate.head.entities.roles import MANIFESTS, KubeletOption
 from bedplate.head.schema.entity import Field
-from bedplate.ui.cmsh import place
 from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, command
 from bedplate.ui.cmsh.desk import Desk
 from bedplate.ui.cmsh.language import Usage
@@ -22,16 +21,16 @@ _FOLDER = "/etc/kubernetes/manifests"
 
 
 def _near_kubelet(desk: Desk) -> str:
-    if place.is_object(desk.place) and desk.get(desk.place).type == "KubeletRole":
+    if desk.is_at_object and desk.get(desk.place).type == "KubeletRole":
         return ""
-    if place.is_list(desk.place) and desk.place[-1] == "roles":
+    if desk.place[-1:] == ("roles",):
         return ""
     return "options belong to the role kubelet: enter roles, then use kubelet"
 
 
 def _words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
     words = list(args.words)
-    if place.is_list(desk.place):
+    if desk.place and not desk.is_at_object:
         if not words:
             return [(_ROLE, "the role")]
         words.pop(0)
@@ -76,7 +75,7 @@ async def _options(desk: Desk, args: Arguments) -> None:
 
 def _role(desk: Desk, words: list[str]) -> tuple[Path, list[str]]:
     """The role, and the words behind its name, which is needed at a list alone."""
-    if place.is_object(desk.place):
+    if desk.is_at_object:
         return desk.place, words[1:] if words and words[0].lower() == _ROLE else words
     if not words or words[0].lower() != _ROLE:
         raise Usage("options needs the role's name here", hint="options kubelet ...")

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from bedplate.api.headapi import Change
 from bedplate.core import errors
 from bedplate.head import Path
-from bedplate.ui.cmsh import completion, place, wording
+from bedplate.ui.cmsh import completion, wording
 from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command
 from bedplate.ui.cmsh.desk import Desk
 from bedplate.ui.cmsh.layout import Table
@@ -29,14 +29,14 @@ def object_path(desk: Desk, word: str) -> Path:
     if qualified and qualified[1] in desk.schema.modes:
         return qualified[1], qualified[2] or qualified[3]
     if desk.place:
-        here = place.list_of(desk.place)
+        here = desk.list_place
         return desk.named(here, word) or (*here, word)
     raise errors.NotFound(f"there is no object {word!r} here", hint="write for example category[default]")
 
 
 def _words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
     if desk.place:
-        yield from completion.objects(desk, place.list_of(desk.place))
+        yield from completion.objects(desk, desk.list_place)
     for mode in desk.schema.modes:
         yield from ((f"{mode}/{key}", mode) for key in desk.session.children((mode,)))
 
