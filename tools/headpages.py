@@ -25,7 +25,7 @@ from bedplate.head.folder import creation, datafolder
 from bedplate.head.policy import Identity
 from bedplate.head.schema.entity import Entity, Field, Row, Submode
 from bedplate.head.schema.tables import describe
-from bedplate.ui.cmsh import notices
+from bedplate.ui.cmsh import wording
 from bedplate.ui.cmsh.commands import COMMANDS
 from bedplate.ui.cmsh.program import cmsh
 from bedplate.ui.cmsh.shell import Shell
@@ -314,7 +314,7 @@ async def _session() -> list[tuple[str, str]]:
                 prompt = seat.prompt()
                 said.clear()
                 await seat.run_line(line)
-                told = notices.line(TOLD) + "\n" if line == "commit" else ""
+                told = wording.line(TOLD) + "\n" if line == "commit" else ""
                 found.append((prompt, f"{line}\n{''.join(said)}{told}"))
             found.append((seat.prompt(), ""))
     return found

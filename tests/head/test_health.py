@@ -9,8 +9,7 @@ import pytest
 from bedplate.api.headapi import Action, Failure, Result
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
-from bedplate.head.health import NODES, SAMPLES, Health, Measured
-from bedplate.head.reports import news
+from bedplate.head.health import NODES, SAMPLES, Health, Measured, news
 from bedplate.store.interface import Store
 
 DEADLINE_S = 120

@@ -24,7 +24,7 @@ from tests.ui.web.reading import Reader
 from bedplate.api import headapi
 from bedplate.client import HeadClient
 from bedplate.core import errors
-from bedplate.head.access import Access
+from bedplate.head.access import USER, Access, Tokens
 from bedplate.head.entities import SCHEMA
 from bedplate.head.health import Health
 from bedplate.head.notices import Notices
@@ -33,14 +33,13 @@ from bedplate.head.policy import Identity
 from bedplate.head.service import Head, NotActive
 from bedplate.head.session import Edit, Session
 from bedplate.head.site import first_tree
-from bedplate.head.tokens import USER, Tokens
 from bedplate.head.vault import Vault
 from bedplate.store.sqlite import SqliteStore
 from bedplate.ui import rest
 from bedplate.ui.cmsh.shell import Shell
 from bedplate.ui.local import LocalBackend
 from bedplate.ui.remote import RemoteBackend
-from bedplate.ui.web import Site, mount
+from bedplate.ui.web import mount
 
 KEY = base64.urlsafe_b64encode(bytes(range(32)))
 NORMAL = 2
@@ -120,8 +119,9 @@ async def world(
         notices = await opened.enter_async_context(Notices(store))
         health = await opened.enter_async_context(Health(store))
         access = Access(lambda: head.tree, tokens)
-        app = rest.make(rest.Service(head, access, notices, health))
-        mount(app, Site(head, access, notices, health))
+        service = rest.Service(head, access, notices, health)
+        app = rest.make(service)
+        mount(app, service)
         server = await opened.enter_async_context(TestServer(app))
         yield World(head, f"http://{server.host}:{server.port}", folder, texts, opened, server)
 

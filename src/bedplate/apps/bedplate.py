@@ -29,7 +29,7 @@ COMMANDS: dict[str, lazygroup.Entry] = {
     "cmsh": ("bedplate.ui.cmsh.program", "cmsh", "The shell of the head node: one line, a file, or at a terminal."),
     "sim": (f"{_CLI}.sim.command", "sim", "Simulated nodes, and simulated NVIDIA BMM and Oxide clouds."),
     "doctor": (f"{_CLI}.doctor.command", "doctor", "Find what keeps the programs of a cluster from working."),
-    "completion": (f"{_CLI}.completion", "completion", "Print a shell completion script."),
+    "completion": (f"{_CLI}.lazygroup", "completion", "Print a shell completion script."),
 }
 # command -> the extras that it cannot do without
 NEEDS = {"up": ("apiserver", "head"), "apiserver": ("apiserver",), "head": ("head",), "cmsh": ("head",)}

@@ -1,19 +1,23 @@
-"""What people see: tables on a terminal, JSON for programs, a live view that redraws itself.
+"""What people see: tables on a terminal, JSON for programs, how far a long piece of work has come.
 
-In: rows and column names. Out: text. Colour and redrawing only on a terminal.
+In: rows and column names; a sentence now and then. Out: text. Colour and redrawing only on a terminal; of progress one
+line of standard error that is written over and removed in the end, and nothing at all when the work is done within two
+seconds.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
 import msgspec
 
-__all__ = ["age", "bar", "heat", "is_terminal", "output_option", "show", "table"]
+__all__ = ["Progress", "age", "bar", "heat", "is_terminal", "output_option", "progress", "show", "table"]
 
 output_option = click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print."
@@ -61,3 +65,39 @@ def age(seconds: float) -> str:
         if whole < limit:
             return f"{whole // size}{unit}"
     return f"{whole // 86400}d"
+
+
+QUIET_S = 2.0
+EVERY_S = 0.2
+_ERASE = "\r\x1b[K"
+
+
+class Progress:
+    """Call it with what has been done so far."""
+
+    def __init__(self, *, is_watched: bool) -> None:
+        self._is_watched = is_watched
+        self._next = time.monotonic() + QUIET_S
+        self._has_said = False
+
+    def __call__(self, text: str) -> None:
+        now = time.monotonic()
+        if self._is_watched and now >= self._next:
+            self._next, self._has_said = now + EVERY_S, True
+            click.echo(f"{_ERASE}{text} …", err=True, nl=False)
+
+    def done(self) -> None:
+        """Leave no trace."""
+        if self._has_said:
+            click.echo(_ERASE, err=True, nl=False)
+            self._has_said = False
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """A progress that is gone when its block ends, however it ends."""
+    shown = Progress(is_watched=sys.stderr.isatty())
+    try:
+        yield shown
+    finally:
+        shown.done()

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from bedplate.api import headapi as wire
 from bedplate.client.client import Event, HeadClient, Wanted
-from bedplate.client.errors import Forbidden, Stale, Unauthorized
-from bedplate.client.transport import Credential
+from bedplate.client.transport import Credential, Forbidden, Stale, Unauthorized
 
 __all__ = ["Credential", "Event", "Forbidden", "HeadClient", "Stale", "Unauthorized", "Wanted", "wire"]

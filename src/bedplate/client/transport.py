@@ -15,6 +15,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
+from bedplate.api.headapi import Problem
 from bedplate.client import errors as refusals
 from bedplate.client.connection import Headers, Http, Lost, Reply, Streamed, Unreached
 from bedplate.core import errors
@@ -22,7 +25,18 @@ from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.core.logging import get_logger
 
-__all__ = ["ACTIVE", "ATTEMPTS", "Answer", "Credential", "Request", "Transport"]
+__all__ = [
+    "ACTIVE",
+    "ATTEMPTS",
+    "Answer",
+    "Credential",
+    "Forbidden",
+    "Request",
+    "Stale",
+    "Transport",
+    "Unauthorized",
+    "from_answer",
+]
 
 ACTIVE = "Bedplate-Active"
 _LOG = get_logger("client")
@@ -250,3 +264,53 @@ def _why(err: BaseException) -> str:
     if isinstance(err, TimeoutError | asyncio.TimeoutError):
         return "no answer in time"
     return str(err) or type(err).__name__
+
+
+_DECODER = msgspec.json.Decoder(Problem)
+_STALE = "urn:bedplate:stale"
+_INVALID = "urn:bedplate:invalid"
+
+
+class Stale(errors.Conflict):
+    """Another user committed the object first; `author` and `revision` say who and as what."""
+
+    def __init__(self, message: str, *, hint: str = "", author: str = "", revision: int = 0) -> None:
+        super().__init__(message, hint=hint)
+        self.author = author
+        self.revision = revision
+
+
+class Unauthorized(errors.Denied):
+    """The head does not know the credential."""
+
+
+class Forbidden(errors.Denied):
+    """The head knows the caller, who may not do that."""
+
+
+def from_answer(status: int, body: bytes, what: str, retry_after_s: float | None = None) -> errors.BedplateError:
+    """The error in an answer; `what` says what was tried, for answers that do not speak for themselves."""
+    try:
+        problem = _DECODER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return errors.Unavailable(
+            f"{what} was answered with status {status} and no word about the reason",
+            hint="does the address belong to a head?",
+            retry_after_s=retry_after_s,
+        )
+    text, hint = problem.detail or problem.title, problem.hint
+    if problem.type == _STALE:
+        return Stale(text, hint=hint, author=problem.author, revision=problem.revision)
+    if problem.type == _INVALID or status in (400, 413, 414, 415, 422):
+        return errors.Invalid(text, hint=hint, problems=problem.problems)
+    if status in (409, 412):
+        return errors.Conflict(text, hint=hint)
+    if status == 404:
+        return errors.NotFound(text, hint=hint)
+    if status == 401:
+        return Unauthorized(text, hint=hint)
+    if status == 403:
+        return Forbidden(text, hint=hint)
+    return errors.Unavailable(
+        text or f"{what} was answered with status {status}", hint=hint, retry_after_s=retry_after_s
+    )

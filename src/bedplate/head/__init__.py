@@ -2,7 +2,7 @@
 
 This package is the front door of front ends: the names below are what they may use of the service and its values. The
 declarations (`schema`, `entities`) and the questions that are asked of a tree (`plan`, `explain`, `resolve`,
-`affected`, `desired`, `render`, `validate`, `changes`, `exchange`, `reports`) are public modules beside it. Everything
+`affected`, `desired`, `render`, `validate`, `changes`, `exchange`) are public modules beside it. Everything
 else is the head's own.
 
 Names are loaded when they are first used, so that a shell over a daemon never loads the store.
@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bedplate.head.access import Access, subject_of
-    from bedplate.head.health import Health, Measured, Sample
+    from bedplate.head.health import Health, Measured, news
     from bedplate.head.notices import Notices
     from bedplate.head.objects import Obj, Secret, Value
     from bedplate.head.policy import NODE, Identity, demand, may
     from bedplate.head.schema.entity import Path, Schema
     from bedplate.head.service import Edits, Head, NotActive, Stale
     from bedplate.head.session import Edit, Session
-    from bedplate.head.tokens import Token
     from bedplate.head.tree import Address, Tree
     from bedplate.store.interface import StoreFull
 
@@ -40,17 +39,16 @@ __all__ = [
     "Notices",
     "Obj",
     "Path",
-    "Sample",
     "Schema",
     "Secret",
     "Session",
     "Stale",
     "StoreFull",
-    "Token",
     "Tree",
     "Value",
     "demand",
     "may",
+    "news",
     "subject_of",
 ]
 
@@ -68,16 +66,15 @@ _MODULES = {
     "Notices": "bedplate.head.notices",
     "Obj": "bedplate.head.objects",
     "Path": "bedplate.head.schema.entity",
-    "Sample": "bedplate.head.health",
     "Schema": "bedplate.head.schema.entity",
     "Secret": "bedplate.head.objects",
     "Session": "bedplate.head.session",
     "Stale": "bedplate.head.service",
-    "Token": "bedplate.head.tokens",
     "Tree": "bedplate.head.tree",
     "Value": "bedplate.head.objects",
     "demand": "bedplate.head.policy",
     "may": "bedplate.head.policy",
+    "news": "bedplate.head.health",
     "subject_of": "bedplate.head.access",
     "StoreFull": "bedplate.store.interface",
 }

@@ -15,13 +15,13 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from bedplate.api.headapi import Result, Status
+from bedplate.api.headapi import Action, Failure, Result, Sample, Status
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock, parse_rfc3339
-from bedplate.head.notices import stamp
+from bedplate.head.notices import News, stamp
 from bedplate.store.interface import Batch, Compacted, Delete, Op, Put, Store
 
-__all__ = ["Condition", "Health", "Measured", "Result", "Sample", "State", "Verdict"]
+__all__ = ["Condition", "Health", "Measured", "Result", "State", "Verdict", "news"]
 
 NODES = "/head/nodes/"
 SAMPLES = "/head/samples/"
@@ -33,20 +33,16 @@ _BATCH = 100
 State = Literal["UP", "DOWN", "UNKNOWN"]
 
 
-class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One result with its time (RFC 3339 with milliseconds); `count` orders them."""
+class CountedSample(Sample, frozen=True, kw_only=True, omit_defaults=True):
+    """A result as it is kept, with its time (RFC 3339 with milliseconds); `count` orders them."""
 
     count: int
-    time: str
-    status: Status
-    value: float | None = None
-    info: str = ""
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     """The last result of a check, and since when it has said so."""
 
-    last: Sample
+    last: CountedSample
     since: str
 
 
@@ -87,7 +83,7 @@ class Health:
         self._moved = asyncio.Condition()
         self._writing = asyncio.Lock()
         self._conditions = msgspec.json.Decoder(Condition)
-        self._samples = msgspec.json.Decoder(Sample)
+        self._samples = msgspec.json.Decoder(CountedSample)
 
     async def __aenter__(self) -> Health:
         await self._load()
@@ -116,7 +112,7 @@ class Health:
 
     async def history(self, node: str, check: str = "") -> dict[str, list[Sample]]:
         """The kept results of each check, or of one, oldest first."""
-        history: dict[str, list[Sample]] = {}
+        history: dict[str, list[CountedSample]] = {}
         prefix = f"{SAMPLES}{node}/{check}/" if check else f"{SAMPLES}{node}/"
         after, more = "", True
         while more:
@@ -125,7 +121,10 @@ class Health:
                 name = entry.key[len(SAMPLES) :].split("/")[1]
                 history.setdefault(name, []).append(self._samples.decode(entry.value))
             after, more = page.entries[-1].key if page.entries else "", page.more
-        return {name: sorted(samples, key=lambda sample: sample.count) for name, samples in sorted(history.items())}
+        return {
+            name: msgspec.convert(sorted(samples, key=lambda sample: sample.count), list[Sample], from_attributes=True)
+            for name, samples in sorted(history.items())
+        }
 
     def latest(self, after: str = "") -> list[Measured]:
         """The last result of every check that came after a time: for whoever was away."""
@@ -238,7 +237,7 @@ def _taken(
     for result in results:
         verdict = checks.get(result.check)
         count = verdict.last.count + 1 if verdict is not None else 0
-        sample = Sample(count, now, result.status, result.value, result.info)
+        sample = CountedSample(count=count, time=now, status=result.status, value=result.value, info=result.info)
         was = verdict.last.status if verdict is not None else None
         since = verdict.since if verdict is not None and was == result.status else now
         checks[result.check] = Verdict(sample, since)
@@ -256,3 +255,32 @@ def _differences(node: str, before: Condition | None, now: Condition) -> list[Me
         if previous != verdict:
             results.append(Measured(node, check, verdict.last, previous.last.status if previous is not None else None))
     return results
+
+
+def news(
+    node: str, actions: Iterable[Action], failures: Iterable[Failure], measured: Iterable[Measured], revision: int = 0
+) -> list[News]:
+    """One notice for each action, each failure, and each check that says something else than before."""
+    items = [
+        News(node, f"{action.kind.capitalize()} {action.name} was {action.verb}", "notice", revision)
+        for action in actions
+    ]
+    for failure in failures:
+        why = f": {failure.text}" if failure.text else ""
+        text = f"{failure.kind.capitalize()} {failure.name} could not be {failure.verb}{why}"
+        items.append(News(node, text, "warning", revision))
+    items.extend(_turned(result) for result in measured if _has_turned(result))
+    return items
+
+
+def _has_turned(result: Measured) -> bool:
+    """A check that begins by passing is not reported."""
+    return result.before != result.sample.status and not (result.before is None and result.sample.status == "PASS")
+
+
+def _turned(result: Measured) -> News:
+    if result.sample.status == "PASS":
+        return News(result.node, f"Check {result.check} passes again")
+    word = "failed" if result.sample.status == "FAIL" else "gives no answer"
+    why = f": {result.sample.info}" if result.sample.info else ""
+    return News(result.node, f"Check {result.check} {word}{why}", "warning")

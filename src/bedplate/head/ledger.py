@@ -4,7 +4,7 @@ In: a decision about the tree that a commit replaces. Out: revisions, durable be
 is one transaction of the store, and the number of its revision must be free in it. That makes two heads on one store
 safe: the one that is behind is refused, catches up, and decides again on the newer tree.
 
-Who may commit is not decided here: `service.Head` is the only caller, besides `founding`, which writes revision 1.
+Who may commit is not decided here: `service.Head` is the only caller, besides `site`, which writes revision 1.
 """
 
 from __future__ import annotations

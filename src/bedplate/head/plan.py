@@ -15,10 +15,10 @@ from bedplate.head.resolve import Source
 from bedplate.head.schema.ranges import natural
 from bedplate.head.tree import Address, Tree
 
-__all__ = ["Action", "plan", "touched_between"]
+__all__ = ["PlannedAction", "plan", "touched_between"]
 
 
-class Action(NamedTuple):
+class PlannedAction(NamedTuple):
     """One line: what is added, changed, removed or released (left as it is from now on), and what follows from it: a
     file is tested, a service restarted or reloaded. `source` is what causes it (for remove: what had). `effect` says in
     words what a file does to services, and that a service is started or stopped."""
@@ -36,9 +36,11 @@ class Action(NamedTuple):
 _Facts = Mapping[tuple[str, str], Fact]
 
 
-def plan(before: Tree, after: Tree, touched: Iterable[Address], renderers: Sequence[Renderer] = ()) -> list[Action]:
+def plan(
+    before: Tree, after: Tree, touched: Iterable[Address], renderers: Sequence[Renderer] = ()
+) -> list[PlannedAction]:
     """What would change, by node in natural order."""
-    steps: list[Action] = []
+    steps: list[PlannedAction] = []
     for node in sorted(affected(before, after, touched), key=natural):
         old = facts(before, node, renderers) if before.find("device", node) is not None else {}
         new = facts(after, node, renderers) if after.find("device", node) is not None else {}
@@ -48,20 +50,20 @@ def plan(before: Tree, after: Tree, touched: Iterable[Address], renderers: Seque
     return steps
 
 
-def _action(node: str, place: tuple[str, str], old: _Facts, new: _Facts) -> Action | None:
+def _action(node: str, place: tuple[str, str], old: _Facts, new: _Facts) -> PlannedAction | None:
     was, now = old.get(place), new.get(place)
     if now is None:
         assert was is not None
         released = was.kind == "file" and ("unmanaged", was.name) in new
         effect = "stop" if was.kind == "service" else "" if released else _words(was, testing=False)
-        return Action(node, *place, "release" if released else "remove", was.source, was.value, "", effect)
+        return PlannedAction(node, *place, "release" if released else "remove", was.source, was.value, "", effect)
     effect = "start" if was is None and now.kind == "service" else _words(now)
     if was is None:
-        return Action(node, *place, "add", now.source, "", now.value, effect)
+        return PlannedAction(node, *place, "add", now.source, "", now.value, effect)
     if was.value == now.value and was.detail == now.detail:
         same = was.source == now.source
-        return None if same else Action(node, *place, "change", now.source, was.value, now.value)
-    return Action(node, *place, "change", now.source, was.value, now.value, effect)
+        return None if same else PlannedAction(node, *place, "change", now.source, was.value, now.value)
+    return PlannedAction(node, *place, "change", now.source, was.value, now.value, effect)
 
 
 def _words(fact: Fact, *, testing: bool = True) -> str:
@@ -69,11 +71,11 @@ def _words(fact: Fact, *, testing: bool = True) -> str:
     return ", ".join(verbs)
 
 
-def _followed(actions: Sequence[Action], old: _Facts, new: _Facts) -> list[Action]:
+def _followed(actions: Sequence[PlannedAction], old: _Facts, new: _Facts) -> list[PlannedAction]:
     """Tests of new files, and what services that run before and after do about files; a restart makes a reload
     needless."""
-    tests: list[Action] = []
-    services: dict[str, Action] = {}
+    tests: list[PlannedAction] = []
+    services: dict[str, PlannedAction] = {}
     for action in actions:
         if action.kind != "file" or not action.effect:
             continue
@@ -81,13 +83,13 @@ def _followed(actions: Sequence[Action], old: _Facts, new: _Facts) -> list[Actio
         for verb, name in (new.get(place) or old[place]).effects:
             if verb == "test":
                 if action.verb != "remove":
-                    tests.append(Action(action.node, "file", name, verb, action.source, "", ""))
+                    tests.append(PlannedAction(action.node, "file", name, verb, action.source, "", ""))
             elif ("service", name) in old and ("service", name) in new and not _restarts(services.get(name)):
-                services[name] = Action(action.node, "service", name, verb, action.source, "", "")
+                services[name] = PlannedAction(action.node, "service", name, verb, action.source, "", "")
     return [*tests, *(services[name] for name in sorted(services))]
 
 
-def _restarts(action: Action | None) -> bool:
+def _restarts(action: PlannedAction | None) -> bool:
     return action is not None and action.verb == "restart"
 
 

@@ -1,20 +1,29 @@
-"""The first tree of a site: what `bedplate head init` commits as revision 1.
+"""Revision 1 of a new site: its first tree, and the only commit that nobody has to be allowed to make.
 
-In: the name of the head node and the number of compute nodes. Out: edits onto an empty tree: the head node, node001 and
-on, one category with its image, the networks, the health checks, an administrator. Pure.
+In: the name of the head node and the number of compute nodes; an empty store. Out: edits onto an empty tree (the head
+node, node001 and on, one category with its image, the networks, the health checks, an administrator), and their
+revision. No front end can reach this: a site is created by `bedplate head init`, before anything serves it.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from bedplate.core import errors
+from bedplate.core.clock import Clock
+from bedplate.head import policy
 from bedplate.head.entities.nodes import HeadNode
+from bedplate.head.ledger import Ledger, Outcome
 from bedplate.head.objects import Obj, Value
+from bedplate.head.schema.entity import Schema
 from bedplate.head.session import Edit
+from bedplate.head.tree import Tree
+from bedplate.head.validate import apply_edits
+from bedplate.head.vault import Vault
+from bedplate.store.interface import Store
 
-__all__ = ["ADMIN", "CATEGORY", "HEAD_NODE", "IMAGE", "MOST_NODES", "NETWORK", "NODES", "first_tree"]
+__all__ = ["ADMIN", "CATEGORY", "HEAD_NODE", "IMAGE", "MOST_NODES", "NETWORK", "NODES", "create_site", "first_tree"]
 
 HEAD_NODE = "basecm10"
 NODES = 6
@@ -82,3 +91,30 @@ def _devices(name: str, nodes: int) -> Iterator[tuple[str, Obj]]:
 def _checks() -> Iterator[tuple[str, Obj]]:
     for name, about in _CHECKS:
         yield "healthcheck", Obj("HealthCheck", name, {"description": about})
+
+
+async def create_site(
+    store: Store,
+    schema: Schema,
+    vault: Vault,
+    edits: Sequence[Edit],
+    *,
+    author: str,
+    message: str,
+    clock: Clock | None = None,
+) -> None:
+    """Write the first tree, which must have an enabled administrator. Raises `AlreadyExists`, `Invalid`."""
+
+    async def decide(tree: Tree) -> Outcome:
+        if ledger.revision:
+            raise errors.AlreadyExists(
+                f"the store already holds a site, at revision {ledger.revision}",
+                hint="create the site in another store",
+            )
+        after, changes = apply_edits(tree, edits, 1, vault.seal)
+        policy.require_administrator(after)
+        return Outcome(after, changes)
+
+    ledger = Ledger(store, schema, vault, clock=clock)
+    await ledger.open()
+    await ledger.append(author, message, decide)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from bedplate.api import coordination, core
 from bedplate.cli.doctor.cluster_checks import check_cluster
 from bedplate.cli.doctor.facts import ClusterFacts, Names
-from bedplate.cli.doctor.permissions import NEEDED, Permission
+from bedplate.cli.doctor.reading import NEEDED, Permission
 from bedplate.cli.doctor.report import exit_code
 from bedplate.cloud.doctor import Finding
 

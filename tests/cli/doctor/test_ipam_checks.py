@@ -14,7 +14,7 @@ from tests.cli.ipam.makers import NOW, attached, ippool, node, pod
 from bedplate.api import coordination, core, discovery, meta
 from bedplate.cli.doctor.ipam_checks import check_ipam
 from bedplate.cli.doctor.ipam_facts import IpamFacts, Names, accounts_of
-from bedplate.cli.doctor.permissions import Permission
+from bedplate.cli.doctor.reading import Permission
 from bedplate.cli.doctor.report import exit_code
 from bedplate.cli.ipam.survey import Survey
 from bedplate.cloud.doctor import Finding

@@ -19,11 +19,11 @@ from tests.head.committing import commit, undo
 
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
+from bedplate.head.access import Tokens
 from bedplate.head.folder import administration, backups, creation, pki
 from bedplate.head.folder.datafolder import Etcd, Folder, Settings, open_head
 from bedplate.head.objects import Obj, Secret
 from bedplate.head.session import Edit
-from bedplate.head.tokens import Tokens
 
 FILES = {"head.db", "secrets.key", "ca.crt", "ca.key", "server.crt", "server.key", "admin.crt", "admin.key"}
 FILES |= {"admin.token", "head.yaml"}

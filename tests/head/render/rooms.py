@@ -6,7 +6,7 @@ from bedplate.api.desired import Desired, File
 from bedplate.head.desired import desired
 from bedplate.head.entities import SCHEMA
 from bedplate.head.objects import Obj, Secret
-from bedplate.head.plan import Action, plan, touched_between
+from bedplate.head.plan import PlannedAction, plan, touched_between
 from bedplate.head.render import RENDERERS
 from bedplate.head.session import Session
 from bedplate.head.tree import Tree
@@ -162,12 +162,12 @@ def file_of(tree: Tree, node: str, path: str) -> File:
     return {file.path: file for file in desired(tree, node).files}[path]
 
 
-def planned(before: Tree, session: Session) -> list[Action]:
+def planned(before: Tree, session: Session) -> list[PlannedAction]:
     """What the staged changes would do."""
     return plan(before, session.tree, touched_between(before, session.tree), RENDERERS)
 
 
-def verbs(actions: list[Action], node: str, kind: str, name: str) -> list[str]:
+def verbs(actions: list[PlannedAction], node: str, kind: str, name: str) -> list[str]:
     return [action.verb for action in actions if (action.node, action.kind, action.name) == (node, kind, name)]
 
 

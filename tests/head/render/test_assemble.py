@@ -14,7 +14,7 @@ from bedplate.core import errors
 from bedplate.head.affected import affected
 from bedplate.head.desired import desired
 from bedplate.head.explain import explain, facts
-from bedplate.head.plan import Action, touched_between
+from bedplate.head.plan import PlannedAction, touched_between
 from bedplate.head.render import RENDERERS, docker, proxy, rendered_file
 from bedplate.head.session import Session
 from bedplate.head.tree import Tree
@@ -224,7 +224,7 @@ def test_the_plan_says_what_nodes_then_do(edits: list[object]) -> None:
         }
 
 
-def _step(action: Action) -> str:
+def _step(action: PlannedAction) -> str:
     words = {
         "file": {"add": "write", "change": "write"},
         "service": {"add": "start", "remove": "stop"},

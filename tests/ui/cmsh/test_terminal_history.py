@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from bedplate.ui.cmsh.lines import Lines, sounds_secret
+from bedplate.ui.cmsh.terminal import Lines, sounds_secret
 
 
 def _holds_secret(line: str) -> bool:

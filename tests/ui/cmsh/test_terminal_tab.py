@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bedplate.ui.cmsh.completer import Step, columns, step
+from bedplate.ui.cmsh.completion import Step, columns, step
 from bedplate.ui.cmsh.shell import Completion
 
 

@@ -14,7 +14,7 @@ from tests.head.committing import commit
 
 from bedplate.client import HeadClient
 from bedplate.core.clock import Clock
-from bedplate.head.access import Access
+from bedplate.head.access import USER, Access, Tokens
 from bedplate.head.entities import SCHEMA
 from bedplate.head.health import Health
 from bedplate.head.notices import Notices
@@ -23,7 +23,6 @@ from bedplate.head.policy import NODE
 from bedplate.head.render import RENDERERS
 from bedplate.head.service import Alone, Head, Standing
 from bedplate.head.session import Edit
-from bedplate.head.tokens import USER, Tokens
 from bedplate.head.vault import Vault
 from bedplate.store.interface import Store
 from bedplate.store.sqlite import SqliteStore

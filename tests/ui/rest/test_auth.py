@@ -9,11 +9,10 @@ from aiohttp.test_utils import TestClient, TestServer
 from yarl import URL
 
 from bedplate.core.clock import ManualClock
-from bedplate.head.access import Access
+from bedplate.head.access import USER, Access, Tokens
 from bedplate.head.entities import SCHEMA
 from bedplate.head.objects import Obj
 from bedplate.head.policy import NODE
-from bedplate.head.tokens import USER, Tokens
 from bedplate.head.tree import Tree
 from bedplate.store.sqlite import SqliteStore
 from bedplate.ui.rest import auth

@@ -14,7 +14,7 @@ from tests.ui.rest.serving import Served, served
 
 from bedplate.api import headapi
 from bedplate.client import Event, HeadClient
-from bedplate.client.sse import Parser, Raw
+from bedplate.client.following import Parser, Raw
 from bedplate.core import errors
 from bedplate.head.objects import Obj
 from bedplate.head.session import Edit

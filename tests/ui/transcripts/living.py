@@ -20,7 +20,7 @@ from bedplate.head.entities import SCHEMA
 from bedplate.head.objects import Obj
 from bedplate.sim.agents import Devices, Pace
 from bedplate.sim.device import Refusal, nothing_fails
-from bedplate.ui.cmsh import notices
+from bedplate.ui.cmsh import wording
 from bedplate.ui.remote import RemoteBackend
 
 __all__ = ["Site", "living", "serving"]
@@ -73,7 +73,7 @@ async def living(site: str, folder: Path, refuse: Refusal = nothing_fails) -> As
         async def listen() -> None:
             async for event in backend.follow():
                 if isinstance(event, Notice):
-                    made.told.append(notices.line(event))
+                    made.told.append(wording.line(event))
 
         tasks = [
             asyncio.create_task(made.devices.run()),

@@ -15,7 +15,7 @@ from tests.head.committing import commit
 from tests.ui.web.reading import Reader
 
 from bedplate.core.clock import ManualClock
-from bedplate.head.access import Access
+from bedplate.head.access import USER, Access, Tokens
 from bedplate.head.entities import SCHEMA
 from bedplate.head.health import Health
 from bedplate.head.notices import Notices
@@ -23,10 +23,10 @@ from bedplate.head.objects import Obj
 from bedplate.head.render import RENDERERS
 from bedplate.head.service import Head
 from bedplate.head.session import Edit
-from bedplate.head.tokens import USER, Tokens
 from bedplate.head.vault import Vault
 from bedplate.store.sqlite import SqliteStore
-from bedplate.ui.web import Site, mount
+from bedplate.ui.service import Service
+from bedplate.ui.web import mount
 
 KEY = base64.urlsafe_b64encode(bytes(range(32)))
 
@@ -35,7 +35,7 @@ KEY = base64.urlsafe_b64encode(bytes(range(32)))
 class Place:
     """What a test may look at besides the page."""
 
-    site: Site
+    service: Service
     clock: ManualClock
     tokens: Tokens
     signed: dict[str, str]
@@ -43,7 +43,7 @@ class Place:
 
     @property
     def head(self) -> Head:
-        return self.site.head
+        return self.service.head
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ async def place(tmp_path: pathlib.Path) -> AsyncIterator[Place]:
         await commit(head, edits, "setup", "first tree")
         tokens = Tokens(store, clock=clock)
         signed = {name: (await tokens.create(USER, name, name))[1] for name in ("admin", "operator", "auditor")}
-        site = Site(
+        service = Service(
             head,
             Access(lambda: head.tree, tokens),
             notices,
@@ -71,7 +71,7 @@ async def place(tmp_path: pathlib.Path) -> AsyncIterator[Place]:
             clock=clock,
         )
         app = web.Application()
-        mount(app, site)
+        mount(app, service)
         clients: list[TestClient[web.Request, web.Application]] = []
         async with TestServer(app) as server:
 
@@ -84,6 +84,6 @@ async def place(tmp_path: pathlib.Path) -> AsyncIterator[Place]:
                     assert page.status == 200, page.text
                 return made
 
-            yield Place(site, clock, tokens, signed, reader)
+            yield Place(service, clock, tokens, signed, reader)
             for client in clients:
                 await client.session.close()

@@ -54,10 +54,10 @@ async def test_what_happens_comes_with_names_and_without_values(place: Place) ->
     assert (kind, data["number"], data["author"], data["text"]) == ("revision", 2, "alice", "why")
     assert data["objects"] == "device[node001]"
     assert "a value of the tree" not in json.dumps(data)
-    await place.site.notices.add("node001", "Service nginx was reloaded")
+    await place.service.notices.add("node001", "Service nginx was reloaded")
     kind, data, _ = await stream.next()
     assert (kind, data["host"], data["text"]) == ("notice", "node001", "Service nginx was reloaded")
-    await place.site.health.record("node001", [Result("disk", "FAIL")])
+    await place.service.health.record("node001", [Result("disk", "FAIL")])
     kind, data, _ = await stream.next()
     assert (kind, data["node"], data["check"], data["status"]) == ("health", "node001", "disk", "FAIL")
 
@@ -67,7 +67,7 @@ async def test_nothing_falls_between_a_page_and_its_stream(place: Place) -> None
     await reader.get("/")
     body = next(attributes for name, attributes in reader.page.elements if name == "body")
     await commit(place, "one", "between")
-    await place.site.notices.add("node001", "between, too")
+    await place.service.notices.add("node001", "between, too")
     stream = await opened(reader, f"?revision={body['data-revision']}&notice={body['data-notice']}")
     assert {(await stream.next())[0] for _ in range(2)} == {"revision", "notice"}
 
@@ -92,7 +92,7 @@ async def test_nonsense_in_the_address_means_from_now_on(place: Place) -> None:
 
 async def test_the_list_shows_commits_and_notices_newest_first(place: Place) -> None:
     place.clock.jump(10)
-    await place.site.notices.add("node002", "Check disk failed", "warning")
+    await place.service.notices.add("node002", "Check disk failed", "warning")
     place.clock.jump(10)
     await commit(place, "one", "last")
     rows = (await (await place.reader()).get("/events")).rows("Kind")
@@ -112,7 +112,7 @@ async def test_the_stream_ends_with_the_login(place: Place, how: str) -> None:
         await place.tokens.revoke(place.signed["auditor"].split("_")[1])
     else:
         await reader.submit("/logout")
-    await place.site.notices.add("node001", "one that wakes the stream")
+    await place.service.notices.add("node001", "one that wakes the stream")
     async with asyncio.timeout(DEADLINE_S):
         rest = await stream._response.content.read()
     assert b"wakes" not in rest, "nothing is told to whoever is shut out"

@@ -42,9 +42,9 @@ EVERYWHERE = [
 
 
 async def test_the_overview_counts_machines_and_clusters(place: Place) -> None:
-    await place.site.health.record("node001", [Result("disk", "PASS")])
-    await place.site.health.record("node002", [Result("disk", "FAIL", info="full")])
-    await place.site.notices.add("node002", "Check disk failed: full", "warning")
+    await place.service.health.record("node001", [Result("disk", "PASS")])
+    await place.service.health.record("node002", [Result("disk", "FAIL", info="full")])
+    await place.service.notices.add("node002", "Check disk failed: full", "warning")
     page = await (await place.reader()).get("/")
     cluster = page.rows("Cluster")[0]
     assert (cluster["Cluster"], cluster["Control plane"], cluster["Workers"]) == ("default", "3", "4")
@@ -55,7 +55,7 @@ async def test_the_overview_counts_machines_and_clusters(place: Place) -> None:
 
 
 async def test_a_machine_that_fell_silent_is_down(place: Place) -> None:
-    await place.site.health.record("node001", [Result("disk", "PASS")])
+    await place.service.health.record("node001", [Result("disk", "PASS")])
     place.clock.jump(3600)
     page = await (await place.reader()).get("/")
     assert page.rows("In trouble")[0]["In trouble"] == "node001"
@@ -118,7 +118,7 @@ async def test_health_is_plotted_by_the_server(place: Place) -> None:
     for at in range(30):
         place.clock.jump(60)
         status = "FAIL" if at % 10 == 9 else "PASS"
-        await place.site.health.record("node001", [Result("load", "PASS", at * 1.5), Result("disk", status)])
+        await place.service.health.record("node001", [Result("load", "PASS", at * 1.5), Result("disk", status)])
     page = await (await place.reader()).get("/show/device/node001")
     plots = {attributes["aria-label"] for name, attributes in page.elements if name == "svg" and "role" in attributes}
     assert plots == {"load: 30 results, 0 failed, between 0 and 43.5", "disk: 30 results, 3 failed"}
@@ -131,8 +131,8 @@ async def test_health_is_plotted_by_the_server(place: Place) -> None:
 async def test_one_check_is_shown_with_its_history_on_every_machine(place: Place) -> None:
     for at in range(3):
         for node in ("node001", "node002"):
-            await place.site.health.record(node, [Result("load", "FAIL" if at == 2 else "PASS", float(at))])
-    await place.site.health.record("node003", [Result("disk", "PASS")])
+            await place.service.health.record(node, [Result("load", "FAIL" if at == 2 else "PASS", float(at))])
+    await place.service.health.record("node003", [Result("disk", "PASS")])
     reader = await place.reader()
     assert "/health?check=load" in (await reader.get("/health")).links()
     page = await reader.get("/health?check=load")

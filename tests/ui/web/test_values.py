@@ -9,12 +9,12 @@ from bedplate.core.clock import ManualClock
 from bedplate.head.changes import Change
 from bedplate.head.entities import SCHEMA
 from bedplate.head.objects import Secret
-from bedplate.head.plan import Action
+from bedplate.head.plan import PlannedAction
 from bedplate.head.resolve import Source
 from bedplate.head.schema.entity import Schema, Submode
 from bedplate.ui.web import diffs, events, links, plots
+from bedplate.ui.web.links import navigation
 from bedplate.ui.web.logins import IDLE_S, Logins
-from bedplate.ui.web.navigation import navigation
 from bedplate.ui.web.plots import Reading
 
 
@@ -112,10 +112,12 @@ def test_objects_that_came_or_went_are_told_whole() -> None:
 def test_a_plan_puts_nodes_together_although_their_files_differ() -> None:
     source = Source("category", "default", "kubelet")
     actions = [
-        Action(f"node00{number}", "file", "/etc/x", "change", source, f"0644 sha256:{number:064d}", "y", "restart x")
+        PlannedAction(
+            f"node00{number}", "file", "/etc/x", "change", source, f"0644 sha256:{number:064d}", "y", "restart x"
+        )
         for number in (1, 2, 3)
     ]
-    actions.append(Action("node009", "label", "a", "add", source, "", "b"))
+    actions.append(PlannedAction("node009", "label", "a", "add", source, "", "b"))
     first, second = diffs.groups(actions)
     assert (first.nodes, first.size) == ("node001..node003", 3)
     assert (first.steps[0].old, first.steps[0].new, first.steps[0].node) == ("", "y", "node001")

@@ -11,7 +11,7 @@ from typing import Any
 
 from bedplate.api import names
 from bedplate.cli.doctor.facts import ClusterFacts
-from bedplate.cli.doctor.permissions import Permission
+from bedplate.cli.doctor.reading import Permission
 from bedplate.cloud.doctor import Finding, fine, note, problem, unknown
 
 __all__ = ["check_cluster"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from bedplate.api import coordination, core, names, resources
 from bedplate.cli.doctor import reading
-from bedplate.cli.doctor.permissions import NEEDED, Permission
+from bedplate.cli.doctor.reading import NEEDED, Permission
 from bedplate.kube.client import Client
 
 __all__ = ["ClusterFacts", "Names", "gather"]

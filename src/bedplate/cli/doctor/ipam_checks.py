@@ -12,7 +12,7 @@ from typing import Any
 
 from bedplate.api import core, meta
 from bedplate.cli.doctor.ipam_facts import LEASE, Account, IpamFacts, accounts_of
-from bedplate.cli.doctor.permissions import Permission
+from bedplate.cli.doctor.reading import Permission
 from bedplate.cli.ipam import explain_pools, landscape, survey
 from bedplate.cli.ipam.landscape import Landscape
 from bedplate.cloud.doctor import Finding, fine, note, problem, unknown

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from bedplate.cli import display, progress
+from bedplate.cli import display
 from bedplate.cli.doctor import ipam_checks, ipam_facts, ipam_node, report
 from bedplate.cloud.doctor import Finding, note, unknown
 from bedplate.core import clock, errors
@@ -86,7 +86,7 @@ async def _cluster(kubeconfig: str, called: ipam_facts.Names) -> list[Finding]:
         pretence = config.Impersonation(user=user, groups=groups)
         return Client(dataclasses.replace(settings, impersonate=pretence).with_rate(-1, 1))
 
-    with progress.shown() as tell:
+    with display.progress() as tell:
         async with Client(settings.with_rate(-1, 1)) as client:
             facts = await ipam_facts.gather(client, acting, called, clock.SystemClock().now(), tell)
     return ipam_checks.check_ipam(facts)

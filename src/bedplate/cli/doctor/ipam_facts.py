@@ -13,7 +13,7 @@ from typing import Any
 
 from bedplate.api import coordination, core, discovery, names, resources
 from bedplate.cli.doctor import reading
-from bedplate.cli.doctor.permissions import Permission
+from bedplate.cli.doctor.reading import Permission
 from bedplate.cli.ipam import survey
 from bedplate.ipam.pools import CIDRPOOLS, GROUP, IPPOOLS
 from bedplate.kube.client import Client

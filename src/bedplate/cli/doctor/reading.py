@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
 
-from bedplate.api import resources
+from bedplate.api import names, resources
 from bedplate.api.resources import ResourceRef
-from bedplate.cli.doctor.permissions import Permission
 from bedplate.core import errors
 from bedplate.kube.client import Client
 
-__all__ = ["attempt", "find", "get", "get_each", "rights", "version"]
+__all__ = ["NEEDED", "Permission", "attempt", "find", "get", "get_each", "rights", "version"]
 
 T = TypeVar("T")
 _AT_ONCE = 8
@@ -76,3 +76,51 @@ async def rights(client: Client, needed: Iterable[Permission], lease: str) -> di
 
     answers = await asyncio.gather(*(ask(row) for row in rows))
     return dict(zip(rows, answers, strict=True))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Permission:
+    """One verb on one resource."""
+
+    verb: str
+    resource: str
+    group: str = ""
+    subresource: str = ""
+    namespace: str = ""
+
+    @property
+    def target(self) -> str:
+        """What the verb acts on."""
+        what = f"{self.resource}.{self.group}" if self.group else self.resource
+        what += f"/{self.subresource}" if self.subresource else ""
+        return what + (f" in {self.namespace}" if self.namespace else "")
+
+    def attributes(self, lease: str) -> dict[str, str]:
+        """The resourceAttributes of an access review. `lease`: the one Lease to which a role may limit the right."""
+        # A Lease is created before its name can be a condition.
+        is_of_lease = self.resource == "leases" and self.verb != "create"
+        return {
+            "verb": self.verb,
+            "resource": self.resource,
+            "group": self.group,
+            "subresource": self.subresource,
+            "namespace": self.namespace,
+            "name": lease if is_of_lease else "",
+        }
+
+
+def _rows(verbs: str, resource: str, group: str = "", subresource: str = "", namespace: str = "") -> list[Permission]:
+    return [Permission(verb, resource, group, subresource, namespace) for verb in verbs.split()]
+
+
+NEEDED: tuple[Permission, ...] = (
+    *_rows("get list watch patch delete", "nodes"),
+    *_rows("patch", "nodes", subresource="status"),
+    *_rows("get list watch", "services"),
+    *_rows("patch", "services", subresource="status"),
+    *_rows("create patch", "events"),
+    *_rows("get list watch", "endpointslices", "discovery.k8s.io"),
+    *_rows("get create update", "leases", "coordination.k8s.io", namespace=names.NAMESPACE_SYSTEM),
+    *_rows("create", "tokenreviews", "authentication.k8s.io"),
+    *_rows("create", "subjectaccessreviews", "authorization.k8s.io"),
+)

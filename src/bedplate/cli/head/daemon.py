@@ -26,7 +26,7 @@ from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.core.logging import get_logger
 from bedplate.head import metrics, records
-from bedplate.head.access import USERS, Access
+from bedplate.head.access import USERS, Access, Tokens
 from bedplate.head.election import Candidate, Election, Timing
 from bedplate.head.entities import SCHEMA
 from bedplate.head.folder import pki, transfer
@@ -36,7 +36,6 @@ from bedplate.head.notices import Notices
 from bedplate.head.render import RENDERERS
 from bedplate.head.service import Alone, Head, Standing
 from bedplate.head.site import ADMIN
-from bedplate.head.tokens import Tokens
 from bedplate.serving.certificates import Reloader
 from bedplate.serving.health import Checks
 from bedplate.store.interface import Store
@@ -163,29 +162,19 @@ class Daemon:
         metrics.watch(registry, parts.head, parts.health, standing, self.folder.path)
         ready = Checks("readyz")
         ready.add("store", lambda: _reachable(parts.store))
-        name = self._settings.name
         service = rest.Service(
             parts.head,
             access,
             parts.notices,
             parts.health,
-            name=name,
+            name=self._settings.name,
             renderers=RENDERERS,
             registry=registry,
             clock=self._clock,
             ready=ready,
         )
         app = rest.make(service)
-        site = page.Site(
-            parts.head,
-            access,
-            parts.notices,
-            parts.health,
-            renderers=RENDERERS,
-            name=name,
-            clock=self._clock,
-        )
-        page.mount(app, site)
+        page.mount(app, service)
         return app
 
     def _stand(self, store: Store) -> tuple[Standing, Election | None]:

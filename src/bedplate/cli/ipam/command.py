@@ -251,13 +251,13 @@ def _look(kubeconfig: str, namespace: str, stores: tuple[str, ...] = ()) -> Land
 
 
 async def _read(kubeconfig: str, namespace: str, stores: tuple[str, ...]) -> Landscape:
-    from bedplate.cli import progress
+    from bedplate.cli import display
     from bedplate.cli.ipam import landscape, survey
     from bedplate.cli.ipam.stores import holdings
     from bedplate.kube import Client, config
 
     settings = config.load(kubeconfig or None).with_rate(-1, 1).with_user_agent("bedplate-ipam")
-    with progress.shown() as tell:
+    with display.progress() as tell:
         async with Client(settings) as client:
             read = await survey.read(client, namespace, tell)
     stored = [holding for store in stores for holding in holdings(Path(store))] if stores else None

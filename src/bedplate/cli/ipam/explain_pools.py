@@ -11,16 +11,17 @@ from datetime import datetime
 
 from bedplate.api import core
 from bedplate.cli import display
-from bedplate.cli.ipam import landscape, selection, tables
+from bedplate.cli.ipam import landscape, tables
 from bedplate.cli.ipam.holders import Holding
 from bedplate.cli.ipam.landscape import Landscape
 from bedplate.cli.ipam.survey import Pool
 from bedplate.cli.ipam.views import Block, PoolView
 from bedplate.core.explanation import Explanation, Finding, State
-from bedplate.ipam import addresses
+from bedplate.ipam import addresses, selectors
 from bedplate.ipam.addresses import Address
+from bedplate.ipam.pools import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 
-__all__ = ["explain_address", "explain_node", "explain_pool"]
+__all__ = ["explain_address", "explain_node", "explain_pool", "why_not", "written"]
 
 CONTROLLER = "deployment/nv-ipam-controller"
 
@@ -150,22 +151,22 @@ def explain_node(node: core.Node, land: Landscape) -> Explanation:
 
 def _node_in_pool(node: core.Node, pool: Pool, view: PoolView, namespace: str, unplaced: Mapping[str, str]) -> Finding:
     topic = f"{view.kind} {view.name}"
-    why_not = selection.why_not(pool.spec.node_selector, node)
+    reason = why_not(pool.spec.node_selector, node)
     block = view.block_of(node.name)
     if block is not None:
         text = f"{block.used} of {tables.count(block.usable)} addresses in use"
         if block.usable == 0:
             return Finding(topic, block.text, "exclusions and gateway leave no address for pods", State.BAD)
-        if why_not:
-            return Finding(topic, block.text, f"still in the status, but {why_not}", State.BAD)
+        if reason:
+            return Finding(topic, block.text, f"still in the status, but {reason}", State.BAD)
         if block.used >= block.usable:
             return Finding(topic, block.text, f"{text}: the next pod here gets none", State.BAD)
         return Finding(topic, block.text, text)
     if view.problems:
         text = f"the spec is invalid, so no node gets a new block: {'; '.join(view.problems)}"
         return Finding(topic, "no block", text, State.BAD)
-    if why_not:
-        return Finding(topic, "not for it", why_not, State.NOTICE)
+    if reason:
+        return Finding(topic, "not for it", reason, State.NOTICE)
     return Finding(topic, "no block", _why_none(unplaced.get(node.name, ""), view, namespace), State.BAD)
 
 
@@ -223,7 +224,7 @@ def _blocks(view: PoolView) -> Finding:
 
 
 def _nodes(pool: Pool, view: PoolView, land: Landscape) -> Iterator[Finding]:
-    selected = [node for node in land.nodes if not selection.why_not(pool.spec.node_selector, node)]
+    selected = [node for node in land.nodes if not why_not(pool.spec.node_selector, node)]
     given, unplaced = {block.node for block in view.blocks}, land.unplaced(view.key)
     without = [node.name for node in selected if node.name not in given]
     text = f"{len(selected)} of the cluster's {len(land.nodes)} match the nodeSelector; without a block: {len(without)}"
@@ -260,3 +261,52 @@ def _addresses(view: PoolView) -> Finding:
     if full:
         return Finding("addresses", f"{view.used} in use", f"{text}; none is left on {_few(full)}", State.BAD)
     return Finding("addresses", f"{view.used} in use", text)
+
+
+def why_not(selector: NodeSelector | None, node: core.Node) -> str:
+    """Why the node is not selected; empty when it is."""
+    if selectors.matcher(selector)(node.name, node.metadata.labels) or selector is None:
+        return ""
+    reasons = [_why_not(term, node) for term in selector.node_selector_terms]
+    if not reasons:
+        return "spec.nodeSelector has no terms, so it matches no node"
+    if len(reasons) == 1:
+        return reasons[0]
+    return "; ".join(f"term {number}: {reason}" for number, reason in enumerate(reasons, start=1))
+
+
+def written(requirement: NodeSelectorRequirement) -> str:
+    """A requirement as people write it in a sentence."""
+    values = ",".join(requirement.values)
+    match requirement.operator:
+        case "Exists" | "DoesNotExist":
+            return f"{requirement.key} {requirement.operator}"
+        case "Gt" | "Lt":
+            return f"{requirement.key} {'>' if requirement.operator == 'Gt' else '<'} {values}"
+        case _:
+            return f"{requirement.key} {requirement.operator} ({values})"
+
+
+def _why_not(term: NodeSelectorTerm, node: core.Node) -> str:
+    if not term.match_expressions and not term.match_fields:
+        return "the term is empty, and matches no node"
+    failing = [
+        f"{written(requirement)} fails: {_labelled(requirement, node)}"
+        for requirement in term.match_expressions
+        if not _holds(NodeSelectorTerm(match_expressions=(requirement,)), node)
+    ]
+    failing += [
+        f"{written(requirement)} fails: the node's name is {node.name}"
+        for requirement in term.match_fields
+        if not _holds(NodeSelectorTerm(match_fields=(requirement,)), node)
+    ]
+    return ", and ".join(failing)
+
+
+def _holds(term: NodeSelectorTerm, node: core.Node) -> bool:
+    return selectors.matcher(NodeSelector((term,)))(node.name, node.metadata.labels)
+
+
+def _labelled(requirement: NodeSelectorRequirement, node: core.Node) -> str:
+    value = node.metadata.labels.get(requirement.key)
+    return f"the node has no label {requirement.key}" if value is None else f"the node's label has the value {value!r}"

@@ -18,13 +18,12 @@ from bedplate.api import headapi
 from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock, rfc3339
-from bedplate.head.access import NODES, USERS, Access
+from bedplate.head.access import NODES, USERS, Access, Tokens
 from bedplate.head.entities import SCHEMA
 from bedplate.head.folder import pki
 from bedplate.head.folder.datafolder import Folder, open_head
 from bedplate.head.service import Head
 from bedplate.head.site import ADMIN
-from bedplate.head.tokens import Token, Tokens
 from bedplate.store.interface import Store
 from bedplate.store.open import open_store
 
@@ -58,7 +57,7 @@ async def create_token(folder: Folder, subject: str, *, kind: str, name: str, da
         access.check_subject(kind, subject)
         lasts = timedelta(days=days) if days else None
         token, text = await access.tokens.create(kind, subject, name, lasts=lasts, by=_BY)
-    return _public(token), text
+    return token, text
 
 
 async def list_tokens(folder: Folder) -> list[headapi.Token]:
@@ -68,7 +67,7 @@ async def list_tokens(folder: Folder) -> list[headapi.Token]:
         async with client(folder, url) as head:
             return list(await head.tokens())
     async with _access(folder) as access:
-        return [_public(token) for token in access.tokens.list()]
+        return access.tokens.list()
 
 
 async def revoke_token(folder: Folder, id_: str) -> None:
@@ -100,11 +99,6 @@ async def _head(folder: Folder) -> AsyncIterator[tuple[Store, Head]]:
     # Tokens are records of their own, so that several heads may write them; the tree is only read here.
     async with open_store(folder.store_options()) as store, Head(store, SCHEMA, folder.vault()) as head:
         yield store, head
-
-
-def _public(token: Token) -> headapi.Token:
-    known = msgspec.to_builtins(token)
-    return msgspec.convert({name: value for name, value in known.items() if name != "digest"}, headapi.Token)
 
 
 # Certificates

@@ -24,11 +24,11 @@ import msgspec
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock, rfc3339
 from bedplate.head import changes, records
+from bedplate.head.access import TOKENS
 from bedplate.head.entities import SCHEMA
 from bedplate.head.folder import creation, pki, transfer
 from bedplate.head.folder.datafolder import DATABASE, SECRETS_KEY, Folder, Settings
 from bedplate.head.service import Head
-from bedplate.head.tokens import TOKENS
 from bedplate.head.tree import Tree
 from bedplate.head.vault import Vault
 from bedplate.serving.files import write_private

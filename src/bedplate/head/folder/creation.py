@@ -17,12 +17,11 @@ from pathlib import Path
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.head import site
-from bedplate.head.access import USERS
+from bedplate.head.access import USER, USERS, Tokens
 from bedplate.head.entities import SCHEMA
 from bedplate.head.folder import pki
 from bedplate.head.folder.datafolder import DATABASE, SECRETS_KEY, SETTINGS, Folder, Settings
-from bedplate.head.founding import create_site
-from bedplate.head.tokens import USER, Tokens
+from bedplate.head.site import create_site
 from bedplate.head.vault import Vault
 from bedplate.serving.files import write_private
 from bedplate.store.interface import Store

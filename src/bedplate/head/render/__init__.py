@@ -7,8 +7,7 @@ In: a tree and what `resolve` found for a node. Out: `Rendered`, pure and withou
 from __future__ import annotations
 
 from bedplate.api.desired import Check, File, Flag, Service, Taint
-from bedplate.head.render.assemble import render
-from bedplate.head.render.facts import RENDERERS, rendered_file
+from bedplate.head.render.assemble import RENDERERS, render, rendered_file
 from bedplate.head.render.values import Held, Part, Rendered
 
 __all__ = [

@@ -1,24 +1,29 @@
 """All that holds on a node, put together from its roles, its overlays' files and what resolution found.
 
-In: a tree and a resolved node. Out: `Rendered`. Where two would write the same file, an overlay's customization beats a
-role, and the role that comes first by name beats the other; who lost is named.
+In: a tree and a resolved node. Out: `Rendered`; the same as facts for `explain` and `plan`, with nothing of a file's
+content, and of a secret file not even its digest as text; one rendered file. Where two would write the same file, an
+overlay's customization beats a role, and the role that comes first by name beats the other; who lost is named.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from bedplate.api.desired import File, Flag, Service, Taint
+from bedplate.api.desired import Check, File, Flag, Service, Taint
+from bedplate.core import errors
+from bedplate.head import resolve
 from bedplate.head.entities.nodes import Customization, PhysicalNode
 from bedplate.head.entities.nodes import Service as ServiceEntity
+from bedplate.head.entities.site import CHECK_ROLES, HealthCheck
+from bedplate.head.explain import Fact, Renderer
 from bedplate.head.objects import Obj
-from bedplate.head.render import checks, docker, etcd, firewall, generic, kubelet, proxy
+from bedplate.head.render import docker, etcd, firewall, generic, kubelet, proxy
 from bedplate.head.render.values import Held, Part, Rendered
 from bedplate.head.resolve import Exclude, Given, Resolved, RoleGiven, Source
 from bedplate.head.tree import Tree
 
-__all__ = ["ENVIRONMENT", "render"]
+__all__ = ["ENVIRONMENT", "RENDERERS", "checks_of", "facts_of", "render", "rendered_file"]
 
 ENVIRONMENT = "/etc/profile.d/bedplate.sh"
 _KEPT_IN = ("sync", "update")
@@ -61,7 +66,7 @@ def render(tree: Tree, resolved: Resolved) -> Rendered:
         taints=dict(sorted(taints.items())),
         flags=dict(sorted(flags.items())),
         excludes=_excludes(resolved, parts),
-        checks=checks.checks_of(tree, resolved),
+        checks=checks_of(tree, resolved),
         data_node=_data_node(resolved, parts),
         warnings={warning: given.source for given, part in parts for warning in part.warnings},
     )
@@ -174,3 +179,73 @@ def _data_node(resolved: Resolved, parts: _Parts) -> Source | None:
     if resolved.node.type == "PhysicalNode" and PhysicalNode.data_node.value(resolved.node):
         return Source("device", resolved.node.key)
     return next((given.source for given, part in parts if part.data_node), None)
+
+
+def checks_of(tree: Tree, resolved: Resolved) -> dict[str, Held[Check]]:
+    """The checks of a node."""
+    return {
+        name: check
+        for name, check in _enabled(tree).items()
+        if CHECK_ROLES.get(name) is None or CHECK_ROLES[name] in resolved.roles
+    }
+
+
+def _enabled(tree: Tree) -> dict[str, Held[Check]]:
+    if "checks" not in tree.derived:
+        checks = {}
+        for name, obj in sorted(tree.mode("healthcheck").items()):
+            if HealthCheck.enabled.value(obj):
+                interval = HealthCheck.interval.value(obj)
+                assert isinstance(interval, float | int)
+                checks[name] = Held(Check(name=name, interval_s=float(interval)), Source("healthcheck", name))
+        tree.derived["checks"] = checks
+    enabled: dict[str, Held[Check]] = tree.derived["checks"]
+    return enabled
+
+
+def facts_of(tree: Tree, resolved: Resolved) -> Iterable[Fact]:
+    """The facts that rendering adds to those of resolution."""
+    rendered = render(tree, resolved)
+    for path, (file, source, next_best) in rendered.files.items():
+        owner = "" if (file.owner, file.group) == ("root", "root") else f" {file.owner}:{file.group}"
+        shown = "secret" if file.secret else f"sha256:{file.digest[:16]}"
+        yield Fact(
+            "file", path, f"{file.mode}{owner} {shown}", source, next_best, (file.digest, file.block), _effects(file)
+        )
+    for path, origin in rendered.unmanaged.items():
+        yield Fact("unmanaged", path, "left as it is found", origin)
+    for name, origin in rendered.packages.items():
+        yield Fact("package", name, "", origin)
+    for name, (flag, source, _) in rendered.flags.items():
+        yield Fact("flag", name, flag.argument, source)
+    for name, (_, source, _) in rendered.taints.items():
+        yield Fact("taint", name, "", source)
+    for name, (check, source, _) in rendered.checks.items():
+        yield Fact("check", name, f"every {check.interval_s:g} s", source)
+    for text, origin in rendered.warnings.items():
+        yield Fact("warning", text, "", origin)
+    for exclude in rendered.excludes:
+        yield Fact("exclude", f"{exclude.mode}:{exclude.pattern}", exclude.pattern, exclude.source)
+    for name, given in rendered.labels.items():
+        if name not in resolved.labels:
+            yield Fact("label", name, given.value, given.source)
+
+
+def _effects(file: File) -> tuple[tuple[str, str], ...]:
+    tested = (("test", file.path),) if file.test else ()
+    acts = tuple((file.action.lower(), service) for service in file.services) if file.action != "NONE" else ()
+    return (*tested, *acts)
+
+
+RENDERERS: Sequence[Renderer] = (facts_of,)
+"""What `explain` and `plan` are given so that rendered files take part."""
+
+
+def rendered_file(tree: Tree, node: str, path: str) -> File:
+    """One file of a node as it may be shown: a secret one without its content. Raises `NotFound`."""
+    file = render(tree, resolve.resolve(tree, node)).files.get(path)
+    if file is None:
+        raise errors.NotFound(
+            f"no file {path} is managed on {node}", hint=f"explain on device {node} lists the managed files"
+        )
+    return file.value.masked()

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import pathlib
+import re
 import shutil
 import signal
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.formatted_text import FormattedText
+from prompt_toolkit.history import History
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
@@ -28,12 +31,11 @@ from bedplate.api.headapi import Notice
 from bedplate.core import errors
 from bedplate.core.clock import SystemClock, rfc3339
 from bedplate.ui.backend import Event
-from bedplate.ui.cmsh import completer, notices
-from bedplate.ui.cmsh.lines import Lines
+from bedplate.ui.cmsh import completion, wording
 from bedplate.ui.cmsh.machine import Machine
 from bedplate.ui.cmsh.shell import Shell
 
-__all__ = ["Terminal"]
+__all__ = ["Lines", "Terminal", "sounds_secret"]
 
 Run = Callable[[str], Coroutine[Any, Any, int]]
 _KEPT = 10_000
@@ -193,14 +195,14 @@ class Terminal:
     def _complete(self, shell: Shell, event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         line = buffer.document.text_before_cursor
-        did = completer.step(line, shell.complete(line))
+        did = completion.step(line, shell.complete(line))
         if did.text:
             buffer.delete_before_cursor(did.length)
             buffer.insert_text(did.text)
             self._tabbed = ""
         elif did.choices and self._tabbed == line:
             size = shutil.get_terminal_size((80, 24))
-            shown = completer.columns(did.choices, size.columns, most_rows=max(_ROWS, size.lines - 2))
+            shown = completion.columns(did.choices, size.columns, most_rows=max(_ROWS, size.lines - 2))
             run_in_terminal(lambda: self.out(shown + "\n"), render_cli_done=True)
         else:
             # The first TAB where there are several ways: as in other shells, only the second one shows them.
@@ -244,9 +246,9 @@ class Terminal:
         if self._running is not None:
             return
         events, self._waiting = self._waiting, deque(maxlen=_KEPT)
-        news = [notices.shown(event, shell.backend.name, self._own) for event in events]
-        for notice in notices.gathered(notice for notice in news if notice is not None):
-            self.out(self._painted(notices.line(notice), notice.severity) + "\n")
+        news = [wording.shown(event, shell.backend.name, self._own) for event in events]
+        for notice in wording.gathered(notice for notice in news if notice is not None):
+            self.out(self._painted(wording.line(notice), notice.severity) + "\n")
 
     # Looks
 
@@ -276,3 +278,61 @@ def _pieces(text: str) -> list[str]:
     for part in text.split("*"):
         pieces += [part, "*"]
     return [piece for piece in pieces[:-1] if piece]
+
+
+_KEPT_LINES = 2000
+_WORDS = re.compile(r"[^\s'\"]+")
+_SUSPECT = ("password", "passphrase", "secret", "token", "credential", "privatekey")
+
+
+def sounds_secret(line: str) -> bool:
+    """Whether something follows a word that sounds like the name of a secret, declared or not (extras are not).
+
+    Rather a harmless line too few in the history than a secret in it: neither quotes nor the place are looked at.
+    """
+    words = [word.lower() for word in _WORDS.findall(line)]
+    return any(part in word for word in words[:-1] for part in _SUSPECT)
+
+
+class Lines(History):
+    """The history of typed lines; without a path the lines live as long as the shell."""
+
+    def __init__(self, path: pathlib.Path | None, holds_secret: Callable[[str], bool]) -> None:
+        super().__init__()
+        self._path = path
+        self._holds_secret = holds_secret
+
+    def append_string(self, string: str) -> None:
+        if string.strip() and not self._holds_secret(string) and not sounds_secret(string):
+            super().append_string(string)
+
+    def load_history_strings(self) -> Iterable[str]:
+        if self._path is None:
+            return []
+        try:
+            lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return []
+        if len(lines) > 2 * _KEPT_LINES:
+            self._shorten(lines[-_KEPT_LINES:])
+        return reversed(lines[-_KEPT_LINES:])
+
+    def _shorten(self, lines: list[str]) -> None:
+        assert self._path is not None
+        fresh = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        with contextlib.suppress(OSError):
+            with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+                file.write("".join(f"{line}\n" for line in lines))
+            fresh.replace(self._path)
+
+    def store_string(self, string: str) -> None:
+        if self._path is None:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write("".join(f"{line}\n" for line in string.splitlines()))
+        except OSError:
+            # A folder that cannot be written must not stand in the way of work; the next shell knows less.
+            self._path = None

@@ -1,21 +1,39 @@
-"""Changes in words: which object, which parameter, what it was and what it is. Pure.
+"""Changes and events in words: which object, which parameter, what it was and what it is; what happened meanwhile.
 
-In: changes of a session or a revision, secrets masked. Out: rows of a table, one-line summaries. Types of objects that
-are gone are found through their place in the schema.
+In: changes of a session or a revision, secrets masked; the events of a backend. Out: rows of a table, one-line
+summaries, and notices such as `Thu Oct 31 15:58:56 2024 [notice] basecm10: Service shorewall was restarted`, in local
+time. Types of objects that are gone are found through their place in the schema. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from bedplate.api.headapi import MASK, Change, Revision
-from bedplate.head import Path, Schema
-from bedplate.head.changes import EXTRA
-from bedplate.head.schema import codec
-from bedplate.head.schema.entity import Field, Row, Submode
+import msgspec
 
-__all__ = ["ADDED", "REMOVED", "blobs", "objects_of", "path_text", "rows", "summary"]
+from bedplate.api.headapi import MASK, Change, Notice, Revision
+from bedplate.core.clock import parse_rfc3339
+from bedplate.head import Path, Schema, changes
+from bedplate.head.changes import EXTRA
+from bedplate.head.schema import codec, ranges
+from bedplate.head.schema.entity import Field, Row, Submode
+from bedplate.ui.backend import Event
+
+__all__ = [
+    "ADDED",
+    "REMOVED",
+    "blobs",
+    "gathered",
+    "line",
+    "objects_of",
+    "of_revision",
+    "path_text",
+    "rows",
+    "shown",
+    "summary",
+]
 
 ADDED, REMOVED = "<added>", "<removed>"
 
@@ -152,3 +170,46 @@ def summary(schema: Schema, revision: Revision) -> str:
     what = f"{where} {new.strip('<>')}" if not name else f"{where} {name}"
     more = len(revision.changes) - 1
     return f"{what}, and {more} more" if more else what
+
+
+_NAMED = 3
+_MANY = 3
+
+
+def line(notice: Notice) -> str:
+    """A notice as the manual prints it, its time in the zone of this machine."""
+    try:
+        moment = time.strftime("%a %b %e %H:%M:%S %Y", time.localtime(parse_rfc3339(notice.time).timestamp()))
+    except ValueError:
+        moment = notice.time
+    return f"{moment} [{notice.severity}] {notice.host}: {notice.text}"
+
+
+def of_revision(revision: Revision, head: str) -> Notice:
+    """What a commit of somebody else looks like among the notices: who, which number, which objects."""
+    objects = [f"{mode}[{key}]" for mode, key in dict.fromkeys(map(changes.address, revision.changes))]
+    named = ", ".join(objects[:_NAMED])
+    if len(objects) > _NAMED:
+        named += f" and {len(objects) - _NAMED} more"
+    message = f" ({revision.message})" if revision.message else ""
+    text = f"{revision.author} committed revision {revision.number}: {named}{message}"
+    return Notice(id=0, time=revision.time, severity="notice", host=head, text=text)
+
+
+def shown(event: Event, head: str, own: Callable[[int], bool]) -> Notice | None:
+    """What is shown of an event: a notice as it is, a commit unless it is one's own."""
+    if isinstance(event, Notice):
+        return event
+    return None if own(event.number) else of_revision(event, head)
+
+
+def gathered(news: Iterable[Notice]) -> list[Notice]:
+    """Notices of one moment, in their order; what three or more hosts say alike is said once, for all of them."""
+    alike: dict[tuple[str, str], list[Notice]] = {}
+    for notice in news:
+        alike.setdefault((notice.severity, notice.text), []).append(notice)
+    told: list[Notice] = []
+    for same in alike.values():
+        hosts = {notice.host for notice in same}
+        told += [msgspec.structs.replace(same[-1], host=ranges.compress(hosts))] if len(hosts) >= _MANY else same
+    return sorted(told, key=lambda notice: notice.time)

@@ -12,11 +12,11 @@ from aiohttp import web
 
 from bedplate.api import headapi
 from bedplate.core import errors
-from bedplate.head import NODE, Token
+from bedplate.head import NODE
 from bedplate.head.schema.tables import describe
 from bedplate.ui.rest.objects import json
 from bedplate.ui.rest.operations import Ask
-from bedplate.ui.rest.service import Service
+from bedplate.ui.service import Service
 
 __all__ = ["Accounts"]
 
@@ -66,8 +66,7 @@ class Accounts:
 
     async def tokens(self, ask: Ask) -> web.StreamResponse:
         """All tokens, without their texts."""
-        items = [_shown(token) for token in self._service.access.tokens.list()]
-        return json(msgspec.json.encode(headapi.TokenList(items=items)))
+        return json(msgspec.json.encode(headapi.TokenList(items=self._service.access.tokens.list())))
 
     async def create(self, ask: Ask) -> web.StreamResponse:
         """A new token for a user or a node of the tree."""
@@ -80,7 +79,7 @@ class Accounts:
         token, text = await self._service.access.tokens.create(
             request.kind, request.subject, request.name, lasts=lasts, by=ask.identity.name
         )
-        answer = headapi.TokenMade(token=text, about=_shown(token))
+        answer = headapi.TokenMade(token=text, about=token)
         response = json(msgspec.json.encode(answer), status=201)
         response.headers["Cache-Control"] = "no-store"
         return response
@@ -92,16 +91,3 @@ class Accounts:
             raise errors.Invalid("this is the token you are asking with", hint="revoke it with another credential")
         await self._service.access.tokens.revoke(ask.text("id"), by=ask.identity.name)
         return web.Response(status=204)
-
-
-def _shown(token: Token) -> headapi.Token:
-    return headapi.Token(
-        id=token.id,
-        kind=token.kind,
-        subject=token.subject,
-        name=token.name,
-        created=token.created,
-        expires=token.expires,
-        used=token.used,
-        by=token.by,
-    )

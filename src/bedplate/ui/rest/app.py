@@ -8,14 +8,16 @@ application does.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from itertools import groupby
 from typing import Final
 
 import msgspec
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Middleware
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from bedplate.core import errors
 from bedplate.core.logging import get_logger
@@ -27,16 +29,14 @@ from bedplate.ui.rest.accounts import Accounts
 from bedplate.ui.rest.addresses import OPERATIONS
 from bedplate.ui.rest.commits import Commits
 from bedplate.ui.rest.document import document
-from bedplate.ui.rest.encoding import Encoder
 from bedplate.ui.rest.events import Events
-from bedplate.ui.rest.metrics import RequestMetrics, log_request
 from bedplate.ui.rest.nodes import Nodes
-from bedplate.ui.rest.objects import Objects, json
+from bedplate.ui.rest.objects import Encoder, Objects, json
 from bedplate.ui.rest.operations import Ask, Handler, Operation
-from bedplate.ui.rest.service import Service
 from bedplate.ui.rest.stream import Feed
+from bedplate.ui.service import Service
 
-__all__ = ["make"]
+__all__ = ["RequestMetrics", "log_request", "make", "runner"]
 
 _LOG = get_logger("head.rest")
 _OPERATION: Final = web.RequestKey("operation", str)
@@ -220,3 +220,84 @@ def _closing(feed: Feed) -> Callable[[web.Application], Awaitable[None]]:
         feed.close()
 
     return close
+
+
+_HTTP_LOG = get_logger("head.http")
+_LONGEST_LINE = 32 * 1024
+
+
+class _Forward(logging.Handler):
+    """aiohttp's own messages as ours: a peer that speaks no HTTP is its own trouble, anything else is a bug of ours."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        err = record.exc_info[1] if record.exc_info else None
+        if isinstance(err, HttpProcessingError):
+            _HTTP_LOG.v(2).info("head.no_http", error=" ".join(err.message.split())[:200])
+        elif record.levelno >= logging.ERROR:
+            text = record.getMessage()
+            _HTTP_LOG.error("head.connection_failed", error=f"{text}: {err}" if err else text)
+        else:
+            _HTTP_LOG.v(6).info("head.connection", text=record.getMessage())
+
+
+def _logger() -> logging.Logger:
+    logger = logging.Logger("head.http", logging.INFO)
+    logger.addHandler(_Forward())
+    return logger
+
+
+def runner(app: web.Application, *, shutdown_s: float = 2.0, kept_alive_s: float = 75.0) -> web.AppRunner:
+    """To be set up, given sites, and cleaned up by its owner."""
+    return web.AppRunner(
+        app,
+        access_log=None,
+        handle_signals=False,
+        shutdown_timeout=shutdown_s,
+        keepalive_timeout=kept_alive_s,
+        logger=_logger(),
+        max_line_size=_LONGEST_LINE,
+        max_field_size=_LONGEST_LINE,
+    )
+
+
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class RequestMetrics:
+    """One set for each registry (`core.metrics.shared`)."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.requests = Counter(
+            "bedplate_head_requests_total",
+            "Requests of the API that were answered.",
+            ("operation", "method", "code"),
+            registry=registry,
+        )
+        self.duration = Histogram(
+            "bedplate_head_request_duration_seconds",
+            "How long answers took; event streams and waiting requests are left out.",
+            ("operation",),
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        self.inflight = Gauge("bedplate_head_requests_inflight", "Requests being answered now.", registry=registry)
+        self.commits = Counter("bedplate_head_commits_total", "Revisions made through the API.", registry=registry)
+        self.readers = Gauge("bedplate_head_event_readers", "Open event streams.", registry=registry)
+        self.reports = Counter("bedplate_head_reports_total", "Reports of nodes.", registry=registry)
+
+
+def log_request(operation: str, method: str, path: str, status: int, author: str, duration_s: float) -> None:
+    """One line: what was asked, by whom, how it ended. The query and bodies are left out: they may hold secrets."""
+    is_worth_it = status >= 500 or method not in ("GET", "HEAD", "OPTIONS")
+    logger = _LOG if is_worth_it else _LOG.v(6)
+    if operation == "report" and status < 400:
+        logger = _LOG.v(4)
+    logger.info(
+        "head.request",
+        operation=operation,
+        method=method,
+        path=path,
+        status=status,
+        author=author or "nobody",
+        duration_ms=round(duration_s * 1000, 1),
+    )

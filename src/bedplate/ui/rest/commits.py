@@ -17,12 +17,11 @@ from bedplate.api import headapi
 from bedplate.api.headapi import Change, Revision
 from bedplate.core import errors
 from bedplate.head import Address, Obj, Path, Tree, demand, exchange
-from bedplate.head.plan import Action, plan, touched_between
-from bedplate.ui.rest.objects import json, nonce_of
+from bedplate.head.plan import PlannedAction, plan, touched_between
+from bedplate.ui.rest.objects import edits_in, json, nonce_of
 from bedplate.ui.rest.operations import YAML, Ask
 from bedplate.ui.rest.problems import Malformed
-from bedplate.ui.rest.service import Service
-from bedplate.ui.rest.writing import edits_in
+from bedplate.ui.service import Service
 
 __all__ = ["Commits"]
 
@@ -147,7 +146,7 @@ def _would(changes: Sequence[Change]) -> web.Response:
     return json(msgspec.json.encode(headapi.CommitResult(changes=list(changes))))
 
 
-def _action(action: Action) -> headapi.PlanAction:
+def _action(action: PlannedAction) -> headapi.PlanAction:
     return headapi.PlanAction(
         node=action.node,
         kind=action.kind,

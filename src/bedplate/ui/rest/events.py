@@ -17,8 +17,8 @@ from bedplate.core.logging import get_logger
 from bedplate.ui.rest.objects import json
 from bedplate.ui.rest.operations import Ask
 from bedplate.ui.rest.problems import Malformed
-from bedplate.ui.rest.service import Service
 from bedplate.ui.rest.stream import Encoded, Feed, Place, health_event, moment, notice_event, revision_event
+from bedplate.ui.service import Service
 
 __all__ = ["KINDS", "Events"]
 

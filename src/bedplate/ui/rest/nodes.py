@@ -13,15 +13,15 @@ from aiohttp import web
 
 from bedplate.api import headapi
 from bedplate.api.desired import Desired
-from bedplate.head import NODE, may, reports
+from bedplate.head import NODE, may, news
 from bedplate.head.desired import desired
 from bedplate.head.explain import explain
 from bedplate.head.schema.ranges import natural
 from bedplate.ui.rest import conditions
 from bedplate.ui.rest.objects import json
 from bedplate.ui.rest.operations import Ask
-from bedplate.ui.rest.service import Service
 from bedplate.ui.rest.stream import Feed
+from bedplate.ui.service import Service
 
 __all__ = ["Nodes"]
 
@@ -96,15 +96,9 @@ class Nodes:
         self._service.head.standing.refuse_writes()
         self._head.tree.get(("device", name))
         measured = await self._service.health.record(name, report.results, applied=report.applied, digest=report.digest)
-        news = reports.news(
-            name,
-            report.actions,
-            report.failures,
-            measured,
-            report.applied,
-        )
-        if news:
-            await self._service.notices.add_all(news)
+        told = news(name, report.actions, report.failures, measured, report.applied)
+        if told:
+            await self._service.notices.add_all(told)
         return json(msgspec.json.encode(headapi.ReportResult(revision=self._head.revision)))
 
     async def health(self, ask: Ask) -> web.StreamResponse:
@@ -112,16 +106,7 @@ class Nodes:
         name = ask.text("name")
         self._head.tree.get(("device", name))
         history = await self._service.health.history(name, ask.text("check"))
-        histories = [
-            headapi.CheckHistory(
-                check=check,
-                samples=[
-                    headapi.Sample(time=sample.time, status=sample.status, value=sample.value, info=sample.info)
-                    for sample in samples
-                ],
-            )
-            for check, samples in history.items()
-        ]
+        histories = [headapi.CheckHistory(check=check, samples=samples) for check, samples in history.items()]
         return json(msgspec.json.encode(headapi.NodeHealth(state=self._state(name), history=histories)))
 
     def _state(self, name: str) -> headapi.NodeState:

@@ -13,15 +13,14 @@ from aiohttp import web
 
 from bedplate.api import headapi
 from bedplate.core import errors
-from bedplate.head import Edit, Edits, Obj, Tree
+from bedplate.head import Address, Edit, Edits, Obj, Schema, Tree
+from bedplate.head.schema import codec
 from bedplate.ui.rest import conditions
-from bedplate.ui.rest.encoding import Encoder
 from bedplate.ui.rest.operations import JSON, Ask
 from bedplate.ui.rest.problems import Malformed, Precondition
-from bedplate.ui.rest.service import Service
-from bedplate.ui.rest.writing import decoded
+from bedplate.ui.service import Service
 
-__all__ = ["Objects"]
+__all__ = ["Encoder", "Objects", "decoded", "edits_in"]
 
 _PUT = msgspec.json.Decoder(headapi.ObjectPut)
 _NEW = msgspec.json.Decoder(headapi.ObjectNew)
@@ -190,3 +189,73 @@ def json(body: bytes, *, status: int = 200, etag: str = "") -> web.Response:
     if len(body) > 4096:
         response.enable_compression()
     return response
+
+
+class Encoder:
+    """Remembers the bytes of the objects it was last asked for."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._made: dict[Address, tuple[Obj, bytes]] = {}
+
+    def shown(self, mode: str, obj: Obj) -> headapi.Object:
+        """An object for people and programs."""
+        data = codec.encode(self._schema, obj, lambda secret: headapi.MASK)
+        return headapi.Object(mode=mode, key=obj.key, revision=obj.revision, **data)
+
+    def encoded(self, mode: str, obj: Obj) -> bytes:
+        """The same as bytes."""
+        cached = self._made.get((mode, obj.key))
+        if cached is not None and cached[0] is obj:
+            return cached[1]
+        data = msgspec.json.encode(self.shown(mode, obj))
+        self._made[mode, obj.key] = (obj, data)
+        return data
+
+    def tree(self, head: str, revision: int, tree: Tree) -> bytes:
+        """A whole tree; what is no longer in it is forgotten here."""
+        objects = [msgspec.Raw(self.encoded(mode, obj)) for mode, obj in tree.objects()]
+        if len(self._made) > 2 * len(objects) + 1000:
+            self._made.clear()
+        return msgspec.json.encode({"head": head, "revision": revision, "objects": objects})
+
+
+_PLACE = ("mode", "key", "revision")
+
+
+def decoded(tree: Tree, mode: str, key: str, document: headapi.ObjectWrite) -> Obj:
+    """An object as it was sent. Raises `Malformed`, and `Invalid` for one of the right form that cannot be."""
+    data: dict[str, Any] = msgspec.to_builtins(document)
+    for name, place in (("mode", mode), ("key", key)):
+        if data.get(name, place) != place:
+            raise errors.Invalid(
+                f"the object says {name} {data[name]!r}, its address {place!r}", hint=f"leave out {name}"
+            )
+    try:
+        return codec.decode(
+            tree.schema, tree.schema.modes[mode], key, {k: v for k, v in data.items() if k not in _PLACE}
+        )
+    except codec.UnfitObject:
+        raise
+    except errors.Invalid as wrong:
+        raise Malformed(wrong.message, hint=wrong.hint, problems=list(wrong.problems)) from None
+
+
+def edits_in(tree: Tree, sent: Sequence[headapi.Edit]) -> list[Edit]:
+    """Edits as the head takes them; masks in them stay. Raises `Malformed`, `Invalid`."""
+    edits = []
+    for edit in sent:
+        if edit.mode not in tree.schema.modes:
+            raise Malformed(f"there is no mode {edit.mode!r}", hint=f"modes: {', '.join(tree.schema.modes)}")
+        base = None if edit.base is None else Obj("", edit.key, revision=edit.base)
+        edits.append(Edit(edit.mode, edit.key, base, None if edit.object is None else _object(tree, edit)))
+    return edits
+
+
+def _object(tree: Tree, edit: headapi.Edit) -> Obj:
+    """The object of an edit. What it holds is asked of the tree's schema, so a fault in it is `Invalid`."""
+    try:
+        msgspec.convert(edit.object, headapi.ObjectWrite)
+    except msgspec.ValidationError as wrong:
+        raise Malformed(f"{edit.mode}[{edit.key}] is not an object: {wrong}") from None
+    return codec.decode(tree.schema, tree.schema.modes[edit.mode], edit.key, edit.object)

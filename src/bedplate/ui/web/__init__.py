@@ -1,20 +1,21 @@
 """The head's page: plain HTML from the daemon, readable without JavaScript; a small script adds what is live.
 
-In: `Site`. Out: routes for the daemon's aiohttp application. Every page but the one for signing in, the style sheet and
-the script asks for a login; a login keeps its staged changes here, in the daemon, until they are committed or dropped.
+In: `Service`. Out: routes for the daemon's aiohttp application. Every page but the one for signing in, the style sheet
+and the script asks for a login; a login keeps its staged changes here, in the daemon, until they are committed or
+dropped.
 """
 
 from __future__ import annotations
 
 from aiohttp import web
 
-from bedplate.ui.web.site import Site
+from bedplate.ui.service import Service
 
-__all__ = ["Site", "mount"]
+__all__ = ["mount"]
 
 
-def mount(app: web.Application, site: Site) -> None:
+def mount(app: web.Application, service: Service) -> None:
     """Add the page at `/`. Call it after the routes of the API: whatever nobody else answers gets the page's 404."""
     from bedplate.ui.web import routes  # templates and their engine load with the daemon, not with the shell
 
-    app.add_routes(routes.routes(site))
+    app.add_routes(routes.routes(service))

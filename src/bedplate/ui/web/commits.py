@@ -56,7 +56,7 @@ async def changes(visit: Visit) -> web.StreamResponse:
 
 async def _changes(visit: Visit, message: str = "", error: str = "", hint: str = "", status: int = 200) -> web.Response:
     edits = visit.session.edits()
-    present, staged = visit.site.head.tree, visit.session.tree
+    present, staged = visit.service.head.tree, visit.session.tree
     after, touched = _over(present, edits), [(edit.mode, edit.key) for edit in edits]
     planned = await _plan(visit, present, after, touched)
     return visit.page(
@@ -67,7 +67,7 @@ async def _changes(visit: Visit, message: str = "", error: str = "", hint: str =
         planned=planned,
         clashes=await _clashes(visit, edits),
         problems=validate.problems(after, touched),
-        denied=visit.site.head.refusal(visit.person, edits),
+        denied=visit.service.head.refusal(visit.person, edits),
         message=message,
         error=error,
         hint=hint,
@@ -101,7 +101,7 @@ async def _plan(visit: Visit, before: Tree, after: Tree, touched: list[Address])
         nodes = affected(before, after, touched)
         if len(nodes) > _MOST_NODES and visit.request.query.get("plan") != "whole":
             return Planned([], 0, len(nodes), 0, is_put_off=True)
-        actions = await asyncio.to_thread(plan.plan, before, after, touched, visit.site.renderers)
+        actions = await asyncio.to_thread(plan.plan, before, after, touched, visit.service.renderers)
     except errors.BedplateError as err:
         visit.login.say(f"The plan is not whole: {err}", "warning", err.hint)
         return Planned([], 0, 0, 0)
@@ -112,13 +112,13 @@ async def _plan(visit: Visit, before: Tree, after: Tree, touched: list[Address])
 
 async def _clashes(visit: Visit, edits: list[Edit]) -> list[Clash]:
     clashes = []
-    tree = visit.site.head.tree
+    tree = visit.service.head.tree
     for edit in edits:
         current = tree.find(edit.mode, edit.key)
         seen = edit.base.revision if edit.base is not None else None
         if (current.revision if current is not None else None) == seen:
             continue
-        theirs = await visit.site.head.log(1, (edit.mode, edit.key))
+        theirs = await visit.service.head.log(1, (edit.mode, edit.key))
         if theirs:
             mine = [change for change in theirs[0].changes if change.path[:2] == (edit.mode, edit.key)]
             title = links.title((edit.mode, edit.key))
@@ -130,7 +130,7 @@ async def _clashes(visit: Visit, edits: list[Edit]) -> list[Clash]:
 async def commit(visit: Visit) -> web.StreamResponse:
     """Make a revision of everything that is staged."""
     message = visit.typed.get("message", "").strip()
-    head, edits = visit.site.head, visit.session.edits()
+    head, edits = visit.service.head, visit.session.edits()
     is_forced = visit.typed.get("force") == "yes"
     try:
         revision = await head.commit_as(visit.person, edits, message, force=is_forced)
@@ -156,7 +156,7 @@ async def drop(visit: Visit) -> web.StreamResponse:
 
 async def history(visit: Visit) -> web.StreamResponse:
     """The revisions, newest first."""
-    head = visit.site.head
+    head = visit.service.head
     before = visit.request.query.get("before", "")
     last = min(int(before) - 1, head.revision) if before.isdecimal() and len(before) < 12 else head.revision
     revisions = [await head.read(number) for number in range(last, max(last - _PER_PAGE, 0), -1)]
@@ -180,7 +180,7 @@ def _objects(record: Revision) -> list[tuple[str, str]]:
 async def revision(visit: Visit) -> web.StreamResponse:
     """One revision: what it changed, and what that meant on nodes."""
     number = visit.number()
-    head = visit.site.head
+    head = visit.service.head
     record = await head.read(number)
     before, after = await head.tree_at(number - 1), await head.tree_at(number)
     planned = await _plan(visit, before, after, plan.touched_between(before, after))
@@ -197,13 +197,13 @@ async def revision(visit: Visit) -> web.StreamResponse:
 
 async def changed_file(visit: Visit) -> web.StreamResponse:
     """What a commit would change in a file of a node."""
-    present = visit.site.head.tree
+    present = visit.service.head.tree
     return _file(visit, present, _over(present, visit.session.edits()), "/changes")
 
 
 async def revision_file(visit: Visit) -> web.StreamResponse:
     """What a revision changed in a file of a node."""
-    number, head = visit.number(), visit.site.head
+    number, head = visit.number(), visit.service.head
     before, after = await head.tree_at(max(number - 1, 0)), await head.tree_at(number)
     return _file(visit, before, after, links.revision(number))
 
@@ -231,7 +231,7 @@ async def undo_form(visit: Visit) -> web.StreamResponse:
 
 
 async def _undo(visit: Visit, error: str = "", hint: str = "", status: int = 200) -> web.Response:
-    number, head = visit.number(), visit.site.head
+    number, head = visit.number(), visit.service.head
     record = await head.read(number)
     session, conflict = Session(head.tree), ""
     try:
@@ -254,14 +254,14 @@ async def _undo(visit: Visit, error: str = "", hint: str = "", status: int = 200
         sections=diffs.sections(head.tree.schema, session.staged()),
         planned=planned,
         problems=validate.problems(session.tree, touched),
-        denied=visit.site.head.refusal(visit.person, edits),
+        denied=visit.service.head.refusal(visit.person, edits),
         tree=session.tree,
     )
 
 
 async def undo(visit: Visit) -> web.StreamResponse:
     """Take a revision back, as a new revision."""
-    number, head = visit.number(), visit.site.head
+    number, head = visit.number(), visit.service.head
     is_forced = visit.typed.get("force") == "yes"
     message = visit.typed.get("message", "").strip()
     try:

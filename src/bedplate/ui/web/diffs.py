@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from bedplate.api.headapi import MASK, Change
 from bedplate.head import Path, Schema
 from bedplate.head.changes import EXTRA
-from bedplate.head.plan import Action
+from bedplate.head.plan import PlannedAction
 from bedplate.head.schema import ranges
 from bedplate.head.schema.entity import Entity, Field, Submode
 from bedplate.head.schema.kinds import Blob
@@ -49,7 +49,7 @@ class Step(NamedTuple):
     """An action as a group of nodes has it; values that differ from node to node are left out. `node` is one of them,
     for whoever wants to see its file."""
 
-    action: Action
+    action: PlannedAction
     old: str
     new: str
     node: str
@@ -171,15 +171,15 @@ def compared(old: list[str], new: list[str]) -> tuple[str, ...]:
     return (*lines[:_LONGEST], f"  … {len(lines) - _LONGEST} more lines") if len(lines) > _LONGEST else tuple(lines)
 
 
-def groups(actions: Iterable[Action]) -> list[Group]:
+def groups(actions: Iterable[PlannedAction]) -> list[Group]:
     """The plan, with the nodes together for which it says the same; the order is that of their first nodes.
 
     What a file holds may differ from node to node: the plan is the same all the same.
     """
-    by_node: dict[str, list[Action]] = {}
+    by_node: dict[str, list[PlannedAction]] = {}
     for action in actions:
         by_node.setdefault(action.node, []).append(action)
-    same: dict[tuple[object, ...], list[list[Action]]] = {}
+    same: dict[tuple[object, ...], list[list[PlannedAction]]] = {}
     for planned in by_node.values():
         same.setdefault(tuple(map(_likeness, planned)), []).append(planned)
     return [
@@ -192,12 +192,12 @@ def groups(actions: Iterable[Action]) -> list[Group]:
     ]
 
 
-def _likeness(action: Action) -> Action:
+def _likeness(action: PlannedAction) -> PlannedAction:
     values = ("", "") if action.kind == "file" else (action.old, action.new)
     return action._replace(node="", old=values[0], new=values[1])
 
 
-def _step(alike: tuple[Action, ...]) -> Step:
+def _step(alike: tuple[PlannedAction, ...]) -> Step:
     first = alike[0]
     old, new = (
         values[0] if len(set(values)) == 1 else ""

@@ -79,8 +79,8 @@ def together(notices: Iterable[Notice]) -> list[tuple[str, int, Notice]]:
 
 async def latest(visit: Visit, limit: int = 60) -> list[Event]:
     """Revisions and notices together, newest first."""
-    entries = [_of_revision(revision) for revision in await visit.site.head.log(limit)]
-    entries.extend(_of_notice(notice) for notice in visit.site.notices.latest(limit))
+    entries = [_of_revision(revision) for revision in await visit.service.head.log(limit)]
+    entries.extend(_of_notice(notice) for notice in visit.service.notices.latest(limit))
     return sorted(entries, key=lambda event: str(event.data["time"]), reverse=True)[:limit]
 
 
@@ -112,7 +112,7 @@ async def _write(visit: Visit, response: web.StreamResponse, queue: asyncio.Queu
     seen = {"revision": 0, "notice": 0}
     while True:
         event = await _next(queue)
-        if person_of(visit.site, visit.login) is None:
+        if person_of(visit.service, visit.login) is None:
             return
         if event is not None and event.kind in seen:
             seen[event.kind] = event.data["number"]
@@ -123,14 +123,14 @@ async def _write(visit: Visit, response: web.StreamResponse, queue: asyncio.Queu
 def _sources(visit: Visit) -> list[AsyncIterator[Event]]:
     asked = visit.request.query
     revision, notice = (asked.get(name, "") for name in ("revision", "notice"))
-    head, notices = visit.site.head, visit.site.notices
+    head, notices = visit.service.head, visit.service.notices
     last = visit.request.headers.get("Last-Event-ID", "").split(".")
     if len(last) == 2:  # after a lost connection the browser says what it saw last; 0: no more than its page
         revision, notice = (new if new != "0" else old for new, old in zip(last, (revision, notice), strict=True))
     return [
         _mapped(head.revisions(_known(revision, head.revision)), _of_revision),
         _mapped(notices.stream(_known(notice, notices.last)), _of_notice),
-        _mapped(visit.site.health.stream(), _of_result),
+        _mapped(visit.service.health.stream(), _of_result),
     ]
 
 

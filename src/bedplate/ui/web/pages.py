@@ -11,13 +11,14 @@ from typing import Any
 
 from aiohttp import web
 
+from bedplate.api.headapi import Sample
 from bedplate.core import errors
-from bedplate.head import Obj, Path, Sample, Tree, explain, resolve
+from bedplate.head import Obj, Path, Tree, explain, resolve
 from bedplate.head.render import rendered_file
 from bedplate.head.schema import ranges
 from bedplate.head.schema.entity import Submode
 from bedplate.ui.web import events, links, machines, plots, views
-from bedplate.ui.web.navigation import plural
+from bedplate.ui.web.links import plural
 from bedplate.ui.web.views import Cell, Listed
 from bedplate.ui.web.visit import Visit
 
@@ -30,7 +31,7 @@ _MACHINES = 100
 
 async def overview(visit: Visit) -> web.StreamResponse:
     """How the site is: machines, clusters, what was changed, what happened."""
-    fleet = machines.machines(visit.tree, visit.site.health)
+    fleet = machines.machines(visit.tree, visit.service.health)
     troubled = [machine for machine in fleet if machine.tone in ("bad", "down")]
     return visit.page(
         "overview.html",
@@ -40,10 +41,10 @@ async def overview(visit: Visit) -> web.StreamResponse:
         tally=machines.tally(fleet),
         troubled=troubled[:_TROUBLED],
         troubled_more=max(len(troubled) - _TROUBLED, 0),
-        clusters=machines.clusters(visit.tree, visit.site.health),
+        clusters=machines.clusters(visit.tree, visit.service.health),
         modes=[(plural(visit.tree.schema, mode), mode, len(visit.tree.mode(mode))) for mode in visit.tree.schema.modes],
-        revisions=await visit.site.head.log(8),
-        notices=events.together(visit.site.notices.latest(200))[:10],
+        revisions=await visit.service.head.log(8),
+        notices=events.together(visit.service.notices.latest(200))[:10],
     )
 
 
@@ -60,7 +61,7 @@ async def _tree(visit: Visit) -> tuple[Tree, int | None]:
         return visit.tree, None
     if not number.isdecimal():
         raise errors.Invalid(f"{number!r} is not a revision", hint="history lists them")
-    return await visit.site.head.tree_at(int(number)), int(number)
+    return await visit.service.head.tree_at(int(number)), int(number)
 
 
 def _list(visit: Visit, tree: Tree, at: int | None, place: Path) -> web.StreamResponse:
@@ -98,9 +99,9 @@ def _number(text: str | None) -> int:
 
 def _with_states(visit: Visit, table: views.Table) -> views.Table:
     """The list of devices says how each one is."""
-    present = visit.site.head.tree.mode("device")
+    present = visit.service.head.tree.mode("device")
     names = [line.path[1] for line in table.lines]
-    fleet = {machine.name: machine for machine in machines.machines(visit.tree, visit.site.health, names)}
+    fleet = {machine.name: machine for machine in machines.machines(visit.tree, visit.service.health, names)}
     lines = []
     for line in table.lines:
         machine = fleet[line.path[1]]
@@ -137,7 +138,7 @@ async def _object(visit: Visit, tree: Tree, at: int | None, path: Path) -> web.S
         "at": at,
         "is_staged": at is None and visit.session.is_changed(path),
         "is_indexed": len(path) > 2 and views.submode_at(tree, path[:-1])[0].indexed,
-        "revisions": await visit.site.head.log(6, path),
+        "revisions": await visit.service.head.log(6, path),
         "users": _users(tree, path) if len(path) == 2 else [],
     }
     if path[0] == "device" and len(path) == 2:
@@ -169,12 +170,12 @@ def _users(tree: Tree, path: Path) -> list[tuple[str, str, str]]:
 async def _device(visit: Visit, tree: Tree, obj: Obj, values: dict[str, Any]) -> web.StreamResponse:
     name = obj.key
     resolved = resolve.resolve(tree, name)
-    history = await visit.site.health.history(name)
+    history = await visit.service.health.history(name)
     return visit.page(
         "device.html",
         name,
-        machine=machines.machines(tree, visit.site.health, [name])[0],
-        condition=visit.site.health.of(name),
+        machine=machines.machines(tree, visit.service.health, [name])[0],
+        condition=visit.service.health.of(name),
         roles=[
             (given.role, given.source, links.cause(tree, given.source), [str(source) for source in given.beaten])
             for given in resolved.roles.values()
@@ -182,9 +183,9 @@ async def _device(visit: Visit, tree: Tree, obj: Obj, values: dict[str, Any]) ->
         plots={check: _plotted(check, samples) for check, samples in history.items()},
         facts=[
             (fact, revision, links.cause(tree, fact.source))
-            for fact, revision in explain.explain(tree, name, renderers=visit.site.renderers)
+            for fact, revision in explain.explain(tree, name, renderers=visit.service.renderers)
         ],
-        notices=visit.site.notices.latest(15, host=name),
+        notices=visit.service.notices.latest(15, host=name),
         **values,
     )
 
@@ -200,11 +201,11 @@ async def file(visit: Visit) -> web.StreamResponse:
 
 async def health(visit: Visit) -> web.StreamResponse:
     """Every machine with what its checks say now, those in trouble first; `?check=` gives one with its history."""
-    fleet = machines.machines(visit.tree, visit.site.health)
+    fleet = machines.machines(visit.tree, visit.service.health)
     order = {"down": 0, "bad": 1, "unknown": 2, "good": 3}
     fleet.sort(key=lambda machine: order[machine.tone])
     check = visit.request.query.get("check", "")
-    conditions = visit.site.health.conditions()
+    conditions = visit.service.health.conditions()
     if check:
         fleet = [
             machine for machine in fleet if machine.name in conditions and check in conditions[machine.name].checks
@@ -216,7 +217,7 @@ async def health(visit: Visit) -> web.StreamResponse:
         "health.html",
         check or "Health",
         machines=shown,
-        conditions={machine.name: visit.site.health.of(machine.name) for machine in shown},
+        conditions={machine.name: visit.service.health.of(machine.name) for machine in shown},
         check=check,
         plots={machine.name: await _plot(visit, machine.name, check) for machine in shown} if check else {},
         tally=machines.tally(fleet),
@@ -227,7 +228,7 @@ async def health(visit: Visit) -> web.StreamResponse:
 
 
 async def _plot(visit: Visit, node: str, check: str) -> plots.Plot:
-    return _plotted(check, (await visit.site.health.history(node, check)).get(check, ()))
+    return _plotted(check, (await visit.service.health.history(node, check)).get(check, ()))
 
 
 def _plotted(check: str, samples: Sequence[Sample]) -> plots.Plot:

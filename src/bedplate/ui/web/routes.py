@@ -5,19 +5,19 @@ from __future__ import annotations
 from aiohttp import web
 
 from bedplate.core import errors
+from bedplate.ui.service import Service
 from bedplate.ui.web import commits, edits, engine, events, pages
 from bedplate.ui.web.logins import Logins
 from bedplate.ui.web.signing import Signing
-from bedplate.ui.web.site import Site
 from bedplate.ui.web.visit import Door, Visit
 
 __all__ = ["routes"]
 
 
-def routes(site: Site) -> list[web.AbstractRouteDef]:
+def routes(service: Service) -> list[web.AbstractRouteDef]:
     """Every address the page answers. The last one answers whatever nobody else does, but for the API."""
-    logins = Logins(site.clock)
-    door, signing = Door(site, logins), Signing(site, logins)
+    logins = Logins(service.clock)
+    door, signing = Door(service, logins), Signing(service, logins)
     return [
         web.get("/static/{name}", _static),
         web.get("/login", signing.form),

@@ -16,9 +16,9 @@ from aiohttp import web
 from bedplate.core import errors
 from bedplate.core.logging import get_logger
 from bedplate.head import Identity, Secret, subject_of
+from bedplate.ui.service import Service
 from bedplate.ui.web import engine, links
 from bedplate.ui.web.logins import Logins
-from bedplate.ui.web.site import Site
 from bedplate.ui.web.visit import PEOPLE, Visit, cookie, is_foreign, is_secure, typed_in
 
 __all__ = ["Signing"]
@@ -30,8 +30,8 @@ _LONGEST = 4096
 class Signing:
     """The handlers of the login page."""
 
-    def __init__(self, site: Site, logins: Logins, number: Callable[[], str] = lambda: secrets.token_urlsafe(24)):
-        self._site = site
+    def __init__(self, service: Service, logins: Logins, number: Callable[[], str] = lambda: secrets.token_urlsafe(24)):
+        self._service = service
         self._logins = logins
         self._number = number
 
@@ -50,12 +50,12 @@ class Signing:
         if not expected or is_foreign(request) or not _same(expected, typed.get("form_token", "")):
             return self._page(request, onward, "The form had grown old; please try once more.", 400)
         token = typed.get("token", "").strip()[:_LONGEST]
-        person = self._certified(request) if "certificate" in typed else self._site.access.by_token(token)
+        person = self._certified(request) if "certificate" in typed else self._service.access.by_token(token)
         if person is None or person.role not in PEOPLE:
             _LOG.info("head.page_refused", remote=request.remote)
             return self._page(request, onward, "This is nobody's token, or it was revoked or has expired.", 401)
         kept = None if "certificate" in typed else Secret(token)
-        login = self._logins.begin(person.name, kept, self._site.head.tree)
+        login = self._logins.begin(person.name, kept, self._service.head.tree)
         _LOG.info("head.page_login", user=person.name, role=person.role, remote=request.remote)
         answer = _redirect(onward)
         answer.set_cookie(
@@ -80,13 +80,13 @@ class Signing:
         der = connection.getpeercert(binary_form=True) if isinstance(connection, ssl.SSLObject) else None
         if connection is None or der is None:
             return None
-        identity = self._site.access.by_certificate(subject_of(connection.getpeercert() or {}), der)
+        identity = self._service.access.by_certificate(subject_of(connection.getpeercert() or {}), der)
         return identity if identity is not None and identity.role in PEOPLE else None
 
     def _page(self, request: web.Request, onward: str, problem: str = "", status: int = 200) -> web.Response:
         form_token = self._number()
         values = {
-            "site": self._site,
+            "site": self._service,
             "title": "Sign in",
             "form_token": form_token,
             "onward": onward,

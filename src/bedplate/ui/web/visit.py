@@ -18,10 +18,10 @@ from aiohttp import web
 from bedplate.core import errors
 from bedplate.core.logging import get_logger
 from bedplate.head import Identity, Path, Session, Stale, Tree, may
+from bedplate.ui.service import Service
 from bedplate.ui.web import engine
+from bedplate.ui.web.links import navigation
 from bedplate.ui.web.logins import Login, Logins
-from bedplate.ui.web.navigation import navigation
-from bedplate.ui.web.site import Site
 
 __all__ = ["PEOPLE", "Door", "Visit", "cookie", "is_foreign", "is_secure", "person_of", "typed_in"]
 
@@ -43,7 +43,7 @@ class Visit:
 
     `tree` is what the login sees: the head's newest, with its own staged edits in it."""
 
-    site: Site
+    service: Service
     request: web.Request
     login: Login
     person: Identity
@@ -76,14 +76,14 @@ class Visit:
         """A page of the site, with its frame."""
         frame = {
             "title": title,
-            "site": self.site,
+            "site": self.service,
             "person": self.person,
             "may_edit": self.may_edit,
             "form_token": self.login.form_token,
             "flashes": self.login.take_flashes(),
             "staged_count": len(self.session.edits()),
-            "revision": self.site.head.revision,
-            "notice": self.site.notices.last,
+            "revision": self.service.head.revision,
+            "notice": self.service.notices.last,
             "navigation": navigation(self.tree.schema, self.request.path),
             "query": "",
         }
@@ -100,8 +100,8 @@ Handler = Callable[[Visit], Awaitable[web.StreamResponse]]
 class Door:
     """Lets those in who are signed in."""
 
-    def __init__(self, site: Site, logins: Logins) -> None:
-        self._site = site
+    def __init__(self, service: Service, logins: Logins) -> None:
+        self._service = service
         self._logins = logins
 
     def page(self, handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
@@ -112,7 +112,7 @@ class Door:
             if pair is None:
                 location = f"/login?next={quote(request.path_qs, safe='/')}"
                 return web.Response(status=303, headers={**engine.SECURITY, "Location": location})
-            return await self._answered(Visit(self._site, request, *pair, {}), handler)
+            return await self._answered(Visit(self._service, request, *pair, {}), handler)
 
         return answer
 
@@ -142,7 +142,7 @@ class Door:
             pair = self._signed_in(request)
             if pair is None:
                 return _alone(
-                    self._site,
+                    self._service,
                     401,
                     "Your login has ended",
                     "nothing was changed",
@@ -151,10 +151,10 @@ class Door:
             try:
                 typed = await typed_in(request)
             except errors.Invalid as err:
-                return _error_page(Visit(self._site, request, *pair, {}), err)
-            visit = Visit(self._site, request, *pair, typed)
+                return _error_page(Visit(self._service, request, *pair, {}), err)
+            visit = Visit(self._service, request, *pair, typed)
             if not visit.login.is_form_of(typed.get("form_token", "")) or is_foreign(request):
-                visit = Visit(self._site, request, *pair, {})
+                visit = Visit(self._service, request, *pair, {})
                 wrong = errors.Denied(
                     "the form was not one of this login's pages", hint="load the page again and send it once more"
                 )
@@ -167,11 +167,11 @@ class Door:
         login = self._logins.find(request.cookies.get(cookie(request), ""))
         if login is None:
             return None
-        person = person_of(self._site, login)
+        person = person_of(self._service, login)
         if person is None:
             self._logins.end(login)
             return None
-        login.session.follow(self._site.head.tree)
+        login.session.follow(self._service.head.tree)
         return login, person
 
     async def _answered(self, visit: Visit, handler: Handler) -> web.StreamResponse:
@@ -197,12 +197,12 @@ def _refuse_readers(visit: Visit) -> None:
         )
 
 
-def person_of(site: Site, login: Login) -> Identity | None:
+def person_of(service: Service, login: Login) -> Identity | None:
     """Who a login is by now: asked again at every request, so that whoever is shut out is out."""
     if login.is_over:
         return None
     identity = (
-        site.access.by_token(login.token.reveal()) if login.token is not None else site.access.by_name(login.user)
+        service.access.by_token(login.token.reveal()) if login.token is not None else service.access.by_name(login.user)
     )
     return identity if identity is not None and identity.role in PEOPLE and identity.name == login.user else None
 
@@ -240,6 +240,6 @@ def _error_page(visit: Visit, err: errors.BedplateError) -> web.Response:
     return visit.page("error.html", title, status, message=err.message, hint=err.hint, problems=problems, author=author)
 
 
-def _alone(site: Site, status: int, title: str, message: str, hint: str) -> web.Response:
-    values = {"site": site, "title": title, "message": message, "hint": hint}
+def _alone(service: Service, status: int, title: str, message: str, hint: str) -> web.Response:
+    values = {"site": service, "title": title, "message": message, "hint": hint}
     return engine.respond("alone.html", values, status)

@@ -8,7 +8,6 @@ from bedplate.ui.cmsh.commands import (  # noqa: F401 - importing declares them
     commits,
     edits,
     exchange,
-    foreach,
     help,
     lists,
     look,

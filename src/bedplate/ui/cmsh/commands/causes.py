@@ -16,7 +16,7 @@ from bedplate.ui.cmsh.language import Usage
 from bedplate.ui.cmsh.layout import Table
 
 if TYPE_CHECKING:
-    from bedplate.head.plan import Action
+    from bedplate.head.plan import PlannedAction
 
 __all__: list[str] = []
 
@@ -58,8 +58,8 @@ async def _plan(desk: Desk, args: Arguments) -> int:
     return _SOMETHING if actions else 0
 
 
-def _plan_table(actions: Sequence[Action], *, with_values: bool) -> Table:
-    headers = ["Node", "Kind", "Name", "Action", "FieldProblem"]
+def _plan_table(actions: Sequence[PlannedAction], *, with_values: bool) -> Table:
+    headers = ["Node", "Kind", "Name", "Action", "Cause"]
     rows = [[action.node, action.kind, action.name, action.verb, str(action.source)] for action in actions]
     if with_values:
         headers += ["Old", "New", "Effect"]
@@ -68,7 +68,7 @@ def _plan_table(actions: Sequence[Action], *, with_values: bool) -> Table:
     return Table(headers, rows, uncut=frozenset(range(len(headers))))
 
 
-def _totals(actions: Sequence[Action]) -> str:
+def _totals(actions: Sequence[PlannedAction]) -> str:
     """`2 to add, 0 to change, 1 to remove, 1 to restart on 3 nodes`."""
     counts = Counter(action.verb for action in actions)
     usual = ("add", "change", "remove")

@@ -1,4 +1,4 @@
-"""`list`: the objects of a list as a table."""
+"""`list`: the objects of a list as a table; `foreach`: commands for several of them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from bedplate.core import errors
 from bedplate.head import Obj
 from bedplate.head.schema import tables
 from bedplate.head.schema.entity import Entity, Key, Row
-from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command
-from bedplate.ui.cmsh.commands.look import CATEGORY, NODES, cell, chosen
+from bedplate.ui.cmsh import completion
+from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command, worst
+from bedplate.ui.cmsh.commands.look import CATEGORY, NODES, cell, chosen, targets
+from bedplate.ui.cmsh.commands.move import in_a_list
 from bedplate.ui.cmsh.desk import Desk
+from bedplate.ui.cmsh.language import Usage
 from bedplate.ui.cmsh.layout import Table
 
 __all__ = ["list_table"]
@@ -84,3 +87,53 @@ def _column(of: tuple[type[Entity], ...], word: str) -> Row:
 def _cell(desk: Desk, obj: Obj, row: Row) -> str:
     own = desk.schema.of(obj).attributes.get(row.attribute)
     return cell(desk, obj, own) if own is not None else ""
+
+
+_EVERY = "*"
+
+
+def _foreach_words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
+    return [*completion.objects(desk, desk.list_here()), (_EVERY, "every object of the list")]
+
+
+@command(
+    "foreach",
+    "Run commands for several objects, as if each were selected; one that fails does not keep the others",
+    "foreach [OPTIONS] (<command>; ...)",
+    "foreach <object> ... (<command>; ...)",
+    "foreach * (<command>; ...)",
+    options=[Option("-v", "--verbose", "Name each object before its output"), NODES, CATEGORY],
+    examples=[
+        ("foreach -n node00[1-4] (get softwareimage)", "For a range of nodes"),
+        ("foreach -c default (set notes new; get notes)", "For the nodes of a category"),
+        ("foreach * (get softwareimage) | sort", "For every object of this list"),
+    ],
+    where=in_a_list,
+    words=_foreach_words,
+    least=1,
+    most=None,
+    leading=True,
+)
+async def _foreach(desk: Desk, args: Arguments) -> int:
+    body = args.words.pop()
+    if not (body.startswith("(") and body.endswith(")")):
+        raise Usage("foreach needs commands in parentheses", hint="for example: foreach -n node00[1-4] (get ip)")
+    here, before = desk.list_here(), desk.place
+    if args.flag("nodes") or args.flag("category"):
+        paths = targets(desk, args, least=0)[0]
+    elif args.words == [_EVERY]:
+        paths = [(*here, key) for key in sorted(desk.children(here))]
+    elif args.words:
+        paths = [path for word in args.words for path in desk.several(here, word)]
+    else:
+        raise Usage("foreach needs objects", hint="-n LIST, -c CATEGORY, names, or * for all")
+    codes = []
+    try:
+        for path in paths:
+            if args.flag("verbose"):
+                desk.say(f"{path[-1]}:")
+            desk.place = path
+            codes.append(await desk.run(body[1:-1]))
+    finally:
+        desk.place = before
+    return worst(codes)

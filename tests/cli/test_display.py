@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bedplate.cli import progress
+from bedplate.cli import display
 
 
 def test_nothing_is_said_within_the_first_seconds(capsys: pytest.CaptureFixture[str]) -> None:
-    told = progress.Progress(is_watched=True)
+    told = display.Progress(is_watched=True)
     told("read 5 pods")
     told.done()
     assert capsys.readouterr().err == ""
@@ -17,8 +17,8 @@ def test_nothing_is_said_within_the_first_seconds(capsys: pytest.CaptureFixture[
 def test_what_takes_longer_is_told_and_erased(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "QUIET_S", -1.0)
-    told = progress.Progress(is_watched=True)
+    monkeypatch.setattr(display, "QUIET_S", -1.0)
+    told = display.Progress(is_watched=True)
     told("read 500 pods")
     told("read 501 pods")
     told.done()
@@ -31,8 +31,8 @@ def test_what_takes_longer_is_told_and_erased(
 def test_nobody_is_told_where_nobody_watches(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "QUIET_S", -1.0)
-    with pytest.raises(ValueError), progress.shown() as told:
+    monkeypatch.setattr(display, "QUIET_S", -1.0)
+    with pytest.raises(ValueError), display.progress() as told:
         told("read 500 pods")
         raise ValueError
     assert capsys.readouterr().err == ""

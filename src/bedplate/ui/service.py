@@ -1,4 +1,4 @@
-"""What the REST API needs of the daemon that serves it: one value.
+"""What the REST API and the page need of the daemon that serves them: one value.
 
 In: nothing. Out: `Service`. It holds no state of its own; the head, its notices and its health are opened, followed and
 closed by their owner, the daemon.

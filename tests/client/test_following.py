@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bedplate.client.sse import Parser, Raw
+from bedplate.client.following import Parser, Raw
 
 TEXT = (
     b": a comment\n\nid: 1.0.0\n\nid: 2\nevent: revision\ndata: {\ndata: }\n\n"
