@@ -166,15 +166,21 @@ class Edit(_Request, frozen=True):
     object: dict[str, Any] | None = None
 
 
-class CommitRequest(_Request, frozen=True):
-    """Edits for one revision. A repeated `nonce` is answered with the revision it made the first time."""
+class UndoRequest(_Request, frozen=True):
+    """`dryRun` asks for the changes that would take the revision back. A repeated `nonce` is answered with the revision
+    it made the first time."""
 
-    edits: list[Edit]
     message: Line = ""
     force: bool = False
     dry_run: bool = msgspec.field(default=False, name="dryRun")
-    undoes: Counted = 0
     nonce: Nonce = ""
+
+
+class CommitRequest(UndoRequest, frozen=True, kw_only=True):
+    """Edits for one revision; `dryRun` asks for the changes that they would make."""
+
+    edits: list[Edit]
+    undoes: Counted = 0
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -206,15 +212,6 @@ class CommitResult(_Answer, frozen=True, omit_defaults=True):
     revision: Revision | None = None
 
 
-class UndoRequest(_Request, frozen=True):
-    """`dryRun` asks for the changes that would take the revision back."""
-
-    message: Line = ""
-    force: bool = False
-    dry_run: bool = msgspec.field(default=False, name="dryRun")
-    nonce: Nonce = ""
-
-
 class RevisionPage(_Answer, frozen=True, omit_defaults=True):
     """Revisions, newest first; `cursor` asks for older ones."""
 
@@ -223,15 +220,12 @@ class RevisionPage(_Answer, frozen=True, omit_defaults=True):
     cursor: str = msgspec.field(default="", name="continue")
 
 
-class AuditEntry(_Answer, frozen=True):
+class AuditEntry(Change, frozen=True, kw_only=True):
     """Who changed which parameter when."""
 
     revision: int
     time: str
     author: str
-    path: tuple[str, ...]
-    old: Any = None
-    new: Any = None
 
 
 class AuditPage(_Answer, frozen=True):
@@ -303,12 +297,9 @@ class Action(_Request, frozen=True):
     verb: Word
 
 
-class Failure(_Request, frozen=True):
+class Failure(Action, frozen=True):
     """Something a node could not do, and why."""
 
-    kind: Word
-    name: Line
-    verb: Word
     text: Line = ""
 
 
@@ -347,15 +338,11 @@ class Sample(_Answer, frozen=True, omit_defaults=True):
     info: str = ""
 
 
-class CheckState(_Answer, frozen=True, omit_defaults=True):
+class CheckState(Sample, frozen=True, kw_only=True):
     """The last result of a check on a node; `since` is when it began to say so."""
 
     check: str
-    time: str
-    status: Status
     since: str
-    value: float | None = None
-    info: str = ""
 
 
 class NodeState(_Answer, frozen=True, omit_defaults=True):
@@ -410,15 +397,11 @@ class NoticePage(_Answer, frozen=True):
     items: list[Notice]
 
 
-class HealthEvent(_Answer, frozen=True, omit_defaults=True):
+class HealthEvent(Sample, frozen=True, kw_only=True):
     """A check on a node gave a result."""
 
     node: str
     check: str
-    time: str
-    status: Status
-    value: float | None = None
-    info: str = ""
 
 
 # Who is asking

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bedplate.head.objects import Secret, Value
-from bedplate.head.schema import kinds
+from bedplate.head.schema import kinds, ranges
 
 CASES: list[tuple[kinds.Kind, str, Value, str]] = [
     (kinds.Text(), "some text", "some text", "some text"),
@@ -24,9 +24,14 @@ CASES: list[tuple[kinds.Kind, str, Value, str]] = [
     (kinds.Path(), "$spool/tmp", "$spool/tmp", "$spool/tmp"),
     (kinds.Duration(), "90s", 90.0, "1m30s"),
     (kinds.Blob(), "a\nb", "a\nb", "<3B>"),
-    (kinds.Reference("network"), "internalnet", "internalnet", "internalnet"),
-    (kinds.ListOf(kinds.Text()), "b, a,b", ("b", "a"), "b,a"),
-    (kinds.NodeList(), "node00[4-6],node010", ("node004", "node005", "node006", "node010"), "node004..node006,node010"),
+    (ranges.Reference("network"), "internalnet", "internalnet", "internalnet"),
+    (ranges.ListOf(kinds.Text()), "b, a,b", ("b", "a"), "b,a"),
+    (
+        ranges.NodeList(),
+        "node00[4-6],node010",
+        ("node004", "node005", "node006", "node010"),
+        "node004..node006,node010",
+    ),
 ]
 
 
@@ -56,10 +61,10 @@ def test_a_value_is_read_shown_and_carried(kind: kinds.Kind, text: str, value: V
         (kinds.Path(), "relative/path"),
         (kinds.Duration(), "soon"),
         (kinds.Duration(), "-5m"),
-        (kinds.ListOf(kinds.Address()), "10.0.0.1,x"),
-        (kinds.NodeList(), "node[3-1]"),
-        (kinds.NodeList(), "node[a-b]"),
-        (kinds.NodeList(), "-x"),
+        (ranges.ListOf(kinds.Address()), "10.0.0.1,x"),
+        (ranges.NodeList(), "node[3-1]"),
+        (ranges.NodeList(), "node[a-b]"),
+        (ranges.NodeList(), "-x"),
     ],
 )
 def test_what_is_wrong_is_refused(kind: kinds.Kind, text: str) -> None:
@@ -100,7 +105,7 @@ def test_item_027_a_secret_shows_only_whether_it_is_set() -> None:
 
 
 def test_item_013_a_list_is_joined_in_tables_and_printed_by_line() -> None:
-    kind = kinds.ListOf(kinds.Text())
+    kind = ranges.ListOf(kinds.Text())
     assert kind.show(("a", "b")) == "a,b"
     assert kind.lines(("a", "b")) == ["a", "b"]
 

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from bedplate.head.objects import Obj
 from bedplate.head.schema.entity import Entity, Field, Key, TypeName
-from bedplate.head.schema.kinds import Bool, Choice, ListOf, Text
+from bedplate.head.schema.kinds import Bool, Choice, Text
+from bedplate.head.schema.ranges import ListOf
 
 __all__ = ["EXCLUDE_MODES", "FILE_MODE", "OWNER", "SERVICE_ACTION", "ExcludeListSnippet", "Named", "Role"]
 

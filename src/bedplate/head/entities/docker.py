@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bedplate.head.entities.base import Named, Role
 from bedplate.head.schema.entity import Field, Submode, TypeName
-from bedplate.head.schema.kinds import Bool, Choice, Integer, ListOf, Path, Size, Text
+from bedplate.head.schema.kinds import Bool, Choice, Integer, Path, Size, Text
+from bedplate.head.schema.ranges import ListOf
 
 __all__ = ["Aufs", "DeviceMapper", "DockerHostRole", "Overlay2"]
 

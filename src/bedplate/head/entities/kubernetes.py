@@ -9,21 +9,8 @@ from bedplate.head.entities.base import ExcludeListSnippet, Named
 from bedplate.head.entities.site import Network
 from bedplate.head.objects import Obj
 from bedplate.head.schema.entity import Entity, Field, Key, Look, Submode
-from bedplate.head.schema.kinds import (
-    BLANKS,
-    Address,
-    Blob,
-    Bool,
-    Choice,
-    Integer,
-    ListOf,
-    NodeList,
-    Path,
-    Port,
-    Reference,
-    SecretText,
-    Text,
-)
+from bedplate.head.schema.kinds import BLANKS, Address, Blob, Bool, Choice, Integer, Path, Port, SecretText, Text
+from bedplate.head.schema.ranges import ListOf, NodeList, Reference
 
 __all__ = [
     "AppGroup",

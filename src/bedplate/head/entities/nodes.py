@@ -5,7 +5,8 @@ from __future__ import annotations
 from bedplate.head.entities.base import FILE_MODE, Named
 from bedplate.head.entities.roles import ROLES
 from bedplate.head.schema.entity import Entity, Field, Key, Submode, TypeName
-from bedplate.head.schema.kinds import Address, Blob, Bool, Choice, Integer, ListOf, NodeList, Path, Reference, Text
+from bedplate.head.schema.kinds import Address, Blob, Bool, Choice, Integer, Path, Text
+from bedplate.head.schema.ranges import ListOf, NodeList, Reference
 
 __all__ = ["Category", "ConfigurationOverlay", "Customization", "HeadNode", "PhysicalNode", "Service", "SoftwareImage"]
 

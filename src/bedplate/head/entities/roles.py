@@ -12,7 +12,8 @@ from bedplate.head.entities.base import FILE_MODE, OWNER, SERVICE_ACTION, Exclud
 from bedplate.head.entities.docker import DockerHostRole
 from bedplate.head.objects import Obj, Value
 from bedplate.head.schema.entity import Entity, Field, Internal, Key, Look, Submode, TypeName
-from bedplate.head.schema.kinds import Blob, Bool, Choice, Cidr, Integer, Kind, ListOf, Path, Reference, Text, Unfit
+from bedplate.head.schema.kinds import Blob, Bool, Choice, Cidr, Integer, Kind, Path, Text, Unfit
+from bedplate.head.schema.ranges import ListOf, Reference
 
 __all__ = [
     "MANIFESTS",

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 from bedplate.core.duration import format_duration, parse_duration
 from bedplate.head.objects import Secret, Value
-from bedplate.head.schema import ranges
 
 __all__ = [
     "BLANKS",
@@ -27,11 +26,8 @@ __all__ = [
     "Duration",
     "Integer",
     "Kind",
-    "ListOf",
-    "NodeList",
     "Path",
     "Port",
-    "Reference",
     "SecretText",
     "Size",
     "Text",
@@ -41,7 +37,6 @@ __all__ = [
 
 _YES = {"yes", "y", "true", "on", "1"}
 _NO = {"no", "n", "false", "off", "0"}
-_SIZE = r"[0-9]+(\.[0-9]+)?([kKmMgGtTpP]i?)?[bB]?"
 _CIDR = r"[0-9a-fA-F.:]{2,45}/[0-9]{1,3}"
 _CENTURY_S = 100 * 366 * 86400
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -119,14 +114,14 @@ class Kind:
         """What `decode` accepts, as JSON Schema."""
         return {"type": "string", "pattern": f"^{_PLAIN}*$"}
 
-    def targets(self, value: Value) -> Sequence[str]:
-        """The keys of the objects this value points at."""
-        return ()
-
     @property
     def target_mode(self) -> str:
-        """The mode that `targets` live in; empty for anything but a reference."""
+        """The mode that the value names objects of; empty for anything but a reference."""
         return ""
+
+    def targets(self, value: Value) -> Sequence[str]:
+        """The keys of the objects that the value of a reference names."""
+        return value if isinstance(value, tuple) else (str(value),) if value else ()
 
 
 def _plain(text: str) -> None:
@@ -276,22 +271,24 @@ class Address(Kind):
     """An IPv4 or IPv6 address, held in its usual form."""
 
     name: ClassVar[str] = "IP address"
+    expected: ClassVar[str] = "an IP address"
 
     def parse(self, text: str) -> Value:
-        if not text.strip():
-            return ""
         try:
-            return str(ipaddress.ip_address(text.strip()))
+            return self._usual(text.strip()) if text.strip() else ""
         except ValueError:
-            raise ValueError(f"{text!r} is not an IP address") from None
+            raise ValueError(f"{text!r} is not {self.expected}") from None
+
+    def _usual(self, text: str) -> str:
+        return str(ipaddress.ip_address(text))
 
     def check(self, value: Value) -> None:
         if not isinstance(value, str) or self.parse(value) != value:
-            raise ValueError(f"{value!r} is not an IP address")
+            raise ValueError(f"{value!r} is not {self.expected}")
 
     def decode(self, data: Any) -> Value:
         if not isinstance(data, str) or data != data.strip():
-            raise ValueError(f"{data!r} is not an IP address")
+            raise ValueError(f"{data!r} is not {self.expected}")
         return self.parse(data)
 
     def json_schema(self) -> dict[str, Any]:
@@ -299,28 +296,20 @@ class Address(Kind):
 
 
 @dataclass(frozen=True)
-class Cidr(Kind):
+class Cidr(Address):
     """A network in CIDR form. Bits set behind the prefix are refused: they are most often a slip."""
 
     name: ClassVar[str] = "network"
+    expected: ClassVar[str] = "a network in CIDR form (write for example 10.141.0.0/16)"
 
-    def parse(self, text: str) -> Value:
-        if not text.strip():
-            return ""
-        try:
-            if "/" not in text:
-                raise ValueError
-            return str(ipaddress.ip_network(text.strip()))
-        except ValueError:
-            raise ValueError(f"{text!r} is not a network in CIDR form (write for example 10.141.0.0/16)") from None
-
-    def check(self, value: Value) -> None:
-        if not isinstance(value, str) or self.parse(value) != value:
-            raise ValueError(f"{value!r} is not a network in CIDR form (write for example 10.141.0.0/16)")
+    def _usual(self, text: str) -> str:
+        if "/" not in text:
+            raise ValueError
+        return str(ipaddress.ip_network(text))
 
     def decode(self, data: Any) -> Value:
         if not isinstance(data, str) or not re.fullmatch(f"(?:{_CIDR})?", data):
-            raise ValueError(f"{data!r} is not a network in CIDR form (write for example 10.141.0.0/16)")
+            raise ValueError(f"{data!r} is not {self.expected}")
         try:
             return self.parse(data)
         except ValueError as wrong:
@@ -331,18 +320,12 @@ class Cidr(Kind):
 
 
 @dataclass(frozen=True)
-class Size(Kind):
+class Size(Text):
     """An amount of bytes with its unit as written (`64K`, `100GB`): programs differ in what a unit means to them."""
 
     name: ClassVar[str] = "size"
-
-    def check(self, value: Value) -> None:
-        super().check(value)
-        if value and not re.fullmatch(_SIZE, str(value)):
-            raise ValueError(f"{value!r} is not a size (write for example 64K or 100GB)")
-
-    def json_schema(self) -> dict[str, Any]:
-        return _matching(_SIZE)
+    pattern: str = r"[0-9]+(\.[0-9]+)?([kKmMgGtTpP]i?)?[bB]?"
+    expected: str = "a size (write for example 64K or 100GB)"
 
 
 @dataclass(frozen=True)
@@ -411,102 +394,3 @@ class Blob(Kind):
 
     def json_schema(self) -> dict[str, Any]:
         return {"type": "string"}
-
-
-@dataclass(frozen=True)
-class Reference(Kind):
-    """The key of an object in another mode."""
-
-    name: ClassVar[str] = "reference"
-    mode: str = ""
-
-    def targets(self, value: Value) -> Sequence[str]:
-        return (str(value),) if value else ()
-
-    @property
-    def target_mode(self) -> str:
-        return self.mode
-
-
-@dataclass(frozen=True)
-class ListOf(Kind):
-    """Several values of a kind that is held as text, each once, in the order given."""
-
-    name: ClassVar[str] = "list"
-    multiple: ClassVar[bool] = True
-    of: Kind = Text()
-
-    def parse(self, text: str) -> Value:
-        parts = [part.strip() for part in re.split(r"[,\n]", text)]
-        return tuple(dict.fromkeys(str(self.of.parse(part)) for part in parts if part))
-
-    def check(self, value: Value) -> None:
-        if not isinstance(value, tuple):
-            raise ValueError(f"{value!r} must be a list")
-        for item in value:
-            self.of.check(item)
-        if len(set(value)) != len(value):
-            raise ValueError("names something twice")
-
-    def show(self, value: Value) -> str:
-        assert isinstance(value, tuple)
-        return ",".join(value)
-
-    def lines(self, value: Value) -> list[str]:
-        assert isinstance(value, tuple)
-        return list(value)
-
-    def encode(self, value: Value) -> Any:
-        assert isinstance(value, tuple)
-        return list(value)
-
-    def decode(self, data: Any) -> Value:
-        if not isinstance(data, list | tuple):
-            raise ValueError(f"{data!r} must be a list")
-        value = tuple(data)
-        self.check(value)
-        return value
-
-    def choices(self) -> Sequence[str]:
-        return self.of.choices()
-
-    def json_schema(self) -> dict[str, Any]:
-        return {"type": "array", "items": self.of.json_schema(), "uniqueItems": True}
-
-    def targets(self, value: Value) -> Sequence[str]:
-        return value if self.of.target_mode and isinstance(value, tuple) else ()
-
-    @property
-    def target_mode(self) -> str:
-        return self.of.target_mode
-
-
-@dataclass(frozen=True)
-class NodeList(ListOf):
-    """Nodes by name: ranges are understood, the names are held sorted, and shown short."""
-
-    name: ClassVar[str] = "nodes"
-    of: Kind = Reference("device")
-
-    def parse(self, text: str) -> Value:
-        return ranges.expand(text)
-
-    def show(self, value: Value) -> str:
-        assert isinstance(value, tuple)
-        return ranges.compress(value)
-
-    def check(self, value: Value) -> None:
-        super().check(value)
-        assert isinstance(value, tuple)
-        if list(value) != sorted(value, key=ranges.natural):
-            raise ValueError("is not in order")
-
-    def decode(self, data: Any) -> Value:
-        if not isinstance(data, list | tuple) or not all(isinstance(name, str) for name in data):
-            raise ValueError(f"{data!r} must be a list of nodes")
-        value = tuple(sorted(dict.fromkeys(data), key=ranges.natural))
-        self.check(value)
-        return value
-
-    def json_schema(self) -> dict[str, Any]:
-        return {"type": "array", "items": self.of.json_schema()}

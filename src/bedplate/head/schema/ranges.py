@@ -1,21 +1,27 @@
-"""Names of nodes in short: `node00[4-6]`, `node001..node003`. Pure.
+"""Names of objects as values: one, several, and those of nodes in short: `node00[4-6]`, `node001..node003`. Pure.
 
-In: what people type. Out: the names in order, each once; and back to the shortest form. Whether a node of that name
-exists is not asked here.
+In: what people type. Out: the names in order, each once; and back to the shortest form; the kinds of value that hold
+them. Whether an object of that name exists is not asked here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-__all__ = ["compress", "expand", "natural"]
+from bedplate.head.objects import Value
+from bedplate.head.schema.kinds import Kind, Text
+
+__all__ = ["ListOf", "NodeList", "Reference", "compress", "expand", "natural"]
 
 _BRACKET = re.compile(r"^([^\[\]]*)\[([^\[\]]+)\]([^\[\]]*)$")
 _NUMBERED = re.compile(r"^(.*?)(\d+)$")
 _PIECE = re.compile(r"\d+|\D+")
 _NAME = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$")
 _MOST = 100_000
+_TEXT = Text()
 
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
@@ -111,3 +117,96 @@ def _follows(name: str, other: str) -> bool:
         return False
     following = f"{int(first[2]) + 1:0{len(first[2])}d}"
     return second[2] == following
+
+
+@dataclass(frozen=True)
+class Reference(Kind):
+    """The key of an object in another mode."""
+
+    name: ClassVar[str] = "reference"
+    mode: str = ""
+
+    @property
+    def target_mode(self) -> str:
+        return self.mode
+
+
+@dataclass(frozen=True)
+class ListOf(Kind):
+    """Several values of a kind that is held as text, each once, in the order given."""
+
+    name: ClassVar[str] = "list"
+    multiple: ClassVar[bool] = True
+    of: Kind = _TEXT
+
+    def parse(self, text: str) -> Value:
+        parts = [part.strip() for part in re.split(r"[,\n]", text)]
+        return tuple(dict.fromkeys(str(self.of.parse(part)) for part in parts if part))
+
+    def check(self, value: Value) -> None:
+        if not isinstance(value, tuple):
+            raise ValueError(f"{value!r} must be a list")
+        for item in value:
+            self.of.check(item)
+        if len(set(value)) != len(value):
+            raise ValueError("names something twice")
+
+    def show(self, value: Value) -> str:
+        assert isinstance(value, tuple)
+        return ",".join(value)
+
+    def lines(self, value: Value) -> list[str]:
+        assert isinstance(value, tuple)
+        return list(value)
+
+    def encode(self, value: Value) -> Any:
+        assert isinstance(value, tuple)
+        return list(value)
+
+    def decode(self, data: Any) -> Value:
+        if not isinstance(data, list | tuple):
+            raise ValueError(f"{data!r} must be a list")
+        value = tuple(data)
+        self.check(value)
+        return value
+
+    def choices(self) -> Sequence[str]:
+        return self.of.choices()
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "array", "items": self.of.json_schema(), "uniqueItems": True}
+
+    @property
+    def target_mode(self) -> str:
+        return self.of.target_mode
+
+
+@dataclass(frozen=True)
+class NodeList(ListOf):
+    """Nodes by name: ranges are understood, the names are held sorted, and shown short."""
+
+    name: ClassVar[str] = "nodes"
+    of: Kind = Reference("device")
+
+    def parse(self, text: str) -> Value:
+        return expand(text)
+
+    def show(self, value: Value) -> str:
+        assert isinstance(value, tuple)
+        return compress(value)
+
+    def check(self, value: Value) -> None:
+        super().check(value)
+        assert isinstance(value, tuple)
+        if list(value) != sorted(value, key=natural):
+            raise ValueError("is not in order")
+
+    def decode(self, data: Any) -> Value:
+        if not isinstance(data, list | tuple) or not all(isinstance(name, str) for name in data):
+            raise ValueError(f"{data!r} must be a list of nodes")
+        value = tuple(sorted(dict.fromkeys(data), key=natural))
+        self.check(value)
+        return value
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "array", "items": self.of.json_schema()}

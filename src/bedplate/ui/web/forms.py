@@ -15,8 +15,8 @@ from bedplate.core import errors
 from bedplate.head import Obj, Tree
 from bedplate.head.resolve import inherited
 from bedplate.head.schema.entity import Field
-from bedplate.head.schema.kinds import Blob, Bool, Choice, Integer, Kind, ListOf, NodeList, Reference
-from bedplate.head.schema.ranges import natural
+from bedplate.head.schema.kinds import Blob, Bool, Choice, Integer, Kind
+from bedplate.head.schema.ranges import ListOf, NodeList, Reference, natural
 
 __all__ = ["CLEAR", "EXTRA", "FIELD", "Input", "Outcome", "inputs", "read", "seen"]
 

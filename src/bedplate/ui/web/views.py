@@ -12,8 +12,8 @@ from typing import NamedTuple
 from bedplate.head import Obj, Path, Schema, Tree, Value
 from bedplate.head.resolve import inherited
 from bedplate.head.schema.entity import Entity, Field, Row, Submode
-from bedplate.head.schema.kinds import Blob, Bool, ListOf, NodeList
-from bedplate.head.schema.ranges import natural
+from bedplate.head.schema.kinds import Blob, Bool
+from bedplate.head.schema.ranges import ListOf, NodeList, natural
 from bedplate.ui.web import links
 
 __all__ = ["Cell", "Found", "Line", "Listed", "Parameter", "Table", "listing", "parameters", "search", "submode_at"]
