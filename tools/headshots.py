@@ -18,12 +18,13 @@ from pathlib import Path
 
 from playwright.async_api import Page, async_playwright
 
-from bedplate.cli.head.daemon import Daemon, Options
 from bedplate.cli.up import uphead
 from bedplate.client import HeadClient
 from bedplate.core import logging
 from bedplate.core.clock import SystemClock
+from bedplate.head.daemon import Daemon, Options
 from bedplate.sim.agents import Devices, Pace
+from bedplate.ui import web
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs/pictures"
 FOLDER = Path(sys.argv[1]) if len(sys.argv) > 1 else IMAGES
@@ -54,7 +55,7 @@ async def main() -> None:
     clock = Hasty(60.0)
     with tempfile.TemporaryDirectory() as folder:
         made = await uphead.folder_of(Path(folder) / "head", clock=clock)
-        daemon = Daemon(made, Options(bind="127.0.0.1", port=0), clock=clock)
+        daemon = Daemon(made, Options(bind="127.0.0.1", port=0), web.serve, clock=clock)
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(daemon.run())]
             await daemon.started.wait()

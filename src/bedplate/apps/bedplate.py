@@ -25,7 +25,7 @@ COMMANDS: dict[str, lazygroup.Entry] = {
     "binaries": ("bedplate.lab.cli", "binaries", "Build and list Kubernetes programs in the cache."),
     "ccm": (f"{_CLI}.ccm", "ccm", "The cloud controller manager: run it, or ask why a node is as it is."),
     "ipam": (f"{_CLI}.ipam.command", "ipam", "Addresses for pods: pools, blocks, who holds an address, and why."),
-    "head": (f"{_CLI}.head.command", "head", "The head node: make it, serve it, back it up, tokens and certificates."),
+    "head": (f"{_CLI}.head", "head", "The head node: make it, serve it, back it up, tokens and certificates."),
     "cmsh": ("bedplate.ui.cmsh.program", "cmsh", "The shell of the head node: one line, a file, or at a terminal."),
     "sim": (f"{_CLI}.sim.command", "sim", "Simulated nodes, and simulated NVIDIA BMM and Oxide clouds."),
     "doctor": (f"{_CLI}.doctor.command", "doctor", "Find what keeps the programs of a cluster from working."),

@@ -1,9 +1,9 @@
 """The head node: entities, who may commit what, resolution, rendering, health.
 
 This package is the front door of front ends: the names below are what they may use of the service and its values. The
-declarations (`schema`, `entities`) and the questions that are asked of a tree (`plan`, `explain`, `resolve`,
-`affected`, `desired`, `render`, `validate`, `changes`, `exchange`) are public modules beside it. Everything
-else is the head's own.
+declarations (`schema`, `entities`), the questions that are asked of a tree (`plan`, `explain`, `resolve`, `affected`,
+`desired`, `render`, `validate`, `changes`, `exchange`) and what is served (`daemon`) are public modules beside it.
+Everything else is the head's own.
 
 Names are loaded when they are first used, so that a shell over a daemon never loads the store.
 """

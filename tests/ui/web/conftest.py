@@ -16,6 +16,7 @@ from tests.ui.web.reading import Reader
 
 from bedplate.core.clock import ManualClock
 from bedplate.head.access import USER, Access, Tokens
+from bedplate.head.daemon import Service
 from bedplate.head.entities import SCHEMA
 from bedplate.head.health import Health
 from bedplate.head.notices import Notices
@@ -25,7 +26,6 @@ from bedplate.head.service import Head
 from bedplate.head.session import Edit
 from bedplate.head.vault import Vault
 from bedplate.store.sqlite import SqliteStore
-from bedplate.ui.service import Service
 from bedplate.ui.web import mount
 
 KEY = base64.urlsafe_b64encode(bytes(range(32)))

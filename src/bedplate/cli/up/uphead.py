@@ -20,15 +20,16 @@ from urllib.parse import urlsplit
 
 from bedplate.api import headapi
 from bedplate.cli import clusterview
-from bedplate.cli.head.daemon import Daemon, Options
 from bedplate.cli.up import demotree
 from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.core.clock import Clock, parse_rfc3339
 from bedplate.core.logging import get_logger
+from bedplate.head.daemon import Daemon, Options
 from bedplate.head.folder import creation, datafolder
 from bedplate.head.policy import Identity
 from bedplate.sim.agents import Devices, Pace
+from bedplate.ui import web
 
 __all__ = ["NAME", "NODES", "UpHead", "folder_of", "serving"]
 
@@ -95,7 +96,7 @@ class UpHead:
 async def serving(data: Path) -> AsyncIterator[UpHead]:
     """The head once it answers; a folder that is there is served as it is."""
     folder = await folder_of(data)
-    daemon = Daemon(folder, Options(bind="127.0.0.1", port=_last_port(folder)))
+    daemon = Daemon(folder, Options(bind="127.0.0.1", port=_last_port(folder)), web.serve)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(daemon.run())
         await daemon.started.wait()

@@ -1,7 +1,7 @@
 """The data folder of a head: which files it has, who holds it, and its head opened in this process.
 
 In: a path. Out: the folder's settings, keys and credentials; its lock; the address of the daemon that serves it; a
-`Head` over its own store, for a shell without a daemon. Folders are made by `creation` and served by `cli/head/daemon`.
+`Head` over its own store, for a shell without a daemon. Folders are made by `creation` and served by `head/daemon`.
 
 A daemon on SQLite holds the lock alone. Daemons on an etcd share it, as they keep nothing but settings here; a shell
 then cannot have it, and is sent to one of them.

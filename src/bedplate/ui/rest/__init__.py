@@ -6,7 +6,7 @@ takes and gives is declared once (`operations`), and gives routes, checks of req
 
 from __future__ import annotations
 
+from bedplate.head.daemon import Limits, Service
 from bedplate.ui.rest.app import make, runner
-from bedplate.ui.service import Limits, Service
 
 __all__ = ["Limits", "Service", "make", "runner"]

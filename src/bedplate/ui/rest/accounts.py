@@ -13,10 +13,10 @@ from aiohttp import web
 from bedplate.api import headapi
 from bedplate.core import errors
 from bedplate.head import NODE
+from bedplate.head.daemon import Service
 from bedplate.head.schema.tables import describe
 from bedplate.ui.rest.objects import json
 from bedplate.ui.rest.operations import Ask
-from bedplate.ui.service import Service
 
 __all__ = ["Accounts"]
 

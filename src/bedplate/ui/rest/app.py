@@ -23,6 +23,7 @@ from bedplate.core import errors
 from bedplate.core.logging import get_logger
 from bedplate.core.metrics import shared
 from bedplate.head import Identity
+from bedplate.head.daemon import Service
 from bedplate.serving.health import Checks
 from bedplate.ui.rest import auth, problems
 from bedplate.ui.rest.accounts import Accounts
@@ -34,7 +35,6 @@ from bedplate.ui.rest.nodes import Nodes
 from bedplate.ui.rest.objects import Encoder, Objects, json
 from bedplate.ui.rest.operations import Ask, Handler, Operation
 from bedplate.ui.rest.stream import Feed
-from bedplate.ui.service import Service
 
 __all__ = ["RequestMetrics", "log_request", "make", "runner"]
 

@@ -17,11 +17,11 @@ from bedplate.api import headapi
 from bedplate.api.headapi import Change, Revision
 from bedplate.core import errors
 from bedplate.head import Address, Obj, Path, Tree, demand, exchange
+from bedplate.head.daemon import Service
 from bedplate.head.plan import PlannedAction, plan, touched_between
 from bedplate.ui.rest.objects import edits_in, json, nonce_of
 from bedplate.ui.rest.operations import YAML, Ask
 from bedplate.ui.rest.problems import Malformed
-from bedplate.ui.service import Service
 
 __all__ = ["Commits"]
 

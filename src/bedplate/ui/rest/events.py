@@ -14,11 +14,11 @@ import msgspec
 from aiohttp import web
 
 from bedplate.core.logging import get_logger
+from bedplate.head.daemon import Service
 from bedplate.ui.rest.objects import json
 from bedplate.ui.rest.operations import Ask
 from bedplate.ui.rest.problems import Malformed
 from bedplate.ui.rest.stream import Encoded, Feed, Place, health_event, moment, notice_event, revision_event
-from bedplate.ui.service import Service
 
 __all__ = ["KINDS", "Events"]
 

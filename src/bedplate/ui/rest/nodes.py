@@ -14,6 +14,7 @@ from aiohttp import web
 from bedplate.api import headapi
 from bedplate.api.desired import Desired
 from bedplate.head import NODE, may, news
+from bedplate.head.daemon import Service
 from bedplate.head.desired import desired
 from bedplate.head.explain import explain
 from bedplate.head.schema.ranges import natural
@@ -21,7 +22,6 @@ from bedplate.ui.rest import conditions
 from bedplate.ui.rest.objects import json
 from bedplate.ui.rest.operations import Ask
 from bedplate.ui.rest.stream import Feed
-from bedplate.ui.service import Service
 
 __all__ = ["Nodes"]
 

@@ -14,11 +14,11 @@ from aiohttp import web
 from bedplate.api import headapi
 from bedplate.core import errors
 from bedplate.head import Address, Edit, Edits, Obj, Schema, Tree
+from bedplate.head.daemon import Service
 from bedplate.head.schema import codec
 from bedplate.ui.rest import conditions
 from bedplate.ui.rest.operations import JSON, Ask
 from bedplate.ui.rest.problems import Malformed, Precondition
-from bedplate.ui.service import Service
 
 __all__ = ["Encoder", "Objects", "decoded", "edits_in"]
 

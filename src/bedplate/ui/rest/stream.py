@@ -24,7 +24,7 @@ from bedplate.core.clock import parse_rfc3339
 from bedplate.core.logging import get_logger
 from bedplate.head import Address, Health, Measured, changes
 from bedplate.head.affected import affected
-from bedplate.ui.service import Service
+from bedplate.head.daemon import Service
 
 __all__ = ["Encoded", "Feed", "Place", "health_event", "moment", "notice_event", "revision_event"]
 

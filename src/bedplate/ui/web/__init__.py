@@ -9,9 +9,18 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from bedplate.ui.service import Service
+from bedplate.head.daemon import Service
 
-__all__ = ["mount"]
+__all__ = ["mount", "serve"]
+
+
+def serve(service: Service) -> web.AppRunner:
+    """The REST API with the page at `/`: what the daemon of a head runs."""
+    from bedplate.ui import rest
+
+    app = rest.make(service)
+    mount(app, service)
+    return rest.runner(app)
 
 
 def mount(app: web.Application, service: Service) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from bedplate.core import errors
-from bedplate.ui.service import Service
+from bedplate.head.daemon import Service
 from bedplate.ui.web import commits, edits, engine, events, pages
 from bedplate.ui.web.logins import Logins
 from bedplate.ui.web.signing import Signing

@@ -16,7 +16,7 @@ from aiohttp import web
 from bedplate.core import errors
 from bedplate.core.logging import get_logger
 from bedplate.head import Identity, Secret, subject_of
-from bedplate.ui.service import Service
+from bedplate.head.daemon import Service
 from bedplate.ui.web import engine, links
 from bedplate.ui.web.logins import Logins
 from bedplate.ui.web.visit import PEOPLE, Visit, cookie, is_foreign, is_secure, typed_in

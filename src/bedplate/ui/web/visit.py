@@ -18,7 +18,7 @@ from aiohttp import web
 from bedplate.core import errors
 from bedplate.core.logging import get_logger
 from bedplate.head import Identity, Path, Session, Stale, Tree, may
-from bedplate.ui.service import Service
+from bedplate.head.daemon import Service
 from bedplate.ui.web import engine
 from bedplate.ui.web.links import navigation
 from bedplate.ui.web.logins import Login, Logins

@@ -22,7 +22,7 @@ from bedplate.program import stopping
 from bedplate.ui.cmsh.usersettings import DEFAULT_DATA
 
 if TYPE_CHECKING:
-    from bedplate.cli.head.daemon import Daemon
+    from bedplate.head.daemon import Daemon
     from bedplate.head.folder.backups import Content
 
 __all__ = ["head"]
@@ -150,7 +150,8 @@ def serve(
     them takes its place within seconds when it is gone. The first one that is served with an empty etcd fills it from
     its folder.
     """
-    from bedplate.cli.head import daemon
+    from bedplate.head import daemon
+    from bedplate.ui import web
 
     folder = Folder.find(data)
     settings = folder.settings
@@ -158,7 +159,7 @@ def serve(
         raise errors.Invalid(f"--advertise {advertise} must be an https URL", hint="write https://HOST:PORT")
     chosen = _chosen_etcd(store, etcd, settings.etcd)
     at = port if port is not None else settings.port or daemon.PORT
-    served = daemon.Daemon(folder, daemon.Options(bind, at, advertise, chosen, takeover_after))
+    served = daemon.Daemon(folder, daemon.Options(bind, at, advertise, chosen, takeover_after), web.serve)
     stopping.run_until_stopped(_serve(served), stops_within_s=_STOPS_WITHIN_S)
 
 

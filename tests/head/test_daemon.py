@@ -9,12 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bedplate.cli.head import daemon
-from bedplate.cli.head.daemon import Daemon, Options
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
+from bedplate.head import daemon
+from bedplate.head.daemon import Daemon, Options
 from bedplate.head.folder import creation, pki
 from bedplate.head.folder.datafolder import Etcd, Folder
+from bedplate.ui import web
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ async def test_others_are_told_an_address_they_can_reach_and_this_machine_its_ow
     folder: Folder, monkeypatch: pytest.MonkeyPatch, bind: str, advertise: str, url: str, local: str
 ) -> None:
     monkeypatch.setattr(pki, "outward_addresses", lambda: ["198.51.100.4", "2001:db8::4"])
-    daemon = Daemon(folder, Options(bind=bind, advertise=advertise))
+    daemon = Daemon(folder, Options(bind=bind, advertise=advertise), web.serve)
     daemon._name_addresses(7)
     assert (daemon.url, daemon.local_url) == (url, local)
 
@@ -48,7 +49,7 @@ async def test_certificates_are_renewed_before_they_end_and_not_otherwise(folder
     def held() -> list[bytes]:
         return [folder.file(f"{name}.crt").read_bytes() for name in ("server", "admin", "ca")]
 
-    daemon = Daemon(folder, Options(bind="127.0.0.1"), clock=clock)
+    daemon = Daemon(folder, Options(bind="127.0.0.1"), web.serve, clock=clock)
     daemon._renew()
     before = held()
     clock.jump(timedelta(days=300).total_seconds())
@@ -63,7 +64,7 @@ async def test_certificates_are_renewed_before_they_end_and_not_otherwise(folder
 
 
 async def test_a_new_name_of_the_machine_gets_into_the_certificate(folder: Folder) -> None:
-    daemon = Daemon(folder, Options(advertise="https://new-name.example.org:8081"), clock=ManualClock())
+    daemon = Daemon(folder, Options(advertise="https://new-name.example.org:8081"), web.serve, clock=ManualClock())
     before = folder.file("server.crt").read_bytes()
     daemon._renew()
     assert folder.file("server.crt").read_bytes() != before
@@ -100,8 +101,8 @@ async def test_what_the_store_breaks_off_is_done_again_and_what_is_a_bug_is_not(
 async def test_a_folder_without_a_tree_is_not_served_from_itself(folder: Folder, tmp_path: Path) -> None:
     joined = await creation.join(tmp_path / "b", folder.path, name="basecm11")
     with pytest.raises(errors.Invalid, match="holds no tree") as refused:
-        await Daemon(joined, Options(port=0)).run()
+        await Daemon(joined, Options(port=0), web.serve).run()
     assert "--etcd-endpoints" in refused.value.hint
     folder.remember(msgspec.structs.replace(folder.settings, etcd=Etcd(("http://127.0.0.1:1",))))
     with pytest.raises(errors.Invalid, match="kept in an etcd"):
-        await Daemon(folder, Options(port=0)).run()
+        await Daemon(folder, Options(port=0), web.serve).run()

@@ -1,7 +1,8 @@
 """The head's daemon: REST API and page over TLS, on the folder's own store or on an etcd that several heads share.
 
-In: a data folder, where to listen, which store. Out: a served head until it is cancelled; then requests end first, the
-active head's place is given back, and the store is closed. What it serves is made by `ui/rest` and `ui/web`.
+In: a data folder, where to listen, which store, and what makes an application of a `Service` (`ui.web.serve`). Out: a
+served head until it is cancelled; then requests end first, the active head's place is given back, and the store is
+closed.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import hashlib
 import ipaddress
 import socket
 import uuid
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -29,6 +30,7 @@ from bedplate.head import metrics, records
 from bedplate.head.access import USERS, Access, Tokens
 from bedplate.head.election import Candidate, Election, Timing
 from bedplate.head.entities import SCHEMA
+from bedplate.head.explain import Renderer
 from bedplate.head.folder import pki, transfer
 from bedplate.head.folder.datafolder import DATABASE, SECRETS_KEY, Etcd, Folder
 from bedplate.head.health import Health
@@ -40,16 +42,12 @@ from bedplate.serving.certificates import Reloader
 from bedplate.serving.health import Checks
 from bedplate.store.interface import Store
 from bedplate.store.open import open_store
-from bedplate.ui import rest
-from bedplate.ui import web as page
 
-__all__ = ["PORT", "Daemon", "Options"]
+__all__ = ["PORT", "Application", "Daemon", "Limits", "Options", "Service"]
 
 PORT = 8081
 _LOG = get_logger("head.serve")
 _LOOK_AT_CERTIFICATES_S = 3600.0
-_SHUTDOWN_S = 2.0
-_KEPT_ALIVE_S = 75.0
 _LONGEST_WAIT_S = 10.0
 
 
@@ -66,12 +64,50 @@ class Options:
     takeover_s: float = Timing().lease_s
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may ask of the daemon."""
+
+    body_bytes: int = 1 << 20
+    import_bytes: int = 64 << 20
+    heartbeat_s: float = 15.0
+    stall_s: float = 30.0
+    """How long a reader of events may take none before it is dropped."""
+    backlog: int = 4096
+    """How many events a reader may be behind before it is dropped; fewer when they are large (`backlog_bytes`)."""
+    backlog_bytes: int = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The head with what is kept beside its tree, and how it is served."""
+
+    head: Head
+    access: Access
+    notices: Notices
+    health: Health
+    name: str = "head"
+    renderers: Sequence[Renderer] = ()
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    clock: Clock = field(default_factory=SystemClock)
+    live: Checks = field(default_factory=lambda: Checks("livez"))
+    ready: Checks = field(default_factory=lambda: Checks("readyz"))
+    limits: Limits = Limits()
+
+
+Application = Callable[[Service], web.AppRunner]
+"""Makes what is served of a head: its REST API and its page."""
+
+
 class Daemon:
     """One head over one folder. `run` serves until cancelled; `started` is set once it answers, at `url`."""
 
-    def __init__(self, folder: Folder, options: Options, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, folder: Folder, options: Options, application: Application, *, clock: Clock | None = None
+    ) -> None:
         self.folder = folder
         self.options = options
+        self._application = application
         self.url = ""
         self.local_url = ""
         self.started = asyncio.Event()
@@ -117,8 +153,7 @@ class Daemon:
         self._name_addresses(listening.getsockname()[1])
         standing, election = self._stand(parts.store)
         self.standing = parts.head.standing = standing
-        app = self._application(parts, Access(lambda: parts.head.tree, tokens), standing)
-        runner = rest.runner(app, shutdown_s=_SHUTDOWN_S, kept_alive_s=_KEPT_ALIVE_S)
+        runner = self._application(self._service(parts, Access(lambda: parts.head.tree, tokens), standing))
         async with asyncio.TaskGroup() as tasks:
             background = [tasks.create_task(_persistently("tokens", tokens.run, self._clock))]
             if election is not None:
@@ -157,12 +192,12 @@ class Daemon:
             self._renew()
             tls.check()
 
-    def _application(self, parts: _Parts, access: Access, standing: Standing) -> web.Application:
+    def _service(self, parts: _Parts, access: Access, standing: Standing) -> Service:
         registry = CollectorRegistry()
         metrics.watch(registry, parts.head, parts.health, standing, self.folder.path)
         ready = Checks("readyz")
         ready.add("store", lambda: _reachable(parts.store))
-        service = rest.Service(
+        return Service(
             parts.head,
             access,
             parts.notices,
@@ -173,9 +208,6 @@ class Daemon:
             clock=self._clock,
             ready=ready,
         )
-        app = rest.make(service)
-        page.mount(app, service)
-        return app
 
     def _stand(self, store: Store) -> tuple[Standing, Election | None]:
         name = self._settings.name

@@ -1,1 +1,0 @@
-"""`bedplate head`: its commands, and the daemon that serves a head."""
