@@ -19,7 +19,7 @@
     asyncio.run(main())
 
 In: URLs of one or more heads, and a credential. Out: Structs of `api.headapi`; errors of `bedplate.core.errors` and
-`client.errors`. It knows JSON and nothing of the head's own modules.
+`client.transport`. It knows JSON and nothing of the head's own modules.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from typing import NamedTuple
 import msgspec
 
 from bedplate.api.headapi import Problem
-from bedplate.client import errors as refusals
 from bedplate.client.connection import Headers, Http, Lost, Reply, Streamed, Unreached
 from bedplate.core import errors
 from bedplate.core.backoff import Backoff
@@ -210,7 +209,7 @@ class Transport:
 
     def _refusal(self, request: Request, reply: Reply) -> errors.BedplateError:
         retry = reply.headers.get("Retry-After")
-        error = refusals.from_answer(reply.status, reply.body, str(request), float(retry) if retry.isdigit() else None)
+        error = from_answer(reply.status, reply.body, str(request), float(retry) if retry.isdigit() else None)
         active = reply.headers.get(ACTIVE).rstrip("/")
         if reply.status == 503:
             is_weaker = self.url.startswith("https:") and not active.startswith("https:")

@@ -60,7 +60,7 @@ class Measured(NamedTuple):
 
     node: str
     check: str
-    sample: Sample
+    sample: CountedSample
     before: Status | None
 
 

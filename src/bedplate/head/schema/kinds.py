@@ -120,8 +120,8 @@ class Kind:
         return ""
 
     def targets(self, value: Value) -> Sequence[str]:
-        """The keys of the objects that the value of a reference names."""
-        return value if isinstance(value, tuple) else (str(value),) if value else ()
+        """The keys of the objects that a value names."""
+        return ()
 
 
 def _plain(text: str) -> None:

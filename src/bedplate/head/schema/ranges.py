@@ -126,6 +126,9 @@ class Reference(Kind):
     name: ClassVar[str] = "reference"
     mode: str = ""
 
+    def targets(self, value: Value) -> Sequence[str]:
+        return (str(value),) if value else ()
+
     @property
     def target_mode(self) -> str:
         return self.mode
@@ -175,6 +178,9 @@ class ListOf(Kind):
 
     def json_schema(self) -> dict[str, Any]:
         return {"type": "array", "items": self.of.json_schema(), "uniqueItems": True}
+
+    def targets(self, value: Value) -> Sequence[str]:
+        return value if self.of.target_mode and isinstance(value, tuple) else ()
 
     @property
     def target_mode(self) -> str:
