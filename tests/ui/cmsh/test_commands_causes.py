@@ -20,7 +20,7 @@ async def test_a_plan_names_nodes_actions_and_causes_and_exits_with_3(desk: Desk
     assert said.code == 3
     *lines, totals = said.out.splitlines()
     table = read_table("\n".join(lines))
-    assert table.headers == ["Node", "Kind", "Name", "Action", "FieldProblem"]
+    assert table.headers == ["Node", "Kind", "Name", "Action", "Cause"]
     assert ["node004", "file", "/etc/docker/daemon.json", "add", "category:default"] in table.rows
     assert ["node004", "service", "docker", "add", "category:default"] in table.rows
     assert set(table.column("Node")) == {f"node00{number}" for number in range(1, 7)}

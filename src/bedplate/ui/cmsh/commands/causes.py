@@ -149,7 +149,7 @@ async def _explain(desk: Desk, args: Arguments) -> None:
     facts = explain(tree, node, about, RENDERERS)
     if about and not facts:
         raise errors.NotFound(f"nothing called {about!r} is managed on {node}", hint="explain alone lists everything")
-    headers = ["Kind", "Name", "Value", "FieldProblem", "Part", "Revision", "Next"]
+    headers = ["Kind", "Name", "Value", "Cause", "Part", "Revision", "Next"]
     for_programs = args.flag("delimiter")
     rows = [
         [fact.kind, fact.name, fact.value, str(fact.source), fact.source.part, str(revision or ""), fact.next_best]
