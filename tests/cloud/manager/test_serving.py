@@ -44,12 +44,18 @@ class ClosedGate(RequestGate):
         return Access(401, "Unauthorized")
 
 
-async def statuses(*paths: str, always: tuple[str, ...] | None = None) -> list[int]:
+def not_yet() -> None:
+    raise RuntimeError("caches are not synced")
+
+
+async def statuses(*paths: str, always: tuple[str, ...] | None = None, is_ready: bool = True) -> list[int]:
     port = SecureServing(bind_address="127.0.0.1", secure_port=0)
     authorization = Authorization() if always is None else Authorization(authorization_always_allow_paths=always)
     chosen = options.Options(secure_serving=port, authorization=authorization)
     certificates = ServingCertificates(port, SystemClock())
     server = serving.ManagerServer(chosen, CollectorRegistry(), ClosedGate(), certificates)
+    if not is_ready:
+        server.add_ready("caches", not_yet)
     async with server, aiohttp.ClientSession(f"https://127.0.0.1:{server.port}") as session:
         found = []
         for path in paths:
@@ -66,3 +72,7 @@ async def test_health_needs_no_permission_and_all_other_paths_do() -> None:
 async def test_the_flag_replaces_the_paths_that_need_no_permission() -> None:
     assert await statuses("/metrics", "/metrics/slis", "/healthz", always=("/metrics*",)) == [200, 200, 401]
     assert await statuses("/metrics", "/metrics/slis", always=("/metrics",)) == [200, 401]
+
+
+async def test_a_manager_that_is_not_ready_is_alive() -> None:
+    assert await statuses("/healthz", "/livez", "/readyz", is_ready=False) == [200, 200, 500]
