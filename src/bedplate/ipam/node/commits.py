@@ -35,8 +35,8 @@ RETRY_S = 2.0
 
 log = get_logger("ipam.node.store")
 
-Step = tuple[bytes, Callable[[], object]]
-"""What was done to the book: an operation for the journal, and the way back."""
+Step = tuple[Callable[[], bytes], Callable[[], object]]
+"""What was done to the book: the text of the operation, should the journal want it, and the way back."""
 
 
 def undo(steps: Sequence[Step]) -> None:
@@ -56,14 +56,13 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class _Batch:
-    __slots__ = ("calls", "installing", "last", "lines", "mark", "waiters")
+    __slots__ = ("calls", "installing", "last", "mark", "waiters")
 
     def __init__(self) -> None:
-        self.lines: list[bytes] = []
         self.calls: list[Sequence[Step]] = []
         self.waiters: list[asyncio.Future[None]] = []
         self.mark: tuple[int, int] | None = None
-        """A mark, and the index of its line."""
+        """A mark, and the index of the call that it stands before."""
         self.last = 0
         """The number of its last call."""
         self.installing: _Installing | None = None
@@ -125,7 +124,6 @@ class Committer:
             undo(steps)
             raise StoreFailed("the store is closed")
         self._calls += 1
-        self._batch.lines.append(journal.call([operation for operation, _ in steps]))
         self._batch.calls.append(steps)
         self._batch.last = self._calls
         await self._join()
@@ -135,7 +133,7 @@ class Committer:
 
         After a failed write it may hold more: a file that got its name and was not acknowledged. It is written again.
         """
-        if self._is_writing or self._batch.lines or self._storage.must_rewrite:
+        if self._is_writing or self._batch.calls or self._batch.mark or self._storage.must_rewrite:
             await self._join()
 
     async def sync(self) -> None:
@@ -198,7 +196,7 @@ class Committer:
 
     async def _write(self, batch: _Batch) -> bool:
         """Write a batch; True when the whole file was written."""
-        is_needed = batch.calls or (batch.lines and self._storage.has_journal)
+        is_needed = batch.calls or (batch.mark and self._storage.has_journal)
         if not is_needed and not self._storage.must_rewrite:
             return False  # Somebody waits, or there is a mark for a journal that is not needed any more.
         if self._storage.must_rewrite or self._book.length() < self._whole_below:
@@ -209,7 +207,10 @@ class Committer:
             self._stale.clear()
             return True
         mark, at = batch.mark or (None, 0)
-        await self._loop.run_in_executor(self._writer, self._storage.append, batch.lines, mark, at)
+        lines = [journal.call([operation() for operation, _ in steps]) for steps in batch.calls]
+        if mark is not None:
+            lines.insert(at, journal.mark(mark))
+        await self._loop.run_in_executor(self._writer, self._storage.append, lines, mark, at)
         if batch.last > self._taken:
             self._stale.set()
         return False
@@ -255,8 +256,7 @@ class Committer:
     async def _snapshot(self) -> bool:
         """Write the file as it is now, and install it. Nothing is lost when that fails: there is the journal."""
         began, epoch, mark = self._clock.monotonic(), self._epoch, self._storage.next_mark()
-        self._batch.mark = (mark, len(self._batch.lines))
-        self._batch.lines.append(journal.mark(mark))
+        self._batch.mark = (mark, len(self._batch.calls))
         marked = self._join()
         text, version = self._book.text(), self._book.version
         self._taken = self._calls

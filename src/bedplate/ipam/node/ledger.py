@@ -182,7 +182,7 @@ class Ledger:
         pages[config.key] = page
         page.add(key, entry, address)
         page.pointer, page.config = pointer, config.document
-        steps.append((journal.add(config.key, pointer, entry.text), strike))
+        steps.append((functools.partial(journal.add, config.key, pointer, entry.text), strike))
         return reservation
 
     async def release(self, container_id: str, interface_name: str, pools: Collection[str] | None = None) -> int:
@@ -216,7 +216,10 @@ class Ledger:
         """Remove the records of these pools that hold nothing (their rotation goes with them); how many there were."""
         pages = self._book.pages
         empty = [key for key in dict.fromkeys(keys) if key in pages and not pages[key].entries]
-        steps = [(journal.drop(key), functools.partial(pages.__setitem__, key, pages.pop(key))) for key in empty]
+        steps: list[Step] = [
+            (functools.partial(journal.drop, key), functools.partial(pages.__setitem__, key, pages.pop(key)))
+            for key in empty
+        ]
         if steps:
             await self._commits.commit(steps)
         return len(steps)
@@ -295,7 +298,7 @@ def _strike(page: PoolPage, reservation: Reservation) -> Step:
     key = key_of(reservation.container_id, reservation.interface_name)
     entry = page.remove(key)
     address = addresses.parse_address(reservation.address)
-    return journal.delete(page.key, key), lambda: page.add(key, entry, address)
+    return functools.partial(journal.delete, page.key, key), lambda: page.add(key, entry, address)
 
 
 def _next_address(page: PoolPage, config: PoolConfig) -> Address:
