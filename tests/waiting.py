@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
-DEADLINE_S = 120.0
-STEP_S = 0.02
+DEADLINE_S = float(os.environ.get("BEDPLATE_TEST_PATIENCE", "120"))
+"""How long a test waits for what must come; shorter only to see known failures sooner."""
+STEP_S = 0.05
+FIRST_STEP_S = 0.002
 
 
 async def until(
@@ -26,14 +29,19 @@ async def until(
     describe: Callable[[], object] | None = None,
 ) -> T:
     """Ask, in a task, until the answer is true; the answer. `describe` says what is the case instead."""
-    end = time.monotonic() + deadline_s
-    while True:
-        answer = question()
-        value: T = await answer if inspect.isawaitable(answer) else answer  # type: ignore[assignment]
-        if value:
-            return value
-        _check(end, what, deadline_s, describe)
-        await asyncio.sleep(step_s)
+    steps = _steps(step_s)
+    try:
+        async with asyncio.timeout(deadline_s) as limit:
+            while True:
+                answer = question()
+                value: T = await answer if inspect.isawaitable(answer) else answer  # type: ignore[assignment]
+                if value:
+                    return value
+                await asyncio.sleep(next(steps))
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise _waited(what, deadline_s, describe) from None
 
 
 def wait_until(
@@ -45,14 +53,22 @@ def wait_until(
     describe: Callable[[], object] | None = None,
 ) -> T:
     """The same for a test that is not a coroutine, or in a thread."""
-    end = time.monotonic() + deadline_s
+    end, steps = time.monotonic() + deadline_s, _steps(step_s)
     while not (value := question()):
-        _check(end, what, deadline_s, describe)
-        time.sleep(step_s)
+        if time.monotonic() > end:
+            raise _waited(what, deadline_s, describe)
+        time.sleep(next(steps))
     return value
 
 
-def _check(end: float, what: str, deadline_s: float, describe: Callable[[], object] | None) -> None:
-    if time.monotonic() > end:
-        instead = f": {describe()}" if describe is not None else ""
-        raise AssertionError(f"waited {deadline_s:.0f} s until {what}{instead}")
+def _steps(longest_s: float) -> Iterator[float]:
+    """Pauses between two questions: short at first, for most conditions hold soon, then `longest_s`."""
+    step_s = min(FIRST_STEP_S, longest_s)
+    while True:
+        yield step_s
+        step_s = min(2 * step_s, longest_s)
+
+
+def _waited(what: str, deadline_s: float, describe: Callable[[], object] | None) -> AssertionError:
+    instead = f": {describe()}" if describe is not None else ""
+    return AssertionError(f"waited {deadline_s:.0f} s until {what}{instead}")

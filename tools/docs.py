@@ -70,7 +70,7 @@ VARIABLES = {
     "BEDPLATE_TEST_SEED": "Seed of the random numbers of tests, as a failed test printed it.",
     "BEDPLATE_TOKEN_FILE": "File with the bearer token that `cmsh` sends; `--token-file` wins.",
     "BEDPLATE_URL": "Addresses of heads for `cmsh`, with blanks or commas between them; `--url` wins.",
-    "BEDPLATE_TEST_PATIENCE": "Seconds a conformance case waits for what must come; shorter to see failures sooner.",
+    "BEDPLATE_TEST_PATIENCE": "Seconds a test waits for what must come; fewer to see failures sooner. Default: 120.",
     "KUBEBUILDER_ASSETS": "Folder with Kubernetes programs to use instead of built ones, when their version fits.",
     "KUBECONFIG": "Which cluster, as kubectl reads it: one or several files, separated by colons.",
     "KUBERNETES_SERVICE_HOST": "Set inside a pod; with the mounted service account it is the cluster to use.",

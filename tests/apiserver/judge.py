@@ -14,11 +14,11 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.apiserver import recorded
+from tests.waiting import DEADLINE_S
 
 from bedplate.lab import binaries, controlplane
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-DEADLINE_S = 60.0
 
 
 class Judge:

@@ -12,15 +12,13 @@ import re
 import signal
 import ssl
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests import forkserver, servers
+from tests.waiting import DEADLINE_S, wait_until
 
 from bedplate.client import HeadClient
-
-DEADLINE_S = 120.0
 
 
 def bedplate(*words: str | Path, code: int = 0, text: str = "") -> subprocess.CompletedProcess[str]:
@@ -67,14 +65,14 @@ class Served:
     @property
     def url(self) -> str:
         """Where it serves; waits until it says so."""
-        deadline = time.monotonic() + DEADLINE_S
-        while True:
-            found = re.search(r"serves at (\S+) ", self._said.read_text())
-            if found:
+
+        def address() -> str:
+            if found := re.search(r"serves at (\S+) ", self._said.read_text()):
                 return found[1]
             assert self.process.poll() is None, f"ended with {self.process.returncode}:\n{self.log()[-3000:]}"
-            assert time.monotonic() < deadline, self.log()[-3000:]
-            time.sleep(0.02)
+            return ""
+
+        return wait_until(address, "the head says where it serves", describe=lambda: self.log()[-3000:])
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")

@@ -14,13 +14,14 @@ import ssl
 import subprocess
 import sys
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 from tests import forkserver, servers
+from tests.waiting import DEADLINE_S, until
 
 from bedplate.api import names
 from bedplate.api.resources import LEASES, NODES
@@ -31,8 +32,6 @@ from bedplate.kube import Client
 from bedplate.kube import errors as kube_errors
 from bedplate.sim.clouds import BmmCloud, OxideCloud
 
-DEADLINE_S = 120.0
-POLL_S = 0.02
 STOP_DEADLINE_S = 15.0
 TAINT = {"key": names.TAINT_UNINITIALIZED, "value": "true", "effect": "NoSchedule"}
 PROGRAMS = {
@@ -40,16 +39,6 @@ PROGRAMS = {
     "oxide": "oxide-cloud-controller-manager",
     "cloudlycke": "cloudlycke-cloud-controller-manager",
 }
-
-
-async def until(what: str, is_so: Callable[[], Awaitable[bool]], describe: Callable[[], str] = str) -> None:
-    """Poll until the condition holds; a test may wait long, and never depends on speed."""
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            while not await is_so():
-                await asyncio.sleep(POLL_S)
-    except TimeoutError:
-        raise AssertionError(f"{what}: not so after {DEADLINE_S:.0f} s\n{describe()}") from None
 
 
 @dataclass
@@ -83,7 +72,7 @@ class Running:
             assert self.exit_code is None, f"ended with {self.exit_code}:\n{self.log()[-3000:]}"
             return False
 
-        await until(f"log line {text!r}", is_there, lambda: self.log()[-3000:])
+        await until(is_there, f"log line {text!r}", describe=lambda: self.log()[-3000:])
 
     async def ended(self) -> int:
         """Wait for its end; the exit code."""
@@ -216,7 +205,7 @@ async def initialised(client: Client, name: str, manager: Running) -> dict[str, 
         found.update(await client.get(NODES.raw(), name))
         return all(taint["key"] != names.TAINT_UNINITIALIZED for taint in found["spec"].get("taints") or ())
 
-    await until(f"node {name} initialised", is_so, lambda: manager.log()[-4000:])
+    await until(is_so, f"node {name} initialised", describe=lambda: manager.log()[-4000:])
     return found
 
 

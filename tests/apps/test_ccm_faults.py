@@ -14,9 +14,10 @@ import pytest
 from aiohttp import web
 from tests import programs, servers
 from tests.apps import managers
-from tests.apps.managers import PROGRAMS, initialised, joined, program, running, until
+from tests.apps.managers import PROGRAMS, initialised, joined, program, running
 from tests.apps.test_ccm_leading import inventory
 from tests.faults import places, proxy
+from tests.waiting import until
 
 from bedplate.core import errors
 from bedplate.kube import Client, config
@@ -81,7 +82,7 @@ async def until_accepted(client: Client, name: str, stack: contextlib.AsyncExitS
             return False
         return True
 
-    await until(f"{name} joined", is_joined)
+    await until(is_joined, f"{name} joined")
 
 
 async def test_a_manager_outlives_its_api_server(place: places.Place, tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ async def test_a_watch_that_is_told_gone_lists_anew(server: servers.Server, clie
             async def is_told() -> bool:
                 return proxied.gone == 0
 
-            await until("watches were told", is_told)
+            await until(is_told, "watches were told")
             async with joined(client, name, labels={"ccm-test": name}):
                 await initialised(client, name, manager)
             assert proxied.calls["GET nodes"] > lists
@@ -142,7 +143,7 @@ async def test_a_watch_that_breaks_off_goes_on_where_it_was_without_a_list(
             async def is_cut() -> bool:
                 return proxied.calls["WATCH nodes"] >= watches + 2
 
-            await until("streams were cut", is_cut, manager.log)
+            await until(is_cut, "streams were cut", describe=manager.log)
             async with joined(client, name, labels={"ccm-test": name}):
                 await initialised(client, name, manager)
             assert proxied.calls["GET nodes"] == lists
@@ -165,7 +166,7 @@ async def test_a_storm_of_refusals_is_waited_out(
                 async def was_refused() -> bool:
                     return proxied.calls[f"PATCH {name}"] > 0
 
-                await until("a write was refused", was_refused, manager.log)
+                await until(was_refused, "a write was refused", describe=manager.log)
                 await asyncio.sleep(1)
                 # A second of refusals: tried again, and not hammered.
                 assert proxied.calls[f"PATCH {name}"] < 50

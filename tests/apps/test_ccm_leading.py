@@ -9,8 +9,9 @@ from pathlib import Path
 
 from tests import servers
 from tests.apps import managers
-from tests.apps.managers import PROGRAMS, holder, initialised, joined, program, running, until
+from tests.apps.managers import PROGRAMS, holder, initialised, joined, program, running
 from tests.faults import places, proxy
+from tests.waiting import until
 
 from bedplate.api.resources import EVENTS, LEASES
 from bedplate.kube import Client
@@ -113,7 +114,7 @@ async def test_a_leader_whose_lease_was_taken_exits_1_and_writes_nothing_more(
             await client.patch(LEASES.raw(), name, taken, "kube-system")
             return manager.exit_code is not None
 
-        await until("the deposed leader ends", take, manager.log)
+        await until(take, "the deposed leader ends", describe=manager.log)
         assert await manager.ended() == 1
     assert "leaderelection lost" in manager.log()
     assert await holder(client, name) == "somebody-else"
@@ -153,7 +154,7 @@ async def test_two_replicas_never_work_at_once(server: servers.Server, client: C
             logs[:] = ["controller.started" in each.log() for each in (first, second)]
             return any(logs)
 
-        await until("one leads", one_leads)
+        await until(one_leads, "one leads")
 
         async def both_tried() -> bool:
             # Both try twice a second.
@@ -161,7 +162,7 @@ async def test_two_replicas_never_work_at_once(server: servers.Server, client: C
             assert spec.renew_time is not None and spec.acquire_time is not None
             return (spec.renew_time - spec.acquire_time).total_seconds() > 1.5
 
-        await until("both have tried again", both_tried)
+        await until(both_tried, "both have tried again")
         await one_leads()
         assert logs.count(True) == 1
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from tests import servers
 from tests.apps import managers
-from tests.apps.managers import Running, initialised, joined, program, running, until
+from tests.apps.managers import Running, initialised, joined, program, running
+from tests.waiting import until
 
 from bedplate.api.resources import EVENTS, NODES
 from bedplate.kube import Client
@@ -80,7 +81,7 @@ async def test_a_name_that_two_clouds_have_is_written_by_neither(site: Site, cli
             found = await client.list(EVENTS.raw(), "default", field_selector=f"involvedObject.name={name}")
             return any(event["reason"] == "AmbiguousInstance" for event in found.items)
 
-        await until("the event is there", is_told, manager.log)
+        await until(is_told, "the event is there", describe=manager.log)
         node = await client.get(NODES.raw(), name)
         assert node["spec"]["taints"] == [managers.TAINT]
         assert "providerID" not in node["spec"]

@@ -15,6 +15,7 @@ import pytest
 from tests import forkserver, servers
 from tests.apps import managers
 from tests.apps.managers import PROGRAMS, initialised, joined, program, running
+from tests.waiting import until
 
 from bedplate.api import names
 from bedplate.api.resources import NODES
@@ -47,7 +48,7 @@ async def port_10258() -> AsyncIterator[None]:
                 return True
             return False
 
-        await managers.until("no other test uses port 10258", is_locked)
+        await until(is_locked, "no other test uses port 10258")
 
         async def is_free() -> bool:
             with socket.socket() as probe, contextlib.suppress(OSError):
@@ -56,7 +57,7 @@ async def port_10258() -> AsyncIterator[None]:
                 return True
             return False
 
-        await managers.until("port 10258 is free", is_free)
+        await until(is_free, "port 10258 is free")
         yield
 
 
@@ -127,7 +128,7 @@ async def test_oxide_starts_as_its_document_starts_it(
                 status = (await own_client.get(NODES.raw(), "oxide-worker")).get("status") or {}
                 return wanted <= {(one["type"], one["address"]) for one in status.get("addresses") or ()}
 
-            await managers.until("the node has its machine's addresses", has_addresses, lambda: manager.log()[-4000:])
+            await until(has_addresses, "the node has its machine's addresses", describe=lambda: manager.log()[-4000:])
 
 
 async def test_cloudlycke_starts_as_its_manifest_starts_it(

@@ -14,7 +14,8 @@ from typing import Any
 
 from tests import servers
 from tests.apps import managers
-from tests.apps.managers import initialised, joined, program, running, until
+from tests.apps.managers import initialised, joined, program, running
+from tests.waiting import until
 
 from bedplate.api import resources
 from bedplate.kube import Client
@@ -103,9 +104,9 @@ async def test_oxide_serves_nodes_and_load_balancers_with_the_originals_role(
             async def is_ready() -> bool:
                 return (await manager.get("/readyz"))[0] == 200
 
-            await until("the manager is ready", is_ready, manager.log)
+            await until(is_ready, "the manager is ready", describe=manager.log)
             # Longer than the lease lasts without being renewed.
-            await until("the lease was renewed", lambda: _renewed(own_client, words), manager.log)
+            await until(lambda: _renewed(own_client, words), "the lease was renewed", describe=manager.log)
             assert await manager.stop() == 0
 
 
@@ -119,7 +120,7 @@ async def _serve(client: Client, manager: managers.Running, cloud: OxideCloud) -
         found.update(await client.get(resources.SERVICES.raw(), "web", "default"))
         return bool(found["status"].get("loadBalancer", {}).get("ingress"))
 
-    await until("the Service has an address", is_served, manager.log)
+    await until(is_served, "the Service has an address", describe=manager.log)
     assert cloud.floating_ip("kubernetes-default-web")["ip"] == found["status"]["loadBalancer"]["ingress"][0]["ip"]
     await client.delete(resources.SERVICES, "web", "default")
 
@@ -127,7 +128,7 @@ async def _serve(client: Client, manager: managers.Running, cloud: OxideCloud) -
         names = [one.metadata.name for one in (await client.list(resources.SERVICES, "default")).items]
         return "web" not in names
 
-    await until("the Service is gone, and its address with it", is_gone, manager.log)
+    await until(is_gone, "the Service is gone, and its address with it", describe=manager.log)
 
 
 async def _refuse_local(client: Client, manager: managers.Running) -> None:
@@ -139,7 +140,7 @@ async def _refuse_local(client: Client, manager: managers.Running) -> None:
         events = (await client.list(resources.EVENTS, "default")).items
         return any(one.involved_object.name == "local" and "endpointslices" in one.message for one in events)
 
-    await until("an event names the missing right", is_told, manager.log)
+    await until(is_told, "an event names the missing right", describe=manager.log)
     await client.delete(resources.SERVICES, "local", "default")
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from tests import forkserver, servers
 from tests.apps import managers
-from tests.apps.managers import PROGRAMS, initialised, joined, program, running, until
+from tests.apps.managers import PROGRAMS, initialised, joined, program, running
 from tests.apps.test_ccm_serving import reader
+from tests.waiting import until
 
 from bedplate.api.resources import EVENTS
 from bedplate.kube import Client
@@ -154,7 +155,7 @@ async def everything(client: Client, manager: managers.Running, token: str) -> d
     async def is_allowed() -> bool:
         return (await manager.get("/metrics", token))[0] == 200
 
-    await until("the role counts", is_allowed)
+    await until(is_allowed, "the role counts")
     paths = ("/metrics", "/configz", "/debug/pprof/goroutine", "/debug/pprof/cmdline", "/readyz?verbose")
     seen = {path: (await manager.get(path, token))[1] for path in paths}
     found = await client.list(EVENTS.raw())

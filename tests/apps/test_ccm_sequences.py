@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from tests import servers
 from tests.apps import managers
+from tests.waiting import DEADLINE_S
 
 from bedplate.api.resources import NODES
 from bedplate.cloud.manager import options as reading
@@ -104,7 +105,7 @@ class World:
         member.is_ready = ready
         assert self.assembly is not None
         nodes = self.assembly.caches.nodes
-        async with asyncio.timeout(managers.DEADLINE_S):
+        async with asyncio.timeout(DEADLINE_S):
             while (
                 (known := nodes.get(member.name)) is None or known.metadata.uid != member.uid or known.is_ready != ready
             ):
@@ -113,7 +114,7 @@ class World:
     async def look(self) -> None:
         """Let every monitor end the pass it is in, and then a whole one."""
         before = self.time.passes.copy()
-        async with asyncio.timeout(managers.DEADLINE_S):
+        async with asyncio.timeout(DEADLINE_S):
             while any(self.time.passes[name] < before[name] + 2 for name in before):
                 await self.time.advance(self.time.period_s / 14)
                 await asyncio.sleep(0.002)
@@ -256,7 +257,7 @@ async def world(
         running = asyncio.create_task(found.assembly.run())
         try:
             await found.restore()
-            async with asyncio.timeout(managers.DEADLINE_S):
+            async with asyncio.timeout(DEADLINE_S):
                 while len(time.passes) < 3:
                     assert not running.done(), running.exception()
                     await time.advance(0.5)
@@ -334,7 +335,7 @@ async def test_an_outage_of_an_hour_deletes_nothing_and_recovers_by_itself(
                 await found.set_ready(one, True)
         for cloud in found.clouds.values():
             cloud.faults.clear()
-        async with asyncio.timeout(managers.DEADLINE_S):
+        async with asyncio.timeout(DEADLINE_S):
             while lost.name in found.members:
                 await found.look()
                 await found.judge()

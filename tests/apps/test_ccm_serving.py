@@ -18,6 +18,7 @@ from tests import servers
 from tests.apps import managers
 from tests.apps.managers import PROGRAMS, program, running
 from tests.kube.certs import Authority
+from tests.waiting import until
 
 from bedplate.api.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, custom
 from bedplate.cloud.manager import serving
@@ -75,7 +76,7 @@ async def test_health_is_for_everybody_and_the_rest_is_not(
             async def is_allowed() -> bool:
                 return (await manager.get("/metrics", token))[0] == 200
 
-            await managers.until("the role counts", is_allowed)
+            await until(is_allowed, "the role counts")
             for path in PROTECTED:
                 status, _ = await manager.get(path, token)
                 assert status == 200, path
@@ -126,7 +127,7 @@ async def test_profiles_can_be_switched_off(server: servers.Server, client: Clie
         async def is_allowed() -> bool:
             return (await manager.get("/metrics", token))[0] == 200
 
-        await managers.until("the role counts", is_allowed)
+        await until(is_allowed, "the role counts")
         assert (await manager.get("/debug/pprof/goroutine", token))[0] == 404
 
 
@@ -146,7 +147,7 @@ async def test_readiness_waits_for_the_credentials_and_liveness_does_not(
                     and "[-]cloud-nvidia-bmm failed" in (await managers.get(port, "/readyz?verbose"))[1]
                 )
 
-            await managers.until("the credentials were refused", is_unready)
+            await until(is_unready, "the credentials were refused")
             assert (await managers.get(port, "/readyz"))[0] == 500
             assert (await managers.get(port, "/healthz"))[0] == 200
             cloud.faults.clear()
@@ -155,7 +156,7 @@ async def test_readiness_waits_for_the_credentials_and_liveness_does_not(
                 await time.advance(1.0)
                 return (await managers.get(port, "/readyz"))[0] == 200
 
-            await managers.until("ready once the credentials are good", is_ready)
+            await until(is_ready, "ready once the credentials are good")
 
 
 async def test_client_certificates_and_proxies_are_believed_only_from_their_authorities(
@@ -191,7 +192,7 @@ async def test_client_certificates_and_proxies_are_believed_only_from_their_auth
         async def is_allowed() -> bool:
             return (await manager.get("/metrics", ssl=contexts["user"]))[0] == 200
 
-        await managers.until("a user's certificate counts", is_allowed, manager.log)
+        await until(is_allowed, "a user's certificate counts", describe=manager.log)
         for name, sent, wanted in (
             ("other user", {}, 403),
             ("other user", headers, 403),
@@ -236,7 +237,7 @@ async def test_the_cluster_says_whose_certificates_count(tmp_path: Path) -> None
                 async def is_allowed() -> bool:
                     return (await manager.get("/metrics", ssl=identity))[0] == 200
 
-                await managers.until("a certificate of the cluster's authority counts", is_allowed, manager.log)
+                await until(is_allowed, "a certificate of the cluster's authority counts", describe=manager.log)
 
 
 def presenting(pair: bytes, file: Path) -> ssl.SSLContext:
@@ -270,13 +271,13 @@ async def test_a_served_certificate_is_read_again_when_it_changes(
                 return b"first" in await presented(port)
             return False
 
-        await managers.until("the certificate is served", is_served)
+        await until(is_served, "the certificate is served")
         write("second")
 
         async def is_new() -> bool:
             return b"second" in await presented(port)
 
-        await managers.until("the new certificate is served", is_new)
+        await until(is_new, "the new certificate is served")
 
 
 async def presented(port: int) -> bytes:

@@ -9,13 +9,13 @@ import pathlib
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
 from tests import forkserver, servers
 from tests.apps import headprograms, tmux
 from tests.apps.tmux import Screen
+from tests.waiting import wait_until
 
 from bedplate.api import headapi
 from bedplate.head.folder import creation
@@ -160,10 +160,7 @@ def test_a_shell_behind_a_pipe_sees_what_others_commit(served: Head, home: pathl
         child.stdin.write("category use default\n")
         done = script(home, "--data", served.data, "-c", "category use default; set notes theirs; commit")
         assert done.returncode == 0, done.stderr
-        until = time.monotonic() + TIMEOUT_S
-        while ask() != "theirs":
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        wait_until(lambda: ask() == "theirs", "the shell sees the commit", step_s=0.1)
         child.stdin.close()
         assert child.wait(TIMEOUT_S) == 0
 

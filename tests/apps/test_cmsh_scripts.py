@@ -9,11 +9,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 
 import pytest
 from tests import forkserver
+from tests.waiting import wait_until
 
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
@@ -296,10 +296,7 @@ def test_an_interrupted_script_ends_its_children_and_says_130(data: pathlib.Path
         shell.send_signal(signal.SIGINT)
         _, said = shell.communicate(timeout=TIMEOUT_S)
     assert (shell.returncode, said) == (130, "")
-    until = time.monotonic() + TIMEOUT_S
-    while is_running(child):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until(lambda: not is_running(child), "the command has ended")
 
 
 def test_an_internal_error_is_one_line_without_what_was_typed(

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 import pytest
 from tests.apps import tmux
 from tests.apps.tmux import Screen
+from tests.waiting import DEADLINE_S
 
 from bedplate.head.folder import creation
 
@@ -283,6 +284,6 @@ def typed(terminal: int, keys: bytes, until: bytes) -> bytes:
     os.write(terminal, keys)
     seen = b""
     while until not in seen:
-        assert select.select([terminal], [], [], tmux.DEADLINE_S)[0], f"never seen: {until!r} in {seen!r}"
+        assert select.select([terminal], [], [], DEADLINE_S)[0], f"never seen: {until!r} in {seen!r}"
         seen += os.read(terminal, 65536)
     return seen

@@ -6,7 +6,7 @@ import asyncio
 import json
 import shutil
 import signal
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
@@ -15,6 +15,7 @@ from tests import programs
 from tests.apps import headprograms as heads
 from tests.head.committing import commit
 from tests.store import etcd_cluster
+from tests.waiting import until
 
 from bedplate.api import headapi
 from bedplate.client import HeadClient
@@ -87,15 +88,6 @@ def pair(tmp_path: Path, etcd: etcd_cluster.Cluster, folders: Path) -> Iterator[
         yield running
 
 
-async def until(what: str, is_so: Callable[[], Awaitable[bool]]) -> None:
-    try:
-        async with asyncio.timeout(heads.DEADLINE_S):
-            while not await is_so():
-                await asyncio.sleep(0.1)
-    except TimeoutError:
-        raise AssertionError(f"{what}: not so after {heads.DEADLINE_S:.0f} s") from None
-
-
 async def is_active(daemon: heads.Served) -> bool:
     try:
         async with daemon.client() as client:
@@ -133,7 +125,7 @@ async def test_the_passive_head_follows_serves_reads_and_says_where_to_write(pai
     assert await is_active(pair.one) and not await is_active(pair.second)
     async with pair.one.client() as active, pair.second.client() as passive:
         await active.put("category", "fresh", {"notes": "from the active one"})
-        await until("the passive head has it", lambda: _has(passive, "fresh"))
+        await until(lambda: _has(passive, "fresh"), "the passive head has it")
         assert await write_to(pair.second, "refused") == (503, pair.one.url)
         assert (await passive.revisions(1))[0].number == 2
         # A client that knows the passive one alone is led to the active one.
@@ -148,7 +140,7 @@ async def test_the_passive_head_follows_serves_reads_and_says_where_to_write(pai
             except errors.Denied:
                 return False
 
-        await until("the passive head knows the token", is_known)
+        await until(is_known, "the passive head knows the token")
     found = json.loads(heads.bedplate("head", "status", "--data", pair.b, "-o", "json").stdout)
     assert found["standing"] == "passive" and found["active"] == pair.one.url
 
@@ -188,7 +180,7 @@ async def test_kill_9_of_the_active_head_during_commits_loses_none_and_doubles_n
     names = [f"c{number}" for number in range(count)]
     acknowledged, dead, survivor = await commit_through_a_kill(pair, names)
     assert len(acknowledged) == count, "every client got its answer in the end, from the other head"
-    await until("the other one took over", lambda: is_active(survivor))
+    await until(lambda: is_active(survivor), "the other one took over")
 
     async with survivor.client() as client:
         revisions = await every_revision(client)
@@ -249,7 +241,7 @@ async def more_than(held: dict[str, int], count: int) -> None:
     async def is_so() -> bool:
         return len(held) > count
 
-    await until(f"more than {count} commits", is_so)
+    await until(is_so, f"more than {count} commits")
 
 
 async def test_event_streams_and_clients_go_on_with_the_other_head(pair: Pair) -> None:
@@ -266,17 +258,17 @@ async def test_event_streams_and_clients_go_on_with_the_other_head(pair: Pair) -
     async with pair.client() as client, pair.client() as listener, asyncio.TaskGroup() as tasks:
         listening = tasks.create_task(listen(listener))
         await client.commit([edit("before")])
-        await until("the first is heard", lambda: has_heard(2))
+        await until(lambda: has_heard(2), "the first is heard")
         pair.one.kill()
         await client.commit([edit("after")])
-        await until("the second is heard", lambda: has_heard(3))
+        await until(lambda: has_heard(3), "the second is heard")
         listening.cancel()
     assert heard == [2, 3], "each once, in order, across both heads"
 
 
 async def test_a_frozen_head_wakes_up_passive_and_a_clean_stop_gives_it_the_place_back(pair: Pair) -> None:
     pair.one.process.send_signal(signal.SIGSTOP)
-    await until("the other one took over", lambda: is_active(pair.second))
+    await until(lambda: is_active(pair.second), "the other one took over")
     async with pair.second.client() as client:
         await client.commit([edit("meanwhile")])
     # What is asked of it while it sleeps is the first thing it reads.
@@ -285,14 +277,14 @@ async def test_a_frozen_head_wakes_up_passive_and_a_clean_stop_gives_it_the_plac
     pair.one.process.send_signal(signal.SIGCONT)
     status, active = await writing
     assert status == 503 and active in ("", pair.second.url)
-    await until("it knows who is active", lambda: _says(pair.one, pair.second.url))
+    await until(lambda: _says(pair.one, pair.second.url), "it knows who is active")
     assert (await write_to(pair.one, "deposed"))[0] == 503
     async with pair.one.client() as client:
-        await until("it has caught up", lambda: _has(client, "meanwhile"))
+        await until(lambda: _has(client, "meanwhile"), "it has caught up")
     async with pair.second.client() as client:
         assert not await _has(client, "deposed")
     assert await asyncio.to_thread(pair.second.stop) == 0
-    await until("the place is given back", lambda: is_active(pair.one))
+    await until(lambda: is_active(pair.one), "the place is given back")
     assert (await write_to(pair.one, "handed-over"))[0] == 200
 
 
@@ -314,7 +306,7 @@ async def test_etcd_members_may_go_one_at_a_time_and_without_a_majority_reads_go
             async def is_refused() -> bool:
                 return (await write_to(pair.one, "without-a-majority"))[0] == 503
 
-            await until("writes are refused", is_refused)
+            await until(is_refused, "writes are refused")
             assert await _has(reader, "without-one")
             assert (await reader.whoami()).revision == 2
         await asyncio.to_thread(etcd.start, 0)

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.apps import headprograms as heads
+from tests.waiting import until
 
 from bedplate.api import headapi
 from bedplate.client import Forbidden, HeadClient, Unauthorized
@@ -239,9 +240,7 @@ async def test_a_restart_keeps_everything_and_a_stop_waits_for_no_reader(tmp_pat
                         heard.append(event.revision.number)
 
                 listening = tasks.create_task(listen())
-                async with asyncio.timeout(heads.DEADLINE_S):
-                    while 2 not in heard:
-                        await asyncio.sleep(0.05)
+                await until(lambda: 2 in heard)
                 assert await asyncio.to_thread(running.stop) == 0
                 assert "head.stopped" in running.log()
                 listening.cancel()

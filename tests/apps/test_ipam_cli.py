@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests import forkserver, servers
+from tests.waiting import DEADLINE_S
 
 from bedplate.api.resources import CRDS, NAMESPACES, NODES, PODS
 from bedplate.cli.ipam import crds
@@ -21,7 +22,6 @@ from bedplate.ipam.pools import CIDRPOOLS, IPPOOLS
 from bedplate.kube import Client
 from bedplate.kube import errors as kube_errors
 
-DEADLINE_S = 120.0
 STORES = Path(__file__).resolve().parents[1] / "vectors/ipam/stores"
 
 

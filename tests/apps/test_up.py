@@ -8,7 +8,6 @@ import re
 import signal
 import ssl
 import subprocess
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,8 +15,7 @@ from typing import Any
 
 import pytest
 from tests import forkserver, programs, servers
-
-DEADLINE_S = 120
+from tests.waiting import DEADLINE_S, wait_until
 
 
 class Up:
@@ -33,14 +31,15 @@ class Up:
         return self._out.read_text()
 
     def wait_for(self, pattern: str) -> re.Match[str]:
-        deadline = time.monotonic() + DEADLINE_S
-        while time.monotonic() < deadline:
+        def find() -> re.Match[str] | None:
+            has_ended = self.process.poll() is not None
             found = re.search(pattern, self.text())
-            if found:
-                return found
-            assert self.process.poll() is None, self.text()
-            time.sleep(0.05)
-        raise AssertionError(f"no {pattern!r} in:\n{self.text()}")
+            assert found or not has_ended, self.text()
+            return found
+
+        found = wait_until(find, f"{pattern!r} is printed", step_s=0.05, describe=self.text)
+        assert found is not None
+        return found
 
     def interrupt(self) -> int:
         self.process.send_signal(signal.SIGINT)
@@ -134,12 +133,10 @@ def test_the_main_job_nodes_are_initialised_tainted_when_stopped_deleted_when_go
         return json.loads(found) if found else None
 
     def until(name: str, is_so: Callable[[dict[str, Any] | None], bool]) -> dict[str, Any] | None:
-        deadline = time.monotonic() + DEADLINE_S
-        while time.monotonic() < deadline:
-            if is_so(found := node(name)):
-                return found
-            time.sleep(0.3)
-        raise AssertionError(f"{name} is {node(name)}")
+        def seen() -> list[dict[str, Any] | None]:
+            return [found] if is_so(found := node(name)) else []
+
+        return wait_until(seen, f"{name} has changed", step_s=0.3, describe=lambda: node(name))[0]
 
     def machine(name: str, action: str) -> None:
         request = urllib.request.Request(f"{site}/__sim/machines/{name}/{action}", method="POST")
@@ -260,10 +257,8 @@ def test_the_head_has_devices_that_carry_out_what_is_committed_and_keeps_its_tre
     head = tmp_path / ".bedplate/head"
     assert "<form" in fetched(head, url[1])
     # A device has to hold its first state before a change of it is news.
-    deadline = time.monotonic() + DEADLINE_S
-    while not json.loads(fetched(head, f"{url[1]}/api/v1/nodes/node010/health"))["state"].get("applied"):
-        assert time.monotonic() < deadline, first.text()
-        time.sleep(0.2)
+    health = f"{url[1]}/api/v1/nodes/node010/health"
+    wait_until(lambda: json.loads(fetched(head, health))["state"].get("applied"), "node010 has its state", step_s=0.2)
     shell("configurationoverlay use builders; roles; use docker::host; set iptables no; commit")
     first.wait_for("head: .* node010: Service docker was restarted")
     assert first.interrupt() == 0

@@ -13,12 +13,11 @@ import pathlib
 import shlex
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 
 from tests import programs
+from tests.waiting import DEADLINE_S, wait_until
 
-DEADLINE_S = 120.0
 NOT_INHERITED = ("TMUX", "NO_COLOR", "COLUMNS", "LINES")
 """What the terminal of whoever runs the tests wants is not for the one the tests make."""
 
@@ -76,18 +75,14 @@ class Screen:
 
     def wait(self, wanted: str | Callable[[Screen], bool], what: str = "") -> str:
         """The screen once it shows a text, or once something is true of it."""
-        until = time.monotonic() + DEADLINE_S
-        while True:
-            shown = self.text()
-            if isinstance(wanted, str):
-                if wanted in shown:
-                    return shown
-            elif wanted(self):
+
+        def shown() -> str:
+            if callable(wanted):
                 # What was read before it became true may not show it yet.
-                return self.text()
-            if time.monotonic() > until:
-                raise AssertionError(f"never seen: {what or wanted!r}; the screen is:\n{shown}")
-            time.sleep(0.1)
+                return self.text() if wanted(self) else ""
+            return text if wanted in (text := self.text()) else ""
+
+        return wait_until(shown, f"the screen shows {what or repr(wanted)}", step_s=0.1, describe=self.text)
 
     def wait_prompt(self, prompt: str) -> str:
         """The screen once its last line is that prompt and nothing else."""

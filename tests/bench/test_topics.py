@@ -6,11 +6,11 @@ import json
 import pathlib
 import subprocess
 import sys
-import time
 from typing import Any
 
 import pytest
 from tests import programs, servers
+from tests.waiting import wait_until
 
 ROOT = pathlib.Path(__file__).parents[2]
 NEEDS_GO = ("apiserver", "informer")
@@ -75,10 +75,11 @@ def test_ended_run_leaves_nothing(tmp_path: pathlib.Path) -> None:
     child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert child.stderr is not None
     child.stderr.readline()
-    deadline = time.monotonic() + 120
-    while not any("kube-apiserver" in command for command in processes_with(str(tmp_path))):
-        assert time.monotonic() < deadline, "no server was started"
-        time.sleep(0.05)
+    wait_until(
+        lambda: any("kube-apiserver" in command for command in processes_with(str(tmp_path))),
+        "a server is started",
+        step_s=0.05,
+    )
     child.terminate()
     child.communicate(timeout=120)
     assert processes_with(str(tmp_path)) == []

@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 from tests.ui.transcripts.driving import Desk, head_with, sized_files
 from tests.ui.transcripts.living import Site, living
+from tests.waiting import until
 
 from bedplate.client import Event
 from bedplate.core import logging
@@ -73,9 +74,7 @@ async def test_a_secret_is_in_nothing_that_people_see(tmp_path: Path) -> None:
         try:
             await everything(site, said)
             await site.settles("node001")
-            async with asyncio.timeout(120):
-                while not any(event.revision and event.revision.number == 3 for event in events):
-                    await asyncio.sleep(0.02)
+            await until(lambda: any(event.revision and event.revision.number == 3 for event in events))
         finally:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)

@@ -9,6 +9,7 @@ import time
 
 import pytest
 from rich.console import Console
+from tests.waiting import until
 
 from bedplate.api import core, meta
 from bedplate.cli import clusterview
@@ -167,10 +168,7 @@ async def test_a_notice_of_the_head_is_told_once_in_plain_lines(capsys: pytest.C
         return clusterview.Picture((), (), head=clusterview.Head("https://h", 1, 1, told))
 
     task = asyncio.create_task(clusterview.follow_plain(look))
-    deadline = time.monotonic() + 60
-    while looks < 4:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.05)
+    await until(lambda: looks >= 4)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -7,6 +7,7 @@ import random
 
 import pytest
 from tests.client.heads import Said, problem, scripted
+from tests.waiting import DEADLINE_S
 
 from bedplate.api import headapi
 from bedplate.client import Forbidden, HeadClient, Stale, Unauthorized
@@ -14,7 +15,6 @@ from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 
 WHO = Said(body={"user": "anna", "role": "admin", "head": "h", "revision": 3})
-DEADLINE_S = 120
 
 
 class Impatient(ManualClock):

@@ -9,12 +9,12 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
+from tests.waiting import DEADLINE_S
 
 from bedplate.client.connection import Http, Lost, Reply, Unreached
 from bedplate.core import errors
 
 Answering = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-PATIENCE_S = 120.0
 
 
 class Peer:
@@ -64,7 +64,7 @@ async def http() -> AsyncIterator[Http]:
 
 
 async def ask(
-    http: Http, url: str, method: str = "GET", body: bytes | None = None, timeout_s: float = PATIENCE_S
+    http: Http, url: str, method: str = "GET", body: bytes | None = None, timeout_s: float = DEADLINE_S
 ) -> Reply:
     return await http.request(method, url, query={"a": "b c"}, headers={}, body=body, timeout_s=timeout_s)
 
@@ -182,7 +182,7 @@ async def test_a_stream_is_read_as_it_comes_and_ends_with_silence(http: Http) ->
     said = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
     async with (
         peer(said, b"x") as other,
-        http.stream("GET", other.url, query={}, headers={}, timeout_s=PATIENCE_S, idle_s=0.2) as answer,
+        http.stream("GET", other.url, query={}, headers={}, timeout_s=DEADLINE_S, idle_s=0.2) as answer,
     ):
         assert answer.status == 200
         assert await anext(answer.chunks) == b"abc"
@@ -194,7 +194,7 @@ async def test_a_stream_that_is_cut_is_lost(http: Http) -> None:
     said = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
     async with (
         peer(said, b"") as other,
-        http.stream("GET", other.url, query={}, headers={}, timeout_s=PATIENCE_S, idle_s=0.0) as answer,
+        http.stream("GET", other.url, query={}, headers={}, timeout_s=DEADLINE_S, idle_s=0.0) as answer,
     ):
         assert await anext(answer.chunks) == b"abc"
         with pytest.raises(Lost):

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
-from tests import servers
+from tests import servers, waiting
 
 Json = Any
 
@@ -27,10 +26,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 
-PATIENCE_S = float(os.environ.get("CONFORMANCE_PATIENCE", "60"))
-"""How long a test waits for what must come; shortened only while hunting known failures."""
-REQUEST_TIMEOUT_S = PATIENCE_S
-EVENT_TIMEOUT_S = PATIENCE_S
+REQUEST_TIMEOUT_S = EVENT_TIMEOUT_S = waiting.DEADLINE_S
 QUIET_S = 0.7
 """How long a watch must stay silent before a test says that nothing came."""
 
@@ -225,16 +221,3 @@ class ImpersonatingApi(Api):
 
     def header_list(self, extra: dict[str, str]) -> list[tuple[str, str]]:
         return super().header_list(extra) + self._identity
-
-
-async def until(check: Callable[[], Awaitable[Json]], what: str, timeout_s: float = PATIENCE_S) -> Json:
-    """Poll until `check` gives something true; its value."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout_s
-    pause_s = 0.02
-    while True:
-        if value := await check():
-            return value
-        assert loop.time() < deadline, f"not seen within {timeout_s:.0f} s: {what}"
-        await asyncio.sleep(pause_s)
-        pause_s = min(pause_s * 1.5, 0.5)

@@ -8,6 +8,7 @@ import uuid
 from typing import Any
 
 from tests.conformance import http
+from tests.waiting import until
 
 Json = Any
 
@@ -188,14 +189,14 @@ async def serving(api: http.Api, kind: CustomKind) -> None:
         conditions = (await api.read(kind.crd_path)).get("status", {}).get("conditions") or []
         return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
-    await http.until(established, f"{kind.plural}.{kind.group} established")
+    await until(established, f"{kind.plural}.{kind.group} established")
     for version in kind.crd["spec"]["versions"]:
         if version["served"]:
 
             async def answers(name: str = version["name"]) -> bool:
                 return (await api.get(kind.path("", version=name))).status == 200
 
-            await http.until(answers, f"{kind.group}/{version['name']} served")
+            await until(answers, f"{kind.group}/{version['name']} served")
 
 
 async def usable_namespace(api: http.Api, namespace: str) -> None:
@@ -204,4 +205,4 @@ async def usable_namespace(api: http.Api, namespace: str) -> None:
     async def has_account() -> bool:
         return (await api.get(core(namespace, "serviceaccounts", "default"))).status == 200
 
-    await http.until(has_account, f"default service account in {namespace}")
+    await until(has_account, f"default service account in {namespace}")

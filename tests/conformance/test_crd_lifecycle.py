@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tests.conformance import objects
-from tests.conformance.http import Api, Json, until
+from tests.conformance.http import Api, Json
 from tests.conformance.objects import CRDS, OPEN_SCHEMA, crd, install, spec_schema, version_of
+from tests.waiting import until
 
 
 async def groups(api: Api) -> set[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from tests.conformance import objects
-from tests.conformance.http import Api, Json, until
+from tests.conformance.http import Api, Json
 from tests.conformance.objects import install, spec_schema
+from tests.waiting import until
 
 PROPERTIES: Json = {
     "count": {"type": "integer", "minimum": 1, "maximum": 10},

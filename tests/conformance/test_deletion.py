@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tests.conformance.http import Api, Json, until
+from tests.conformance.http import Api, Json
 from tests.conformance.objects import config_map, core, owner
+from tests.waiting import until
 
 
 async def gone(api: Api, path: str) -> None:

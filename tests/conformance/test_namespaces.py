@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tests.conformance import objects
 from tests.conformance.conftest import new_namespace
-from tests.conformance.http import Api, Json, until
+from tests.conformance.http import Api, Json
 from tests.conformance.objects import config_map, core
+from tests.waiting import until
 
 
 async def gone(api: Api, name: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tests.conformance.http import Api, Json, until
+from tests.conformance.http import Api, Json
 from tests.conformance.objects import install, spec_schema
+from tests.waiting import until
 
 
 async def schema(api: Api, path: str, name: str) -> Json:

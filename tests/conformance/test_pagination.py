@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from tests.conformance.conftest import new_namespace
-from tests.conformance.http import Api, Json, until
+from tests.conformance.http import Api, Json
 from tests.conformance.objects import config_map, core, unique
+from tests.waiting import until
 
 
 async def fill(api: Api, ns: str, count: int = 7) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tests.conformance import objects
-from tests.conformance.http import Api, Json, until
+from tests.conformance.http import Api, Json
 from tests.conformance.objects import core, path, pod
+from tests.waiting import until
 
 
 async def start(api: Api, ns: str, name: str = "p", **metadata: Json) -> Json:

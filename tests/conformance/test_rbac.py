@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tests.conformance import objects
-from tests.conformance.http import Api, Json, until
+from tests.conformance.http import Api, Json
 from tests.conformance.objects import apps, config_map, core, deployment, path, unique
+from tests.waiting import until
 
 RBAC = "rbac.authorization.k8s.io"
 

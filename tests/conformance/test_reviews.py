@@ -6,9 +6,10 @@ import base64
 import datetime
 import json
 
-from tests.conformance.http import Api, Json, until
+from tests.conformance.http import Api, Json
 from tests.conformance.objects import core, unique
 from tests.conformance.test_rbac import grant, rule
+from tests.waiting import until
 
 AUTHENTICATION = "/apis/authentication.k8s.io/v1"
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"

@@ -28,7 +28,7 @@ def run_topic(topic: str) -> tuple[int, str]:
     environment |= {
         "CONFORMANCE_FAULT": topic,
         "CONFORMANCE_SERVER": "embedded",
-        "CONFORMANCE_PATIENCE": PATIENCE_S,
+        "BEDPLATE_TEST_PATIENCE": PATIENCE_S,
     }
     done = subprocess.run(
         [sys.executable, "-m", "pytest", str(HERE / f"test_{topic}.py"), "-q", "--tb=line", "-p", "no:cacheprovider"],

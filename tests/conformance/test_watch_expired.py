@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tests.conformance.conftest import new_namespace
-from tests.conformance.http import Api, Json, until
+from tests.conformance.http import Api, Json
 from tests.conformance.objects import core, unique
 from tests.conformance.test_pagination import template
+from tests.waiting import until
 
 
 async def expire(api: Api, ns: str, since: str) -> None:

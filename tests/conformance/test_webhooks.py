@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from tests.conformance import hooks, objects
 from tests.conformance.hooks import allow, deny, mutate
-from tests.conformance.http import Api, Json, until
+from tests.conformance.http import Api, Json
 from tests.conformance.objects import config_map, core
+from tests.waiting import until
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 PROBE = "probe"

@@ -13,6 +13,7 @@ import pytest
 from tests.contract import documents
 from tests.contract.contract import Contract
 from tests.contract.proxy import ValidatingProxy
+from tests.waiting import until
 
 from bedplate.sim.clouds import BmmCloud, OxideCloud
 
@@ -152,9 +153,7 @@ async def test_faults_pass_through_the_proxy_as_they_are(session: aiohttp.Client
         cloud.faults.clear()
         rule = cloud.faults.add("timeout")
         waiting = asyncio.create_task(ask(session, cloud, url))
-        async with asyncio.timeout(120):
-            while not rule.hits:
-                await asyncio.sleep(0.01)
+        await until(lambda: rule.hits)
         waiting.cancel()
         proxy.assert_clean()
         assert proxy.seen["get-all-instance"] == 3

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 import yaml
 from tests.deploy.conftest import ROOT, Program, documents, unique
 from tests.deploy.test_rbac import is_allowed
+from tests.waiting import until
 
 from bedplate.kube import Client
 
@@ -90,11 +89,12 @@ async def test_each_program_may_do_what_it_does_and_no_harm(
 
     needed = {"controller": CONTROLLER + (CERTIFICATE if overlay == "self-signed" else []), "node": NODE}
     for program, user in accounts.items():
+
+        async def are_granted(user: str = user, rights: list[Right] = needed[program]) -> bool:
+            return all((await found(user, rights)).values())
+
         # An API server learns of new roles by a watch, so their effect may come a little later.
-        deadline = time.monotonic() + 120
-        while missing := [right for right, granted in (await found(user, needed[program])).items() if not granted]:
-            assert time.monotonic() < deadline, (program, missing)
-            await asyncio.sleep(0.2)
+        await until(are_granted, f"the {program} has its rights", step_s=0.2)
     for program, user in accounts.items():
         more = [] if program == "controller" and overlay == "self-signed" else CERTIFICATE
         refused = await found(user, REFUSED + more)

@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import pytest
 import yaml
 from tests import programs, servers
 from tests.deploy.conftest import ROOT, Program, chart_folder, run_tool
+from tests.waiting import DEADLINE_S, wait_until
 
 from bedplate.sim.clouds import BmmCloud, OxideCloud
 
@@ -38,7 +38,6 @@ IMAGES = (
     f"ghcr.io/fabiendupont/cloud-provider-nvidia-bmm:{VERSION}",
     f"ghcr.io/oxidecomputer/oxide-cloud-controller-manager:{VERSION}",
 )
-PATIENCE_S = 240.0
 TAINT = "node.cloudprovider.kubernetes.io/uninitialized"
 
 
@@ -152,14 +151,12 @@ class Cluster:
         return [pod for pod in self.pods(selector) if is_ready(pod)]
 
     def until(self, what: str, is_so: Callable[[], Any], selector: str) -> Any:
-        deadline = time.monotonic() + PATIENCE_S
-        while not (found := is_so()):
-            if time.monotonic() > deadline:
-                logs = self.kubectl.attempt("logs", "-n", "kube-system", "-l", selector, "--tail=40").stdout
-                pods = self.kubectl.attempt("describe", "pods", "-n", "kube-system", "-l", selector).stdout
-                pytest.fail(f"not so: {what}\n{logs}\n{pods[-4000:]}")
-            time.sleep(0.5)
-        return found
+        def describe() -> str:
+            logs = self.kubectl.attempt("logs", "-n", "kube-system", "-l", selector, "--tail=40").stdout
+            pods = self.kubectl.attempt("describe", "pods", "-n", "kube-system", "-l", selector).stdout
+            return f"{logs}\n{pods[-4000:]}"
+
+        return wait_until(is_so, what, deadline_s=2 * DEADLINE_S, step_s=0.5, describe=describe)
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Iterator
 
 import pytest
 from tests.deploy.conftest import CHARTS, Program, chart_folder, documents, of_kind, unique
+from tests.waiting import until
 
 from bedplate.api.resources import SUBJECT_ACCESS_REVIEWS
 from bedplate.kube import Client
@@ -106,11 +105,11 @@ async def test_the_shipped_role_allows_what_the_manager_does_and_refuses_what_wo
         named = [(*right[:3], right[3].replace("LEASE", installed.lease)) for right in rights]
         return {right: await is_allowed(client, installed.user, *right) for right in named}
 
+    async def are_granted() -> bool:
+        return all((await found(NEEDED + WITH_ACCOUNTS)).values())
+
     # An API server learns of new roles by a watch, so their effect may come a little later.
-    deadline = time.monotonic() + 120
-    while missing := [right for right, granted in (await found(NEEDED + WITH_ACCOUNTS)).items() if not granted]:
-        assert time.monotonic() < deadline, missing
-        await asyncio.sleep(0.2)
+    await until(are_granted, "the manager has its rights", step_s=0.2)
     refused = await found(REFUSED)
     assert [right for right, is_granted in refused.items() if is_granted] == []
 
@@ -124,10 +123,7 @@ async def test_without_accounts_of_their_own_controllers_need_no_tokens(
     kubectl("apply", "-f", "-", stdin=manifest)
     try:
         user = f"system:serviceaccount:{namespace}:{release}-oxide-cloud-controller-manager"
-        deadline = time.monotonic() + 120
-        while not await is_allowed(client, user, "patch", "/nodes", "", "n1"):
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.2)
+        await until(lambda: is_allowed(client, user, "patch", "/nodes", "", "n1"), "the role counts", step_s=0.2)
         for right in WITH_ACCOUNTS:
             assert not await is_allowed(client, user, *right)
     finally:

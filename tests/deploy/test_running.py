@@ -9,7 +9,6 @@ import shutil
 import ssl
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -20,17 +19,17 @@ import pytest
 import yaml
 from tests import servers
 from tests.deploy.conftest import Program, chart_folder, documents, of_kind, unique
+from tests.waiting import wait_until
 
-PATIENCE_S = 120.0
 TAINT = "node.cloudprovider.kubernetes.io/uninitialized"
 
 
 def until(what: str, is_so: Callable[[], Any], process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
+    def holds() -> Any:
         assert process.poll() is None, f"the manager ended:\n{log.read_text()[-3000:]}"
-        assert time.monotonic() < deadline, f"not so: {what}\n{log.read_text()[-3000:]}"
-        time.sleep(0.2)
+        return is_so()
+
+    wait_until(holds, what, step_s=0.2, describe=lambda: log.read_text()[-3000:])
 
 
 class Cluster:

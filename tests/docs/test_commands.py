@@ -10,15 +10,14 @@ import os
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests import programs, servers
+from tests.waiting import DEADLINE_S, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 120
 # command of a page -> the test that runs it, or why it needs none
 TESTED = {
     "make up": "tests/apps/test_up.py",
@@ -62,10 +61,12 @@ def environ(tmp_path: Path) -> Iterator[dict[str, str]]:
             preexec_fn=servers._die_with_parent,
         )
     try:
-        deadline = time.monotonic() + DEADLINE_S
-        while "simulated nodes ready" not in out.read_text():
-            assert up.poll() is None and time.monotonic() < deadline, out.read_text()
-            time.sleep(0.05)
+
+        def is_ready() -> bool:
+            assert up.poll() is None, out.read_text()
+            return "simulated nodes ready" in out.read_text()
+
+        wait_until(is_ready, "the nodes are ready", step_s=0.05, describe=out.read_text)
         pasted = re.search(r"export KUBECONFIG=(\S+)", out.read_text())
         assert pasted is not None
         yield os.environ | {"KUBECONFIG": pasted[1], "PATH": f"{kubectl.parent}:{os.environ['PATH']}"}

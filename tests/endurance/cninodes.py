@@ -18,7 +18,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -26,11 +25,11 @@ from typing import Any
 
 import yaml
 from tests import programs, servers
+from tests.waiting import DEADLINE_S, wait_until
 
 __all__ = ["Answer", "NodeDaemon", "Site", "checksum", "entries_of", "prefilled", "site"]
 
 ROOT = pathlib.Path(__file__).parents[2]
-DEADLINE_S = 120.0
 SUBNET, FIRST, LAST, GATEWAY = "10.99.0.0/16", "10.99.0.1", "10.99.16.0", "10.99.0.1"
 GROUP = "/apis/nv-ipam.nvidia.com/v1alpha1"
 TRY_AGAIN = 11
@@ -70,14 +69,14 @@ class Site:
             "spec": {**spec, "nodeSelector": _nodes_of_nobody()},
         }  # fmt: skip
         path = f"{GROUP}/namespaces/{self.namespace}/ippools"
-        deadline = time.monotonic() + DEADLINE_S
-        while True:
-            code, made = self.request("POST", path, pool)
-            if code == 201:
-                break
+
+        def created() -> Any:
+            code, answer = self.request("POST", path, pool)
             # The kind is not served at once.
-            assert code == 404 and time.monotonic() < deadline, made
-            time.sleep(0.1)
+            assert code in (201, 404), answer
+            return answer if code == 201 else None
+
+        made = wait_until(created, "the pool is created", step_s=0.1)
         made["status"] = {"allocations": [{"nodeName": self.node, "startIP": FIRST, "endIP": LAST}]}
         code, answer = self.request("PUT", f"{path}/{self.pool}/status", made)
         assert code == 200, answer
@@ -175,14 +174,12 @@ class NodeDaemon:
         self.wait_listening()
 
     def wait_listening(self) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while True:
+        def is_listening() -> bool:
             assert self.is_alive, f"the daemon ended:\n{self.log[-4000:]}"
-            assert time.monotonic() < deadline, f"the daemon does not listen:\n{self.log[-4000:]}"
-            with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
-                probe.connect(str(self.socket))
-                return
-            time.sleep(0.02)
+            with socket.socket(socket.AF_UNIX) as probe:
+                return probe.connect_ex(str(self.socket)) == 0
+
+        wait_until(is_listening, "the daemon listens", describe=lambda: self.log[-4000:])
 
     def kill(self) -> None:
         """kill -9."""

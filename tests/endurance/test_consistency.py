@@ -12,7 +12,6 @@ import pytest
 from tests.endurance import running
 from tests.waiting import until
 
-PATIENCE_S = 60.0
 QUIET_S = 1.5
 POLICY = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 PODS = "/api/v1/namespaces/default/pods"

@@ -14,13 +14,12 @@ from collections.abc import Iterator
 import pytest
 from tests import servers
 from tests.endurance import cninodes
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE_S, wait_until
 
 pytestmark = pytest.mark.external
 
 # Below and above 256 KB: the store file alone, and the journal.
 SIZES = pytest.mark.parametrize("count", [40, 800], ids=["file", "journal"])
-DEADLINE_S = 120.0
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,6 @@ SOAK_ROUNDS = 4
 # Each reservation takes some 500 bytes of the store.
 BIG = 800
 WHOLE_BELOW = 256 * 1024
-DEADLINE_S = 120.0
 
 
 @pytest.fixture(scope="module")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.waiting import DEADLINE_S
 
 from bedplate.api.headapi import Action, Failure, Result
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 from bedplate.head.health import NODES, SAMPLES, Health, Measured, news
 from bedplate.store.interface import Store
-
-DEADLINE_S = 120
 
 
 @pytest.fixture

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.waiting import DEADLINE_S, until
 
 from bedplate.core.clock import ManualClock
 from bedplate.head.notices import NOTICES, News, Notices
 from bedplate.store.interface import OutcomeUnknown, Store
-
-DEADLINE_S = 120
 
 
 @pytest.fixture
@@ -51,9 +50,7 @@ async def test_two_heads_take_turns_and_see_each_other(store: Store) -> None:
                     for one, name in ((notices, "a"), (other, "b"))
                 )
             )
-            async with asyncio.timeout(DEADLINE_S):
-                while notices.last < 20:
-                    await asyncio.sleep(0.01)
+            await until(lambda: notices.last >= 20)
         finally:
             follow.cancel()
             await asyncio.gather(follow, return_exceptions=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.kube.scripted import Answer, Asked, ScriptedServer, node, node_list, serving, status
+from tests.waiting import until
 
 from bedplate.api.resources import CONFIG_MAPS, NODES, PODS, ResourceRef
 from bedplate.core import clock
@@ -284,9 +285,7 @@ async def test_leaving_a_watch_early_closes_its_connection_and_the_client_goes_o
         async for _ in watch:
             break
         await watch.aclose()
-        async with asyncio.timeout(60):
-            while server.closed == 0:
-                await asyncio.sleep(0.01)
+        await until(lambda: server.closed)
         assert (await client.get(NODES, "a")).name == "a"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.kube.certs import Authority, common_name
 from tests.kube.scripted import Answer, Asked, node, serving, status
+from tests.waiting import until
 
 from bedplate.api.resources import NODES
 from bedplate.core import clock
@@ -221,9 +222,7 @@ async def test_giving_up_ends_the_plugin_and_the_next_request_runs_it_again(tmp_
     config = plugin(tmp_path, credential("one"), extra="echo $$ > pid; [ -e slow ] && exec sleep 600")
     source = source_of(config, clock.SystemClock())
     waiting = asyncio.ensure_future(source.current())
-    async with asyncio.timeout(60):
-        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
-            await asyncio.sleep(0.02)
+    await until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting

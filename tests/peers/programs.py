@@ -11,11 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests import servers
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE_S, wait_until
 
 __all__ = ["DEADLINE_S", "Kubectl", "background", "until"]
-
-DEADLINE_S = 60.0
 
 
 class Kubectl:

@@ -13,6 +13,7 @@ from tests import servers
 from tests.endurance import running
 from tests.peers import programs
 from tests.scripts import shell
+from tests.waiting import DEADLINE_S
 
 pytestmark = pytest.mark.external
 
@@ -221,5 +222,5 @@ def test_proxy(server: running.Embedded, tmp_path: pathlib.Path) -> None:
         programs.until(answers, "an answer through the proxy", tmp_path / "log")
         watch = f"http://127.0.0.1:{port}/api/v1/namespaces?watch=1"
         # The stream is never closed by the server here: the event must have come through while it is open.
-        with urllib.request.urlopen(watch, timeout=programs.DEADLINE_S) as stream:
+        with urllib.request.urlopen(watch, timeout=DEADLINE_S) as stream:
             assert json.loads(stream.readline())["type"] == "ADDED"

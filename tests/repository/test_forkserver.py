@@ -8,15 +8,14 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from concurrent import futures
 
 import pytest
 from tests import forkserver, servers
+from tests.waiting import DEADLINE_S, wait_until
 
 BEDPLATE = str(servers.bedplate_program())
 ROOT = pathlib.Path(__file__).parents[2]
-DEADLINE_S = 120.0
 
 
 @pytest.mark.parametrize(
@@ -70,7 +69,4 @@ def test_processes_end_with_a_test_process_that_is_killed(tmp_path: pathlib.Path
         pid = int(tests.stdout.readline())
         os.kill(pid, 0)
         tests.kill()
-    until = time.monotonic() + DEADLINE_S
-    while pathlib.Path(f"/proc/{pid}/cmdline").exists():
-        assert time.monotonic() < until, "it is still there"
-        time.sleep(0.02)
+    wait_until(lambda: not pathlib.Path(f"/proc/{pid}/cmdline").exists(), "the program is gone")

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 from tests import servers
-from tests.waiting import until
+from tests.waiting import DEADLINE_S, until
 
 from bedplate.api import resources
 from bedplate.cloud.manager.access import RequestGate
@@ -32,7 +32,6 @@ from bedplate.runtime.manager import Manager
 from bedplate.runtime.reflector import Reflector
 
 REF = resources.CONFIG_MAPS.raw()
-DEADLINE_S = 120
 QUICK = Timing(lease_s=3, renew_s=2, retry_s=0.3)
 
 

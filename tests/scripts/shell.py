@@ -13,11 +13,11 @@ import pathlib
 import re
 import shlex
 import subprocess
-import time
 import uuid
 from collections.abc import Callable
 
 from tests import servers
+from tests.waiting import wait_until
 
 COMMAND_TIMEOUT_S = 90
 
@@ -62,10 +62,8 @@ class Shell:
         subprocess.run(
             [str(kubectl), "create", "ns", self.namespace], env=self.environment, check=True, capture_output=True
         )
-        deadline = time.monotonic() + COMMAND_TIMEOUT_S
-        while self._quiet("get", "sa", "default", "-n", self.namespace).returncode:
-            assert time.monotonic() < deadline, "no default service account"
-            time.sleep(0.1)
+        account = ("get", "sa", "default", "-n", self.namespace)
+        wait_until(lambda: self._quiet(*account).returncode == 0, "there is a default service account", step_s=0.1)
 
     def _quiet(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -118,10 +116,12 @@ class Shell:
 
     def until(self, command: str, wanted: str) -> None:
         """Repeat a command, unrecorded, until it prints exactly this."""
-        deadline = time.monotonic() + COMMAND_TIMEOUT_S
-        while (done := self._quiet(*shlex.split(command), "-n", self.namespace)).stdout.strip() != wanted:
-            assert time.monotonic() < deadline, f"{self.server.name}: {command}: {done.stdout} {done.stderr}"
-            time.sleep(0.1)
+
+        def printed() -> str:
+            return self._quiet(*shlex.split(command), "-n", self.namespace).stdout.strip()
+
+        what = f"{self.server.name}: {command} prints {wanted!r}"
+        wait_until(lambda: printed() == wanted, what, step_s=0.1, describe=printed)
 
     def quietly(self, command: str, stdin: str = "") -> str:
         """Run kubectl without recording it."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
+from tests.waiting import DEADLINE_S, until
 
 from bedplate.api import headapi
 from bedplate.api.desired import Check, Desired, File, Service
@@ -17,8 +17,6 @@ from bedplate.client import Event, HeadClient, Wanted
 from bedplate.core import errors
 from bedplate.sim.agents import Devices, Pace
 from bedplate.sim.device import LOAD
-
-DEADLINE_S = 60.0
 
 
 class FakeHead(HeadClient):
@@ -99,13 +97,6 @@ async def living(head: FakeHead, **options: Any) -> AsyncIterator[Devices]:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.005)
 
 
 async def test_every_device_holds_its_state_and_says_so_without_news() -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
+
+from tests.waiting import DEADLINE_S, until
 
 from bedplate.api import names, resources
 from bedplate.kube import Client
 from bedplate.sim import fleet as fleets
 from bedplate.sim import machines
-
-DEADLINE_S = 120
 
 
 @contextlib.asynccontextmanager
@@ -29,12 +29,6 @@ async def running(client: Client, count: int, **options: Any) -> AsyncIterator[f
         await asyncio.gather(task, return_exceptions=True)
         for name in fleet.kubelets.machines:
             await client.delete(resources.NODES, name)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.05)
 
 
 async def test_nodes_register_become_ready_and_renew_their_leases(client: Client) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import pathlib
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -11,6 +10,7 @@ from typing import Protocol
 import pytest
 from tests import programs
 from tests.store import etcd_cluster
+from tests.waiting import until
 
 from bedplate.store.etcd import EtcdOptions, EtcdStore
 from bedplate.store.interface import Store
@@ -63,9 +63,7 @@ async def compact(store: Store, revision: int) -> None:
     """Compact, and wait until the space is given back too: what must not be lost might be lost only then."""
     await store.compact(revision)
     if isinstance(store, SqliteStore):
-        async with asyncio.timeout(60):
-            while store._writer._swept < store._feed.oldest:
-                await asyncio.sleep(0.001)
+        await until(lambda: store._writer._swept >= store._feed.oldest)
 
 
 @pytest.fixture(scope="session")

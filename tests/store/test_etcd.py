@@ -14,7 +14,8 @@ import pytest
 from tests import programs
 from tests.store import etcd_cluster
 from tests.store.proxy import Relay
-from tests.store.watching import DEADLINE_S, take, take_until
+from tests.store.watching import take, take_until
+from tests.waiting import DEADLINE_S
 
 from bedplate.core import errors
 from bedplate.store.etcd import EtcdOptions, EtcdStore

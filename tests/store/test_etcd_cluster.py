@@ -17,6 +17,7 @@ from cryptography.x509.oid import NameOID
 from tests import programs
 from tests.store import etcd_cluster
 from tests.store.watching import take, take_until
+from tests.waiting import until
 
 from bedplate.core import errors
 from bedplate.store.etcd import EtcdOptions, EtcdStore, watch
@@ -70,9 +71,7 @@ async def check(store: EtcdStore, outcomes: dict[str, object]) -> int:
 async def reaches(outcomes: dict[str, object], more: int) -> None:
     """Wait until so many further commits are acknowledged."""
     target = more + sum(isinstance(outcome, int) for outcome in outcomes.values())
-    async with asyncio.timeout(120):
-        while sum(isinstance(outcome, int) for outcome in outcomes.values()) < target:
-            await asyncio.sleep(0.02)
+    await until(lambda: sum(isinstance(outcome, int) for outcome in outcomes.values()) >= target)
 
 
 async def run_through(cluster: etcd_cluster.Cluster, disturb: object) -> None:
@@ -97,9 +96,7 @@ async def run_through(cluster: etcd_cluster.Cluster, disturb: object) -> None:
             await asyncio.gather(*writing)
         assert await check(store, outcomes) >= 100
         last = await store.commit([Put("/last", b"")])
-        async with asyncio.timeout(120):
-            while not seen or seen[-1] < last:
-                await asyncio.sleep(0.02)
+        await until(lambda: seen and seen[-1] >= last)
         reading.cancel()
         assert seen == [revision for revision in range(start + 1, last) for _ in "ab"] + [last]
 

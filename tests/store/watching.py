@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from bedplate.store.interface import Event, Watch
+from tests.waiting import DEADLINE_S
 
-DEADLINE_S = 60.0
+from bedplate.store.interface import Event, Watch
 
 
 async def take(watch: Watch, count: int) -> list[Event]:

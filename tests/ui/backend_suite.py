@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 from tests.head.committing import commit_session
+from tests.waiting import DEADLINE_S
 
 from bedplate.api.headapi import Revision
 from bedplate.core import errors
@@ -21,7 +22,6 @@ from bedplate.head.session import Session
 from bedplate.ui.backend import Backend
 
 DEFAULT = ("category", "default")
-DEADLINE_S = 120.0
 
 
 async def set_notes(backend: Backend, text: str, *, message: str = "") -> Revision:

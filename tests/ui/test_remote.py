@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from tests.head.committing import commit, commit_session
-from tests.ui.backend_suite import DEADLINE_S, DEFAULT, BackendSuite, set_notes
+from tests.ui.backend_suite import DEFAULT, BackendSuite, set_notes
 from tests.ui.wire_tapping import Wire
+from tests.waiting import DEADLINE_S
 
 from bedplate.api.headapi import Notice, Revision
 from bedplate.client import HeadClient

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import msgspec
 import pytest
+from tests.waiting import until
 
 from bedplate.apiserver.state import bodies, registry, watchers
 from bedplate.apiserver.wire import http
@@ -170,9 +170,7 @@ async def test_a_watcher_that_does_not_read_is_cut(world: World) -> None:
 
 async def test_the_timeout_ends_a_watch(world: World) -> None:
     sink = world.watch(View(), timeout_s=0.01)
-    async with asyncio.timeout(30):
-        while sink.is_open:
-            await asyncio.sleep(0.005)
+    await until(lambda: not sink.is_open)
     assert world.hub.count == 0
 
 
@@ -184,9 +182,7 @@ async def test_a_bookmark_comes_before_the_end(world: World, monkeypatch: pytest
 
     world.change(("a", {}))
     sink = world.watch(View(), bookmark=bookmark, timeout_s=0.1)
-    async with asyncio.timeout(30):
-        while sink.is_open:
-            await asyncio.sleep(0.005)
+    await until(lambda: not sink.is_open)
     assert sink.events == [("BOOKMARK", "1")]
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests import servers
 from tests.apps.test_ipam_cli import install_definitions
+from tests.waiting import DEADLINE_S
 
 from bedplate.cli.doctor.ipam_node import Places, check_node, is_node
 from bedplate.cloud.doctor import Finding
@@ -21,7 +22,6 @@ from bedplate.kube import Client
 
 BIN = Path(sys.executable).parent
 STORES = Path(__file__).resolve().parents[2] / "vectors/ipam/stores"
-DEADLINE_S = 120.0
 
 
 def program(name: str) -> Path:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.waiting import until
 
 from bedplate.api import core
 from bedplate.api.resources import PODS
@@ -21,7 +22,6 @@ from bedplate.core import clock, errors
 from bedplate.ipam.pools import CIDRPOOLS, IPPOOLS, CIDRPool, IPPool
 from bedplate.runtime.cache import Cache
 
-DEADLINE_S = 60.0
 META = {"namespace": "kube-system", "resourceVersion": "1"}
 RAIL = msgspec.convert(
     {
@@ -81,12 +81,6 @@ async def running(folder: Path, *pods: core.Pod) -> AsyncIterator[tuple[PodNetwo
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not is_so():
-            await asyncio.sleep(0.01)
 
 
 def addresses(annotations: Any) -> list[str]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
+
+from tests.waiting import DEADLINE_S, until
 
 from bedplate.cli.up import uphead
 from bedplate.client import HeadClient
 from bedplate.head.folder import datafolder
-
-DEADLINE_S = 120
 
 
 def client_of(data: Path, url: str) -> HeadClient:
@@ -26,10 +25,7 @@ async def test_it_tells_where_it_is_and_serves_the_same_tree_there_again(tmp_pat
         async with client_of(data, url) as client:
             node = await client.get("device", "node001")
             await client.put("device", "node001", {**node.values, "notes": "kept"}, type=node.type, base=node.revision)
-        deadline = time.monotonic() + DEADLINE_S
-        while head.picture().revision < 3 or head.picture().devices < 21:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.02)
+        await until(lambda: head.picture().revision >= 3 and head.picture().devices >= 21)
     async with uphead.serving(data) as head, client_of(data, head.picture().url) as client:
         assert head.picture().url == url
         assert (await client.get("device", "node001")).values["notes"] == "kept"

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry
 from tests.cloud.scripted import ScriptedProvider
+from tests.waiting import until
 
 from bedplate.api import core
 from bedplate.api.names import TAINT_UNINITIALIZED
@@ -25,7 +26,6 @@ from bedplate.runtime.manager import Leading
 from bedplate.runtime.reflector import Reflector
 
 LABEL = "bedplate.test/cluster"
-PATIENCE_S = 120.0
 TAINT = {"key": TAINT_UNINITIALIZED, "value": "true", "effect": "NoSchedule"}
 
 
@@ -100,13 +100,6 @@ class NodeCluster:
         name = self.name(short)
         return [one for one in self.own.writes if f"/nodes/{name}" in one[1]]
 
-    async def until(self, holds: Callable[[], Awaitable[Any]]) -> Any:
-        """Poll until it holds; what it gave."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not (found := await holds()):
-                await asyncio.sleep(0.05)
-        return found
-
     async def initialised(self, short: str) -> core.Node:
         """Wait until a node has no uninitialized taint and its addresses."""
 
@@ -115,7 +108,7 @@ class NodeCluster:
             is_tainted = any(taint.key == TAINT_UNINITIALIZED for taint in found.spec.taints)
             return None if is_tainted or not await self.events(short, "Synced") else found
 
-        found: core.Node = await self.until(is_done)
+        found: core.Node = await until(is_done)
         return await self.get(found.name.removesuffix(f"-{self.mark}"))
 
     # The controllers

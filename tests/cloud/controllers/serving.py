@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 from tests.cloud.controllers.balancers import ScriptedBalancers, ScriptedCloud, Told, clouds
+from tests.waiting import until
 
 from bedplate.api import core, discovery, resources
 from bedplate.api.names import FINALIZER_LOAD_BALANCER
@@ -21,18 +22,6 @@ from bedplate.runtime.reflector import Reflector
 
 SERVICES, NODES, SLICES = resources.SERVICES, resources.NODES, resources.ENDPOINT_SLICES
 LABEL = "tests.bedplate.dev/rig"
-DEADLINE_S = 120
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            try:
-                if condition():
-                    return
-            except KeyError:
-                pass
-            await asyncio.sleep(0.02)
 
 
 class Rig:
@@ -118,15 +107,15 @@ class Rig:
 
     async def address(self, name: str) -> str:
         """The address the Service publishes, once it does."""
-        async with asyncio.timeout(DEADLINE_S):
-            while not (found := (await self.service(name)).status.load_balancer.ingress):
-                await asyncio.sleep(0.02)
-        return found[0].ip or found[0].hostname
+
+        async def ingress() -> tuple[core.LoadBalancerIngress, ...]:
+            return (await self.service(name)).status.load_balancer.ingress
+
+        first = (await until(ingress, f"{name} has an address"))[0]
+        return first.ip or first.hostname
 
     async def vanishes(self, name: str) -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            while not await self.is_gone(name):
-                await asyncio.sleep(0.02)
+        await until(lambda: self.is_gone(name), f"{name} is gone")
 
     async def node(self, name: str, *, ready: bool = True, labels: dict[str, str] | None = None, **spec: Any) -> str:
         full = f"{self.namespace}-{name}"
@@ -154,8 +143,13 @@ class Rig:
     async def delete_node(self, name: str) -> None:
         await self.client.delete(NODES, f"{self.namespace}-{name}")
 
-    def hosts(self, name: str) -> list[str]:
-        return [one.removeprefix(f"{self.namespace}-") for one in self.balancers.of(self.key(name)).hosts]
+    def hosts(self, name: str) -> list[str] | None:
+        """The nodes behind its load balancer; None before it has one."""
+        try:
+            hosts = self.balancers.of(self.key(name)).hosts
+        except KeyError:
+            return None
+        return [one.removeprefix(f"{self.namespace}-") for one in hosts]
 
     async def clean(self) -> None:
         """Nothing of ours may hold the namespace, whatever state the test ended in."""

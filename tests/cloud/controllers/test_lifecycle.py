@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.cloud.controllers.nodecluster import TAINT, NodeCluster
 from tests.cloud.scripted import FAULTS, ScriptedProvider
+from tests.waiting import until
 
 from bedplate.api import core
 from bedplate.api.resources import NODES
@@ -35,7 +36,7 @@ async def fill(cluster: NodeCluster, count: int, *, scheme: str = "fake") -> Non
 async def asked(cluster: NodeCluster, short: str, times: int) -> None:
     """Wait until the cloud was asked that often more whether a node exists."""
     wanted = cluster.cloud.asked("exists", cluster.name(short)) + times
-    await cluster.until(lambda: asyncio.sleep(0, cluster.cloud.asked("exists", cluster.name(short)) >= wanted))
+    await until(lambda: cluster.cloud.asked("exists", cluster.name(short)) >= wanted)
 
 
 def gone(cluster: NodeCluster, short: str) -> Callable[[], Awaitable[bool]]:
@@ -49,8 +50,8 @@ async def test_not_ready_and_absent_twice_is_deleted_with_its_uid(cluster: NodeC
     await fill(cluster, 4)
     node = await cluster.join("a", taints=(), ready="False", spec={"providerID": "fake://a"})
     async with cluster.lifecycle():
-        await cluster.until(gone(cluster, "a"))
-        (event,) = await cluster.until(lambda: cluster.events("a", "DeletingNode"))
+        await until(gone(cluster, "a"))
+        (event,) = await until(lambda: cluster.events("a", "DeletingNode"))
     assert event.type == "Normal"
     assert event.message == f"Deleting node {node.name} because it does not exist in the cloud provider"
     assert event.source.component == "cloud-node-lifecycle-controller"
@@ -105,7 +106,7 @@ async def test_a_node_that_joins_again_under_its_name_is_not_the_one_judged(clus
 
     cluster.own.before = replace
     async with cluster.lifecycle():
-        await cluster.until(lambda: asyncio.sleep(0, bool(replaced)))
+        await until(lambda: bool(replaced))
         await asked_for_ready(cluster)
         assert (await cluster.get("a")).metadata.uid == replaced[0].metadata.uid
 
@@ -130,7 +131,7 @@ async def test_a_node_that_turned_ready_meanwhile_is_spared(cluster: NodeCluster
 
     cluster.own.before = turn
     async with cluster.lifecycle():
-        await cluster.until(lambda: asyncio.sleep(0, turned))
+        await until(lambda: turned)
         await asked_for_ready(cluster)
         assert await cluster.exists("a")
     assert cluster.registry.get_sample_value("ccm_node_deletions_total") == 0
@@ -149,8 +150,8 @@ async def test_a_failed_deletion_is_told_and_tried_again(cluster: NodeCluster) -
 
     cluster.own.before = fail
     async with cluster.lifecycle():
-        await cluster.until(gone(cluster, "a"))
-        (event,) = await cluster.until(lambda: cluster.events("a", "DeletingNodeFailed"))
+        await until(gone(cluster, "a"))
+        (event,) = await until(lambda: cluster.events("a", "DeletingNodeFailed"))
         assert event.type == "Warning"
         assert "503" in event.message
 
@@ -164,7 +165,7 @@ async def test_young_nodes_are_given_time(cluster: NodeCluster) -> None:
     assert not cluster.writes("a")
     assert cluster.registry.get_sample_value("ccm_node_deletions_blocked_total", {"reason": "grace"})
     async with cluster.lifecycle(node_monitor_period_s=0.1, node_startup_grace_period_s=0.5):
-        await cluster.until(gone(cluster, "a"))
+        await until(gone(cluster, "a"))
 
 
 @pytest.mark.parametrize("value", ["", "true", "x", "false"])
@@ -174,7 +175,7 @@ async def test_excluded_nodes_are_left_alone(cluster: NodeCluster, value: str) -
     await cluster.join("a", taints=(), ready="False", metadata={"labels": labels}, spec={"providerID": "fake://a"})
     async with cluster.lifecycle(node_monitor_period_s=0.1):
         if value == "false":
-            await cluster.until(gone(cluster, "a"))
+            await until(gone(cluster, "a"))
             return
         await asked_for_ready(cluster)
         assert await cluster.exists("a")
@@ -188,7 +189,7 @@ async def test_many_absent_at_once_are_all_kept(cluster: NodeCluster) -> None:
         await cluster.join(f"g{number}", taints=(), ready="False", spec={"providerID": f"fake://g{number}"})
     async with cluster.lifecycle(node_monitor_period_s=0.1):
         for number in range(3):
-            (event,) = await cluster.until(lambda short=f"g{number}": cluster.events(short, "NodeDeletionBlocked"))
+            (event,) = await until(lambda short=f"g{number}": cluster.events(short, "NodeDeletionBlocked"))
             assert event.type == "Warning"
             assert "3 of the 10 managed nodes" in event.message
         await asked(cluster, "g0", 6)
@@ -198,8 +199,8 @@ async def test_many_absent_at_once_are_all_kept(cluster: NodeCluster) -> None:
         assert blocked >= 3
         assert not [write for write in cluster.own.writes if write[0] == "DELETE"]
         cluster.cloud.add("g0")
-        await cluster.until(gone(cluster, "g1"))
-        await cluster.until(gone(cluster, "g2"))
+        await until(gone(cluster, "g1"))
+        await until(gone(cluster, "g2"))
         assert await cluster.exists("g0")
 
 
@@ -209,8 +210,8 @@ async def test_a_small_clouds_total_loss_is_noticed_beside_a_large_one(cluster: 
     for number in range(2):
         await cluster.join(f"s{number}", taints=(), ready="False", spec={"providerID": f"small://s{number}"})
     async with cluster.lifecycle(cluster.clouds(small), node_monitor_period_s=0.1):
-        await cluster.until(lambda: cluster.events("s0", "NodeDeletionBlocked"))
-        await cluster.until(lambda: asyncio.sleep(0, small.asked("exists") > 8))
+        await until(lambda: cluster.events("s0", "NodeDeletionBlocked"))
+        await until(lambda: small.asked("exists") > 8)
         assert await cluster.exists("s0")
         assert await cluster.exists("s1")
 
@@ -227,14 +228,14 @@ async def test_a_stopped_machine_is_tainted_until_its_node_is_ready(cluster: Nod
         return shown(await cluster.get("a")) == [("mine", "", "NoSchedule")]
 
     async with cluster.lifecycle(node_monitor_period_s=0.1):
-        await cluster.until(is_tainted)
+        await until(is_tainted)
         await asked(cluster, "a", 4)
         assert len(cluster.writes("a")) == 1
         machine.is_off = False
         await asked(cluster, "a", 3)
         assert await is_tainted(), "only being ready takes the taint away"
         await cluster.report("a", "True")
-        await cluster.until(is_clean)
+        await until(is_clean)
     assert len(cluster.writes("a")) == 2
     assert all(write[2]["metadata"]["resourceVersion"] for write in cluster.writes("a"))
 
@@ -250,9 +251,9 @@ async def test_out_of_service_is_added_when_asked_for_and_goes_with_the_other(cl
         return not shown(await cluster.get("a"))
 
     async with cluster.lifecycle(node_monitor_period_s=0.1, node_out_of_service_taint=True):
-        await cluster.until(has_both)
+        await until(has_both)
         await cluster.report("a", "True")
-        await cluster.until(is_clean)
+        await until(is_clean)
     assert len(cluster.writes("a")) == 3
 
 
@@ -273,7 +274,7 @@ async def test_a_conflicting_taint_is_decided_anew(cluster: NodeCluster) -> None
 
     cluster.own.before = disturb
     async with cluster.lifecycle():
-        await cluster.until(has_both)
+        await until(has_both)
 
 
 async def test_foreign_nodes_are_not_touched(cluster: NodeCluster) -> None:
@@ -300,8 +301,8 @@ async def test_a_name_that_any_cloud_knows_keeps_its_node(cluster: NodeCluster) 
     for short in ("known", "unknown"):
         await cluster.join(short, taints=(), ready="False")
     async with cluster.lifecycle(cluster.clouds(other, down), node_monitor_period_s=0.1):
-        await cluster.until(gone(cluster, "unknown"))
-        await cluster.until(lambda: asyncio.sleep(0, other.asked("exists", cluster.name("known")) > 5))
+        await until(gone(cluster, "unknown"))
+        await until(lambda: other.asked("exists", cluster.name("known")) > 5)
         assert await cluster.exists("known")
 
 
@@ -311,7 +312,7 @@ async def test_a_name_is_absent_only_when_every_cloud_says_so(cluster: NodeClust
     await fill(cluster, 8)
     await cluster.join("a", taints=(TAINT,), ready="False")
     async with cluster.lifecycle(cluster.clouds(down), node_monitor_period_s=0.1):
-        await cluster.until(lambda: asyncio.sleep(0, down.asked("exists", cluster.name("a")) > 6))
+        await until(lambda: down.asked("exists", cluster.name("a")) > 6)
         assert await cluster.exists("a")
 
 
@@ -322,6 +323,6 @@ async def test_a_hanging_cloud_does_not_delay_another_clouds_nodes(cluster: Node
     await cluster.join("h", taints=(), ready="False", spec={"providerID": "hung://h"})
     await cluster.join("a", taints=(), ready="False", spec={"providerID": "fake://a"})
     async with cluster.lifecycle(cluster.clouds(hung)):
-        await cluster.until(gone(cluster, "a"))
+        await until(gone(cluster, "a"))
         assert hung.asked("exists") == 1
         assert await cluster.exists("h")

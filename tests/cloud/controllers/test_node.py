@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 from tests.cloud.controllers.nodecluster import TAINT, NodeCluster
 from tests.cloud.scripted import FAULTS, ScriptedProvider
+from tests.waiting import until
 
 from bedplate.api import core
 from bedplate.api.names import ANNOTATION_PROVIDED_NODE_IP, TAINT_UNINITIALIZED
@@ -43,7 +44,7 @@ async def settle(cluster: NodeCluster, short: str, operation: str, more: int) ->
     async def is_asked() -> bool:
         return cluster.cloud.asked(operation, cluster.name(short)) >= wanted
 
-    await cluster.until(is_asked)
+    await until(is_asked)
 
 
 async def test_one_write_initialises_then_the_status_and_an_event(cluster: NodeCluster) -> None:
@@ -181,7 +182,7 @@ async def test_provided_node_ip(cluster: NodeCluster, annotation: str, expected:
     async with cluster.node_controller():
         await cluster.join("a", metadata={"annotations": {ANNOTATION_PROVIDED_NODE_IP: annotation}})
         if expected is None:
-            (event,) = await cluster.until(lambda: cluster.events("a", "InvalidNodeIP"))
+            (event,) = await until(lambda: cluster.events("a", "InvalidNodeIP"))
             assert event.type == "Warning"
             assert is_tainted(await cluster.get("a"))
             fixed = {"metadata": {"annotations": {ANNOTATION_PROVIDED_NODE_IP: "10.0.0.5"}}}
@@ -201,7 +202,7 @@ async def test_new_labels_follow_old_ones_at_once(cluster: NodeCluster) -> None:
             labels = (await cluster.get("a")).metadata.labels
             return labels.get("topology.kubernetes.io/zone") == "z1"
 
-        await cluster.until(followed)
+        await until(followed)
         labels = (await cluster.get("a")).metadata.labels
     assert labels["node.kubernetes.io/instance-type"] == "t1"
     assert "topology.kubernetes.io/region" not in labels
@@ -219,7 +220,7 @@ async def test_the_cloud_corrects_labels_and_removes_none(cluster: NodeCluster) 
         async def corrected() -> bool:
             return (await cluster.get("a")).metadata.labels.get("rack") == "5"
 
-        await cluster.until(corrected)
+        await until(corrected)
         second = (await cluster.get("a")).metadata.labels
     assert (first["mine"], first["kept"], "k8s.io/x" in first) == ("1", "mine", False)
     assert second["topology.kubernetes.io/zone"] == second["failure-domain.beta.kubernetes.io/zone"] == "zone-b"
@@ -251,7 +252,7 @@ async def test_dual_stack_in_steady_state_writes_nothing(cluster: NodeCluster) -
         async def reordered() -> bool:
             return listed(await cluster.get("a"))[0] == ("InternalIP", "fd00::5")
 
-        await cluster.until(reordered)
+        await until(reordered)
         assert len(listed(await cluster.get("a"))) == 4
         machine.addresses = (DUAL[2],)
         await settle(cluster, "a", "metadata", 4)
@@ -280,7 +281,7 @@ async def test_two_clouds_that_claim_a_name_are_told_and_nothing_is_written(clus
     async with cluster.node_controller(cluster.clouds(other)):
         await cluster.join("a")
         await cluster.join("b")
-        (event,) = await cluster.until(lambda: cluster.events("a", "AmbiguousInstance"))
+        (event,) = await until(lambda: cluster.events("a", "AmbiguousInstance"))
         assert "fake" in event.message and "other" in event.message
         assert (await cluster.initialised("b")).spec.provider_id == "other://i-2"
         assert is_tainted(await cluster.get("a"))
@@ -295,7 +296,7 @@ async def test_two_machines_of_a_name_in_one_cloud_are_told_and_nothing_is_writt
     cluster.cloud.fault = lambda operation, node: FAULTS["ambiguous"]()
     async with cluster.node_controller():
         await cluster.join("a")
-        (event,) = await cluster.until(lambda: cluster.events("a", "AmbiguousInstance"))
+        (event,) = await until(lambda: cluster.events("a", "AmbiguousInstance"))
         assert "two instances of that name" in event.message
         assert is_tainted(await cluster.get("a"))
         assert not cluster.writes("a")
@@ -328,7 +329,7 @@ async def test_a_claim_waits_for_a_cloud_that_is_down_and_says_so(cluster: NodeC
     cluster.cloud.add("i-1", cluster.name("a"))
     async with cluster.node_controller(cluster.clouds(down)):
         await cluster.join("a")
-        (event,) = await cluster.until(lambda: cluster.events("a", "WaitingForClouds"))
+        (event,) = await until(lambda: cluster.events("a", "WaitingForClouds"))
         assert "down" in event.message
         assert not cluster.writes("a")
         down.fault = lambda operation, node: None

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 from tests.cloud.controllers.balancers import ScriptedCloud, ScriptedRoutes, Told, clouds, internal
-from tests.cloud.controllers.serving import LABEL, NODES, until
+from tests.cloud.controllers.serving import LABEL, NODES
+from tests.waiting import until
 
 from bedplate.api import core, meta
 from bedplate.cloud.controllers.route import MOST_OPERATIONS, RouteController, RouteOptions

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from tests.cloud.controllers.balancers import ScriptedBalancers, ScriptedCloud
-from tests.cloud.controllers.serving import SERVICES, SLICES, rig, until
+from tests.cloud.controllers.serving import SERVICES, SLICES, rig
+from tests.waiting import until
 
 from bedplate.api import core
 from bedplate.api.names import FINALIZER_LOAD_BALANCER, LABEL_EXCLUDE_FROM_LOAD_BALANCERS, LABEL_SERVICE_NAME
@@ -393,9 +394,11 @@ async def test_a_ready_aware_provider_hears_of_readiness_after_the_delay(client:
             return [target.is_ready for target in world.balancers.of(world.key("web")).targets]
 
         await until(lambda: ready() == [False, True])
-        async with asyncio.timeout(60):
-            while await world.address("web") != f"{namespace}-n2.example":
-                await asyncio.sleep(0.02)
+
+        async def is_moved() -> bool:
+            return await world.address("web") == f"{namespace}-n2.example"
+
+        await until(is_moved, "the other node's address is published")
         await world.ready("n1", True)
         await until(lambda: ready() == [True, True])
 

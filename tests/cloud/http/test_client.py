@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 from tests.kube.scripted import Answer, FastClock, Script, ScriptedServer, serving
+from tests.waiting import until
 
 from bedplate.cloud.errors import CloudError, InstanceNotFound
 from bedplate.cloud.http import errors
@@ -209,7 +210,7 @@ async def test_retry_after_holds_back_every_call_to_the_endpoint() -> None:
     answers = [Answer(429, {}, {"Retry-After": "20"}), Answer(200, {})]
     async with opened(answers, time=time) as s:
         first = asyncio.ensure_future(s.client.call(GET))
-        await eventually(lambda: s.client._limits.paused_s() > 0)
+        await until(lambda: s.client._limits.paused_s() > 0)
         second = asyncio.ensure_future(s.client.call(POST))
         await time.advance(19.5)
         await settle()
@@ -280,7 +281,7 @@ async def test_an_attempt_that_is_given_up_does_not_keep_the_breaker_from_anothe
                 await s.client.call(POST)
         time.pass_(15.1)
         probe = asyncio.ensure_future(s.client.call(GET))
-        await eventually(lambda: len(s.server.asked) == 6)
+        await until(lambda: len(s.server.asked) == 6)
         with pytest.raises(errors.Transport) as caught:
             await s.client.call(GET)
         assert caught.value.is_fail_fast, "only one may try"
@@ -380,11 +381,3 @@ class FrozenFastClock(FastClock):
 async def settle() -> None:
     for _ in range(50):
         await asyncio.sleep(0)
-
-
-async def eventually(condition: Any) -> None:
-    for _ in range(6000):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not happen")

@@ -16,6 +16,7 @@ import pytest
 from cryptography import x509
 from tests.apps import headprograms as heads
 from tests.head.committing import commit, undo
+from tests.waiting import DEADLINE_S
 
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
@@ -121,7 +122,7 @@ def test_a_silent_resolver_does_not_keep_a_head_from_starting(monkeypatch: pytes
     released = threading.Event()
 
     def silent(*_: object) -> str:
-        released.wait(heads.DEADLINE_S)
+        released.wait(DEADLINE_S)
         return ""
 
     monkeypatch.setattr("socket.getfqdn", silent)

@@ -9,19 +9,18 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
 from tests import programs, servers
 from tests.head.render import rooms
 from tests.head.render.test_proxy import MODULE, rebased
+from tests.waiting import DEADLINE_S, wait_until
 
 from bedplate.head.render import proxy
 from bedplate.head.session import Session
 
 HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
-DEADLINE_S = 120.0
 
 
 class Backend:
@@ -87,13 +86,7 @@ def ask(port: int) -> str:
 
 def eventually(port: int, wanted: set[str]) -> None:
     """Wait until nine connections in a row are answered by just those."""
-    end = time.monotonic() + DEADLINE_S
-    while True:
-        seen = {ask(port) for _ in range(9)}
-        if seen == wanted:
-            return
-        assert time.monotonic() < end, f"{seen} answered, not {wanted}"
-        time.sleep(0.1)
+    wait_until(lambda: {ask(port) for _ in range(9)} == wanted, f"{wanted} answer and nobody else", step_s=0.1)
 
 
 @pytest.fixture

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import pytest
+from tests.waiting import until
 
 from bedplate.core.clock import ManualClock
 from bedplate.sim.clouds import BmmCloud, OxideCloud, faults
@@ -28,13 +29,6 @@ def test_every_kind_is_tried_here() -> None:
         *("stale-list", "drop-from-list", "latency"),
     }
     assert set(faults.KINDS) == statuses | others
-
-
-async def until(is_so: Callable[[], object]) -> None:
-    """Wait for it, as long as it takes a busy machine."""
-    async with asyncio.timeout(120):
-        while not is_so():
-            await asyncio.sleep(0.01)
 
 
 async def test_timeout_leaves_the_client_waiting(cloud: BmmCloud, call: Any) -> None:

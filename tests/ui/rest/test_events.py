@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 from tests.head.committing import commit
 from tests.ui.rest.serving import Served, served
+from tests.waiting import DEADLINE_S, until
 
 from bedplate.api import headapi
 from bedplate.client import Event, HeadClient
@@ -19,8 +20,6 @@ from bedplate.core import errors
 from bedplate.head.objects import Obj
 from bedplate.head.session import Edit
 from bedplate.ui import rest
-
-DEADLINE_S = 120
 
 
 async def take(stream: AsyncIterator[Event], count: int) -> list[Event]:
@@ -82,9 +81,7 @@ async def test_whoever_comes_back_misses_nothing_and_sees_nothing_twice(client: 
 
 async def test_a_head_that_is_behind_another_one_tells_nothing_twice(client: HeadClient, server: Served) -> None:
     reading = asyncio.create_task(take(client.events(after="3.1.0", types=["revision", "notice"]), 2))
-    async with asyncio.timeout(DEADLINE_S):
-        while not server.service.registry.get_sample_value("bedplate_head_event_readers"):
-            await asyncio.sleep(0.01)
+    await until(lambda: server.service.registry.get_sample_value("bedplate_head_event_readers"))
     for number in range(3):
         await client.put("category", "default", {"notes": str(number)})
     for number in range(2):
@@ -186,9 +183,7 @@ async def test_a_stream_outlives_a_store_that_fails_for_a_while(
         return await read(number)
 
     reading = asyncio.create_task(take(client.events(after=1), 2))
-    async with asyncio.timeout(DEADLINE_S):
-        while not server.service.registry.get_sample_value("bedplate_head_event_readers"):
-            await asyncio.sleep(0.01)
+    await until(lambda: server.service.registry.get_sample_value("bedplate_head_event_readers"))
     monkeypatch.setattr(server.head, "read", failing)
     for number in range(2):
         await commit(

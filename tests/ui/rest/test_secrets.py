@@ -8,6 +8,7 @@ import io
 import aiohttp
 import pytest
 from tests.ui.rest.serving import CA_KEY, Served
+from tests.waiting import until
 
 from bedplate.api import headapi
 from bedplate.client import Event, HeadClient
@@ -30,9 +31,7 @@ async def test_no_secret_leaves_the_head(
     listening = asyncio.create_task(listen())
     try:
         said = await _do_everything(client, http)
-        async with asyncio.timeout(120):
-            while not any(event.revision is not None and event.revision.number == 4 for event in events):
-                await asyncio.sleep(0.02)
+        await until(lambda: any(event.revision is not None and event.revision.number == 4 for event in events))
     finally:
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.ui.rest.serving import Served, served
 from tests.ui.transcripts.driving import Desk, sized_files, tree_of
+from tests.waiting import DEADLINE_S, until
 
 from bedplate.api.headapi import Notice
 from bedplate.head.entities import SCHEMA
@@ -24,8 +24,6 @@ from bedplate.ui.cmsh import wording
 from bedplate.ui.remote import RemoteBackend
 
 __all__ = ["Site", "living", "serving"]
-
-DEADLINE_S = 120.0
 
 
 @dataclass
@@ -39,19 +37,23 @@ class Site:
 
     async def settles(self, node: str) -> None:
         """Wait until a device has carried out the newest revision, which means something to it."""
-        backend, deadline = self.desk.backend, time.monotonic() + DEADLINE_S
+        backend = self.desk.backend
         assert backend is not None
-        while (await backend.applied([node])).get(node, 0) < self.served.head.revision:
-            assert time.monotonic() < deadline, f"{node} does not carry out revision {self.served.head.revision}"
-            await asyncio.sleep(0.02)
+
+        async def is_settled() -> bool:
+            return (await backend.applied([node])).get(node, 0) >= self.served.head.revision
+
+        await until(is_settled, f"{node} has carried out revision {self.served.head.revision}")
 
     async def hears(self, text: str, times: int = 1) -> str:
         """Wait until a notice with that text has come so often; the newest."""
-        deadline = time.monotonic() + DEADLINE_S
-        while len(found := [line for line in self.told if text in line]) < times:
-            assert time.monotonic() < deadline, f"{text!r} did not come {times} times: {self.told[-20:]}"
-            await asyncio.sleep(0.02)
-        return found[-1]
+
+        def heard() -> list[str]:
+            return [line for line in self.told if text in line]
+
+        what = f"{text!r} has come {times} times"
+        await until(lambda: len(heard()) >= times, what, describe=lambda: self.told[-20:])
+        return heard()[-1]
 
 
 @contextlib.asynccontextmanager

@@ -11,10 +11,9 @@ import pytest
 from tests.head.committing import commit_session
 from tests.ui.web.conftest import Place
 from tests.ui.web.reading import Reader
+from tests.waiting import DEADLINE_S
 
 from bedplate.api.headapi import Result
-
-DEADLINE_S = 60.0
 
 
 class Stream:

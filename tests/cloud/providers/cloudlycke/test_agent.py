@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import pytest
+from tests.waiting import until
 
 from bedplate.api import core, discovery, meta, names, resources
 from bedplate.cloud.providers.cloudlycke import agent as agents
@@ -22,7 +23,6 @@ from bedplate.runtime.manager import Manager
 
 POOL = ipaddress.IPv4Network("192.168.20.200/29")
 FIRST = ipaddress.IPv4Address("192.168.20.200")
-DEADLINE_S = 120.0
 
 
 def _node(name: str = "a", provider_id: str = "cloudlycke://a", **metadata: Any) -> core.Node:
@@ -212,13 +212,13 @@ async def ground(client: Client) -> AsyncIterator[Ground]:
 
 
 async def _until(what: str, question: Callable[[], bool], running: Iterable[asyncio.Task[None]]) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while not question():
+    def holds() -> bool:
         for task in running:
             if task.done():
                 task.result()
-        assert time.monotonic() < end, f"not in {DEADLINE_S:.0f} s: {what}"
-        await asyncio.sleep(0.05)
+        return question()
+
+    await until(holds, what, step_s=0.05)
 
 
 async def _end(task: asyncio.Task[None]) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from tests import servers
 from tests.apps import managers
-from tests.apps.managers import Running, initialised, joined, until
+from tests.apps.managers import Running, initialised, joined
+from tests.waiting import until
 
 from bedplate.api import names
 from bedplate.api.resources import EVENTS, NAMESPACES, NODES, SERVICES
@@ -91,7 +92,7 @@ async def _check_initialised(cloud: Cloud, provider_id: str, *calls: str) -> Non
             told = [(each["type"], each["address"]) for each in found]
             return told == [("InternalIP", "192.168.20.11"), ("Hostname", cloud.name)]
 
-        await until("the cloud's addresses", has_addresses, manager.log)
+        await until(has_addresses, "the cloud's addresses", describe=manager.log)
         for call in calls:
             assert f"argument={provider_id or cloud.name} method={call}" in manager.log(), call
 
@@ -139,18 +140,18 @@ async def test_an_outage_deletes_nothing_and_a_terminated_machine_is_deleted(clo
         async def asked_often() -> bool:
             return questions() >= 15
 
-        await until("fifteen questions without an answer", asked_often, manager.log)
+        await until(asked_often, "fifteen questions without an answer", describe=manager.log)
         assert await _exists(cloud) and not await _is_marked_shutdown(cloud)
 
         cloud.set(apiError=False, instances=[cloud.machine(state="stopped")])
-        await until("the shutdown taint", lambda: _is_marked_shutdown(cloud), manager.log)
+        await until(lambda: _is_marked_shutdown(cloud), "the shutdown taint", describe=manager.log)
         cloud.set(instances=[cloud.machine()])
         await managers.set_ready(cloud.client, cloud.name, True)
 
         async def is_clean() -> bool:
             return not await _is_marked_shutdown(cloud)
 
-        await until("no shutdown taint", is_clean, manager.log)
+        await until(is_clean, "no shutdown taint", describe=manager.log)
         assert await _exists(cloud)
 
         cloud.set(instances=[cloud.machine(state="terminated")])
@@ -159,7 +160,7 @@ async def test_an_outage_deletes_nothing_and_a_terminated_machine_is_deleted(clo
         async def is_gone() -> bool:
             return not await _exists(cloud)
 
-        await until("the node is deleted", is_gone, manager.log)
+        await until(is_gone, "the node is deleted", describe=manager.log)
 
 
 @pytest.fixture
@@ -185,7 +186,7 @@ async def _until_address(cloud: Cloud, name: str, manager: Running) -> str:
     async def has_one() -> bool:
         return bool(await _address(cloud, name))
 
-    await until(f"Service {name} has an address", has_one, manager.log)
+    await until(has_one, f"Service {name} has an address", describe=manager.log)
     return await _address(cloud, name)
 
 
@@ -207,7 +208,7 @@ async def test_addresses_are_given_kept_over_a_restart_and_freed(cloud: Cloud, n
                 for event in found.items
             )
 
-        await until("an event says that the pool is empty", is_refused, manager.log)
+        await until(is_refused, "an event says that the pool is empty", describe=manager.log)
         assert await _address(cloud, "three") == ""
     # Killed, not stopped; another one finds in the statuses who has what.
     async with cloud.manager() as manager:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 from tests.contract.proxy import ValidatingProxy
+from tests.waiting import until
 
 from bedplate.api import core, discovery, resources
 from bedplate.api.names import FINALIZER_LOAD_BALANCER
@@ -29,7 +30,6 @@ from bedplate.sim.clouds import OxideCloud
 
 SERVICES, NODES, SLICES, EVENTS = resources.SERVICES, resources.NODES, resources.ENDPOINT_SLICES, resources.EVENTS
 LABEL = "tests.bedplate.dev/oxide"
-DEADLINE_S = 120
 
 
 class Cluster:
@@ -175,15 +175,6 @@ class Cluster:
                 await self.client.patch(SERVICES, service.name, {"metadata": {"finalizers": None}}, self.namespace)
         for node in (await self.client.list(NODES, label_selector=f"{LABEL}={self.namespace}")).items:
             await self.client.delete(NODES, node.name)
-
-
-async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            while not await condition():
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        raise AssertionError(f"it never came to pass that {what}") from None
 
 
 async def _together(loops: list[Any], one: provider.Oxide) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.cloud.providers.oxide.cluster import NODES, SERVICES, SLICES, cluster, until
+from tests.cloud.providers.oxide.cluster import NODES, SERVICES, SLICES, cluster
+from tests.waiting import until
 
 from bedplate.api.names import LABEL_EXCLUDE_FROM_LOAD_BALANCERS
 from bedplate.cloud.providers.oxide import wants

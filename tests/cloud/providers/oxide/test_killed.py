@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests import forkserver, programs, servers
-from tests.cloud.providers.oxide.cluster import until
+from tests.waiting import until
 
 from bedplate.api.resources import NODES, SERVICES
 from bedplate.cloud.providers.oxide import ownership, wants
