@@ -66,11 +66,11 @@ def original(name: str) -> Path:
 
 
 @contextlib.contextmanager
-def own_server(name: str) -> Iterator[servers.Server]:
+def own_server(name: str, **options: Any) -> Iterator[servers.Server]:
     """A `real` or `embedded` server that nobody else uses."""
     with contextlib.ExitStack() as stack:
         try:
-            running = stack.enter_context({"real": servers.real, "embedded": servers.embedded}[name]())
+            running = stack.enter_context({"real": servers.real, "embedded": servers.embedded}[name](**options))
         except servers.Missing as missing:
             pytest.skip(f"{name}: {missing}")
         yield running

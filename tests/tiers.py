@@ -28,7 +28,6 @@ FIXTURES = {
     "kubectl": "external",
     "kubectl_program": "external",
     "nv_ipam": "external",
-    "real": "real",
     "registry": "external",
 }
 """Fixtures that start, or give the path of, a program that is not part of this repository; with the mark they add."""

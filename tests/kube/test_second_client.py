@@ -13,15 +13,15 @@ from lightkube.models.core_v1 import ServicePort, ServiceSpec
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import ConfigMap, Namespace, Node, Service
 from lightkube.types import PatchType as OtherPatch
-from tests.kube.conftest import Place
+from tests import servers
 
 from bedplate.api.resources import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
 from bedplate.kube import Client, PatchType, errors
 
 
 @pytest.fixture
-async def other(place: Place) -> AsyncIterator[Any]:
-    client = lightkube.AsyncClient(config=lightkube.KubeConfig.from_file(place.server.kubeconfig))
+async def other(server: servers.Server) -> AsyncIterator[Any]:
+    client = lightkube.AsyncClient(config=lightkube.KubeConfig.from_file(server.kubeconfig))
     yield client
     await client.close()
 

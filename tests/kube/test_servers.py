@@ -6,13 +6,15 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
+from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kube.conftest import Place
+from tests import programs, servers
+from tests.kube.certs import Authority, Pair
 
 from bedplate.api import auth, names
 from bedplate.api.resources import (
@@ -33,7 +35,7 @@ from bedplate.api.resources import (
     custom,
 )
 from bedplate.core import errors as core
-from bedplate.kube import Client, PatchType, errors, subresources
+from bedplate.kube import Client, PatchType, config, errors, subresources
 from bedplate.kube.config import AuthConfig, ClientConfig, ExecConfig, Impersonation, TLSConfig
 from bedplate.kube.recording import Mode, RecordingClient
 
@@ -351,38 +353,43 @@ async def test_objects_full_of_nothing_can_be_read(
         await client.delete(ref, name, where)
 
 
+@pytest.fixture(scope="module")
+def certified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[servers.Server, Pair]]:
+    """A real server that believes an authority of ours, and an administrator's certificate of that authority."""
+    authority = Authority("test clients")
+    file = tmp_path_factory.mktemp("clients") / "ca.crt"
+    file.write_bytes(authority.pem)
+    with programs.own_server("real", api_arguments=(f"--client-ca-file={file}",)) as server:
+        yield server, authority.issue("ann", group="system:masters")
+
+
 @pytest.mark.real
-async def test_a_client_certificate_is_an_identity(real: Place) -> None:
-    assert real.administrator is not None
-    pair = real.administrator
-    tls = TLSConfig(ca_file=str(real.server.ca_file), cert_data=pair.cert, key_data=pair.key)
-    async with Client(ClientConfig(real.server.url, tls=tls, qps=-1)) as client:
+async def test_a_client_certificate_is_an_identity(certified: tuple[servers.Server, Pair]) -> None:
+    server, pair = certified
+    tls = TLSConfig(ca_file=str(server.ca_file), cert_data=pair.cert, key_data=pair.key)
+    async with Client(ClientConfig(server.url, tls=tls, qps=-1)) as client:
         assert (await client.list(NAMESPACES)).items
 
 
 @pytest.mark.real
-async def test_an_exec_plugin_can_hand_out_a_client_certificate(real: Place, tmp_path: Path) -> None:
-    assert real.administrator is not None
-    pair = real.administrator
+async def test_an_exec_plugin_can_hand_out_a_client_certificate(
+    certified: tuple[servers.Server, Pair], tmp_path: Path
+) -> None:
+    server, pair = certified
     status = {"clientCertificateData": pair.cert.decode(), "clientKeyData": pair.key.decode()}
     document = {"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": status}
     (tmp_path / "credential").write_text(json.dumps(document))
     plugin = ExecConfig("cat", (str(tmp_path / "credential"),), interactive_mode="Never")
-    tls = TLSConfig(ca_file=str(real.server.ca_file))
-    async with Client(ClientConfig(real.server.url, tls=tls, auth=AuthConfig(exec=plugin), qps=-1)) as client:
+    tls = TLSConfig(ca_file=str(server.ca_file))
+    async with Client(ClientConfig(server.url, tls=tls, auth=AuthConfig(exec=plugin), qps=-1)) as client:
         assert (await client.list(NAMESPACES)).items
 
 
 @pytest.mark.real
-async def test_forgotten_history_is_expired_for_pages_and_watches(real: Place) -> None:
+async def test_forgotten_history_is_expired_for_pages_and_watches() -> None:
+    real = programs.server("real")
     templates = custom("", "v1", "podtemplates", "PodTemplate", True)
-    settings = ClientConfig(
-        real.server.url,
-        tls=TLSConfig(ca_file=str(real.server.ca_file)),
-        auth=AuthConfig(token=real.server.token or ""),
-        qps=-1,
-    )
-    async with Client(settings) as client:
+    async with Client(config.load(real.kubeconfig, environ={}).with_rate(-1, 1)) as client:
         for number in range(4):
             await client.create(
                 templates, {"metadata": {"name": f"t{number}"}, "template": {"spec": POD_SPEC}}, "default"
@@ -392,7 +399,7 @@ async def test_forgotten_history_is_expired_for_pages_and_watches(real: Place) -
             first = await anext(pages)
             for value in ("b", "c"):
                 await client.patch(templates, "t0", {"metadata": {"labels": {"a": value}}}, "default")
-            await asyncio.to_thread(real.server.forget_history)
+            await asyncio.to_thread(real.forget_history)
             # One page may have been under way already; the whole list can no longer be had.
             with pytest.raises(errors.Expired):
                 assert [page async for page in pages]
