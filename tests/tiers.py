@@ -42,7 +42,7 @@ PARAMETERS: Mapping[str, Mapping[str, str]] = {
     "store": _STORES,
     "backend": _STORES,
     "contract": _CONTRACTS,
-    "from_facts": _CONTRACTS,
+    "contract_source": _CONTRACTS,
 }
 """Parameters whose value names a program; with the mark that each value adds."""
 

@@ -1,7 +1,8 @@
-"""Contracts from the vendors' OpenAPI documents, or from the reduced facts that this repository holds.
+"""Contracts from the reduced facts that this repository holds, or from the vendors' OpenAPI documents.
 
-In: the folder named by `BEDPLATE_OPENAPI`, else `../shared/openapi` beside the repository; without either the tables in
-`facts/`. Out: a `Contract`. The documents themselves are never copied here; `tools/cloudfacts.py` writes the tables.
+In: the tables in `facts/`; for tests that ask for a document, the folder named by `BEDPLATE_OPENAPI`, else
+`../shared/openapi` beside the repository. Out: a `Contract`. The documents themselves are never copied here;
+`tools/cloudfacts.py` writes the tables.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from tests.contract.contract import Answer, Contract, Operation, Parameter, Undocumented
 
@@ -32,21 +34,29 @@ UNDOCUMENTED = {
 
 
 def folder() -> Path | None:
-    """Where the documents are; None when they are not here."""
-    named = os.environ.get("BEDPLATE_OPENAPI")
-    found = Path(named) if named else HERE.parents[2] / "shared" / "openapi"
-    return found if found.is_dir() else None
+    """Where the documents are; None when they are not here. A folder that is named must be there."""
+    if named := os.environ.get("BEDPLATE_OPENAPI"):
+        if not Path(named).is_dir():
+            raise NotADirectoryError(f"BEDPLATE_OPENAPI: {named} is not a folder")
+        return Path(named)
+    beside = HERE.parents[2] / "shared" / "openapi"
+    return beside if beside.is_dir() else None
+
+
+def document(name: str) -> dict[str, Any]:
+    """The vendor's document; without the folder of documents the running test is skipped."""
+    place = folder()
+    if place is None:
+        pytest.skip("the vendors' documents are not here (BEDPLATE_OPENAPI)")
+    return read(place / FILES[name])
 
 
 @functools.cache
-def load(name: str, *, from_facts: bool = False) -> Contract:
-    """The contract of `nvidia-bmm` or `oxide`: from the document if it is here, else from the facts."""
-    place = folder()
-    if from_facts or place is None or not (place / FILES[name]).is_file():
-        tree = json.loads((HERE / "facts" / f"{name}.json").read_text())
-    else:
-        tree = read(place / FILES[name])
-    return _contract(name, tree)
+def load(name: str, source: str = "facts") -> Contract:
+    """The contract of `nvidia-bmm` or `oxide`, from the `facts` or from the `document`."""
+    if source == "document":
+        return _contract(name, document(name))
+    return _contract(name, json.loads((HERE / "facts" / f"{name}.json").read_text()))
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -27,11 +27,7 @@ def tool() -> ModuleType:
 @pytest.mark.external
 @pytest.mark.parametrize("name", sorted(documents.FILES))
 def test_facts_are_in_step_with_the_document(name: str, tool: ModuleType) -> None:
-    folder = documents.folder()
-    if folder is None:
-        pytest.skip("the vendors' documents are not here (BEDPLATE_OPENAPI)")
-    wanted = set(tool.OPERATIONS[name].split())
-    facts = tool.reduce_document(documents.read(folder / documents.FILES[name]), wanted)
+    facts = tool.reduce_document(documents.document(name), set(tool.OPERATIONS[name].split()))
     committed = json.loads((documents.HERE / "facts" / f"{name}.json").read_text())
     assert committed == json.loads(json.dumps(facts)), "run tools/cloudfacts.py"
 
@@ -39,7 +35,7 @@ def test_facts_are_in_step_with_the_document(name: str, tool: ModuleType) -> Non
 @pytest.mark.parametrize("name", sorted(documents.FILES))
 def test_facts_hold_every_operation_and_no_descriptions(name: str, tool: ModuleType) -> None:
     path = documents.HERE / "facts" / f"{name}.json"
-    assert set(documents.load(name, from_facts=True).operations) == set(tool.OPERATIONS[name].split())
+    assert set(documents.load(name).operations) == set(tool.OPERATIONS[name].split())
     assert path.stat().st_size < 40_000
     assert [text for text in _texts(json.loads(path.read_text())) if " " in text] == []
 
@@ -56,4 +52,11 @@ def test_the_folder_of_the_documents_can_be_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("BEDPLATE_OPENAPI", str(tmp_path))
     assert documents.folder() == tmp_path
     monkeypatch.setenv("BEDPLATE_OPENAPI", str(tmp_path / "missing"))
-    assert documents.folder() is None
+    with pytest.raises(NotADirectoryError, match="missing is not a folder"):
+        documents.folder()
+
+
+def test_a_document_that_is_missing_in_its_folder_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("BEDPLATE_OPENAPI", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="oxide-nexus"):
+        documents.document("oxide")
