@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
+from collections.abc import Awaitable
 from pathlib import Path
 
-from bedplate.ipam.node import poolconfig
+from bedplate.core.clock import ManualClock
+from bedplate.ipam.node import poolconfig, storefile
 from bedplate.ipam.node.disk import Disk
+from bedplate.ipam.node.ledger import Ledger, LedgerOptions
 from bedplate.ipam.node.poolconfig import PoolConfig
-from bedplate.ipam.node.reservations import Owner
+from bedplate.ipam.node.reservations import Owner, StoreFailed, Wanted
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "ipam"
 
@@ -175,3 +179,84 @@ class LossyDisk(StepDisk):
         """Put what is left into another folder."""
         for name, inode in (self._names if lossy_names else self._present()).items():
             (folder / name).write_bytes(self._synced[inode])
+
+
+SMALL = LedgerOptions(whole_below=3000)
+"""Five reservations are rewritten whole; six go into a journal."""
+BLOCK = pool(size=60)
+
+
+class Account:
+    """What a client knows: its acknowledged addresses, and the calls whose fate it does not know."""
+
+    def __init__(self) -> None:
+        self.held: dict[int, str] = {}
+        self.unsure: set[int] = set()
+
+    async def add(self, ledger: Ledger, number: int) -> None:
+        try:
+            (made,) = await ledger.allocate(owner(number), [Wanted(BLOCK)])
+        except StoreFailed:
+            self.unsure.add(number)
+        else:
+            self.held[number] = made.address
+            self.unsure.discard(number)
+
+    async def remove(self, ledger: Ledger, number: int) -> None:
+        address = self.held.pop(number, None)
+        try:
+            await ledger.release(owner(number).container_id, "net0")
+        except StoreFailed:
+            if address is not None:
+                self.unsure.add(number)
+        else:
+            self.unsure.discard(number)
+
+    def check(self, ledger: Ledger) -> None:
+        """Everything acknowledged is there, nothing twice, and nothing nobody asked for."""
+        found = {one.container_id: one.address for one in ledger.reservations()}
+        assert len(set(found.values())) == len(found)
+        for number, address in self.held.items():
+            assert found.pop(owner(number).container_id, None) == address, number
+        assert set(found) <= {owner(number).container_id for number in self.unsure}
+
+
+async def quietly(work: Awaitable[None]) -> None:
+    try:
+        await work
+    except StoreFailed:
+        return
+
+
+async def story(ledger: Ledger, account: Account) -> None:
+    """From nothing to a journal, over snapshots and a shortened journal, and back to a small file."""
+    for number in range(4):
+        await account.add(ledger, number)
+    await account.remove(ledger, 1)
+    await asyncio.gather(*(account.add(ledger, number) for number in range(10, 18)))
+    await quietly(ledger.sync())
+    await account.add(ledger, 20)
+    await account.remove(ledger, 12)
+    await asyncio.gather(quietly(ledger.sync()), *(account.add(ledger, number) for number in range(30, 34)))
+    await account.add(ledger, 40)
+    await quietly(ledger.sync())
+    await account.add(ledger, 41)
+    for number in (10, 11, 13, 14, 15, 16, 17, 20, 30, 31, 32, 33, 40):
+        await account.remove(ledger, number)
+    await account.add(ledger, 50)
+
+
+async def reopened(folder: Path, account: Account, *, may_set_aside: bool = False) -> None:
+    """The next daemon finds everything, can go on, and leaves a file that is complete by itself."""
+    ledger = await Ledger.open(folder / "store", clock=ManualClock(), options=SMALL)
+    assert ledger.recovery is None
+    account.check(ledger)
+    await account.add(ledger, 99)
+    assert 99 in account.held
+    account.check(ledger)
+    await ledger.close()
+    document, _ = storefile.decode((folder / "store").read_bytes())
+    stored = {entry.reservation.address for entry in document.pools["v4"].entries.values()}
+    assert stored >= set(account.held.values())
+    others = [name for name in os.listdir(folder) if "journal" in name or name.startswith(".")]
+    assert not others or (may_set_aside and all(".foreign-" in name for name in others))

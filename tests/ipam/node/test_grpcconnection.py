@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable, Mapping
-from typing import Any
 
 import h2.config
 import h2.connection
@@ -13,122 +10,11 @@ import h2.errors
 import h2.events
 import h2.settings
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from tests.ipam.node.http2peer import HEADERS, HELLO, METHOD, Peer, echo, framed
 
 from bedplate.ipam.node import http2
-from bedplate.ipam.node.grpcconnection import Call, Connection, Handler
+from bedplate.ipam.node.grpcconnection import Call
 from bedplate.ipam.node.http2 import Code, Failed
-
-METHOD = b"/test.Service/Echo"
-HEADERS = [
-    (":method", "POST"),
-    (":scheme", "http"),
-    (":path", METHOD.decode()),
-    (":authority", "localhost"),
-    ("content-type", "application/grpc"),
-    ("te", "trailers"),
-]
-
-
-def framed(message: bytes) -> bytes:
-    return b"\x00" + len(message).to_bytes(4, "big") + message
-
-
-class Wire(asyncio.Transport):
-    """Where a connection writes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sent = b""
-        self.is_closed = False
-
-    def write(self, data: Any) -> None:
-        assert not self.is_closed
-        self.sent += data
-
-    def is_closing(self) -> bool:
-        return self.is_closed
-
-    def close(self) -> None:
-        self.is_closed = True
-
-    def take(self) -> bytes:
-        sent, self.sent = self.sent, b""
-        return sent
-
-
-class Served:
-    """What the connection belongs to."""
-
-    def __init__(self, handler: Handler) -> None:
-        self.handlers: Mapping[bytes, Handler] = {METHOD: handler}
-        self.ends: list[tuple[bytes, Code]] = []
-        self.connections: set[Connection] = set()
-
-    def started(self, connection: Connection) -> None:
-        self.connections.add(connection)
-
-    def ended(self, connection: Connection) -> None:
-        self.connections.discard(connection)
-
-    def done(self, method: bytes, code: Code, message: str, seconds: float, notes: Mapping[str, object]) -> None:
-        self.ends.append((method, code))
-
-
-class Peer:
-    """A caller: the `h2` library, which complains about every fault of the other side."""
-
-    def __init__(self, handler: Handler) -> None:
-        self.served = Served(handler)
-        self.wire = Wire()
-        self.connection = Connection(self.served, asyncio.get_running_loop())
-        self.connection.connection_made(self.wire)
-        self.client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True, header_encoding="utf-8"))
-        self.client.initiate_connection()
-        self.events: list[Any] = []
-
-    def push(self) -> None:
-        """Send what the client has, and read what comes back, until nothing moves."""
-        while True:
-            data = self.client.data_to_send()
-            if data:
-                self.connection.data_received(data)
-            answer = self.wire.take()
-            if answer:
-                self.events += self.client.receive_data(answer)
-            if not data and not answer:
-                return
-
-    async def settle(self) -> None:
-        for _ in range(20):
-            self.push()
-            await asyncio.sleep(0)
-
-    def call(self, message: bytes, headers: list[tuple[str, str]] = HEADERS, *, is_end: bool = True) -> int:
-        number = self.client.get_next_available_stream_id()
-        self.client.send_headers(number, headers)
-        self.client.send_data(number, framed(message), end_stream=is_end)
-        return number
-
-    def answer(self, number: int) -> tuple[bytes, dict[str, str]]:
-        """Data and all headers of a stream."""
-        data, headers = b"", {}
-        for event in self.events:
-            if getattr(event, "stream_id", None) != number:
-                continue
-            if isinstance(event, h2.events.DataReceived):
-                data += event.data
-            elif isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
-                headers.update(dict(event.headers))
-        return data, headers
-
-    def has(self, kind: type) -> Any:
-        return next((event for event in self.events if isinstance(event, kind)), None)
-
-
-async def echo(message: bytes, call: Call) -> bytes:
-    return message
 
 
 async def test_a_call_is_answered() -> None:
@@ -401,7 +287,6 @@ async def test_leaving_answers_what_is_in_hand_and_takes_nothing_more() -> None:
     assert peer.wire.is_closed
 
 
-HELLO = http2.PREFACE + http2.settings({})
 OPEN = http2.frame(http2.HEADERS, http2.END_HEADERS, 1, b"\x83\x86")
 
 
@@ -443,76 +328,3 @@ async def test_a_breach_of_the_protocol_ends_the_connection_with_its_code(sent: 
     last = peer.wire.sent[peer.wire.sent.rfind(b"\x07\x00\x00\x00\x00\x00") - 3 :]
     assert last[3] == http2.GOAWAY
     assert int.from_bytes(last[13:17], "big") == code
-
-
-async def _feed(pieces: list[bytes], handler: Handler = echo) -> Peer:
-    peer = Peer(handler)
-    for piece in pieces:
-        if not peer.wire.is_closed:
-            peer.connection.data_received(piece)
-            await asyncio.sleep(0)
-    return peer
-
-
-@given(st.lists(st.binary(max_size=200), max_size=6), st.booleans())
-def test_any_bytes_end_a_connection_or_leave_it_whole(pieces: list[bytes], has_hello: bool) -> None:
-    asyncio.run(_check_whole([HELLO, *pieces] if has_hello else pieces))
-
-
-frames = st.builds(
-    http2.frame,
-    st.integers(0, 12),
-    st.integers(0, 255),
-    st.sampled_from([0, 1, 2, 3, 5, 7, 0x7FFFFFFF]),
-    st.binary(max_size=30) | st.just(b"\x83\x86") | st.just(framed(b"a")),
-)
-
-
-@given(st.lists(frames, max_size=12))
-def test_any_frames_end_a_connection_or_leave_it_whole(sent: list[bytes]) -> None:
-    asyncio.run(_check_whole([HELLO, *sent]))
-
-
-async def _check_whole(pieces: list[bytes]) -> None:
-    peer = await _feed(pieces)
-    if not peer.wire.is_closed:
-        # Everything in a connection is still as it should be: it can be left without a trace.
-        peer.connection.leave()
-    peer.connection.connection_lost(None)
-    await asyncio.sleep(0)
-    assert not peer.served.connections
-
-
-def _mutated(data: bytes, rng: random.Random) -> bytes:
-    changed = bytearray(data)
-    for _ in range(rng.randint(1, 4)):
-        match rng.randrange(3):
-            case 0:
-                changed[rng.randrange(len(changed))] = rng.randrange(256)
-            case 1:
-                del changed[rng.randrange(len(changed))]
-            case _:
-                changed.insert(rng.randrange(len(changed)), rng.randrange(256))
-    return bytes(changed)
-
-
-@pytest.mark.parametrize("count", [300, pytest.param(20_000, marks=pytest.mark.soak)])
-async def test_damaged_calls_harm_nobody(count: int) -> None:
-    rng = random.Random(7)
-    whole: Callable[[], bytes] = _recorded
-    good = whole()
-    for _ in range(count):
-        peer = await _feed([_mutated(good, rng)])
-        peer.connection.connection_lost(None)
-    peer = await _feed([good])
-    await asyncio.sleep(0.01)
-    assert framed(b"hello") in peer.wire.sent
-
-
-def _recorded() -> bytes:
-    """All bytes of a good call."""
-    client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
-    client.initiate_connection()
-    client.send_headers(1, [*HEADERS, ("grpc-timeout", "5S"), ("user-agent", "grpc-go/1.70.0")])
-    client.send_data(1, framed(b"hello"), end_stream=True)
-    return bytes(client.data_to_send())

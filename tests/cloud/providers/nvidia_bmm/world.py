@@ -12,6 +12,7 @@ from tests.cloud.http.leaping import LeapingClock
 from tests.contract.proxy import ValidatingProxy
 
 from bedplate.api import core, meta, names
+from bedplate.cloud.interface import Instances
 from bedplate.cloud.providers.nvidia_bmm.provider import NvidiaBmm, create
 from bedplate.cloud.registry import Setting
 from bedplate.core import clock
@@ -110,3 +111,15 @@ async def simulated(folder: Path, *, is_clean: bool = True, **options: Any) -> A
                 await provider.close()
         if is_clean:
             proxy.assert_clean()
+
+
+UNKNOWN = "00000000-0000-4000-8000-000000000000"
+
+
+def instances_of(provider: NvidiaBmm) -> Instances:
+    assert provider.instances is not None
+    return provider.instances
+
+
+def provider_id(world: World, instance: str) -> str:
+    return f"nvidia-bmm://{world.cloud.org}/{world.cloud.tenant_id}/{world.cloud.site_id}/{instance}"
