@@ -4,19 +4,14 @@ right."""
 from __future__ import annotations
 
 import asyncio
-import json
 import uuid
-from collections.abc import Iterator
 from contextlib import aclosing
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import programs, servers
-from tests.kube.certs import Authority, Pair
+from tests import programs
 
-from bedplate.api import auth, names
+from bedplate.api import names
 from bedplate.api.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -27,16 +22,13 @@ from bedplate.api.resources import (
     NODES,
     PODS,
     SECRETS,
-    SELF_SUBJECT_ACCESS_REVIEWS,
-    SERVICE_ACCOUNTS,
     SERVICES,
-    TOKEN_REVIEWS,
     ResourceRef,
     custom,
 )
 from bedplate.core import errors as core
 from bedplate.kube import Client, PatchType, config, errors, subresources
-from bedplate.kube.config import AuthConfig, ClientConfig, ExecConfig, Impersonation, TLSConfig
+from bedplate.kube.config import ClientConfig
 from bedplate.kube.recording import Mode, RecordingClient
 
 POD_SPEC = {"containers": [{"name": "c", "image": "i"}]}
@@ -248,38 +240,6 @@ async def test_a_pod_is_bound_and_evicted(client: Client, namespace: str) -> Non
         await client.get(PODS, "p", namespace)
 
 
-async def test_a_service_account_token_works_and_is_reviewed(
-    client: Client, settings: ClientConfig, namespace: str
-) -> None:
-    await client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "robot"}}, namespace)
-    token = await subresources.request_token(client, "robot", namespace, lifetime_s=600)
-    assert token.expiration_timestamp is not None
-    review = await client.create(TOKEN_REVIEWS, auth.token_review(token.token))
-    assert review.status.user.username == f"system:serviceaccount:{namespace}:robot"
-    tls = replace(settings.tls, cert_data=b"", cert_file="", key_data=b"", key_file="")
-    async with Client(replace(settings, tls=tls, auth=AuthConfig(token=token.token))) as robot:
-        with pytest.raises(errors.Forbidden, match="robot"):
-            await robot.list(SECRETS, namespace)
-
-
-async def test_wrong_credentials_are_unauthorized(settings: ClientConfig) -> None:
-    tls = replace(settings.tls, cert_data=b"", cert_file="", key_data=b"", key_file="")
-    async with Client(replace(settings, tls=tls, auth=AuthConfig(token="wrong"))) as stranger:
-        with pytest.raises(errors.Unauthorized):
-            await stranger.list(NODES)
-
-
-async def test_an_impersonated_user_has_no_more_than_its_own_rights(settings: ClientConfig, namespace: str) -> None:
-    async with Client(replace(settings, impersonate=Impersonation("bob", groups=("g",)))) as bob:
-        with pytest.raises(errors.Forbidden, match='User "bob"'):
-            await bob.list(CONFIG_MAPS, namespace)
-        question = {"spec": {"resourceAttributes": {"verb": "list", "resource": "configmaps", "namespace": namespace}}}
-        assert not (await bob.create(SELF_SUBJECT_ACCESS_REVIEWS, question)).status.allowed
-    masters = Impersonation("ann", groups=("system:masters",))
-    async with Client(replace(settings, impersonate=masters)) as ann:
-        await ann.list(CONFIG_MAPS, namespace)
-
-
 async def test_a_dry_run_is_judged_and_leaves_nothing(client: Client, settings: ClientConfig, namespace: str) -> None:
     await client.create(CONFIG_MAPS, config_map("kept", k="1"), namespace)
     async with RecordingClient(settings) as dry:
@@ -351,38 +311,6 @@ async def test_objects_full_of_nothing_can_be_read(
         assert name in [item.name for item in (await client.list(ref, where)).items]
     finally:
         await client.delete(ref, name, where)
-
-
-@pytest.fixture(scope="module")
-def certified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[servers.Server, Pair]]:
-    """A real server that believes an authority of ours, and an administrator's certificate of that authority."""
-    authority = Authority("test clients")
-    file = tmp_path_factory.mktemp("clients") / "ca.crt"
-    file.write_bytes(authority.pem)
-    with programs.own_server("real", api_arguments=(f"--client-ca-file={file}",)) as server:
-        yield server, authority.issue("ann", group="system:masters")
-
-
-@pytest.mark.real
-async def test_a_client_certificate_is_an_identity(certified: tuple[servers.Server, Pair]) -> None:
-    server, pair = certified
-    tls = TLSConfig(ca_file=str(server.ca_file), cert_data=pair.cert, key_data=pair.key)
-    async with Client(ClientConfig(server.url, tls=tls, qps=-1)) as client:
-        assert (await client.list(NAMESPACES)).items
-
-
-@pytest.mark.real
-async def test_an_exec_plugin_can_hand_out_a_client_certificate(
-    certified: tuple[servers.Server, Pair], tmp_path: Path
-) -> None:
-    server, pair = certified
-    status = {"clientCertificateData": pair.cert.decode(), "clientKeyData": pair.key.decode()}
-    document = {"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": status}
-    (tmp_path / "credential").write_text(json.dumps(document))
-    plugin = ExecConfig("cat", (str(tmp_path / "credential"),), interactive_mode="Never")
-    tls = TLSConfig(ca_file=str(server.ca_file))
-    async with Client(ClientConfig(server.url, tls=tls, auth=AuthConfig(exec=plugin), qps=-1)) as client:
-        assert (await client.list(NAMESPACES)).items
 
 
 @pytest.mark.real
