@@ -42,7 +42,7 @@ up: ## run an embedded API server with 50 simulated nodes (ARGS="--plain" for no
 	@$(SETUP) up
 	@$(BIN)/bedplate up $(ARGS)
 
-test: ## run the tests that need nothing but Python (about 6 minutes on two cores)
+test: ## run the tests that need nothing but Python (about five minutes on two cores)
 	@$(SETUP) test
 	@$(BIN)/python tools/test.py test $(ARGS)
 

@@ -57,6 +57,11 @@ class Report:
     failures: Sequence[Failure] = ()
 
 
+def workers_for(cores: int) -> int:
+    """Twice the cores, for a test often waits for a disk or another process; at most eight."""
+    return min(2 * cores, MOST_WORKERS)
+
+
 def passes_of(tier: str, arguments: Sequence[str], workers: int) -> dict[str, list[str]]:
     """The passes of a tier by name, each with pytest's arguments."""
     parallel = ["--dist", "loadgroup", "-n"]
@@ -106,7 +111,7 @@ def main(arguments: Sequence[str]) -> int:
         old.unlink(missing_ok=True)
     worst, summary, retried = 0, [], list[tuple[Failure, bool]]()
     skips: Counter[str] = Counter()
-    for name, options in passes_of(tier, shared, max(2, min(MOST_WORKERS, os.cpu_count() or 2))).items():
+    for name, options in passes_of(tier, shared, workers_for(os.cpu_count() or 1)).items():
         started = time.monotonic()
         code, report = run(name, options, reports)
         failures = second_tries(tier, report.failures, len(retried)) if code == SOME_FAILED and not shared else []

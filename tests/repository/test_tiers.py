@@ -81,6 +81,11 @@ def test_the_runner_runs_every_test_in_exactly_one_pass(runner: ModuleType, mark
     assert [tier for tier, _ in chosen] == [tiers.tier(marks)]
 
 
+@pytest.mark.parametrize(("cores", "workers"), [(1, 2), (2, 4), (4, 8), (64, 8)])
+def test_twice_as_many_workers_as_cores_but_never_more_than_eight(runner: ModuleType, cores: int, workers: int) -> None:
+    assert runner.workers_for(cores) == workers
+
+
 # Second tries
 
 
