@@ -1,7 +1,8 @@
 """The suite has teeth: with a fault planted in the embedded server, the cases of the fault's own topic turn red.
 
-Each topic's cases run in a pytest of their own against `faulty_server` with the fault of the topic
-(`CONFORMANCE_FAULT=<topic>`, which only this suite's conftest reads). A named few run always, all of them in the soak.
+Each topic's cases, up to the first that fails, run in a pytest of their own against `faulty_server` with the fault of
+the topic (`CONFORMANCE_FAULT=<topic>`, which only this suite's conftest reads). A named few run always, all of them in
+the soak.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def run_topic(topic: str) -> tuple[int, str]:
         "BEDPLATE_TEST_PATIENCE": PATIENCE_S,
     }
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", str(HERE / f"test_{topic}.py"), "-q", "--tb=line", "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "pytest", str(HERE / f"test_{topic}.py"), "-qx", "--tb=line", "-p", "no:cacheprovider"],
         cwd=HERE.parents[1],
         env=environment,
         capture_output=True,
