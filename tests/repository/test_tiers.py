@@ -86,6 +86,14 @@ def test_twice_as_many_workers_as_cores_but_never_more_than_eight(runner: Module
     assert runner.workers_for(cores) == workers
 
 
+def test_bytecode_is_kept_where_it_does_not_disturb(runner: ModuleType) -> None:
+    assert runner.with_bytecode({"A": "b"}) == {"A": "b"}
+    kept = runner.with_bytecode({"PYTHONDONTWRITEBYTECODE": "1"})
+    assert kept == {"PYTHONPYCACHEPREFIX": str(ROOT / "build" / "pycache")}
+    own = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": "/elsewhere"}
+    assert runner.with_bytecode(own) == {"PYTHONPYCACHEPREFIX": "/elsewhere"}
+
+
 # Second tries
 
 
