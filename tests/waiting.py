@@ -11,7 +11,7 @@ import inspect
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 DEADLINE_S = float(os.environ.get("BEDPLATE_TEST_PATIENCE", "120"))
@@ -20,21 +20,39 @@ STEP_S = 0.05
 FIRST_STEP_S = 0.002
 
 
+@overload
 async def until(
-    question: Callable[[], T | Awaitable[T]],
+    question: Callable[[], Awaitable[T]],
     what: str = "the condition holds",
     *,
     deadline_s: float = DEADLINE_S,
     step_s: float = STEP_S,
     describe: Callable[[], object] | None = None,
-) -> T:
+) -> T: ...
+@overload
+async def until(
+    question: Callable[[], T],
+    what: str = "the condition holds",
+    *,
+    deadline_s: float = DEADLINE_S,
+    step_s: float = STEP_S,
+    describe: Callable[[], object] | None = None,
+) -> T: ...
+async def until(
+    question: Callable[[], Any],
+    what: str = "the condition holds",
+    *,
+    deadline_s: float = DEADLINE_S,
+    step_s: float = STEP_S,
+    describe: Callable[[], object] | None = None,
+) -> Any:
     """Ask, in a task, until the answer is true; the answer. `describe` says what is the case instead."""
     steps = _steps(step_s)
     try:
         async with asyncio.timeout(deadline_s) as limit:
             while True:
                 answer = question()
-                value: T = await answer if inspect.isawaitable(answer) else answer  # type: ignore[assignment]
+                value = await answer if inspect.isawaitable(answer) else answer
                 if value:
                     return value
                 await asyncio.sleep(next(steps))
