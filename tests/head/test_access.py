@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import timedelta
 
 import pytest
+from tests.waiting import until
 
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
@@ -162,12 +163,6 @@ async def opened(store: Store, clock: ManualClock | None = None) -> Tokens:
     tokens = Tokens(store, clock=clock or ManualClock())
     await tokens.open()
     return tokens
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def test_the_store_holds_a_digest_and_a_restart_knows_the_token(store: Store) -> None:
