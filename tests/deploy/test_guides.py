@@ -23,7 +23,7 @@ from bedplate.cli.ipam import holders
 from bedplate.cloud import labels
 from bedplate.cloud.controllers import lifecycle_plan
 from bedplate.cloud.providers.nvidia_bmm import config as bmm
-from bedplate.cloud.providers.oxide import metadata, wants
+from bedplate.cloud.providers.oxide import config, wants
 from bedplate.ipam import quarantine
 
 __all__ = ["registry", "without_containers"]
@@ -122,7 +122,7 @@ def test_the_page_of_annotations_and_labels_names_what_the_code_knows() -> None:
         names.FINALIZER_LOAD_BALANCER,
     }
     of_bmm = {f"nvidia-bmm.nvidia.com/{name}" for name in bmm.LABELS if name != "tenant-labels"}
-    known = well_known | taints | of_services | of_bmm | set(metadata.LABELS.values())
+    known = well_known | taints | of_services | of_bmm | set(config.LABELS.values())
     of_pools = {quarantine.ANNOTATION, holders.NETWORK_STATUS}
     assert shown == known | of_pools | {labels.LABEL_EXCLUDE_FROM_LIFECYCLE}
 

@@ -7,25 +7,16 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import aiohttp
 import pytest
-from prometheus_client import CollectorRegistry, Counter
 from tests import servers
 from tests.waiting import DEADLINE_S, until
 
 from bedplate.api import resources
-from bedplate.cloud.manager.access import RequestGate
-from bedplate.cloud.manager.certificates import ServingCertificates
-from bedplate.cloud.manager.options import Options
-from bedplate.cloud.manager.options_serving import SecureServing
-from bedplate.cloud.manager.serving import ManagerServer
 from bedplate.core import errors
-from bedplate.core.clock import SystemClock
 from bedplate.kube import Client, config
 from bedplate.kube.recording import RecordingClient
 from bedplate.runtime.cache import Cache, Change
 from bedplate.runtime.controller import Controller
-from bedplate.runtime.delegation import DelegatedGate
 from bedplate.runtime.events import EventRecorder, reference
 from bedplate.runtime.leaderelection import Elector, FencedClient, LeadershipLost, Timing
 from bedplate.runtime.manager import Manager
@@ -224,53 +215,3 @@ async def test_events_reach_the_server_and_are_counted_there(client: Client, nam
     assert [(one["count"], one["message"], one["involvedObject"]["name"]) for one in found.items] == [
         (3, "it was tested", "a")
     ]
-
-
-async def test_metrics_are_for_those_whom_the_api_server_allows(client: Client, namespace: str) -> None:
-    """Asked over HTTPS: TokenReview tells who, SubjectAccessReview whether."""
-    await client.create(resources.SERVICE_ACCOUNTS.raw(), {"metadata": {"name": "scraper"}}, namespace)
-    await client.create(resources.SERVICE_ACCOUNTS.raw(), {"metadata": {"name": "nobody"}}, namespace)
-    role = resources.custom("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False).raw()
-    binding = resources.custom(
-        "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
-    ).raw()
-    rules = [{"verbs": ["get"], "nonResourceURLs": ["/metrics"]}]
-    await client.create(role, {"metadata": {"name": namespace}, "rules": rules})
-    subject = {"kind": "ServiceAccount", "name": "scraper", "namespace": namespace}
-    reference_ = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": namespace}
-    await client.create(binding, {"metadata": {"name": namespace}, "roleRef": reference_, "subjects": [subject]})
-
-    async def token(name: str) -> str:
-        answer = await client.subresource(
-            "POST", resources.SERVICE_ACCOUNTS, name, "token", namespace, model=dict, body={"spec": {}}
-        )
-        text: str = answer["status"]["token"]
-        return text
-
-    registry = CollectorRegistry()
-    Counter("things", "Things.", registry=registry).inc()
-    serving = SecureServing(bind_address="127.0.0.1", secure_port=0)
-    certificates = ServingCertificates(serving, SystemClock())
-    gate = RequestGate(DelegatedGate(client))
-    server = ManagerServer(Options(secure_serving=serving), registry, gate, certificates)
-    async with server, aiohttp.ClientSession(f"https://127.0.0.1:{server.port}") as session:
-
-        async def ask(path: str, authorization: str = "") -> tuple[int, str]:
-            headers = {"Authorization": authorization} if authorization else {}
-            async with session.get(path, headers=headers, ssl=False) as answer:
-                return answer.status, await answer.text()
-
-        scraper, stranger = await token("scraper"), await token("nobody")
-        assert await ask("/healthz") == (200, "ok")
-        assert await ask("/metrics") == (403, 'forbidden: User "system:anonymous" cannot get path "/metrics"\n')
-        assert await ask("/metrics", "Bearer junk") == (401, "Unauthorized\n")
-        user = f"system:serviceaccount:{namespace}:nobody"
-        assert await ask("/metrics", f"Bearer {stranger}") == (
-            403,
-            f'forbidden: User "{user}" cannot get path "/metrics"\n',
-        )
-        status, text = await ask("/metrics", f"Bearer {scraper}")
-        assert status == 200 and "things_total 1.0" in text
-        for authorization, expected in ((f"BEARER  {scraper}", 200), (f"Basic {scraper}", 403), (scraper, 403)):
-            assert (await ask("/metrics", authorization))[0] == expected, authorization.partition(" ")[0]
-        assert (await ask("/configz", f"Bearer {scraper}"))[0] == 403

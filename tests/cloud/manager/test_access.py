@@ -13,11 +13,10 @@ from tests.kube.certs import Authority
 
 from bedplate.api import core
 from bedplate.cloud.manager import access
-from bedplate.cloud.manager.access import Authorities, Caller, RequestGate
+from bedplate.cloud.manager.access import Access, Authorities, Caller, DelegatedGate, RequestGate, User
 from bedplate.cloud.manager.options_serving import Authentication
 from bedplate.core import errors
 from bedplate.kube.client import Client
-from bedplate.runtime.delegation import Access, DelegatedGate, User
 
 USERS, PROXIES = Authority("users"), Authority("proxies")
 BOTH = Authorities(users=USERS.pem.decode(), proxies=PROXIES.pem.decode(), proxy_names=("front",))

@@ -1,4 +1,4 @@
-"""What a manager shows of its configuration, what it never does, and which paths need no permission."""
+"""What a manager shows of itself, to whom, what it never does, and which paths need no permission."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import json
 from typing import cast
 
 import aiohttp
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter
 
+from bedplate.api import resources
 from bedplate.cloud.manager import options, serving
-from bedplate.cloud.manager.access import Caller, RequestGate
+from bedplate.cloud.manager.access import Access, Caller, DelegatedGate, RequestGate
 from bedplate.cloud.manager.certificates import ServingCertificates
 from bedplate.cloud.manager.options_serving import Authorization, SecureServing
 from bedplate.core import flags
 from bedplate.core.clock import SystemClock
+from bedplate.kube import Client
 from bedplate.program.options import shown
-from bedplate.runtime.delegation import Access, DelegatedGate
 
 
 def test_every_flag_is_shown_by_group_in_camel_case() -> None:
@@ -76,3 +77,53 @@ async def test_the_flag_replaces_the_paths_that_need_no_permission() -> None:
 
 async def test_a_manager_that_is_not_ready_is_alive() -> None:
     assert await statuses("/healthz", "/livez", "/readyz", is_ready=False) == [200, 200, 500]
+
+
+async def test_metrics_are_for_those_whom_the_api_server_allows(client: Client, namespace: str) -> None:
+    """Asked over HTTPS: TokenReview tells who, SubjectAccessReview whether."""
+    await client.create(resources.SERVICE_ACCOUNTS.raw(), {"metadata": {"name": "scraper"}}, namespace)
+    await client.create(resources.SERVICE_ACCOUNTS.raw(), {"metadata": {"name": "nobody"}}, namespace)
+    role = resources.custom("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False).raw()
+    binding = resources.custom(
+        "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
+    ).raw()
+    rules = [{"verbs": ["get"], "nonResourceURLs": ["/metrics"]}]
+    await client.create(role, {"metadata": {"name": namespace}, "rules": rules})
+    subject = {"kind": "ServiceAccount", "name": "scraper", "namespace": namespace}
+    reference_ = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": namespace}
+    await client.create(binding, {"metadata": {"name": namespace}, "roleRef": reference_, "subjects": [subject]})
+
+    async def token(name: str) -> str:
+        answer = await client.subresource(
+            "POST", resources.SERVICE_ACCOUNTS, name, "token", namespace, model=dict, body={"spec": {}}
+        )
+        text: str = answer["status"]["token"]
+        return text
+
+    registry = CollectorRegistry()
+    Counter("things", "Things.", registry=registry).inc()
+    secure = SecureServing(bind_address="127.0.0.1", secure_port=0)
+    certificates = ServingCertificates(secure, SystemClock())
+    gate = RequestGate(DelegatedGate(client))
+    server = serving.ManagerServer(options.Options(secure_serving=secure), registry, gate, certificates)
+    async with server, aiohttp.ClientSession(f"https://127.0.0.1:{server.port}") as session:
+
+        async def ask(path: str, authorization: str = "") -> tuple[int, str]:
+            headers = {"Authorization": authorization} if authorization else {}
+            async with session.get(path, headers=headers, ssl=False) as answer:
+                return answer.status, await answer.text()
+
+        scraper, stranger = await token("scraper"), await token("nobody")
+        assert await ask("/healthz") == (200, "ok")
+        assert await ask("/metrics") == (403, 'forbidden: User "system:anonymous" cannot get path "/metrics"\n')
+        assert await ask("/metrics", "Bearer junk") == (401, "Unauthorized\n")
+        user = f"system:serviceaccount:{namespace}:nobody"
+        assert await ask("/metrics", f"Bearer {stranger}") == (
+            403,
+            f'forbidden: User "{user}" cannot get path "/metrics"\n',
+        )
+        status, text = await ask("/metrics", f"Bearer {scraper}")
+        assert status == 200 and "things_total 1.0" in text
+        for authorization, expected in ((f"BEARER  {scraper}", 200), (f"Basic {scraper}", 403), (scraper, 403)):
+            assert (await ask("/metrics", authorization))[0] == expected, authorization.partition(" ")[0]
+        assert (await ask("/configz", f"Bearer {scraper}"))[0] == 403

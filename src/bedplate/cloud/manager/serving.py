@@ -22,7 +22,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from bedplate.cloud.manager import access, connection, profiling
-from bedplate.cloud.manager.access import Caller, RequestGate
+from bedplate.cloud.manager.access import Caller, DelegatedGate, Keep, RequestGate
 from bedplate.cloud.manager.certificates import ServingCertificates
 from bedplate.cloud.manager.metrics import HealthMetrics
 from bedplate.cloud.manager.options import GROUPS, Options
@@ -33,7 +33,6 @@ from bedplate.program import endpoints
 from bedplate.program.clients import Clients
 from bedplate.program.endpoints import Handler
 from bedplate.program.options import redacted
-from bedplate.runtime.delegation import DelegatedGate, Keep
 from bedplate.serving.health import Check, Checks
 
 __all__ = ["KEY", "ManagerServer", "Port", "configz", "prepare"]

@@ -20,14 +20,15 @@ import yaml
 from bedplate.cloud.http import client as http_client
 from bedplate.cloud.http.secrets import Secret
 from bedplate.cloud.http.tokens import FixedToken, Reloads, TokenFile, TokenSource, whole_text, yaml_key
-from bedplate.cloud.providers.oxide import metadata
 from bedplate.core import errors, yamls
 from bedplate.core.logging import get_logger
 
-__all__ = ["API_VERSION", "Config", "load"]
+__all__ = ["API_VERSION", "LABELS", "Config", "load"]
 
 log = get_logger("cloud.oxide")
 API_VERSION = "2026060800.0.0"
+LABELS = {"project-id": "oxide.computer/project-id", "cpu-platform": "oxide.computer/cpu-platform"}
+"""Labels a configuration may ask for, by the short name it uses."""
 
 
 class _LoadBalancer(msgspec.Struct, frozen=True, rename="camel"):
@@ -160,8 +161,8 @@ def _problems(host: str, project: str, labels: tuple[str, ...], *, has_token: bo
         )
     if not project:
         problems.append("project: not set; set OXIDE_PROJECT (name or id), or `project` in --cloud-config")
-    known = ", ".join(metadata.LABELS)
-    return [*problems, *(f"labels: {name!r} is none of {known}" for name in labels if name not in metadata.LABELS)]
+    known = ", ".join(LABELS)
+    return [*problems, *(f"labels: {name!r} is none of {known}" for name in labels if name not in LABELS)]
 
 
 def _with_scheme(host: str) -> str:

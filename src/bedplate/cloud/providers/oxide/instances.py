@@ -8,22 +8,23 @@ may not see as if it were not there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from bedplate.api import core
 from bedplate.cloud.errors import CloudError, InstanceNotFound
 from bedplate.cloud.instancecache import InstanceCache
-from bedplate.cloud.interface import InstanceMetadata
+from bedplate.cloud.interface import Address, InstanceMetadata
 from bedplate.cloud.metrics import InstanceCacheMetrics
-from bedplate.cloud.providers.oxide import metadata, models, names, providerid
+from bedplate.cloud.providers.oxide import models, names, ownership, providerid
 from bedplate.cloud.providers.oxide.api import Api, Credentials
-from bedplate.cloud.providers.oxide.config import Config
+from bedplate.cloud.providers.oxide.config import LABELS, Config
 from bedplate.cloud.providers.oxide.networks import Networks
 from bedplate.core import clock
 
 __all__ = ["OxideInstances"]
 
 _DESTROYED = "destroyed"
+_GIB = 2**30
 
 
 class _Source:
@@ -106,11 +107,11 @@ class OxideInstances:
         external = await self._networks.external_ips(instance)
         return InstanceMetadata(
             provider_id=node.spec.provider_id or providerid.format_id(instance.id),
-            instance_type=metadata.instance_type(instance),
-            addresses=metadata.node_addresses(instance, interfaces, external),
+            instance_type=_instance_type(instance),
+            addresses=_node_addresses(instance, interfaces, external),
             zone=self._config.zone,
             region=self._config.region,
-            labels=metadata.labels(instance, self._config.labels),
+            labels=_labels(instance, self._config.labels),
         )
 
     def was_absent(self, name: str, within_s: float) -> bool:
@@ -129,3 +130,33 @@ class OxideInstances:
         if not instances:
             raise InstanceNotFound(f"there is no instance named {node.name} in the project")
         return instances[0]
+
+
+def _node_addresses(
+    instance: models.Instance,
+    interfaces: Iterable[models.NetworkInterface],
+    external: Iterable[models.ExternalIp],
+) -> tuple[Address, ...]:
+    """The addresses a Node shows, each once: host name, private ones (the primary interface first), external ones.
+
+    Left out are source NAT addresses, which nobody can reach, and floating IPs that serve a Service, which move.
+    """
+    listed = [Address("Hostname", instance.hostname)] if instance.hostname else []
+    # By name, which is unique within an instance: lists come in different orders, and a Node must not change for that.
+    for interface in sorted(interfaces, key=lambda item: (not item.primary, item.name)):
+        listed += [Address("InternalIP", address) for address in interface.addresses]
+    for item in external:
+        if item.kind == "ephemeral" or (item.kind == "floating" and not ownership.is_managed_address(item.description)):
+            listed.append(Address("ExternalIP", item.ip))
+    return tuple(dict.fromkeys(listed))
+
+
+def _instance_type(instance: models.Instance) -> str:
+    """CPUs and whole GiB of memory, such as `4-16`."""
+    return f"{instance.ncpus}-{instance.memory // _GIB}"
+
+
+def _labels(instance: models.Instance, keys: Sequence[str]) -> dict[str, str]:
+    """The labels asked for, those that the instance has a value for."""
+    values = {"project-id": instance.project_id, "cpu-platform": instance.cpu_platform or ""}
+    return {LABELS[name]: values[name] for name in keys if values.get(name)}
