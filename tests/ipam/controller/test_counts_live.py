@@ -61,7 +61,7 @@ async def test_heartbeats_and_other_nodes_cost_no_pass(world: World) -> None:
         before, heard = passes(controller), _heard(controller)
         for number in range(50):
             await world.beat("a" if number % 2 else "b", number)
-        await until(lambda: _has_heard(controller, heard + 50), "the heartbeats were heard of")
+        await until(lambda: _heard(controller) >= heard + 50, "the heartbeats were heard of")
         # Labels that no pool asks for, and a node that no pool selects.
         await world.relabel("a", {"rack": "7"})
         await world.add("stranger")
@@ -78,10 +78,6 @@ def _heard(controller: Assembly) -> float:
     return sample(controller.registry, "bedplate_ipam_node_changes_total", kind="ippool", concerned="no")
 
 
-async def _has_heard(controller: Assembly, count: float) -> bool:
-    return _heard(controller) >= count
-
-
 async def test_own_writes_and_restarts_cause_no_further_write(world: World) -> None:
     await world.add("a", "b")
     async with world.controller() as controller:
@@ -92,22 +88,18 @@ async def test_own_writes_and_restarts_cause_no_further_write(world: World) -> N
         assert passes(controller) <= 3 and writes(controller, "ippool") == writes(controller, "cidrpool") == 1
     before = [(await world.get(kind, "p"))["metadata"]["resourceVersion"] for kind in ("IPPool", "CIDRPool")]
     async with world.controller() as controller:
-        await until(lambda: _looked(controller), "both were looked at")
+        await until(lambda: passes(controller) >= 2, "both were looked at")
         await settled(world, controller)
         assert writes(controller, "ippool") == writes(controller, "cidrpool") == 0
     after = [(await world.get(kind, "p"))["metadata"]["resourceVersion"] for kind in ("IPPool", "CIDRPool")]
     assert after == before
 
 
-async def _looked(controller: Assembly) -> bool:
-    return passes(controller) >= 2
-
-
 async def test_many_joins_at_once_are_few_writes(world: World) -> None:
     async with world.controller() as controller:
         await world.pool("IPPool", "p", POOL)
         await world.pool("CIDRPool", "p", CIDR)
-        await until(lambda: _looked(controller), "both were looked at")
+        await until(lambda: passes(controller) >= 2, "both were looked at")
         names = [f"n{number:03}" for number in range(200)]
         await asyncio.gather(*(world.add(*names[at::8]) for at in range(8)))
         await served(world, 200)
