@@ -47,21 +47,18 @@ def diff(schema: Schema, path: Path, old: Obj | None, new: Obj | None, seal: cod
     if old is None or new is None or old.type != new.type:
         whole = [None if obj is None else codec.encode(schema, obj, seal) for obj in (old, new)]
         return [Change(path, whole[0], whole[1])]
-    entity = schema.of(new)
     changes = []
     for name in sorted(set(old.values) | set(new.values)):
         before, after = old.values.get(name), new.values.get(name)
         if before != after or type(before) is not type(after):
-            row = entity.attributes[name]
-            assert isinstance(row, Field)
-            encoded = [None if value is None else codec.encode_value(row, value, seal) for value in (before, after)]
+            encoded = [None if value is None else codec.encode_value(value, seal) for value in (before, after)]
             changes.append(Change((*path, name), encoded[0], encoded[1]))
     changes.extend(
         Change((*path, EXTRA + name), old.extras.get(name), new.extras.get(name))
         for name in sorted(set(old.extras) | set(new.extras))
         if old.extras.get(name) != new.extras.get(name)
     )
-    for submode in entity.submodes:
+    for submode in schema.of(new).submodes:
         if submode.attribute in old.children or submode.attribute in new.children:
             changes.extend(_children(schema, submode, path, old, new, seal))
     return changes

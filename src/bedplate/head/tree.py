@@ -42,8 +42,7 @@ def links(schema: Schema, mode: str, obj: Obj, way: str = "") -> set[Link]:
     for name, value in obj.values.items():
         row = rows[name]
         assert isinstance(row, Field)
-        if row.target_mode:
-            references.update(Link(row.target_mode, key, way + name) for key in row.kind.targets(value))
+        references.update(Link(row.target_mode, key, way + name) for key in row.targets(value))
         if row.unique and value:
             references.add(Link(f"={mode}.{way}{name}", str(value).lower(), way + name))
     for submode, children in obj.children.items():

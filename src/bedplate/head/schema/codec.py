@@ -44,13 +44,10 @@ def plain(secret: Secret) -> Any:
 
 def encode(schema: Schema, obj: Obj, seal: Seal) -> dict[str, Any]:
     """The object as JSON, sorted, without its key (its place says it). Empty parts are left out."""
-    entity = schema.of(obj)
     data: dict[str, Any] = {"type": obj.type}
     values = {}
     for name, value in sorted(obj.values.items()):
-        field = entity.attributes[name]
-        assert isinstance(field, Field)
-        encoded = encode_value(field, value, seal)
+        encoded = encode_value(value, seal)
         if encoded is not None:
             values[name] = encoded
     if values:
@@ -58,7 +55,8 @@ def encode(schema: Schema, obj: Obj, seal: Seal) -> dict[str, Any]:
     if obj.extras:
         data["extras"] = dict(sorted(obj.extras.items()))
     if obj.children:
-        below, inner = {submode.attribute: submode for submode in entity.submodes}, sorted(obj.children.items())
+        below = {submode.attribute: submode for submode in schema.of(obj).submodes}
+        inner = sorted(obj.children.items())
         data["children"] = {name: encode_children(schema, below[name], children, seal) for name, children in inner}
     return data
 
@@ -69,8 +67,9 @@ def encode_children(schema: Schema, submode: Submode, children: Mapping[str, Obj
     return {key: encode(schema, children[key], seal) for key in sorted(children)}
 
 
-def encode_value(field: Field, value: Value, seal: Seal) -> Any:
-    return seal(value) if isinstance(value, Secret) else field.kind.encode(value)
+def encode_value(value: Value, seal: Seal) -> Any:
+    """A value as JSON carries it."""
+    return seal(value) if isinstance(value, Secret) else list(value) if isinstance(value, tuple) else value
 
 
 def decode_value(field: Field, data: Any, unseal: Unseal | None) -> Value:

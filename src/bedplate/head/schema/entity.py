@@ -113,6 +113,12 @@ class Field(Row):
         """The object's own value or the default; what is inherited is known by `resolve` alone."""
         return obj.values.get(self.attribute, self.default)
 
+    def targets(self, value: Value) -> tuple[str, ...]:
+        """The keys of the objects that a value names, where it is a reference."""
+        if not self.target_mode or not value:
+            return ()
+        return value if isinstance(value, tuple) else (str(value),)
+
     def show(self, obj: Obj) -> str:
         value = self.value(obj)
         return "" if value is None else self.kind.show(value)

@@ -96,10 +96,6 @@ class Kind:
         """What `get` prints."""
         return [self.show(value)]
 
-    def encode(self, value: Value) -> Any:
-        """As JSON carries it."""
-        return value
-
     def decode(self, data: Any) -> Value:
         """From JSON; raises ValueError."""
         self.check(data)
@@ -118,10 +114,6 @@ class Kind:
     def target_mode(self) -> str:
         """The mode that the value names objects of; empty for anything but a reference."""
         return ""
-
-    def targets(self, value: Value) -> Sequence[str]:
-        """The keys of the objects that a value names."""
-        return ()
 
 
 def _plain(text: str) -> None:
@@ -364,9 +356,6 @@ class SecretText(Kind):
         if not isinstance(data, str):
             raise ValueError("a secret is text")
         return self.parse(data)
-
-    def encode(self, value: Value) -> Any:
-        return value.reveal() if isinstance(value, Secret) else ""
 
     def json_schema(self) -> dict[str, Any]:
         return {"type": "string", "format": "password"}

@@ -126,9 +126,6 @@ class Reference(Kind):
     name: ClassVar[str] = "reference"
     mode: str = ""
 
-    def targets(self, value: Value) -> Sequence[str]:
-        return (str(value),) if value else ()
-
     @property
     def target_mode(self) -> str:
         return self.mode
@@ -162,10 +159,6 @@ class ListOf(Kind):
         assert isinstance(value, tuple)
         return list(value)
 
-    def encode(self, value: Value) -> Any:
-        assert isinstance(value, tuple)
-        return list(value)
-
     def decode(self, data: Any) -> Value:
         if not isinstance(data, list | tuple):
             raise ValueError(f"{data!r} must be a list")
@@ -178,9 +171,6 @@ class ListOf(Kind):
 
     def json_schema(self) -> dict[str, Any]:
         return {"type": "array", "items": self.of.json_schema(), "uniqueItems": True}
-
-    def targets(self, value: Value) -> Sequence[str]:
-        return value if self.of.target_mode and isinstance(value, tuple) else ()
 
     @property
     def target_mode(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bedplate.head.objects import Obj
+from bedplate.head.schema import codec
 from bedplate.head.schema.entity import Entity, Field, Internal, Row, Schema, Submode, TypeName
 
 __all__ = ["describe", "list_table", "show_rows"]
@@ -53,7 +54,7 @@ def _describe_row(row: Row) -> dict[str, object]:
         types = [entity.type_name() for entity in row.of]
         return about | {"kind": "submode", "of": types, "indexed": row.indexed, "words": row.words()}
     if isinstance(row, Field):
-        default = None if row.default is None or row.kind.secret else row.kind.encode(row.default)
+        default = None if row.default is None or row.kind.secret else codec.encode_value(row.default, codec.plain)
         return about | {
             "kind": row.kind.name,
             "default": default,

@@ -13,8 +13,8 @@ import os
 import pathlib
 import sys
 import traceback
-from collections.abc import AsyncIterator, Callable
-from typing import TextIO
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, TextIO
 
 from bedplate.core import errors, memory
 from bedplate.ui.backend import Backend
@@ -22,7 +22,7 @@ from bedplate.ui.cmsh.machine import Machine
 from bedplate.ui.cmsh.shell import Shell, worst
 from bedplate.ui.cmsh.targets import Reached
 
-__all__ = ["interactive", "is_terminal", "of_file", "of_stream", "of_text", "script"]
+__all__ = ["beside", "interactive", "is_terminal", "of_file", "of_stream", "of_text", "script"]
 
 Line = tuple[str, str]
 """Where a line stands (`file:3: `, or nothing), and the line."""
@@ -43,7 +43,7 @@ async def script(reached: Reached, lines: AsyncIterator[Line], *, is_verbose: bo
     machine = Machine(os.environ, is_attended=not is_long and is_terminal(sys.stdin))
     shell = Shell(reached.backend, writer.out, writer.err, host=machine.host())
     codes = []
-    async with _following(reached.backend) if is_long else contextlib.nullcontext():
+    async with beside(_follow(reached.backend)) if is_long else contextlib.nullcontext():
         async for where, line in lines:
             writer.where = where
             codes.append(await guarded(shell, line, writer.err, is_verbose=is_verbose))
@@ -137,16 +137,17 @@ async def _readable(descriptor: int) -> None:
         loop.remove_reader(descriptor)
 
 
-@contextlib.asynccontextmanager
-async def _following(backend: Backend) -> AsyncIterator[None]:
+async def _follow(backend: Backend) -> None:
     """Keep the tree up to date with what others commit; nobody reads notices in the output of a script."""
+    with contextlib.suppress(errors.BedplateError):
+        async for _ in backend.follow():
+            pass
 
-    async def follow() -> None:
-        with contextlib.suppress(errors.BedplateError):
-            async for _ in backend.follow():
-                pass
 
-    task = asyncio.create_task(follow())
+@contextlib.asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Do the work in a task of its own for as long as the block lasts."""
+    task = asyncio.create_task(work)
     try:
         yield
     finally:

@@ -33,6 +33,7 @@ from bedplate.core.clock import SystemClock, rfc3339
 from bedplate.ui.backend import Event
 from bedplate.ui.cmsh import completion, wording
 from bedplate.ui.cmsh.machine import Machine
+from bedplate.ui.cmsh.running import beside
 from bedplate.ui.cmsh.shell import Shell
 
 __all__ = ["Lines", "Terminal", "sounds_secret"]
@@ -105,7 +106,7 @@ class Terminal:
             reserve_space_for_menu=0,
             complete_while_typing=False,
         )
-        async with self._signals(), self._following(shell):
+        async with self._signals(), beside(self._follow(shell)):
             while not shell.is_over:
                 self._flush(shell)
                 try:
@@ -210,16 +211,6 @@ class Terminal:
             self._output.bell()
 
     # Notices
-
-    @contextlib.asynccontextmanager
-    async def _following(self, shell: Shell) -> AsyncIterator[None]:
-        task = asyncio.create_task(self._follow(shell))
-        try:
-            yield
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
 
     async def _follow(self, shell: Shell) -> None:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from bedplate.head import Schema
+from bedplate.head.schema import codec
 from bedplate.head.schema.entity import Entity, Field, Key, Submode
 from bedplate.ui.rest.addresses import KEY
 
@@ -137,7 +138,7 @@ def _entity(
 def _field(field: Field) -> dict[str, Any]:
     about: dict[str, Any] = {"description": f"{field.label}: {field.doc}"}
     if field.default not in (None, "", ()) and not field.kind.secret:
-        about["default"] = field.kind.encode(field.default)
+        about["default"] = codec.encode_value(field.default, codec.plain)
     return field.kind.json_schema() | about
 
 

@@ -176,7 +176,7 @@ def _changed(tree: Tree, obj: Obj, field: Field, text: str, cleared: bool) -> Ob
     if not text.strip():
         return obj.with_value(field.attribute, None)
     value = field.parse(text)
-    for key in field.kind.targets(value):
+    for key in field.targets(value):
         if tree.find(field.kind.target_mode, key) is None:
             raise errors.Invalid(f"there is no {field.kind.target_mode} {key!r}")
     return obj.with_value(field.attribute, field.normal(value))

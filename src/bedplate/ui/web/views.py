@@ -138,7 +138,7 @@ def _value(field: Field, value: Value | None) -> Cell:
         return Cell(text, tone="secret")
     if isinstance(kind, Bool):
         return Cell(text, tone="yes" if value else "no")
-    keys = kind.targets(value)
+    keys = field.targets(value)
     if keys and not isinstance(kind, NodeList) and len(keys) <= _LINKED:
         return Cell(text, tuple((key, links.show((kind.target_mode, key))) for key in keys))
     if isinstance(kind, ListOf) and not isinstance(kind, NodeList):

@@ -134,7 +134,7 @@ def _warn_of_missing(desk: Desk, path: Path, field: Field) -> None:
     """Say at once what a commit would refuse; it may still be made before."""
     mode = field.kind.target_mode
     value = field.value(desk.get(path))
-    missing = [key for key in field.kind.targets(value) if desk.session.tree.find(mode, key) is None] if value else []
+    missing = [key for key in field.targets(value) if desk.session.tree.find(mode, key) is None] if value else []
     if missing and desk.is_interactive:
         desk.note(f"note: there is no {mode} {missing[0]!r} yet; make it before you commit")
 
