@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from bedplate.api.headapi import Problem
-from bedplate.client.connection import Headers, Http, Lost, Reply, Streamed, Unreached
+from bedplate.client.http import Headers, Http, Lost, Reply, Streamed, Unreached
 from bedplate.core import errors
 from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock, SystemClock

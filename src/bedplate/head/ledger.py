@@ -91,7 +91,8 @@ class Ledger:
                 if await self._snapshot.write(outcome.tree, revision):
                     await self._take(outcome.tree, revision)
                     _LOG.info("head.committed", revision=revision.number, author=author, changes=len(revision.changes))
-                    await self._snapshot.settle(outcome.tree, revision.number)
+                    if self._snapshot.is_behind:
+                        await self._snapshot.settle(outcome.tree, revision.number)
                     return revision
                 await self._catch_up()
                 revision = next((recent for recent in self._recent if recent.nonce == nonce), None)

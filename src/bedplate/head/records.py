@@ -126,6 +126,8 @@ class Snapshot:
         self._store = store
         self._codec = codec
         self._behind: dict[Address, None] = {}
+        self.is_behind = False
+        """Whether the objects of the last revision that was written are still to be recorded (`settle`)."""
         self._mark = 0
 
     async def load(self) -> tuple[list[tuple[str, Obj]], int]:
@@ -167,16 +169,14 @@ class Snapshot:
             if entry is None or self._codec.decode_revision(entry.value).nonce != revision.nonce:
                 return False
             at = entry.revision
+        self.is_behind = not objects
         self._behind = {} if objects else places
         self._mark = at if objects else self._mark
         return True
 
     async def settle(self, tree: Tree, number: int) -> None:
-        """Record what is behind, in batches, unless the next transaction has room for it. Each batch moves the mark, so
-        that of two heads one gives way."""
+        """Record what is behind, in batches. Each moves the mark, so that of two heads one gives way."""
         places = list(self._behind)
-        if len(places) <= _BATCH:
-            return
         recorded = await self._store.get(LATEST)
         value = recorded.value if recorded is not None else b"0"
         try:

@@ -35,7 +35,10 @@ _POLL_S = 1.0
     ],
 )
 async def _commit(desk: Desk, args: Arguments) -> int | None:
-    undoes = _undone(desk)
+    undoes = 0
+    if desk.undoes is not None and desk.undoes[1] == tuple(desk.session.edits()):
+        undoes = desk.undoes[0]
+    # What undoes a revision is committed whole, wherever one stands.
     edits = desk.session.edits(() if undoes else desk.place)
     force = args.flag("force")
     if args.flag("dry-run"):
@@ -54,14 +57,6 @@ async def _commit(desk: Desk, args: Arguments) -> int | None:
     if args.flag("wait") and revision is not None:
         return await _wait(desk, revision, edits, args.number("timeout", 600))
     return None
-
-
-def _undone(desk: Desk) -> int:
-    """The revision whose undo is staged, and nothing else; then a commit takes it whole, wherever one stands."""
-    if desk.undoes is None:
-        return 0
-    number, staged = desk.undoes
-    return number if staged == tuple(desk.session.edits()) else 0
 
 
 def _tell_elsewhere(desk: Desk) -> None:

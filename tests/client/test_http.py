@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from tests.waiting import DEADLINE_S
 
-from bedplate.client.connection import Http, Lost, Reply, Unreached
+from bedplate.client.http import Http, Lost, Reply, Unreached
 from bedplate.core import errors
 
 Answering = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
