@@ -1,4 +1,4 @@
-"""Who is asking: users, the groups everyone is in, and impersonation.
+"""Who is asking: users by certificate and by token, the groups everyone is in, and impersonation.
 
 In: what a connection or a header presents (the subject of a certificate that TLS has verified, a bearer token,
 Impersonate-* headers), and the service accounts, pods and nodes that tokens are bound to, read from the registry.

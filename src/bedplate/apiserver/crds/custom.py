@@ -14,7 +14,7 @@ from bedplate.apiserver.schema import causes, formats, gotext, shaping, values
 from bedplate.apiserver.schema.causes import key_path
 from bedplate.apiserver.status import FieldProblem
 
-__all__ = ["CustomValidator", "check_embedded", "check_lists", "needs_embedded_check", "needs_list_check"]
+__all__ = ["CustomValidator", "check_embedded"]
 
 _BLOCKING = frozenset(
     {
@@ -31,6 +31,8 @@ _UNCHECKED = (
 )
 _MAX_REPLICAS = 2**31 - 1
 
+Schema = Mapping[str, Any]
+
 
 class CustomValidator:
     """Defaults, prunes and validates the objects of one version of a custom kind."""
@@ -43,8 +45,8 @@ class CustomValidator:
         self._check_status = values.compile_check(status) if status is not None else None
         self._fill = shaping.compile_defaults(schema)
         self._prune = shaping.compile_pruning(schema, is_resource=True)
-        self._judges_lists = needs_list_check(schema)
-        self._judges_embedded = needs_embedded_check(schema)
+        self._judges_lists = _holds(schema, lambda sub: sub.get("x-kubernetes-list-type") in ("set", "map"))
+        self._judges_embedded = _holds(schema, lambda sub: bool(sub.get("x-kubernetes-embedded-resource")))
         self._rules = validations.compile_tree(schema, is_root=True)
 
     def default(self, obj: dict[str, Any]) -> None:
@@ -82,8 +84,8 @@ class CustomValidator:
         faults: list[FieldProblem] = []
         if self._judges_embedded:
             faults += check_embedded(self._schema, obj)
-        if self._judges_lists and (old is None or not check_lists(self._schema, old)):
-            faults += check_lists(self._schema, obj)
+        if self._judges_lists and (old is None or not _check_lists(self._schema, old)):
+            faults += _check_lists(self._schema, obj)
         if self._rules is not None:
             if any(cause.reason in _BLOCKING for cause in [*sofar, *faults]):
                 faults.append(causes.invalid(causes.NO_PATH, None, _UNCHECKED))
@@ -109,9 +111,6 @@ def _check_replicas(obj: Mapping[str, Any], path: str | None) -> list[FieldProbl
     return []
 
 
-Schema = Mapping[str, Any]
-
-
 def _holds(schema: Any, predicate: Callable[[Schema], bool]) -> bool:
     if not isinstance(schema, Mapping):
         return False
@@ -119,39 +118,34 @@ def _holds(schema: Any, predicate: Callable[[Schema], bool]) -> bool:
     return predicate(schema) or any(_holds(sub, predicate) for sub in subs)
 
 
-def needs_list_check(schema: Schema) -> bool:
-    return _holds(schema, lambda sub: sub.get("x-kubernetes-list-type") in ("set", "map"))
-
-
-def needs_embedded_check(schema: Schema) -> bool:
-    return _holds(schema, lambda sub: bool(sub.get("x-kubernetes-embedded-resource")))
-
-
-def _members(schema: Schema, value: Any, path: str) -> Iterator[tuple[Schema, Any, str]]:
-    """The parts of a value that have a schema, with their paths."""
+def _parts(schema: Schema, value: Any, path: str = "") -> Iterator[tuple[Schema, Any, str]]:
+    """An object or list and all those below it that have a schema, with their paths."""
+    yield schema, value, path
+    below: list[tuple[Schema, Any, str]] = []
     if isinstance(value, dict):
         properties: Schema = schema.get("properties") or {}
         extra = schema.get("additionalProperties")
         for name, member in value.items():
             if name in properties:
-                yield properties[name], member, f"{path}.{name}" if path else name
+                below.append((properties[name], member, f"{path}.{name}" if path else name))
             elif isinstance(extra, Mapping):
-                yield extra, member, key_path(path, name)
+                below.append((extra, member, key_path(path, name)))
     elif isinstance(value, list) and isinstance(schema.get("items"), Mapping):
-        for index, item in enumerate(value):
-            yield schema["items"], item, f"{path}[{index}]"
-
-
-def check_lists(schema: Schema, value: Any, path: str = "") -> list[FieldProblem]:
-    faults: list[FieldProblem] = []
-    if isinstance(value, list):
-        if schema.get("x-kubernetes-list-type") == "set":
-            faults += [causes.duplicate(f"{path}[{index}]", value[index]) for index in _repeated(value)]
-        elif schema.get("x-kubernetes-list-type") == "map":
-            faults += _check_map(value, schema.get("x-kubernetes-list-map-keys") or (), path)
-    for sub, member, where in _members(schema, value, path):
+        below = [(schema["items"], item, f"{path}[{index}]") for index, item in enumerate(value)]
+    for sub, member, where in below:
         if isinstance(member, list | dict):
-            faults += check_lists(sub, member, where)
+            yield from _parts(sub, member, where)
+
+
+def _check_lists(schema: Schema, value: Any) -> list[FieldProblem]:
+    """Lists that are sets or maps hold every element or key once."""
+    faults: list[FieldProblem] = []
+    for sub, part, path in _parts(schema, value):
+        kind = sub.get("x-kubernetes-list-type")
+        if isinstance(part, list) and kind == "set":
+            faults += [causes.duplicate(f"{path}[{index}]", part[index]) for index in _repeated(part)]
+        elif isinstance(part, list) and kind == "map":
+            faults += _check_map(part, sub.get("x-kubernetes-list-map-keys") or (), path)
     return faults
 
 
@@ -176,12 +170,11 @@ def _repeated(items: Sequence[Any]) -> list[int]:
 
 
 def check_embedded(schema: Schema, value: Any, path: str = "") -> list[FieldProblem]:
+    """Embedded resources say what they are."""
     faults: list[FieldProblem] = []
-    if isinstance(value, dict) and schema.get("x-kubernetes-embedded-resource"):
-        faults += _check_resource(value, path)
-    for sub, member, where in _members(schema, value, path):
-        if isinstance(member, list | dict):
-            faults += check_embedded(sub, member, where)
+    for sub, part, where in _parts(schema, value, path):
+        if isinstance(part, dict) and sub.get("x-kubernetes-embedded-resource"):
+            faults += _check_resource(part, where)
     return faults
 
 
