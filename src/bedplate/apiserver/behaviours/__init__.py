@@ -1,4 +1,4 @@
-"""What single kinds do beyond being stored, each in a module of its own; `built_in` puts them together."""
+"""What single kinds do beyond being stored; `built_in` puts them together."""
 
 from __future__ import annotations
 
