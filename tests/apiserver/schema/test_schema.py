@@ -187,3 +187,12 @@ def test_hostnames(name: str) -> None:
 @pytest.mark.parametrize("name", ["", "-a", "a-.com", "a..b", "a.c", "a.1x", "a_b"])
 def test_not_hostnames(name: str) -> None:
     assert not formats.CHECKS["hostname"](name)
+
+
+def test_faulty_names_are_told_in_the_words_of_the_real_server() -> None:
+    assert formats.dns1123_label("a.b") == ["must not contain dots"]
+    assert formats.dns1123_subdomain("a" * 254) == ["must be no more than 253 characters"]
+    assert formats.qualified_name("a" * 254 + "/b") == ["prefix part must be no more than 253 bytes"]
+    assert formats.qualified_name("a/" + "b" * 64) == ["name part must be no more than 63 bytes"]
+    assert formats.qualified_name("/b") == ["prefix part must be non-empty"]
+    assert formats.qualified_name("a/b/c")[0].startswith("a valid label key must consist of alphanumeric characters")
