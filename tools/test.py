@@ -9,9 +9,10 @@
   second time, see `second_tries`. What failed first is kept in `second-tries.txt` and named in the last lines.
 - `soak` runs the tests with full counts.
 
-With pytest arguments there is one pass with just those, of the same tier, and nothing is tried again. `-m` and `-n`
-among them have the last word. Reports go to `build/reports` (or `BEDPLATE_REPORTS`): what was skipped and what failed
-in `<pass>.json`, durations in `<pass>.xml`. Exit code: that of the first pass that failed.
+The folders of the tests of `test` are in memory where there is room. With pytest arguments there is one pass with just
+those, of the same tier, and nothing is tried again. `-m` and `-n` among them have the last word. Reports go to
+`build/reports` (or `BEDPLATE_REPORTS`): what was skipped and what failed in `<pass>.json`, durations in `<pass>.xml`.
+Exit code: that of the first pass that failed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -34,6 +36,8 @@ LABS = "lab and not soak"
 VERIFY = "(real or external or root or lab) and not soak"
 MOST_WORKERS = 8
 SECOND_TRIES = 2
+MEMORY = Path("/dev/shm")
+ROOM_BYTES = 4 << 30
 NOTHING_COLLECTED = 5
 SOME_FAILED = 1
 
@@ -139,6 +143,9 @@ def run(name: str, options: Sequence[str], reports: Path) -> tuple[int, Report]:
     command = [sys.executable, "-m", "pytest", f"--junit-xml={reports / name}.xml", *options]
     print(f"=== {name}: pytest {' '.join(options)}", flush=True)
     environ = with_bytecode(os.environ) | {"BEDPLATE_TEST_REPORT": str(target)}
+    if name == "test" and has_room(MEMORY):
+        # The folders of tests: what a program writes to disk there need not survive a loss of power.
+        environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     code = subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode
     return code, read_report(target)
 
@@ -152,6 +159,11 @@ def with_bytecode(environ: Mapping[str, str]) -> dict[str, str]:
     if kept.pop("PYTHONDONTWRITEBYTECODE", ""):
         kept.setdefault("PYTHONPYCACHEPREFIX", str(ROOT / "build" / "pycache"))
     return kept
+
+
+def has_room(folder: Path) -> bool:
+    """Whether the folders of all tests fit; a container often has a few megabytes."""
+    return os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= ROOM_BYTES
 
 
 def describe(failure: Failure) -> str:

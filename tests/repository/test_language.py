@@ -27,6 +27,8 @@ def load() -> ModuleType:
 
 words = load()
 RULES = (*words.PHRASES, *words.NAMES, "long-line")
+# In one worker: reading the whole repository takes seconds.
+pytestmark = pytest.mark.xdist_group("language")
 
 
 @pytest.fixture(scope="module")

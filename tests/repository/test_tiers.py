@@ -94,6 +94,16 @@ def test_bytecode_is_kept_where_it_does_not_disturb(runner: ModuleType) -> None:
     assert runner.with_bytecode(own) == {"PYTHONPYCACHEPREFIX": "/elsewhere"}
 
 
+def test_folders_are_in_memory_only_where_they_fit(
+    runner: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "ROOM_BYTES", 1)
+    assert runner.has_room(tmp_path)
+    assert not runner.has_room(tmp_path / "missing")
+    monkeypatch.setattr(runner, "ROOM_BYTES", 1 << 60)
+    assert not runner.has_room(tmp_path)
+
+
 # Second tries
 
 
