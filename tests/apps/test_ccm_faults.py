@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from tests import programs, servers
+from tests import servers
 from tests.apps import managers
 from tests.apps.managers import PROGRAMS, initialised, joined, program, running
 from tests.apps.test_ccm_leading import inventory
@@ -64,12 +64,8 @@ async def between(server: servers.Server, folder: Path) -> AsyncIterator[Between
 
 @pytest.fixture(params=["real", "embedded"])
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[places.Place]:
-    if request.param == "real":
-        programs.built("kube-apiserver")
-        programs.built("etcd", servers.ETCD)
-    opener = places.real if request.param == "real" else places.embedded
-    async with opener(tmp_path / "server") as found:
-        yield found
+    async with places.opened(request.param, tmp_path / "server") as server:
+        yield server
 
 
 async def until_accepted(client: Client, name: str, stack: contextlib.AsyncExitStack) -> None:

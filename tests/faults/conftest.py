@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests import programs, servers
 from tests.faults import places
 
 from bedplate.api.resources import NAMESPACES
@@ -17,12 +16,8 @@ from bedplate.kube import Client, config
 
 @pytest.fixture(params=["real", "embedded"])
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[places.Place]:
-    if request.param == "real":
-        programs.built("kube-apiserver")
-        programs.built("etcd", servers.ETCD)
-    opener = places.real if request.param == "real" else places.embedded
-    async with opener(tmp_path / "server") as found:
-        yield found
+    async with places.opened(request.param, tmp_path / "server") as server:
+        yield server
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Protocol
 
-from tests import forkserver, servers
+from tests import forkserver, programs, servers
 from tests.waiting import until
 
 from bedplate.lab.controlplane import ControlPlane
@@ -91,3 +91,12 @@ async def embedded(folder: Path) -> AsyncIterator[Place]:
         yield place
     finally:
         await place.stop()
+
+
+def opened(name: str, folder: Path) -> contextlib.AbstractAsyncContextManager[Place]:
+    """A `real` or `embedded` server of a test's own; without its programs the test is skipped."""
+    if name == "embedded":
+        return embedded(folder)
+    programs.built("kube-apiserver")
+    programs.built("etcd", servers.ETCD)
+    return real(folder)
