@@ -19,6 +19,10 @@ import msgspec
 
 __all__ = ["Progress", "age", "bar", "heat", "is_terminal", "output_option", "progress", "show", "table"]
 
+QUIET_S = 2.0
+EVERY_S = 0.2
+_ERASE = "\r\x1b[K"
+
 output_option = click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print."
 )
@@ -65,11 +69,6 @@ def age(seconds: float) -> str:
         if whole < limit:
             return f"{whole // size}{unit}"
     return f"{whole // 86400}d"
-
-
-QUIET_S = 2.0
-EVERY_S = 0.2
-_ERASE = "\r\x1b[K"
 
 
 class Progress:

@@ -1,7 +1,8 @@
 """The event stream of a head, followed through losses.
 
 In: a transport and where to begin. Out: events, each once and in order. After a loss the stream goes on behind the last
-event that was given out; what the head no longer has is skipped by it, not by us.
+event that was given out; what the head no longer has is skipped by it, not by us. `Parser` takes server-sent events
+out of chunks of bytes that are cut anywhere.
 """
 
 from __future__ import annotations

@@ -3,6 +3,13 @@
 In: a request as a value. Out: the answer, or an error of `bedplate.core.errors`. A head that is not the active one says
 where that one is (`Bedplate-Active`), and the request goes there. What may be repeated is repeated after a failure,
 with backoff, or after the time the head asked for; what may not is repeated only when it surely was not carried out.
+
+A head's refusals are problems (RFC 9457). Only an answer that says so is absence (404) or refusal; anything that cannot
+be understood is `Unavailable`.
+
+    Conflict ── Stale          another user committed the object first: `author`, `revision`
+    Denied ──┬─ Unauthorized   the credential was refused (401)
+             └─ Forbidden      the caller may not do that (403)
 """
 
 from __future__ import annotations
@@ -34,12 +41,14 @@ __all__ = [
     "Stale",
     "Transport",
     "Unauthorized",
-    "from_answer",
 ]
 
 ACTIVE = "Bedplate-Active"
 _LOG = get_logger("client")
 _LONGEST_WAIT_S = 60.0
+_PROBLEM = msgspec.json.Decoder(Problem)
+_STALE = "urn:bedplate:stale"
+_INVALID = "urn:bedplate:invalid"
 ATTEMPTS = 10
 """Some twenty seconds in all: another head takes over within five."""
 
@@ -209,7 +218,7 @@ class Transport:
 
     def _refusal(self, request: Request, reply: Reply) -> errors.BedplateError:
         retry = reply.headers.get("Retry-After")
-        error = from_answer(reply.status, reply.body, str(request), float(retry) if retry.isdigit() else None)
+        error = _from_answer(reply.status, reply.body, str(request), float(retry) if retry.isdigit() else None)
         active = reply.headers.get(ACTIVE).rstrip("/")
         if reply.status == 503:
             is_weaker = self.url.startswith("https:") and not active.startswith("https:")
@@ -265,11 +274,6 @@ def _why(err: BaseException) -> str:
     return str(err) or type(err).__name__
 
 
-_DECODER = msgspec.json.Decoder(Problem)
-_STALE = "urn:bedplate:stale"
-_INVALID = "urn:bedplate:invalid"
-
-
 class Stale(errors.Conflict):
     """Another user committed the object first; `author` and `revision` say who and as what."""
 
@@ -287,10 +291,10 @@ class Forbidden(errors.Denied):
     """The head knows the caller, who may not do that."""
 
 
-def from_answer(status: int, body: bytes, what: str, retry_after_s: float | None = None) -> errors.BedplateError:
+def _from_answer(status: int, body: bytes, what: str, retry_after_s: float | None = None) -> errors.BedplateError:
     """The error in an answer; `what` says what was tried, for answers that do not speak for themselves."""
     try:
-        problem = _DECODER.decode(body)
+        problem = _PROBLEM.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return errors.Unavailable(
             f"{what} was answered with status {status} and no word about the reason",

@@ -32,6 +32,15 @@ from bedplate.store.interface import Batch, Compacted, CompareFailed, Delete, En
 
 __all__ = ["NODES", "TOKENS", "USER", "USERS", "Access", "Tokens", "subject_of"]
 
+TOKENS: Final = "/head/tokens/"
+USER: Final = "user"
+_LOG = get_logger("head.tokens")
+_MARK = "bph"
+_SECRET_BYTES = 32
+_ID_BYTES = 5
+_NOTE_EVERY_S = 60.0
+_SPENT_KEPT = timedelta(days=30)
+
 USERS: Final = "bedplate:users"
 NODES: Final = "bedplate:nodes"
 """The organisation in the client certificates of users and of nodes."""
@@ -105,16 +114,6 @@ def subject_of(certificate: Mapping[str, Any]) -> dict[str, list[str]]:
         for name, value in part:
             subject.setdefault(name, []).append(value)
     return subject
-
-
-TOKENS: Final = "/head/tokens/"
-USER: Final = "user"
-_LOG = get_logger("head.tokens")
-_MARK = "bph"
-_SECRET_BYTES = 32
-_ID_BYTES = 5
-_NOTE_EVERY_S = 60.0
-_SPENT_KEPT = timedelta(days=30)
 
 
 class _Kept(Token, frozen=True, kw_only=True, omit_defaults=True):

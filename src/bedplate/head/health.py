@@ -3,7 +3,7 @@
 In: reports of nodes. Out: the present condition of each node, from memory; the history of its checks, from the store;
 a stream of results as they come. `/head/nodes/<node>` holds a condition; `/head/samples/<node>/<check>/<slot>` the last
 `kept` results of a check, each slot written over in turn, so that a result costs one small record however long the
-history is. Other head nodes follow the same records.
+history is. Other head nodes follow the same records. `news` puts a report into words, as notices without numbers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Reading for a doctor: what could not be read is an answer too.
 
-In: questions to an API server. Out: the answer, the error that came instead, or None for what does not exist.
+In: questions to an API server. Out: the answer, the error that came instead, or None for what does not exist. `NEEDED`
+is what the manager must be allowed to do; the shipped manifests are tested by it.
 """
 
 from __future__ import annotations

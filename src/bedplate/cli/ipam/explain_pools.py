@@ -21,7 +21,7 @@ from bedplate.ipam import addresses, selectors
 from bedplate.ipam.addresses import Address
 from bedplate.ipam.pools import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 
-__all__ = ["explain_address", "explain_node", "explain_pool", "why_not", "written"]
+__all__ = ["explain_address", "explain_node", "explain_pool", "why_not"]
 
 CONTROLLER = "deployment/nv-ipam-controller"
 
@@ -275,7 +275,7 @@ def why_not(selector: NodeSelector | None, node: core.Node) -> str:
     return "; ".join(f"term {number}: {reason}" for number, reason in enumerate(reasons, start=1))
 
 
-def written(requirement: NodeSelectorRequirement) -> str:
+def _written(requirement: NodeSelectorRequirement) -> str:
     """A requirement as people write it in a sentence."""
     values = ",".join(requirement.values)
     match requirement.operator:
@@ -291,12 +291,12 @@ def _why_not(term: NodeSelectorTerm, node: core.Node) -> str:
     if not term.match_expressions and not term.match_fields:
         return "the term is empty, and matches no node"
     failing = [
-        f"{written(requirement)} fails: {_labelled(requirement, node)}"
+        f"{_written(requirement)} fails: {_labelled(requirement, node)}"
         for requirement in term.match_expressions
         if not _holds(NodeSelectorTerm(match_expressions=(requirement,)), node)
     ]
     failing += [
-        f"{written(requirement)} fails: the node's name is {node.name}"
+        f"{_written(requirement)} fails: the node's name is {node.name}"
         for requirement in term.match_fields
         if not _holds(NodeSelectorTerm(match_fields=(requirement,)), node)
     ]

@@ -23,7 +23,7 @@ from bedplate.head.render.values import Held, Part, Rendered
 from bedplate.head.resolve import Exclude, Given, Resolved, RoleGiven, Source
 from bedplate.head.tree import Tree
 
-__all__ = ["ENVIRONMENT", "RENDERERS", "checks_of", "facts_of", "render", "rendered_file"]
+__all__ = ["ENVIRONMENT", "RENDERERS", "render", "rendered_file"]
 
 ENVIRONMENT = "/etc/profile.d/bedplate.sh"
 _KEPT_IN = ("sync", "update")
@@ -66,7 +66,7 @@ def render(tree: Tree, resolved: Resolved) -> Rendered:
         taints=dict(sorted(taints.items())),
         flags=dict(sorted(flags.items())),
         excludes=_excludes(resolved, parts),
-        checks=checks_of(tree, resolved),
+        checks=_checks_of(tree, resolved),
         data_node=_data_node(resolved, parts),
         warnings={warning: given.source for given, part in parts for warning in part.warnings},
     )
@@ -181,7 +181,7 @@ def _data_node(resolved: Resolved, parts: _Parts) -> Source | None:
     return next((given.source for given, part in parts if part.data_node), None)
 
 
-def checks_of(tree: Tree, resolved: Resolved) -> dict[str, Held[Check]]:
+def _checks_of(tree: Tree, resolved: Resolved) -> dict[str, Held[Check]]:
     """The checks of a node."""
     return {
         name: check
@@ -203,7 +203,7 @@ def _enabled(tree: Tree) -> dict[str, Held[Check]]:
     return enabled
 
 
-def facts_of(tree: Tree, resolved: Resolved) -> Iterable[Fact]:
+def _facts_of(tree: Tree, resolved: Resolved) -> Iterable[Fact]:
     """The facts that rendering adds to those of resolution."""
     rendered = render(tree, resolved)
     for path, (file, source, next_best) in rendered.files.items():
@@ -237,7 +237,7 @@ def _effects(file: File) -> tuple[tuple[str, str], ...]:
     return (*tested, *acts)
 
 
-RENDERERS: Sequence[Renderer] = (facts_of,)
+RENDERERS: Sequence[Renderer] = (_facts_of,)
 """What `explain` and `plan` are given so that rendered files take part."""
 
 

@@ -1,6 +1,7 @@
 """What may be typed next, and what a slip may have meant. Pure but for file names.
 
-In: the desk and a line that is being typed. Out: words that fit, from the declarations that commands are parsed by.
+In: the desk and a line that is being typed. Out: words that fit, from the declarations that commands are parsed by;
+what TAB then puts in, or the words in columns as a shell shows them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from bedplate.ui.cmsh.command import COMMANDS, Arguments, Command
 from bedplate.ui.cmsh.desk import MASTER, Desk
 
 __all__ = ["Completion", "Step", "advice", "columns", "complete", "files", "objects", "parameters", "step", "values"]
+
+_GAP = 2
+_GOES_ON = ("/", "=", ",", " ", "[")
 
 Pairs = Iterable[tuple[str, str]]
 Enter = Callable[[str, Sequence[str]], tuple[Path, Sequence[str]] | None]
@@ -178,10 +182,6 @@ def advice(desk: Desk, word: str) -> str:
 
 def _has(entity: type[Entity], name: str) -> bool:
     return any(submode.shell == name for submode in entity.submodes)
-
-
-_GAP = 2
-_GOES_ON = ("/", "=", ",", " ", "[")
 
 
 class Step(NamedTuple):

@@ -1,9 +1,8 @@
 """The machine a shell runs on: commands of the host's shell, the user's editor, files.
 
 In: command lines, texts, names of files. Out: exit codes and texts; errors name the file. What a shell may ask of it is
-`Host`. Children write to the standard output of this
-process themselves, so that pagers and editors work. What a person edits is in a file that nobody else can read, and
-that is gone afterwards.
+`Host`. Children write to the standard output of this process themselves, so that pagers and editors work. What a person
+edits is in a file that nobody else can read, and that is gone afterwards.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A shell at a real terminal: line editing, history, TAB, notices above the prompt, Ctrl-C and Ctrl-D.
 
 In: keys, and events of the backend. Out: lines for the shell, one at a time; what it says goes to the terminal. Notices
-that come while a command runs wait for the next prompt, so that they do not stand in its output. This module needs
-prompt-toolkit, which costs a start 150 ms; nothing but an interactive shell imports it.
+that come while a command runs wait for the next prompt, so that they do not stand in its output. Lines are kept in a
+file for the next shell that only its owner reads, without those that name a secret. This module needs prompt-toolkit,
+which costs a start 150 ms; nothing but an interactive shell imports it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ from bedplate.ui.cmsh.running import beside
 from bedplate.ui.cmsh.shell import Shell
 
 __all__ = ["Lines", "Terminal", "sounds_secret"]
+
+_KEPT_LINES = 2000
+_WORDS = re.compile(r"[^\s'\"]+")
+_SUSPECT = ("password", "passphrase", "secret", "token", "credential", "privatekey")
 
 Run = Callable[[str], Coroutine[Any, Any, int]]
 _KEPT = 10_000
@@ -269,11 +274,6 @@ def _pieces(text: str) -> list[str]:
     for part in text.split("*"):
         pieces += [part, "*"]
     return [piece for piece in pieces[:-1] if piece]
-
-
-_KEPT_LINES = 2000
-_WORDS = re.compile(r"[^\s'\"]+")
-_SUSPECT = ("password", "passphrase", "secret", "token", "credential", "privatekey")
 
 
 def sounds_secret(line: str) -> bool:

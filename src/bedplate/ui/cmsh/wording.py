@@ -35,6 +35,9 @@ __all__ = [
     "summary",
 ]
 
+_NAMED = 3
+_MANY = 3
+
 ADDED, REMOVED = "<added>", "<removed>"
 
 _Cells = tuple[str, str, str, str]
@@ -170,10 +173,6 @@ def summary(schema: Schema, revision: Revision) -> str:
     what = f"{where} {new.strip('<>')}" if not name else f"{where} {name}"
     more = len(revision.changes) - 1
     return f"{what}, and {more} more" if more else what
-
-
-_NAMED = 3
-_MANY = 3
 
 
 def line(notice: Notice) -> str:

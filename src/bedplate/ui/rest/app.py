@@ -2,7 +2,9 @@
 
 In: `Service`. Out: an application with every address of the API, the OpenAPI document, health and metrics; the daemon
 serves it over TLS, and mounts the page on it (`bedplate.ui.web.mount`). Its event stream runs as long as the
-application does.
+application does. Metrics have labels from small fixed sets (operations, not addresses); each request that writes is a
+line in the log with its author, reads are logged at `-v 6`. What is not HTTP is refused by aiohttp itself, before any
+handler; it would write a traceback for each such request to standard error, where a line is enough.
 """
 
 from __future__ import annotations
@@ -36,9 +38,12 @@ from bedplate.ui.rest.objects import Encoder, Objects, json
 from bedplate.ui.rest.operations import Ask, Handler, Operation
 from bedplate.ui.rest.stream import Feed
 
-__all__ = ["RequestMetrics", "log_request", "make", "runner"]
+__all__ = ["RequestMetrics", "make", "runner"]
 
 _LOG = get_logger("head.rest")
+_HTTP_LOG = get_logger("head.http")
+_LONGEST_LINE = 32 * 1024
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _OPERATION: Final = web.RequestKey("operation", str)
 _NOBODY = Identity("", "")
 _OURS = ("/api/", "/openapi.json", "/metrics", "/healthz", "/livez", "/readyz")
@@ -173,7 +178,7 @@ def _watch(service: Service, metrics: RequestMetrics) -> Middleware:
             metrics.requests.labels(operation, method, str(status)).inc()
             if operation not in _LASTING:
                 metrics.duration.labels(operation).observe(duration_s)
-            log_request(operation, request.method, request.path, status, _author(request), duration_s)
+            _log_request(operation, request.method, request.path, status, _author(request), duration_s)
 
     return watch
 
@@ -222,10 +227,6 @@ def _closing(feed: Feed) -> Callable[[web.Application], Awaitable[None]]:
     return close
 
 
-_HTTP_LOG = get_logger("head.http")
-_LONGEST_LINE = 32 * 1024
-
-
 class _Forward(logging.Handler):
     """aiohttp's own messages as ours: a peer that speaks no HTTP is its own trouble, anything else is a bug of ours."""
 
@@ -260,9 +261,6 @@ def runner(app: web.Application, *, shutdown_s: float = 2.0, kept_alive_s: float
     )
 
 
-_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-
-
 class RequestMetrics:
     """One set for each registry (`core.metrics.shared`)."""
 
@@ -286,7 +284,7 @@ class RequestMetrics:
         self.reports = Counter("bedplate_head_reports_total", "Reports of nodes.", registry=registry)
 
 
-def log_request(operation: str, method: str, path: str, status: int, author: str, duration_s: float) -> None:
+def _log_request(operation: str, method: str, path: str, status: int, author: str, duration_s: float) -> None:
     """One line: what was asked, by whom, how it ended. The query and bodies are left out: they may hold secrets."""
     is_worth_it = status >= 500 or method not in ("GET", "HEAD", "OPTIONS")
     logger = _LOG if is_worth_it else _LOG.v(6)

@@ -1,6 +1,8 @@
 """Objects over HTTP: reading them now or as they were, and writing one at a time.
 
-In: checked requests. Out: objects with their revision as ETag. Each write is one commit of its author.
+In: checked requests. Out: objects with their revision as ETag, secrets as stars, each encoded once for as long as it
+stays as it is. Each write is one commit of its author; `edits_in` gives what was sent as edits of the
+head, with masks where the secret is to stay. Whether they may be committed is decided in the head.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from bedplate.ui.rest import conditions
 from bedplate.ui.rest.operations import JSON, Ask
 from bedplate.ui.rest.problems import Malformed, Precondition
 
-__all__ = ["Encoder", "Objects", "decoded", "edits_in"]
+__all__ = ["Encoder", "Objects", "edits_in"]
+
+_PLACE = ("mode", "key", "revision")
 
 _PUT = msgspec.json.Decoder(headapi.ObjectPut)
 _NEW = msgspec.json.Decoder(headapi.ObjectNew)
@@ -89,7 +93,7 @@ class Objects:
         async def edits(tree: Tree) -> list[Edit]:
             if tree.find(mode, sent.key) is not None:
                 raise errors.AlreadyExists(f"{mode}[{sent.key}] already exists", hint="PUT replaces it")
-            return [Edit(mode, sent.key, None, decoded(tree, mode, sent.key, sent))]
+            return [Edit(mode, sent.key, None, _decoded(tree, mode, sent.key, sent))]
 
         await self._commit(ask, edits)
         return self._written(mode, sent.key, 201)
@@ -106,7 +110,7 @@ class Objects:
             is_named = await self._is_named(ask, mode, key, present)
             if isinstance(sent.revision, int) and not is_named and present is not None:
                 base = Obj(present.type, key, revision=sent.revision)
-            return [Edit(mode, key, base, decoded(tree, mode, key, sent))]
+            return [Edit(mode, key, base, _decoded(tree, mode, key, sent))]
 
         await self._commit(ask, edits)
         return self._written(mode, key, 201 if is_new else 200)
@@ -220,10 +224,7 @@ class Encoder:
         return msgspec.json.encode({"head": head, "revision": revision, "objects": objects})
 
 
-_PLACE = ("mode", "key", "revision")
-
-
-def decoded(tree: Tree, mode: str, key: str, document: headapi.ObjectWrite) -> Obj:
+def _decoded(tree: Tree, mode: str, key: str, document: headapi.ObjectWrite) -> Obj:
     """An object as it was sent. Raises `Malformed`, and `Invalid` for one of the right form that cannot be."""
     data: dict[str, Any] = msgspec.to_builtins(document)
     for name, place in (("mode", mode), ("key", key)):
