@@ -338,7 +338,7 @@ def read_kubeconfig(name: str, kubeconfig: pathlib.Path, folder: pathlib.Path) -
         return pathlib.Path(holder[field]) if field in holder else None
 
     ca_file = as_file(cluster, "certificate-authority", "test-ca.crt")
-    assert ca_file is not None, "the kubeconfig names no certificate authority"
+    assert ca_file is not None, "the kubeconfig has no certificate authority"
     return Server(
         name,
         cluster["server"].rstrip("/"),

@@ -54,40 +54,39 @@ T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
 # What each variable is for. The code says where it is read; a variable that is missing here stops the generator.
 VARIABLES = {
-    "BEDPLATE_CACERT": "File of the authority that a head's certificate must come from; `--cacert` wins.",
+    "BEDPLATE_CACERT": "File of the authority that signed the head's certificate; `--cacert` takes precedence.",
     "BEDPLATE_CACHE": "Folder for built Kubernetes programs. Default: `bedplate` in the user's cache folder.",
-    "BEDPLATE_CERT": "File of the client certificate that `cmsh` shows; `--cert` wins.",
-    "BEDPLATE_DATA": "Data folder of a head, for `cmsh` and `bedplate head`; `--data` wins.",
-    "BEDPLATE_KEY": "File of that certificate's key; `--key` wins.",
-    "BEDPLATE_PEERS": "Folder that may hold the originals' programs; benchmarks and tests of compatibility use them "
-    "when they are there.",
-    "BEDPLATE_OPENAPI": "Folder with the vendors' OpenAPI documents, against which tests hold every request and "
-    "answer. Default: `../shared/openapi` when it is there.",
-    "BEDPLATE_RECORD": "`1`: tests that ask a real API server keep its answers for the tests that run without one.",
+    "BEDPLATE_CERT": "File of the client certificate of `cmsh`; `--cert` takes precedence.",
+    "BEDPLATE_DATA": "Data folder of a head, for `cmsh` and `bedplate head`; `--data` takes precedence.",
+    "BEDPLATE_KEY": "File of that certificate's key; `--key` takes precedence.",
+    "BEDPLATE_PEERS": "Folder with the original programs; benchmarks and compatibility tests use them if they exist.",
+    "BEDPLATE_OPENAPI": "Folder with the vendors' OpenAPI documents, against which tests check every request and "
+    "response. Default: `../shared/openapi` if it exists.",
+    "BEDPLATE_RECORD": "`1`: tests that use a real API server record its responses for the tests that run without one.",
     "BEDPLATE_REPORTS": "Folder for what `make test` and `make verify` report (skips, failures, durations). "
     "Default: `build/reports`.",
     "BEDPLATE_TEST_REPORT": "File in which one pytest run notes what it skipped and what failed; set by `make test`.",
     "BEDPLATE_TEST_SEED": "Seed of the random numbers of tests, as a failed test printed it.",
-    "BEDPLATE_TOKEN_FILE": "File with the bearer token that `cmsh` sends; `--token-file` wins.",
-    "BEDPLATE_URL": "Addresses of heads for `cmsh`, with blanks or commas between them; `--url` wins.",
+    "BEDPLATE_TOKEN_FILE": "File with the bearer token that `cmsh` sends; `--token-file` takes precedence.",
+    "BEDPLATE_URL": "URLs of heads for `cmsh`, separated by spaces or commas; `--url` takes precedence.",
     "BEDPLATE_TEST_PATIENCE": "Seconds a test waits for what must come; fewer to see failures sooner. Default: 120.",
-    "KUBEBUILDER_ASSETS": "Folder with Kubernetes programs to use instead of built ones, when their version fits.",
-    "KUBECONFIG": "Which cluster, as kubectl reads it: one or several files, separated by colons.",
+    "KUBEBUILDER_ASSETS": "Folder with Kubernetes programs to use instead of built ones, if their version matches.",
+    "KUBECONFIG": "Kubeconfig files of the cluster, as for kubectl: one or several, separated by colons.",
     "KUBERNETES_SERVICE_HOST": "Set inside a pod; with the mounted service account it is the cluster to use.",
-    "NVIDIA_BMM_ENDPOINT": "Address of the BMM API; wins over `endpoint` of the cloud configuration. Every other key "
+    "NVIDIA_BMM_ENDPOINT": "Address of the BMM API; overrides `endpoint` of the cloud configuration. Every other key "
     "has a variable of that form too: `NVIDIA_BMM_` and the key in capitals, words separated by underscores.",
-    "NVIDIA_BMM_ORG_NAME": "Organisation in BMM; wins over `orgName`.",
-    "NVIDIA_BMM_SITE_ID": "Site of the cluster; wins over `siteId`.",
-    "NVIDIA_BMM_TENANT_ID": "Tenant of the cluster; wins over `tenantId`.",
-    "NVIDIA_BMM_TOKEN": "Token of the BMM API; wins over `token`.",
-    "OXIDE_HOST": "Address of the Oxide API; wins over `host` of the cloud configuration.",
+    "NVIDIA_BMM_ORG_NAME": "Organisation in BMM; overrides `orgName`.",
+    "NVIDIA_BMM_SITE_ID": "Site of the cluster; overrides `siteId`.",
+    "NVIDIA_BMM_TENANT_ID": "Tenant of the cluster; overrides `tenantId`.",
+    "NVIDIA_BMM_TOKEN": "Token of the BMM API; overrides `token`.",
+    "OXIDE_HOST": "Address of the Oxide API; overrides `host` of the cloud configuration.",
     "OXIDE_PROFILE": "Profile of the Oxide CLI (`~/.config/oxide/credentials.toml`) with host and token; "
-    "wins over `OXIDE_HOST` and `OXIDE_TOKEN`.",
-    "OXIDE_PROJECT": "Project of the cluster's instances; wins over `project`.",
-    "OXIDE_TOKEN": "Token of the Oxide API; wins over `token`.",
-    "OXIDE_TOKEN_FILE": "File with that token, read again when it changes.",
-    "HTTPS_PROXY": "Proxy for requests to the API server; a kubeconfig's `proxy-url` wins.",
-    "NO_COLOR": "Anything: no colours, neither in tables nor in log lines, on a terminal either.",
+    "overrides `OXIDE_HOST` and `OXIDE_TOKEN`.",
+    "OXIDE_PROJECT": "Project of the cluster's instances; overrides `project`.",
+    "OXIDE_TOKEN": "Token of the Oxide API; overrides `token`.",
+    "OXIDE_TOKEN_FILE": "File with that token, reloaded when it changes.",
+    "HTTPS_PROXY": "Proxy for requests to the API server; a kubeconfig's `proxy-url` takes precedence.",
+    "NO_COLOR": "If set, no colours in tables and log lines, even on a terminal.",
     "NO_PROXY": "Hosts, domains, addresses and networks that are reached without a proxy.",
     "XDG_CACHE_HOME": "The user's cache folder. Default: `~/.cache`.",
     "XDG_STATE_HOME": "Where labs keep their state. Default: `~/.local/state`.",
@@ -141,13 +140,13 @@ def flag_tables(groups: Iterable[Any], base: Any, level: str = "##") -> Iterator
 
 def ipam_flags_page() -> str:
     grammar = (
-        "written as Kubernetes' programs take them: `--a b`, `--a=b`, booleans `--a` or `--a=false`, "
+        "in the syntax of Kubernetes programs: `--a b`, `--a=b`, booleans `--a` or `--a=false`, "
         "durations `1h30m`, lists separated by commas"
     )
     return "\n".join(
         [
             f"{NOTE}\n# Flags of address management\n\n"
-            f"`ipam-controller` and `ipam-node` take the original's flags, and some of ours, {grammar}. "
+            f"`ipam-controller` and `ipam-node` take the original's flags, and some additional ones, {grammar}. "
             "`bedplate ipam controller` and `bedplate ipam node` are the same programs. "
             "Each prints this as `--help`.\n",
             "## `ipam-controller`\n",
@@ -162,14 +161,14 @@ def flags_page() -> str:
     parts = [
         f"{NOTE}\n# Flags of the cloud controller manager\n\n"
         "`nvidia-bmm-cloud-controller-manager`, `oxide-cloud-controller-manager`, "
-        "`cloudlycke-cloud-controller-manager` and `bedplate ccm run` take the same flags, written as Kubernetes' "
-        "programs take them: `--a b`, `--a=b`, booleans `--a` or `--a=false`, durations `1h30m`, lists separated by "
-        "commas; underscores count as dashes. A program named after a cloud works for it when `--cloud-provider` is "
-        "absent. `bedplate ccm explain` takes them too.\n"
+        "`cloudlycke-cloud-controller-manager` and `bedplate ccm run` take the same flags, in the syntax of "
+        "Kubernetes programs: `--a b`, `--a=b`, booleans `--a` or `--a=false`, durations `1h30m`, lists separated by "
+        "commas; underscores count as dashes. A program named after a cloud uses it if `--cloud-provider` is not "
+        "given. `bedplate ccm explain` takes them too.\n"
     ]
     parts += flag_tables(manager_options.GROUPS, manager_options.Options())
     gates = [(f"`{name}`", text) for name, text in GATES.items()]
-    parts += ["## Feature gates\n\nAccepted; what each stands for is settled here.\n", table(("gate", "here"), gates)]
+    parts += ["## Feature gates\n\nAccepted; the behaviour of each is fixed.\n", table(("gate", "here"), gates)]
     return "\n".join(parts)
 
 
@@ -186,9 +185,9 @@ def modules() -> list[Any]:
 def errors_page() -> str:
     everything = modules()
     tree = [each for each in vars(errors).values() if inspect.isclass(each) and issubclass(each, errors.BedplateError)]
-    codes = [("`0`", "all is well; also after Ctrl-C of a program that runs until stopped")]
+    codes = [("`0`", "success; also after Ctrl-C of a program that runs until stopped")]
     codes += [("`2`", "the command line is wrong"), ("`130`", "a command was interrupted before it was done")]
-    codes += [("`141`", "the reader of the output went away")]
+    codes += [("`141`", "the reader of the output closed the pipe")]
     rows = [
         (f"`{each.__name__}`", f"`{each.__bases__[0].__name__}`", f"`{each.exit_code}`", text_of(each)) for each in tree
     ]
@@ -208,7 +207,7 @@ def errors_page() -> str:
         f"{NOTE}\n# Errors and exit codes\n\n"
         "An error is shown as one message, its causes, and what to do next (`next: …`); `-v 4` adds the traceback.\n\n"
         "## The tree\n\n" + table(("error", "is a", "exit code", "meaning"), rows) + "\n## Other exit codes\n\n"
-        "`lab kubectl`, `lab exec` and `kubectl` end with the code of the program they run.\n\n"
+        "`lab kubectl`, `lab exec` and `kubectl` exit with the code of the program they run.\n\n"
         + table(("exit code", "meaning"), codes)
         + "\n## Special errors\n\n"
         + table(("error", "is a", "exit code", "meaning"), more)
@@ -240,7 +239,7 @@ def metrics_page() -> str:
     titles = ("metric", "type", "labels", "meaning")
     return (
         f"{NOTE}\n# Metrics\n\n"
-        "Names are those of client-go and controller-runtime, so that dashboards made for them work.\n\n"
+        "Names are those of client-go and controller-runtime, so that existing dashboards work.\n\n"
         "## Programs with controllers: `/metrics` of `serving`\n\n"
         + table((*titles, "from"), sorted(rows))
         + "\n## The embedded API server: `/metrics`\n\n"

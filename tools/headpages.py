@@ -43,7 +43,7 @@ FORMS = {
 }
 COMMON = ("400", "401", "403", "404", "409", "412", "413", "415", "503")
 EXITS = (
-    ("`0`", "all well"),
+    ("`0`", "success"),
     ("`1`", "a command failed, or no head could be reached"),
     ("`2`", "wrong usage"),
     ("`3`", "`plan` found something to do"),
@@ -73,9 +73,9 @@ def entities_page() -> str:
     parts = [
         f"{NOTE}\n# Entities and roles of the head\n\n"
         "What `show` prints and `set` takes, in the order of `show`. A parameter's name in the shell is its label in "
-        "lower case without blanks; the last column is the attribute in REST, exports and paths. A submode holds "
+        "lower case without spaces; the last column is the attribute in REST, exports and paths. A submode contains "
         "objects of its own.\n",
-        table(("mode", "holds", "what"), [_mode_row(mode) for mode in SCHEMA.modes.values()]),
+        table(("mode", "contains", "what"), [_mode_row(mode) for mode in SCHEMA.modes.values()]),
     ]
     for mode in SCHEMA.modes.values():
         parts += [f"## `{mode.shell}`\n", *_sections(mode, told)]
@@ -165,11 +165,11 @@ def cmsh_page() -> str:
     parts = [
         f"{NOTE}\n# cmsh\n\n"
         "The shell of the head: [modes](head-entities.md), objects in them, and submodes below objects. The name of a "
-        "mode or of a submode in front of a command runs it there. `;` stands between commands, `|` sends what one "
-        "prints to a program of the host, `!` runs one, `#` begins a remark.\n",
+        "mode or of a submode in front of a command runs it there. `;` separates commands, `|` pipes their "
+        "output to a program of the host, `!` runs a program of the host, `#` starts a comment.\n",
         "## Options of the program\n",
         table(("option", "default", "meaning"), options(cmsh, ctx)),
-        "Where no option says so, the variables of [the environment](environment.md) count, then "
+        "Without these options, the variables of [the environment](environment.md) are used, then "
         "`~/.config/bedplate/cmsh.yaml` with `url`, `data`, `token-file`, `cert`, `key` and `cacert`.\n",
         table(("exit code", "meaning"), EXITS),
         "## Commands\n\n`help COMMAND` prints the same.\n",
@@ -215,7 +215,7 @@ def rest_page() -> str:
             ("address", "what it does"),
             [(f"`{method} {path}`", each.get("summary", "")) for method, path, each in operations],
         ),
-        "Refusals are `application/problem+json` with `detail`, `hint` and, where they apply, `problems`, `author` and "
+        "Errors are `application/problem+json` with `detail`, `hint` and, where they apply, `problems`, `author` and "
         "`revision`:\n",
         table(("status", "when"), [(f"`{status}`", text) for status, text in sorted(refusals.items())]),
     ]

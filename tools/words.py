@@ -81,6 +81,24 @@ PHRASES: dict[str, tuple[re.Pattern[str], str]] = {
     "mend": (re.compile(r"\bmend(?:s|ed|ing)?\b", re.IGNORECASE), 'write "fix" or "repair"'),
     "somebody": (re.compile(r"\bsomebody\b", re.IGNORECASE), "name the user, client, controller or program"),
     "whoever": (re.compile(r"\bwhoever\b", re.IGNORECASE), "name the user, client, controller or program"),
+    "everybody": (re.compile(r"\b(?:every|any)body\b", re.IGNORECASE), 'write "anyone", or name the users or clients'),
+    "nobody": (re.compile(r"\bnobody\b", re.IGNORECASE), 'write "no user", "no client" or "no node"'),
+    "mutually-exclusive": (
+        re.compile(r"\bexclude (?:each other|one another)\b", re.IGNORECASE),
+        'write "are mutually exclusive"',
+    ),
+    "go-together": (re.compile(r"\bgo together\b", re.IGNORECASE), 'write "must be given together"'),
+    "stands-twice": (re.compile(r"\bstands? twice\b", re.IGNORECASE), 'write "is given twice"'),
+    "stands-out": (re.compile(r"\bstands? out\b", re.IGNORECASE), 'write "needs attention"'),
+    "names-no": (re.compile(r"\bnames no\b", re.IGNORECASE), 'write "has no …", "… is not set" or "is not a …"'),
+    "of-nobody": (re.compile(r"\b(?:nobody's|of nobody)\b", re.IGNORECASE), "say what is missing"),
+    "makes-it-true": (re.compile(r"\bmakes? (?:it|them) true\b", re.IGNORECASE), 'write "commit applies it"'),
+    "told-of": (re.compile(r"\b(?:told of|told this once)\b", re.IGNORECASE), 'write "notified of" or "reported"'),
+    "broke-off": (re.compile(r"\bbroke off\b", re.IGNORECASE), 'write "was cut off"'),
+    "used-up": (re.compile(r"\bused up\b", re.IGNORECASE), 'write "exhausted"'),
+    "very": (re.compile(r"\bof this very\b", re.IGNORECASE), 'write "this specific …"'),
+    "such-thing": (re.compile(r"\bno such thing\b", re.IGNORECASE), 'write "not found" or "no such object"'),
+    "woken": (re.compile(r"\bwoken for\b", re.IGNORECASE), 'write "page on"'),
     "section": (re.compile("§"), "name the rule; the document is not in the repository"),
     "code": (
         re.compile(
@@ -91,7 +109,7 @@ PHRASES: dict[str, tuple[re.Pattern[str], str]] = {
     ),
 }
 # Words that users should not read; code and tests may use them.
-FOR_USERS = ("somebody", "whoever")
+FOR_USERS = ("somebody", "whoever", "everybody", "nobody")
 # Local names that say how a value came about, not what it is.
 NAMES = ("found", "one", "made", "held", "wanted", "said")
 

@@ -68,7 +68,7 @@ async def test_a_service_is_explained(server: servers.Server, client: Client, tm
             environment = managers.oxide_environment(cloud)
             code, out, log = await explain(server, tmp_path, *words, **environment)
             assert code == 1, out + log
-            for part in ("load balancer of oxide", "absent", "no node may carry its traffic"):
+            for part in ("load balancer of oxide", "absent", "no node is eligible to carry its traffic"):
                 assert part in out, out
             code, out, _ = await explain(server, tmp_path, *words, "--load-balancer-default-class=false", **environment)
             assert (code, "nobody here" in out) == (0, True), out

@@ -191,7 +191,7 @@ class World:
         return per_cloud
 
     def absences(self, member: Member) -> int:
-        """How often the cloud has said, of this very machine, that there is none. (Of BMM's generic ones, the unnamed
+        """How often the cloud has said, of this machine, that there is none. (Of BMM's generic ones, the unnamed
         may count, see `plant`; that the machine is really gone is judged apart.)"""
         return sum(
             entry.status == 404

@@ -217,7 +217,7 @@ def test_a_shell_connects_again_with_what_is_staged(moves: bool, served: Head, h
         if moves:
             served.move()
         served.start()
-        screen.wait("[notice] basecm10: connected again")
+        screen.wait("[notice] basecm10: reconnected")
         screen.wait_prompt(STARRED)
         screen.enter("commit")
         screen.wait_prompt(DEFAULT)
@@ -256,6 +256,6 @@ def test_ctrl_c_gives_up_a_commit_and_keeps_it_staged(served: Head, home: pathli
         screen.wait("interrupted")
         screen.wait_prompt(STARRED)
         served.start()
-        screen.wait("connected again")
+        screen.wait("reconnected")
         screen.enter("commit")
         screen.wait_prompt(DEFAULT)

@@ -30,7 +30,7 @@ def test_a_session_goes_on_with_the_other_head_and_keeps_what_is_staged_while_ot
         screen.wait_prompt("[basecm10->category*[default*]]%")
         others = aside.submit(lambda: asyncio.run(commit_through_a_kill(pair, names)))
         screen.wait("the connection to the head was lost")
-        screen.wait("connected again")
+        screen.wait("reconnected")
         # The prompt names the head that answers; which one is active is settled by the election meanwhile.
         screen.wait_prompt("[basecm11->category*[default*]]%")
         screen.enter("commit -m 'after the loss'")

@@ -158,7 +158,7 @@ async def test_why_an_address_a_node_and_a_pool_are_as_they_are(world: World) ->
     code, out, _ = await world.run("explain", third)
     assert code == 0 and "role In (worker) fails: the node has no label role" in flat(out)
     code, out, _ = await world.run("explain", f"{world.prefix}1")
-    assert code == 1 and "is the controller at work?" in flat(out)
+    assert code == 1 and "is the controller running?" in flat(out)
     code, out, _ = await world.run("explain", "rail", "-o", "json")
     found = json.loads(out)
     assert code == 1 and (found["kind"], found["state"]) == ("IPPool", "attention")
@@ -185,7 +185,7 @@ async def test_a_store_can_be_listed_checked_and_brought_up_to_date(world: World
     path.write_bytes((STORES / "03-one.store").read_bytes())
     assert len(await world.read("store", "show", str(path))) == 1
     code, out, _ = await world.run("store", "check", str(path))
-    assert code == 0 and "its checksum is right" in out
+    assert code == 0 and "its checksum is correct" in out
     before = path.read_bytes()
     code, out, _ = await world.run("store", "sync", str(path))
     assert code == 0 and "1 reservations" in out

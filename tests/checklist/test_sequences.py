@@ -56,7 +56,7 @@ def refuse(said: Said) -> None:
         assert said.err == ""
         return
     assert said.code == 1 and said.err.startswith("error: ") and said.err.count("error") == 1, said
-    if "since you began" in said.err or "after revision" in said.err or "undo" in said.err:
+    if "since you started editing" in said.err or "after revision" in said.err or "undo" in said.err:
         raise errors.Conflict(said.err)
     if "already" in said.err:
         raise errors.AlreadyExists(said.err)

@@ -62,7 +62,7 @@ async def test_a_good_node_is_all_well(cloud: ScriptedProvider) -> None:
     assert finding(found, "cloud").answer == "fake"
     assert finding(found, "cloud").why == "its provider ID fake://m1 says so; it knows the machine"
     assert finding(found, "initialised").answer == "yes"
-    assert finding(found, "lifecycle").why == "it is ready: its cloud is not asked"
+    assert finding(found, "lifecycle").why == "it is ready: its cloud is not queried"
 
 
 async def test_a_tainted_node_is_told_what_initialises_it(cloud: ScriptedProvider) -> None:

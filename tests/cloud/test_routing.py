@@ -52,7 +52,7 @@ async def test_an_id_its_own_provider_cannot_read_is_nobodys(
 
 
 async def test_two_providers_of_one_scheme_are_refused() -> None:
-    with pytest.raises(errors.Invalid, match="both answer for"):
+    with pytest.raises(errors.Invalid, match="both handle"):
         Clouds([ScriptedProvider("a", ("same",)), ScriptedProvider("b", ("same",))])
 
 

@@ -71,7 +71,7 @@ def test_a_flag_is_read_as_go_reads_it(words: list[str], values: dict[str, Any])
         (["--count=x"], "--count: 'x' must be an integer"),
         (["--rate=x"], "--rate: 'x' must be a number"),
         (["--is-on=yes"], "--is-on: 'yes' must be true or false"),
-        (["--wait=5"], "--wait: '5' is not a duration (write for example 5m, 1h30m or 250ms)"),
+        (["--wait=5"], "--wait: '5' is not a duration (for example 5m, 1h30m or 250ms)"),
     ],
 )
 def test_a_mistake_is_named(words: list[str], problem: str) -> None:

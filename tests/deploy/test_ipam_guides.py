@@ -110,8 +110,8 @@ def test_the_doctor_sees_that_nothing_of_an_overlay_runs(defined: servers.Server
         run(defined, "kubectl wait --for=delete --timeout=120s crd/cidrpools.nv-ipam.nvidia.com")
     wrong = " ".join(f"{one['check']} {one['message']}" for one in findings if one["level"] == "problem")
     assert "controller 0 of 1 replicas are ready" in wrong
-    assert "no CA bundle" in wrong and "no ready pod is behind it" in wrong
-    assert "cannot be asked, so no pool can be made or changed" in wrong
+    assert "no CA bundle" in wrong and "it has no ready pod" in wrong
+    assert "cannot be reached, so pools cannot be created or changed" in wrong
 
 
 def test_what_is_shown_elsewhere_is_there() -> None:

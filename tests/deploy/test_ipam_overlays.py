@@ -54,7 +54,7 @@ ADDED = {
     (NODE, ".spec.template.spec.volumes[cri].name", "cri"),
     (NODE, ".spec.template.spec.volumes[cri].hostPath.type", "DirectoryOrCreate"),
 }
-# Whose text is nobody's business but ours.
+# Whose text is ours alone.
 FREE = (".image", ".annotations.kubernetes.io/description")
 
 Fact = tuple[str, str, str]

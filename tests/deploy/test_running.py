@@ -129,7 +129,7 @@ class Cluster:
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode in (0, 1), done.stdout + done.stderr
         about_rights = [line for line in done.stdout.splitlines() if re.match(r"\S+ +rbac ", line)]
-        assert any("may do all" in line for line in about_rights), done.stdout
+        assert any("has all" in line for line in about_rights), done.stdout
         return [line for line in about_rights if not line.startswith("ok ")]
 
     def ask(self, path: str, token: str = "") -> int:

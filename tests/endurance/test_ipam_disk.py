@@ -199,7 +199,7 @@ class Image:
         device = subprocess.run(source, check=True, capture_output=True, text=True).stdout.strip()
         trigger = pathlib.Path("/sys/fs/ext4", pathlib.Path(device).name, "trigger_fs_error")
         if not os.access(trigger, os.W_OK):
-            pytest.skip("needs a kernel that can be told of a failing disk")
+            pytest.skip("needs a kernel that can simulate a failing disk")
         trigger.write_text("a test")
 
     def remount(self) -> None:

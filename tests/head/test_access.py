@@ -57,7 +57,7 @@ def test_each_role_may_do_what_it_is_for_and_nothing_else(verb: str, resource: s
 
 
 def test_a_refusal_names_who_what_and_the_remedy() -> None:
-    with pytest.raises(errors.Denied, match=r"anna, who is auditor, may not edit device objects") as refused:
+    with pytest.raises(errors.Denied, match=r"anna \(role auditor\) may not edit device objects") as refused:
         demand(AUDITOR, "edit", "mode/device")
     assert "administrator" in refused.value.hint
     with pytest.raises(errors.Denied, match="node node001 may not read what belongs to node002"):

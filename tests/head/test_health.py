@@ -118,7 +118,7 @@ async def test_a_check_that_turns_is_news_and_one_that_goes_on_is_not(health: He
     for status in ("PASS", "PASS", "FAIL", "FAIL", "UNKNOWN", "PASS"):
         measured = await health.record("n", [Result("disk", status, info="full")])  # type: ignore[arg-type]
         told.extend(one.text for one in news("n", [], [], measured))
-    assert told == ["Check disk failed: full", "Check disk gives no answer: full", "Check disk passes again"]
+    assert told == ["Check disk failed: full", "Check disk returns no result: full", "Check disk passes again"]
 
 
 def test_a_report_speaks_as_the_manual_does() -> None:

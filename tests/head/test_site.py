@@ -38,7 +38,7 @@ async def test_names_stay_sortable_and_addresses_unique_with_a_thousand_nodes(he
     assert len({obj.values["ip"] for obj in head.tree.mode("device").values()}) == 1001
 
 
-@pytest.mark.parametrize(("name", "nodes"), [("node001", 3), ("no blanks", 1), ("", 1), ("head", -1), ("head", 10_001)])
+@pytest.mark.parametrize(("name", "nodes"), [("node001", 3), ("no spaces", 1), ("", 1), ("head", -1), ("head", 10_001)])
 def test_what_cannot_be_is_refused(name: str, nodes: int) -> None:
     with pytest.raises(errors.Invalid):
         site.first_tree(name, nodes)

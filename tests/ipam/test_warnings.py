@@ -56,7 +56,10 @@ def test_ordinary_pools_get_no_warning() -> None:
         ({"exclusions": excluded(("10.0.0.1", "10.0.0.255"))}, "no node will get one"),
         ({"gateway": "10.0.0.0"}, "is the network address of 10.0.0.0/24"),
         ({"gateway": "10.0.0.255"}, "is the broadcast address of 10.0.0.0/24"),
-        ({"exclusions": excluded(("10.0.0.2", "10.0.0.8"))}, "10.0.0.1-10.0.0.8 has no address left but the gateway"),
+        (
+            {"exclusions": excluded(("10.0.0.2", "10.0.0.8"))},
+            "10.0.0.1-10.0.0.8 has no address left besides the gateway",
+        ),
         ({"gateway": "10.0.0.10", "perNodeExclusions": indexes((0, 0), (2, 7))}, "10.0.0.9-10.0.0.16 has no address"),
     ],
 )
@@ -127,8 +130,8 @@ def test_pools_that_share_addresses_are_named_with_what_they_share() -> None:
         territory("e", "10.0.4.128/25"),
     ]
     assert [str(one) for one in warnings.overlaps_of(pools[1], pools)] == [
-        "b and a may both give addresses from 10.0.4.0 to 10.0.4.255",
-        "b and e may both give addresses from 10.0.4.128 to 10.0.4.255",
+        "b and a overlap from 10.0.4.0 to 10.0.4.255",
+        "b and e overlap from 10.0.4.128 to 10.0.4.255",
     ]
     assert warnings.overlaps_of(pools[2], pools) == []
 

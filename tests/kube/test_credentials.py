@@ -155,7 +155,7 @@ async def test_output_that_is_no_credential_says_why(tmp_path: Path, body: dict[
 
 async def test_a_plugin_that_fails_is_quoted(tmp_path: Path) -> None:
     failing = plugin(tmp_path, credential("x"), extra="echo 'log in first' >&2; exit 3")
-    with pytest.raises(errors.CredentialsFailed, match="ended with 3: log in first"):
+    with pytest.raises(errors.CredentialsFailed, match="exited with 3: log in first"):
         await source_of(failing, clock.SystemClock()).current()
 
 

@@ -155,7 +155,7 @@ def test_all_problems_are_reported_together(tmp_path: Path) -> None:
         "ftp://x",
         "socks5",
         "nowhere",
-        "exclude each other",
+        "are mutually exclusive",
         "needs its key",
         "more than one",
         "need as",

@@ -40,7 +40,7 @@ class Machine:
 
 
 def _processes(name: str, state: Path) -> tuple[set[str], set[str]]:
-    """Processes that mention the lab or run in its groups or in a namespace of nobody else; and those namespaces."""
+    """Processes that mention the lab, run in its groups, or in a namespace of their own; and those namespaces."""
     own = {kind: os.readlink(f"/proc/self/ns/{kind}") for kind in ("net", "mnt", "uts", "pid")}
     found, spaces = set(), set()
     for folder in Path("/proc").glob("[0-9]*"):

@@ -153,7 +153,7 @@ def test_a_program_another_process_builds_is_waited_for_and_not_built_twice(tmp_
             time.sleep(0.01)
         _program(tmp_path / "cache/kubernetes/v1.35.4/bin/kubectl", "made by the other")
     waiter.join(30)
-    assert said[0] == "waiting for another process that builds kubectl v1.35.4"
+    assert said[0] == "waiting for another process to build kubectl v1.35.4"
     assert not (tmp_path / "path/calls").exists()
 
 
@@ -172,7 +172,7 @@ def test_an_old_go_is_no_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_unknown_program_is_refused() -> None:
-    with pytest.raises(errors.Invalid, match="no program is called 'kubeclt'") as caught:
+    with pytest.raises(errors.Invalid, match="there is no program 'kubeclt'") as caught:
         binaries.ensure(["kubeclt"])
     assert "kubectl" in caught.value.hint
 

@@ -120,7 +120,7 @@ def ground(new_lab: Callable[..., Any], look: Callable[..., Any]) -> Iterator[tu
     lab.ok("up", *words)
     made = Network(lab, NODES)
     try:
-        # Cluster DNS would have no way to the API server: the pool names no default route, as in the document.
+        # Cluster DNS would have no way to the API server: the pool has no default route, as in the document.
         made.kubectl("scale", "-n", "kube-system", "deployment/coredns", "--replicas=0")
         made.kubectl("apply", "-k", ROOT / "deploy" / "crds")
         made.kubectl("wait", "--for=condition=Established", "crd/ippools.nv-ipam.nvidia.com", "--timeout=120s")
@@ -156,7 +156,7 @@ def test_sixty_pods_on_three_nodes_have_sixty_addresses_each_of_its_nodes_block(
     assert Counter(map(node_of, sixty)) == dict.fromkeys(NODES, COUNT // 3)
     assert len(set(map(address_of, sixty))) == COUNT
     assert [pod["metadata"]["name"] for pod in sixty if address_of(pod) not in blocks[node_of(pod)]] == []
-    assert "192.168.0.1" not in set(map(address_of, sixty)), "the gateway is nobody's"
+    assert "192.168.0.1" not in set(map(address_of, sixty)), "the gateway is not allocated"
     for node in NODES:
         held = {each["metadata"]["pod_uuid"]: each for each in network.reservations(node)}
         ours = {pod["metadata"]["uid"]: address_of(pod) for pod in sixty if node_of(pod) == node}

@@ -281,7 +281,7 @@ def test_a_failed_start_names_the_log_shows_its_end_and_removes_what_it_made(
     before = look(lab.name, lab.state)
     failed = lab.run("up", "--kubelet-arg", "--no-such-flag")
     assert failed.returncode == 1
-    assert "kubelet on node-1 ended with code 1" in failed.stderr
+    assert "kubelet on node-1 exited with code 1" in failed.stderr
     assert "unknown flag: --no-such-flag" in failed.stderr
     log = next(word.rstrip(":") for word in failed.stderr.split() if word.rstrip(":").endswith("node-1/kubelet.log"))
     assert "unknown flag" in Path(log).read_text()

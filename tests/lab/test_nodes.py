@@ -60,7 +60,11 @@ def test_a_record_is_read_back_and_rubbish_is_no_record(tmp_path: Path) -> None:
 
 def test_two_commands_cannot_hold_one_lab(tmp_path: Path) -> None:
     shelf = state.Shelf(tmp_path)
-    with shelf.lock("x"), pytest.raises(errors.Conflict, match="another command works on lab 'x'"), shelf.lock("x"):
+    with (
+        shelf.lock("x"),
+        pytest.raises(errors.Conflict, match="another command is working on lab 'x'"),
+        shelf.lock("x"),
+    ):
         pass
     with shelf.lock("x"), shelf.lock("y"):
         pass

@@ -95,7 +95,7 @@ class Script:
 
 
 async def play(script: Script, clock: ManualClock | None = None) -> tuple[Cache[Any], Reflector[Any]]:
-    """Run a reflector until the script is used up."""
+    """Run a reflector until the script is finished."""
     cache: Cache[Any] = Cache()
     time = clock or ManualClock()
     runner = Reflector(script, REF, cache, time=time, rng=random.Random(1))

@@ -32,16 +32,16 @@ async def test_endpoints_open_etcd(etcd: etcd_cluster.Cluster, location: str) ->
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (StoreOptions(""), ["names no store"]),
-        (StoreOptions("sqlite:"), ["names no store"]),
-        (StoreOptions("postgres:x"), ["names no store"]),
+        (StoreOptions(""), ["is not a store"]),
+        (StoreOptions("sqlite:"), ["is not a store"]),
+        (StoreOptions("postgres:x"), ["is not a store"]),
         (StoreOptions("etcd"), ["needs --etcd-endpoints"]),
-        (StoreOptions("sqlite:x", etcd_endpoints=["a:1"]), ["exclude each other"]),
+        (StoreOptions("sqlite:x", etcd_endpoints=["a:1"]), ["are mutually exclusive"]),
         (StoreOptions("etcd", etcd_endpoints=["nonsense"]), ["must be an endpoint"]),
         (StoreOptions("etcd", etcd_endpoints=["http://a:1"], etcd_cafile="ca"), ["not encrypted"]),
         (
             StoreOptions("", history_s=0, etcd_certfile="x", etcd_user="u"),
-            ["names no store", "go together", "user and its password", "cannot be kept"],
+            ["is not a store", "must be given together", "user and its password", "must be longer than 0 s"],
         ),
     ],
 )

@@ -41,7 +41,7 @@ def _is_local(door: type[Door]) -> bool:
     return door.is_local
 
 
-LOSES = r"would lose the access|role admin would be left"
+LOSES = r"would lose their own access|role admin would be left"
 CASES = {
     "an operator edits users": Case(
         (Step("user", "arno", "enabled", "no"),), "may not edit user objects", "olga", excludes=_is_local
@@ -49,7 +49,7 @@ CASES = {
     "an operator sets a secret": Case(
         (Step("kubernetes", "default", "kube_ca_key", "other"),), "may not edit secrets", "olga", excludes=_is_local
     ),
-    "an auditor edits anything": Case((NOTES,), "may not edit|may read and not change", "arno", excludes=_is_local),
+    "an auditor edits anything": Case((NOTES,), "may not edit|has read-only access", "arno", excludes=_is_local),
     "the last administrator is removed": Case((Step("user", "admin"),), LOSES),
     "the last administrator is disabled": Case((Step("user", "admin", "enabled", "no"),), LOSES),
     "the last administrator is demoted": Case((Step("user", "admin", "role", "operator"),), LOSES),
@@ -62,7 +62,7 @@ CASES = {
     ),
     "an administrator gives up their own access": Case(
         (Step("user", "admin", "role", "auditor"),),
-        "admin would lose the access",
+        "admin would lose their own access",
         admins=("admin", "anna"),
         excludes=_is_local,
     ),

@@ -201,7 +201,7 @@ async def test_a_lost_connection_is_made_again_and_nothing_is_missed(
         lost = await followed.until_notice("was lost")
         second = await _theirs(head, "meanwhile")
         wire.restore()
-        again = await followed.until_notice("connected again")
+        again = await followed.until_notice("reconnected")
         await followed.until(lambda event: isinstance(event, Revision) and event.number == second.number)
         assert followed.revisions() == [first.number, second.number]
     assert (lost.severity, again.severity) == ("warning", "notice")
@@ -324,7 +324,7 @@ async def test_the_next_head_is_asked_when_the_first_is_gone(parts: Parts, head:
         seen = await _theirs(head, "x")
         await followed.until(lambda event: isinstance(event, Revision) and event.number == seen.number)
         await first.cut()
-        await followed.until_notice("connected again")
+        await followed.until_notice("reconnected")
         assert backend.name == "basecm11"
         assert (await set_notes(backend, "there")).number == head.revision
 
@@ -347,7 +347,7 @@ async def test_a_head_that_came_back_out_of_a_backup_is_believed(
             async with serving(Parts(store, older, notices, tokens)) as port:
                 wire.lead_to(port)
                 wire.restore()
-                await followed.until_notice("connected again")
+                await followed.until_notice("reconnected")
                 assert backend.revision == 1
                 assert "notes" not in backend.tree.get(DEFAULT).values
                 made = await set_notes(backend, "again")

@@ -164,7 +164,7 @@ fn pools(network: &Network, ipam: &Ipam, problems: &mut Problems) -> Vec<String>
     let pools: Vec<String> = if !network.args.pool_names.is_empty() {
         network.args.pool_names.clone()
     } else if ipam.pool_name.is_empty() {
-        problems.push("no pool is named, and forcePoolName is set".to_string());
+        problems.push("no pool name is given, and forcePoolName is set".to_string());
         return Vec::new();
     } else {
         ipam.pool_name.split(',').map(String::from).collect()

@@ -29,7 +29,7 @@ class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
 class File(_Value, frozen=True):
     """A file on the node.
 
-    `folder_mode` is the mode of a folder that is made for it; empty: the folder must be there. A `block` is kept
+    `folder_mode` is the mode of a created folder for it; empty: the folder must be there. A `block` is kept
     between two marked lines of a file that others write, too (`merged`). When the file changed, `services` do `action`;
     before it is put in place `test` must succeed, in which `{}` stands for the path of the new content.
     `stop_on_failure` stops the services when the file cannot be written. `secret` content is shown to nobody but the

@@ -116,7 +116,7 @@ class Object(_Answer, frozen=True, omit_defaults=True):
 
 
 class ObjectPage(_Answer, frozen=True, omit_defaults=True):
-    """A part of a mode, sorted by key, all of it at one revision; `cursor` asks for the next part."""
+    """A part of a mode, sorted by key, all of it at one revision; `cursor` requests the next page."""
 
     items: list[dict[str, Any]]
     revision: int
@@ -444,7 +444,7 @@ class Token(_Answer, frozen=True, omit_defaults=True):
 
 
 class TokenMade(_Answer, frozen=True):
-    """A token and its text, which is told this once."""
+    """A token and its text, which is returned only once."""
 
     token: str
     about: Token

@@ -52,9 +52,9 @@ _path = click.Path(path_type=pathlib.Path)
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--data", required=True, type=_path, help="Directory for state and certificates; made when missing.")
+@click.option("--data", required=True, type=_path, help="Directory for state and certificates; created if missing.")
 @click.option(
-    "--port", default=6443, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 takes a free one."
+    "--port", default=6443, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 chooses a free one."
 )
 @click.option("--bind-address", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
@@ -64,10 +64,10 @@ _path = click.Path(path_type=pathlib.Path)
 @click.option("--kubernetes", default="1.35", show_default=True, help="Kubernetes version to be compatible with.")
 @click.option("--store", type=click.Choice(["sqlite", "etcd"]), default="sqlite", show_default=True, help="Backend.")
 @click.option("--etcd-endpoints", default="", help="etcd addresses, separated by commas.")
-@click.option("--etcd-cafile", default="", help="Authority that etcd's certificate is checked with.")
+@click.option("--etcd-cafile", default="", help="Certificate authority of etcd.")
 @click.option("--etcd-certfile", default="", help="Client certificate for etcd.")
 @click.option("--etcd-keyfile", default="", help="Key of the client certificate.")
-@click.option("--etcd-prefix", default="/bedplate", show_default=True, help="Where in etcd the state is.")
+@click.option("--etcd-prefix", default="/bedplate", show_default=True, help="Prefix of the state's keys in etcd.")
 def apiserver(store: str, **flags: Any) -> None:
     """Run the embedded Kubernetes API server alone.
 

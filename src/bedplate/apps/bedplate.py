@@ -23,12 +23,12 @@ COMMANDS: dict[str, lazygroup.Entry] = {
     "kubectl": (f"{_CLI}.kubectl", "kubectl", "Run kubectl, from the PATH or from the cache."),
     "lab": ("bedplate.lab.cli", "lab", "Real multi-node Kubernetes on this machine."),
     "binaries": ("bedplate.lab.cli", "binaries", "Build and list Kubernetes programs in the cache."),
-    "ccm": (f"{_CLI}.ccm", "ccm", "The cloud controller manager: run it, or ask why a node is as it is."),
-    "ipam": (f"{_CLI}.ipam.command", "ipam", "Addresses for pods: pools, blocks, who holds an address, and why."),
-    "head": (f"{_CLI}.head", "head", "The head node: make it, serve it, back it up, tokens and certificates."),
+    "ccm": (f"{_CLI}.ccm", "ccm", "The cloud controller manager: run it, or explain the state of a node."),
+    "ipam": (f"{_CLI}.ipam.command", "ipam", "Addresses for pods: pools, blocks, allocations, and explanations."),
+    "head": (f"{_CLI}.head", "head", "The head node: create, serve and back it up; manage tokens and certificates."),
     "cmsh": ("bedplate.ui.cmsh.program", "cmsh", "The shell of the head node: one line, a file, or at a terminal."),
     "sim": (f"{_CLI}.sim.command", "sim", "Simulated nodes, and simulated NVIDIA BMM and Oxide clouds."),
-    "doctor": (f"{_CLI}.doctor.command", "doctor", "Find what keeps the programs of a cluster from working."),
+    "doctor": (f"{_CLI}.doctor.command", "doctor", "Diagnose the programs of a cluster."),
     "completion": (f"{_CLI}.lazygroup", "completion", "Print a shell completion script."),
 }
 # command -> the extras that it cannot do without
@@ -62,7 +62,7 @@ Examples:
     help="Log level, as in Kubernetes (0-10).",
 )
 @click.option(
-    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How log lines look."
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format of log lines."
 )
 def root(verbosity: int, log_format: str) -> None:
     """Everything between bare metal and a working Kubernetes cluster."""

@@ -25,9 +25,11 @@ Example: cloudlycke-lb-agent --node-name node-c2-1 --kubeconfig admin.kubeconfig
 """
 )
 @click.option("--node-name", default="", help="This machine's Node.  [default: $NODE_NAME, else the host name]")
-@click.option("--cloud-config", type=click.Path(path_type=Path), help="The manager's file: its pool is used.")
-@click.option("--kubeconfig", default="", help="Which cluster; in a pod its service account is used.")
-@click.option("--lease-namespace", default="cloudlycke-lb", show_default=True, help="Where leases stand.")
+@click.option(
+    "--cloud-config", type=click.Path(path_type=Path), help="The manager's configuration file; its pool is used."
+)
+@click.option("--kubeconfig", default="", help="Kubeconfig of the cluster; default: the pod's service account.")
+@click.option("--lease-namespace", default="cloudlycke-lb", show_default=True, help="Namespace of the Leases.")
 @click.option("-v", "--v", "verbosity", type=click.IntRange(0, 10), default=0, show_default=True)
 def agent(node_name: str, cloud_config: Path | None, kubeconfig: str, lease_namespace: str, verbosity: int) -> None:
     """Carry load balancers' addresses on this machine (needs CAP_NET_ADMIN and CAP_NET_RAW)."""

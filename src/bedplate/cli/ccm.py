@@ -60,18 +60,18 @@ Examples:
 
 @ccm.group(short_help="Explain the state of a node or a Service.")
 def explain() -> None:
-    """Say, from the live cluster and clouds, why an object is as it is; nothing is changed.
+    """Explain the state of an object, from the live cluster and clouds; nothing is changed.
 
-    Takes the manager's flags, so that it sees what that sees; without --kubeconfig it finds the cluster as kubectl
-    does. Exit code: 0 all is as it should be, 1 something stands out, 2 wrong flags or configuration, 3 something could
-    not be asked, 4 no such object.
+    Takes the manager's flags, so that it sees what the manager sees; without --kubeconfig it finds the cluster as
+    kubectl does. Exit code: 0 no problem was found, 1 something needs attention, 2 wrong flags or configuration, 3
+    something could not be checked, 4 no such object.
     """
 
 
 @explain.command(short_help="Explain the state of a node.", epilog=NODE_EXAMPLES, context_settings=_EXPLAIN)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="NAME [FLAGS]...")
 def node(words: tuple[str, ...]) -> None:
-    """Why a node is or is not initialised, tainted, deleted, or a target of load balancers."""
+    """Show why a node is or is not initialised, tainted, deleted, or a target of load balancers."""
     _explain("node", list(words))
 
 
@@ -80,7 +80,7 @@ def node(words: tuple[str, ...]) -> None:
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="NAMESPACE/NAME [FLAGS]...")
 def service(words: tuple[str, ...]) -> None:
-    """Whose a Service's load balancer is, what it has, what would be done next, and which nodes carry it."""
+    """Show which provider serves a Service's load balancer, its state, the next action, and the nodes that carry it."""
     _explain("service", list(words))
 
 

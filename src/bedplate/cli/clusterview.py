@@ -98,7 +98,7 @@ class Head:
 
     @property
     def latest(self) -> str:
-        return self.notices[-1][1] if self.notices else "nothing happened yet"
+        return self.notices[-1][1] if self.notices else "no events yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def panel(picture: Picture, up_for_s: float, rows: int = MOST_ROWS, *, is_narrow
     if shown:
         parts.add_row(_table(shown, is_narrow=is_narrow))
     if len(shown) < len(picture.nodes):
-        left = f"and {len(picture.nodes) - len(shown)} more nodes" if shown else "a taller window shows nodes"
+        left = f"and {len(picture.nodes) - len(shown)} more nodes" if shown else "enlarge the window to see nodes"
         parts.add_row(f"[dim]{left}[/]")
     if recent := latest(picture.events, MOST_EVENTS):
         parts.add_row(

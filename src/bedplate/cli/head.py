@@ -55,18 +55,18 @@ def head() -> None:
     """The head node: one tree of objects, served to cmsh, programs, agents and browsers."""
 
 
-@head.command(short_help="Make a data folder: authority, credentials, first tree.")
+@head.command(short_help="Create a data folder: authority, credentials, first tree.")
 @data_option
 @click.option("--name", default="", help="The head node's name.  [default: basecm10]")
-@click.option("--nodes", type=int, default=None, help="How many compute nodes the tree begins with.  [default: 6]")
+@click.option("--nodes", type=int, default=None, help="Number of compute nodes in the first tree.  [default: 6]")
 @click.option(
     "--join",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Make one more head of the site of this data folder: same authority and keys, tree in a common etcd.",
+    help="Create another head for the site of this data folder: same authority and keys, tree in a shared etcd.",
 )
-@click.option("--host", "hosts", multiple=True, help="Another name or address under which the head is reached.")
+@click.option("--host", "hosts", multiple=True, help="Additional name or address of the head.")
 def init(data: Path, name: str, nodes: int | None, join: Path | None, hosts: tuple[str, ...]) -> None:
-    """Make a data folder that is not there yet, or is empty. What is there already is never touched."""
+    """Create a data folder, which must be missing or empty. Existing data is never touched."""
     from bedplate.head import site
     from bedplate.head.folder import creation
 
@@ -92,7 +92,7 @@ def _begun(data: Path, name: str, nodes: int) -> str:
             f"  admin.token, admin.crt, admin.key   credentials of the administrator, in {data}",
             f"  bedplate head serve --data {where}   serves it, with its page",
             f"  cmsh --data {where}   opens a shell, with or without a daemon",
-            f"  bedplate head backup FILE --data {where} --with-keys   keeps a copy: nothing else has these keys",
+            f"  bedplate head backup FILE --data {where} --with-keys   keeps a copy: these keys exist nowhere else",
         ]
     )
 
@@ -120,7 +120,7 @@ def _etcd_options(command: F) -> F:
             "--store",
             type=click.Choice(["sqlite", "etcd"]),
             default=None,
-            help="Where the tree is: in the folder, or in an etcd for two or more heads.  [default: as last time]",
+            help="Where the tree is kept: in the folder, or in an etcd for two or more heads.  [default: as last time]",
         ),
     ):
         command = option(command)
@@ -129,16 +129,18 @@ def _etcd_options(command: F) -> F:
 
 @head.command(short_help="Serve a data folder: REST API, page, events.")
 @data_option
-@click.option("--port", type=click.IntRange(0, 65535), default=None, help="Port; 0 takes a free one.  [default: 8081]")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=None, help="Port; 0 chooses a free one.  [default: 8081]"
+)
 @click.option("--bind", default="0.0.0.0", show_default=True, help="Address to listen on.")
-@click.option("--advertise", default="", metavar="URL", help="How clients and other heads reach this one.")
+@click.option("--advertise", default="", metavar="URL", help="URL at which clients and other heads reach this one.")
 @click.option(
     "--takeover-after",
     type=click.FloatRange(min=1.0),
     default=4.0,
     show_default=True,
     metavar="SECONDS",
-    help="With an etcd: after how much silence of the active head another one takes its place.",
+    help="With an etcd: time without a renewal by the active head after which another one takes over.",
 )
 @_etcd_options
 def serve(
@@ -170,13 +172,15 @@ def _chosen_etcd(store: str | None, options: dict[str, str], known: Etcd | None)
         return known
     if store == "sqlite":
         if given:
-            raise click.UsageError("--store sqlite and options of an etcd exclude each other")
+            raise click.UsageError("--store sqlite and options of an etcd are mutually exclusive")
         return None
     endpoints = tuple(endpoint for endpoint in given.pop("endpoints", "").split(",") if endpoint) or (
         known.endpoints if known else ()
     )
     if not endpoints:
-        raise errors.Invalid("--store etcd needs --etcd-endpoints", hint="name the etcd's members, separated by commas")
+        raise errors.Invalid(
+            "--store etcd needs --etcd-endpoints", hint="give the URLs of the etcd's members, separated by commas"
+        )
     base = known or Etcd()
     files = {name: str(Path(path).absolute()) for name, path in given.items() if name != "prefix"}
     return Etcd(
@@ -209,7 +213,7 @@ async def _serve(daemon: Daemon) -> None:
 @data_option
 @display.output_option
 def status_(data: Path, output: str) -> None:
-    """Whether it is served, where, at which revision, whether it is active, and when its certificates end."""
+    """Show whether it is served, where, at which revision, whether it is active, and when its certificates expire."""
     from bedplate.head.folder import administration
 
     status = _run(administration.status(Folder.find(data)))
@@ -226,15 +230,15 @@ def status_(data: Path, output: str) -> None:
     display.show(output, ("what", "value"), [row for row in rows if row[1] != ""], status)
 
 
-@head.command(short_help="Write the whole history into one file.")
+@head.command(short_help="Write the whole history to one file.")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @data_option
-@click.option("--with-keys", is_flag=True, help="Put the authority's and the secrets' keys into it, too.")
+@click.option("--with-keys", is_flag=True, help="Include the keys of the authority and of the secrets.")
 def backup(file: Path, data: Path, with_keys: bool) -> None:
-    """Write a backup of the head to FILE, also while it is served.
+    """Write a backup of the head to FILE, even while it is served.
 
     It holds every revision and token, as of one moment. Secrets stay sealed; the keys open them, so
-    keep a backup made --with-keys as you keep the keys.
+    protect a backup made --with-keys like the keys.
     """
     from bedplate.head.folder import backups
 
@@ -243,12 +247,14 @@ def backup(file: Path, data: Path, with_keys: bool) -> None:
     click.echo(f"{file} holds {_content(content)}, {keys}")
 
 
-@head.command(short_help="Make a data folder from a backup.")
+@head.command(short_help="Create a data folder from a backup.")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @data_option
-@click.option("--keys", type=click.Path(path_type=Path, file_okay=False), help="A folder of the site, for its keys.")
+@click.option(
+    "--keys", type=click.Path(path_type=Path, file_okay=False), help="Data folder of the site, to read its keys from."
+)
 def restore(file: Path, data: Path, keys: Path | None) -> None:
-    """Make a data folder, which must be missing or empty, from the backup FILE, after checking all of it."""
+    """Create a data folder, which must be missing or empty, from the backup FILE, after verifying it."""
     from bedplate.head.folder import backups
 
     content = _run(backups.restore(file, data, keys=keys))
@@ -271,12 +277,12 @@ def token() -> None:
 @token.command(short_help="Make a token.")
 @click.argument("subject")
 @data_option
-@click.option("--node", "is_node", is_flag=True, help="SUBJECT is a node: the token serves its agent alone.")
+@click.option("--node", "is_node", is_flag=True, help="SUBJECT is a node: the token is for its agent only.")
 @click.option("--name", default="", help="What it is for.")
 @click.option("--days", type=click.IntRange(0, 36500), default=0, help="How long it is valid; 0: until it is revoked.")
 @display.output_option
 def create(subject: str, data: Path, is_node: bool, name: str, days: int, output: str) -> None:
-    """Make a token for the user (or node) SUBJECT and print it, alone, on standard output."""
+    """Create a token for the user (or node) SUBJECT and print only the token on standard output."""
     from bedplate.head.folder import administration
 
     kind = "node" if is_node else "user"
@@ -294,7 +300,7 @@ def create(subject: str, data: Path, is_node: bool, name: str, days: int, output
 @data_option
 @display.output_option
 def list_(data: Path, output: str) -> None:
-    """All tokens: whose, what for, until when, last used."""
+    """List all tokens: owner, purpose, expiry, last use."""
     from bedplate.head.folder import administration
 
     tokens = _run(administration.list_tokens(Folder.find(data)))
@@ -309,7 +315,7 @@ def list_(data: Path, output: str) -> None:
 @click.argument("id_", metavar="ID")
 @data_option
 def revoke(id_: str, data: Path) -> None:
-    """Take the token ID away; it is refused from now on, by every head of the site."""
+    """Revoke the token ID; every head of the site refuses it from now on."""
     from bedplate.head.folder import administration
 
     _run(administration.revoke_token(Folder.find(data), id_))
@@ -319,14 +325,14 @@ def revoke(id_: str, data: Path) -> None:
 @head.command(short_help="Issue a client certificate.")
 @click.argument("name")
 @data_option
-@click.option("--node", "is_node", is_flag=True, help="NAME is a node: the certificate serves its agent alone.")
+@click.option("--node", "is_node", is_flag=True, help="NAME is a node: the certificate is for its agent only.")
 @click.option("--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="How long it is valid.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("."), help="Folder to write to.")
 def certificate(name: str, data: Path, is_node: bool, days: int, out: Path) -> None:
     """Write NAME.crt and NAME.key, a client certificate for the user (or node) NAME.
 
-    What it is good for is said by the user's object: its role, whether it is enabled, and, where its Certificate names
-    a fingerprint, that one alone.
+    Its rights come from the user's object: its role, whether it is enabled, and, if its Certificate sets a
+    fingerprint, only the certificate with that fingerprint.
     """
     from bedplate.head.folder import administration
 

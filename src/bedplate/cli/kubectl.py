@@ -38,5 +38,5 @@ def _find() -> str:
         return on_path
     cached = binaries.cached("kubectl")
     if cached is None:
-        raise errors.NotFound("no kubectl here", hint="bedplate binaries get kubectl")
+        raise errors.NotFound("kubectl was not found", hint="bedplate binaries get kubectl")
     return str(cached)

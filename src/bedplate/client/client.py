@@ -203,7 +203,7 @@ class HeadClient:
     async def undo(
         self, number: int, message: str = "", *, force: bool = False, nonce: str = ""
     ) -> headapi.Revision | None:
-        """Take a revision back, as a new revision. Raises `Conflict` naming what stands in the way."""
+        """Undo a revision, as a new revision. Raises `Conflict` naming what stands in the way."""
         body = headapi.UndoRequest(message=message, force=force, nonce=nonce or self._nonce())
         return (await self._post(f"/revisions/{number}/undo", body, headapi.CommitResult)).revision
 
@@ -307,7 +307,7 @@ class HeadClient:
         """Revisions, notices and results as they come, from now on or after an event's id (or a revision's number).
 
         It ends only by an error that another attempt cannot change. A lost connection is made again, to another head
-        if need be, and goes on after the last event. `on_link(is_up, words)` is told of losses and recoveries.
+        if need be, and goes on after the last event. `on_link(is_up, words)` is called on losses and recoveries.
         """
         return follow(self._transport, after, types, on_link)
 
@@ -320,12 +320,12 @@ class HeadClient:
     async def create_token(
         self, subject: str, name: str = "", *, kind: str = "user", days: int = 0
     ) -> headapi.TokenMade:
-        """A new token for a user or a node; its text is told this once."""
+        """A new token for a user or a node; its text is returned only once."""
         body = msgspec.convert({"subject": subject, "name": name, "kind": kind, "days": days}, headapi.TokenRequest)
         return await self._post("/tokens", body, headapi.TokenMade, is_repeatable=False)
 
     async def revoke_token(self, id_: str) -> None:
-        """Take a token away. Raises `NotFound`."""
+        """Revoke a token. Raises `NotFound`."""
         await self._transport.ask(Request("DELETE", f"{_BASE}/tokens/{_quoted(id_)}", is_repeatable=False))
 
     # Inside
@@ -370,7 +370,7 @@ def _decode(answer: Answer, kind: type[T]) -> T:
         return msgspec.json.decode(answer.body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
         raise errors.Unavailable(
-            f"the head's answer cannot be read: {wrong}", hint="is it of another version?"
+            f"the head's response cannot be read: {wrong}", hint="does the head run another version?"
         ) from wrong
 
 

@@ -150,7 +150,7 @@ class Http:
                     parts.append(chunk)
                     size += len(chunk)
                     if size > _LARGEST_BODY:
-                        raise Lost("the answer is larger than any head's")
+                        raise Lost("the response is too large for a head")
                 reply = Reply(status, headers, _unzipped(b"".join(parts), headers))
                 is_whole = True
                 return reply
@@ -233,7 +233,7 @@ async def _head(reader: asyncio.StreamReader) -> tuple[int, Headers]:
         first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         version, _, rest = first.partition(" ")
         if not version.startswith("HTTP/1."):
-            raise Lost("the other side speaks no HTTP/1.1")
+            raise Lost("the server does not speak HTTP/1.1")
         status = int(rest[:3])
         if status >= 200:
             pairs = (line.partition(":") for line in lines if line)
@@ -279,5 +279,5 @@ def _unzipped(body: bytes, headers: Headers) -> bytes:
     if encoding in ("", "identity") or not body:
         return body
     if encoding != "gzip":
-        raise Lost(f"the answer is encoded as {encoding}, which nobody asked for")
+        raise Lost(f"the answer is encoded as {encoding}, which was not requested")
     return zlib.decompress(body, _GZIP)

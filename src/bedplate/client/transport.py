@@ -119,7 +119,7 @@ class Transport:
     ) -> None:
         self._urls = [url.rstrip("/") for url in urls if url]
         if not self._urls:
-            raise errors.Invalid("no head is named", hint="give the URL of a head")
+            raise errors.Invalid("no head was given", hint="give the URL of a head")
         self._credential = credential
         self._timeout_s = timeout_s
         self._attempts = attempts
@@ -244,7 +244,7 @@ class Transport:
 
 
 class _Elsewhere(errors.Unavailable):
-    """Another head is the active one, and is asked next."""
+    """Another head is active; the request is sent to it next."""
 
 
 class _Again(Exception):
@@ -263,19 +263,19 @@ def _plain(error: errors.BedplateError) -> errors.BedplateError:
 
 def _untrusted(url: str, err: ssl.SSLCertVerificationError) -> errors.Denied:
     return errors.Denied(
-        f"{url} shows a certificate that is not trusted: {err.verify_message or err}",
+        f"{url} presents a certificate that is not trusted: {err.verify_message or err}",
         hint="give the authority of that head (its ca.crt)",
     )
 
 
 def _why(err: BaseException) -> str:
     if isinstance(err, TimeoutError | asyncio.TimeoutError):
-        return "no answer in time"
+        return "no response in time"
     return str(err) or type(err).__name__
 
 
 class Stale(errors.Conflict):
-    """Another user committed the object first; `author` and `revision` say who and as what."""
+    """Another user committed the object first; `author` and `revision` identify that commit."""
 
     def __init__(self, message: str, *, hint: str = "", author: str = "", revision: int = 0) -> None:
         super().__init__(message, hint=hint)
@@ -284,11 +284,11 @@ class Stale(errors.Conflict):
 
 
 class Unauthorized(errors.Denied):
-    """The head does not know the credential."""
+    """The credential is not valid."""
 
 
 class Forbidden(errors.Denied):
-    """The head knows the caller, who may not do that."""
+    """The caller is authenticated but not authorized."""
 
 
 def _from_answer(status: int, body: bytes, what: str, retry_after_s: float | None = None) -> errors.BedplateError:
@@ -297,7 +297,7 @@ def _from_answer(status: int, body: bytes, what: str, retry_after_s: float | Non
         problem = _PROBLEM.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return errors.Unavailable(
-            f"{what} was answered with status {status} and no word about the reason",
+            f"{what} failed with status {status} and no reason was given",
             hint="does the address belong to a head?",
             retry_after_s=retry_after_s,
         )
@@ -314,6 +314,4 @@ def _from_answer(status: int, body: bytes, what: str, retry_after_s: float | Non
         return Unauthorized(text, hint=hint)
     if status == 403:
         return Forbidden(text, hint=hint)
-    return errors.Unavailable(
-        text or f"{what} was answered with status {status}", hint=hint, retry_after_s=retry_after_s
-    )
+    return errors.Unavailable(text or f"{what} failed with status {status}", hint=hint, retry_after_s=retry_after_s)

@@ -94,7 +94,7 @@ def judge_failure(about: str, error: Exception, advice: Advice) -> Finding:
         case http_errors.Forbidden():
             return problem("credentials", about, f"the token does not allow this: {error}", advice.access)
         case http_errors.RateLimited():
-            return problem("request-rate", about, f"the cloud asks for fewer calls: {error}", "lower --cloud-api-qps")
+            return problem("request-rate", about, f"the cloud rate-limits requests: {error}", "lower --cloud-api-qps")
         case http_errors.NotFound() | http_errors.Protocol() | http_errors.Invalid():
             return problem("cloud-api", about, f"this is not the cloud's API: {error}", advice.endpoint)
         case http_errors.Transport():
@@ -112,7 +112,7 @@ def check_token(about: str, token: Secret, now: datetime, fix: str) -> list[Find
         return [problem("credentials", about, f"the token expired at {ends:%Y-%m-%d %H:%M} UTC", fix)]
     if ends <= now + SOON:
         return [note("credentials", about, f"the token expires at {ends:%Y-%m-%d %H:%M} UTC", fix)]
-    return [fine("credentials", about, f"the token is good until {ends:%Y-%m-%d %H:%M} UTC")]
+    return [fine("credentials", about, f"the token is valid until {ends:%Y-%m-%d %H:%M} UTC")]
 
 
 def _ends(token: Secret) -> datetime | None:

@@ -19,26 +19,26 @@ __all__ = [
 
 
 class CloudError(errors.Retryable):
-    """A cloud could not be asked, or answered with something else than data. Never absence."""
+    """A cloud could not be queried, or did not respond with data. Never absence."""
 
     exit_code = errors.Unavailable.exit_code
 
 
 class InstanceNotFound(errors.NotFound):
-    """The cloud has said, positively and of this very instance, that it does not exist."""
+    """The cloud has reported, explicitly and for this specific instance, that it does not exist."""
 
 
 class AmbiguousInstance(errors.Terminal):
-    """Several instances (of one cloud or of two) answer to one node's name: nothing may be written."""
+    """Several instances (of one or more clouds) match a node's name: nothing may be written."""
 
 
 class NotImplementedByCloud(errors.Terminal):
-    """The provider has no such ability."""
+    """The provider does not support this."""
 
 
 class ImplementedElsewhere(errors.Terminal):
-    """Another controller handles this object: success without a status of ours."""
+    """Another controller handles this object: success without a status from this one."""
 
 
 class RetryError(requeue.Postponed):
-    """Not yet: what a provider raises for a load balancer or an instance that is still being made."""
+    """Not yet: raised by a provider for a load balancer or an instance that is still being created."""

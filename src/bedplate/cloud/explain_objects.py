@@ -75,18 +75,18 @@ async def _ask(node: core.Node, clouds: Clouds) -> _Asked:
 async def _ask_owner(node: core.Node, provider: Provider, clouds: Clouds, why: str) -> _Asked:
     instances = clouds.instances(provider)
     if instances is None:
-        return _Asked(provider, finding=Finding("cloud", provider.name, f"{why}; it has no machines to ask for"))
+        return _Asked(provider, finding=Finding("cloud", provider.name, f"{why}; it has no machines to query"))
     try:
         async with asyncio.timeout(ASK_S):
             metadata = await instances.metadata(node)
     except InstanceNotFound as err:
-        text = f"{why}; it says that there is no such machine: {err}"
+        text = f"{why}; it reports that there is no such machine: {err}"
         finding = Finding("cloud", provider.name, text, State.BAD)
         return _Asked(provider, failure=str(err), is_absent=True, finding=finding)
     except Exception as err:
         # Every other error means unknown, never absent.
         failure = str(err) or type(err).__name__
-        finding = Finding("cloud", provider.name, f"{why}; it could not be asked: {failure}", State.UNKNOWN)
+        finding = Finding("cloud", provider.name, f"{why}; it could not be queried: {failure}", State.UNKNOWN)
         return _Asked(provider, failure=failure, finding=finding)
     known = ""
     if metadata is not None and metadata.provider_id and metadata.provider_id != node.spec.provider_id:
@@ -115,7 +115,7 @@ def _initialisation(node: core.Node, asked: _Asked, clouds: Clouds, reconciles_l
     if asked.provider is None or asked.failure:
         if is_tainted:
             state = State.BAD if asked.is_absent else State.UNKNOWN
-            return Finding("initialised", answer, f"no cloud claims it: {asked.failure}", state)
+            return Finding("initialised", answer, f"no cloud has its machine: {asked.failure}", state)
         return Finding("initialised", answer, "it does not carry the uninitialized taint")
     name = asked.provider.name
     if is_tainted:
@@ -239,10 +239,10 @@ def _step_state(step: service_plan.Step) -> str:
 
 def _finalizer(service: core.Service, owner: service_plan.Owner) -> Finding:
     if service_plan.has_finalizer(service):
-        return Finding("finalizer", "set", "its load balancer is removed before it goes")
+        return Finding("finalizer", "set", "its load balancer is removed before it is deleted")
     if not owner.provider:
         return Finding("finalizer", "none", "it has no load balancer of this manager")
-    return Finding("finalizer", "none", "it is set before anything is made in the cloud", State.BAD)
+    return Finding("finalizer", "none", "it is set before anything is created in the cloud", State.BAD)
 
 
 async def _published(service: core.Service, provider: Provider, cluster: str) -> Finding:
@@ -254,7 +254,7 @@ async def _published(service: core.Service, provider: Provider, cluster: str) ->
             published = await provider.load_balancers.get(cluster, service)
     except Exception as err:
         failure = str(err) or type(err).__name__
-        return Finding("in the cloud", "?", f"{name}: {provider.name} could not be asked: {failure}", State.UNKNOWN)
+        return Finding("in the cloud", "?", f"{name}: {provider.name} could not be queried: {failure}", State.UNKNOWN)
     if published is None:
         return Finding("in the cloud", "absent", f"{provider.name} has no load balancer {name}", State.BAD)
     shown = ", ".join(ingress.ip or ingress.hostname for ingress in published.ingress) or "no address"
@@ -269,7 +269,7 @@ def _targets(
 ) -> Iterable[Finding]:
     verdicts = [(node, targets.verdict(node, provider.name, clouds.place)) for node in nodes]
     if not any(verdict.is_target for _, verdict in verdicts):
-        yield Finding("targets", "none", "no node may carry its traffic", State.BAD)
+        yield Finding("targets", "none", "no node is eligible to carry its traffic", State.BAD)
     for node, verdict in sorted(verdicts, key=lambda pair: pair[0].name):
         words = [verdict.why]
         answer = "yes" if verdict.is_target else "no"

@@ -72,6 +72,6 @@ def from_cloud(labels: Mapping[str, str], metadata: InstanceMetadata, *, overwri
 
 def _additional_problem(key: str, value: str) -> str:
     if _RESERVED.search(key):
-        return "keys of kubernetes.io and k8s.io are not a cloud's to set"
+        return "a cloud must not set keys of kubernetes.io and k8s.io"
     # One bad label would have the server refuse the whole write, and the node would never be initialised.
     return next(iter((*names.label_key_problems(key), *names.label_value_problems(value))), "")

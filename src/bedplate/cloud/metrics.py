@@ -19,13 +19,13 @@ class CloudApiMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(
             "ccm_cloud_api_requests",
-            "Requests to the cloud's API by operation and status code (<error>: no answer).",
+            "Requests to the cloud's API by operation and status code (<error>: no response).",
             ("provider", "operation", "code"),
             registry=registry,
         )
         self._durations = Histogram(
             "ccm_cloud_api_request_duration_seconds",
-            "Time from sending a request to the cloud's API to the end of its answer.",
+            "Time from sending a request to the cloud's API to the end of its response.",
             ("provider", "operation"),
             buckets=_SECONDS,
             registry=registry,
@@ -38,7 +38,7 @@ class CloudApiMetrics:
         )
         self._last_success = Gauge(
             "ccm_cloud_api_last_success_timestamp_seconds",
-            "When the cloud's API last answered with a success.",
+            "When the cloud's API last responded successfully.",
             ("provider",),
             registry=registry,
         )
@@ -72,10 +72,16 @@ class InstanceCacheMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._hits = Counter(
-            "ccm_instance_cache_hits", "Questions answered without asking the cloud.", ("provider",), registry=registry
+            "ccm_instance_cache_hits",
+            "Lookups served from the cache, without a request to the cloud.",
+            ("provider",),
+            registry=registry,
         )
         self._misses = Counter(
-            "ccm_instance_cache_misses", "Questions for which the cloud was asked.", ("provider",), registry=registry
+            "ccm_instance_cache_misses",
+            "Lookups for which a request was sent to the cloud.",
+            ("provider",),
+            registry=registry,
         )
 
     def hit(self, provider: str) -> None:

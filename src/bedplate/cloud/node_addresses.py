@@ -29,7 +29,7 @@ IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class InvalidNodeIP(errors.Invalid):
-    """The kubelet's `--node-ip` is malformed, or the cloud knows no such address of this machine."""
+    """The kubelet's `--node-ip` is malformed, or this machine has no such address in the cloud."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def parse_node_ips(text: str) -> tuple[IPAddress, ...]:
         if parsed[0].version == parsed[1].version:
             raise InvalidNodeIP(f"the provided node IPs {text!r} are both of IPv{parsed[0].version}")
         if any(ip.is_unspecified for ip in parsed):
-            raise InvalidNodeIP(f"the provided node IPs {text!r} hold an unspecified address")
+            raise InvalidNodeIP(f"the provided node IPs {text!r} contain an unspecified address")
     return parsed
 
 
@@ -79,7 +79,7 @@ def check_node_ip(node: core.Node, offered: Sequence[Address]) -> None:
 def decide(node: core.Node, offered: Sequence[Address]) -> Decision:
     """What to publish for an initialised node."""
     if not offered:
-        return Decision(None, "the cloud offers no addresses: those of the node stay", is_refusal=True)
+        return Decision(None, "the cloud reports no addresses: those of the node are kept", is_refusal=True)
     now = present(node)
     chosen = list(offered)
     if not any(address.type == HOSTNAME for address in chosen):
@@ -89,11 +89,13 @@ def decide(node: core.Node, offered: Sequence[Address]) -> Decision:
         try:
             chosen = list(provided_first(text, chosen))
         except InvalidNodeIP as err:
-            return Decision(None, f"{err.message}: the node's addresses stay", is_refusal=True)
+            return Decision(None, f"{err.message}: the node's addresses are kept", is_refusal=True)
     # The same address twice says nothing more.
     unique = tuple(dict.fromkeys(chosen))
     if _has_internal(now) and not _has_internal(unique):
-        return Decision(None, "the cloud offers no InternalIP any more: the last good addresses stay", is_refusal=True)
+        return Decision(
+            None, "the cloud no longer reports an InternalIP: the last valid addresses are kept", is_refusal=True
+        )
     if unique == now:
         return Decision(None, "the node has the cloud's addresses already")
     return Decision(unique, f"the node's addresses become {_listed(unique)}")

@@ -1,6 +1,6 @@
 """Which cloud a node belongs to: all providers of this process, and the only way for controllers to reach them.
 
-In: Nodes. Out: the provider whose machine it is, or the reason why it is nobody's here. A provider ID's scheme
+In: Nodes. Out: the provider whose machine it is, or the reason why it is not managed here. A provider ID's scheme
 decides; for a node without one every provider is asked for the name, and `settle` judges their answers. A provider ID
 can never be changed once it is written, so a doubtful claim does not count. Writes nothing.
 """
@@ -135,7 +135,7 @@ class Clouds:
         for scheme in provider.schemes:
             if (other := self._by_scheme.setdefault(scheme, provider)) is not provider:
                 raise errors.Invalid(
-                    f"cloud providers {other.name} and {provider.name} both answer for {scheme}://", hint="name one"
+                    f"cloud providers {other.name} and {provider.name} both handle {scheme}://", hint="name one"
                 )
         if provider.instances is not None:
             self._instances[provider.name] = provider.instances
@@ -170,7 +170,7 @@ class Clouds:
         provider = self._by_scheme.get(scheme)
         if provider is None:
             ours = ", ".join(f"{name}://" for name in self._by_scheme)
-            return Foreign(f"its provider ID {provider_id!r} is of none of this manager's clouds ({ours})")
+            return Foreign(f"its provider ID {provider_id!r} belongs to none of this manager's clouds ({ours})")
         try:
             reason = provider.is_foreign(provider_id)
         except Exception as err:
@@ -224,7 +224,7 @@ class Clouds:
         now = self._time.monotonic()
         if self._silent_until.get(provider.name, now) <= now:
             self._silent_until[provider.name] = now + SILENCE_S
-        error = errors.Unavailable(f"{provider.name} has not answered")
+        error = errors.Unavailable(f"{provider.name} has not responded")
         return Reply(provider, None, error, self._instances[provider.name].was_absent(node.name, LIST_AGE_S))
 
 
@@ -235,18 +235,18 @@ def settle(name: str, replies: Sequence[Reply]) -> Settlement:
     if len(claims) + len(doubled) > 1 or doubled:
         clouds = ", ".join(reply.provider.name for reply in (*claims, *doubled))
         details = "".join(f"; {reply.provider.name}: {reply.error}" for reply in doubled)
-        return Contested(f"several machines answer to the name {name} (in {clouds}{details}); set its provider ID")
+        return Contested(f"several machines have the name {name} (in {clouds}{details}); set its provider ID")
     unsure = [reply for reply in replies if reply.error is not None and not isinstance(reply.error, InstanceNotFound)]
     if claims:
         return _claimed(name, claims[0], [reply for reply in unsure if not reply.was_absent])
     if unsure:
         error = unsure[0].error
         assert error is not None, "unsure replies have an error"
-        return Waiting(f"{unsure[0].provider.name} could not be asked for {name}: {error}", error)
+        return Waiting(f"{unsure[0].provider.name} could not be queried for {name}: {error}", error)
     unknown = [reply.provider.name for reply in replies if reply.error is not None]
     if unknown:
         return Unclaimed(f"no machine is named {name} in {', '.join(unknown)}", is_unknown=True)
-    return Unclaimed(f"no provider has anything to do for {name}", is_unknown=False)
+    return Unclaimed(f"no provider handles {name}", is_unknown=False)
 
 
 def _claimed(name: str, claim: Reply, doubtful: Sequence[Reply]) -> Settlement:
@@ -258,6 +258,6 @@ def _claimed(name: str, claim: Reply, doubtful: Sequence[Reply]) -> Settlement:
     assert error is not None, "doubtful replies have an error"
     reason = (
         f"{claim.provider.name} has a machine named {name}, but {silent} could not be asked whether it has one too; "
-        "a provider ID is final, so the node waits"
+        "a provider ID cannot be changed later, so the node waits"
     )
     return Waiting(reason, error, claimant=claim.provider.name)

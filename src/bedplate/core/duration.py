@@ -26,7 +26,7 @@ def parse_duration(text: str) -> float:
         total += float(part[1]) * _UNITS[part[2]]
         position = part.end()
     if position == 0 or position != len(body):
-        raise ValueError(f"{text!r} is not a duration (write for example 5m, 1h30m or 250ms)")
+        raise ValueError(f"{text!r} is not a duration (for example 5m, 1h30m or 250ms)")
     return -total if text.startswith("-") else total
 
 

@@ -48,7 +48,7 @@ class BedplateError(Exception):
 
 
 class Retryable(BedplateError):
-    """May succeed when tried again; `retry_after_s` is what the other side asked for, if it asked."""
+    """May succeed when retried; `retry_after_s` is the delay that the server requested, if any."""
 
     exit_code = 3
 
@@ -62,27 +62,27 @@ class Conflict(Retryable):
 
 
 class Unavailable(Retryable):
-    """No answer, or an answer that says nothing about the object."""
+    """No response, or a response that says nothing about the object."""
 
 
 class Terminal(BedplateError):
-    """Trying again changes nothing until a user acts."""
+    """A retry does not help until a user acts."""
 
 
 class NotFound(Terminal):
-    """A positive, specific answer that the object does not exist."""
+    """A positive, specific response that the object does not exist."""
 
     exit_code = 4
 
 
 class AlreadyExists(Terminal):
-    """An object of that name is there."""
+    """An object of that name already exists."""
 
     exit_code = 5
 
 
 class Invalid(Terminal):
-    """The input is wrong. `problems` holds every fault, so that one run shows them all."""
+    """The input is wrong. `problems` contains every problem, so that one run shows all of them."""
 
     exit_code = 2
 

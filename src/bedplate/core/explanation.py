@@ -1,7 +1,7 @@
 """Answers to "why is it so": findings about one object, and how they are shown.
 
 In: findings that some part of the program made from live state. Out: a table for people or JSON for programs, and an
-exit code: 0 all is as it should be, 1 something stands out, 3 something could not be found out. Pure but for `show`.
+exit code: 0 no problem was found, 1 something needs attention, 3 something could not be checked. Pure but for `show`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ MODULES = {
 
 
 class MissingExtra(errors.Terminal):
-    """A part of Bedplate that was not installed."""
+    """A part of Bedplate that is not installed."""
 
 
 def require(program: str, *extras: str) -> None:

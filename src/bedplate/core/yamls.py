@@ -1,7 +1,7 @@
 """The one way YAML is read: as Kubernetes reads it, which is JSON with less punctuation.
 
 In: text. Out: plain values. Dates stay text (JSON has none) and a bare `=` is text (some CRDs enumerate it). `strict`
-refuses a key that stands twice in one mapping, because one of the two would be lost without a word; Kubernetes' own
+refuses a key that is given twice in one mapping, because one of the two would be lost without a word; Kubernetes' own
 files are read as kubectl reads them, where the later one wins. Raises `yaml.YAMLError`.
 """
 

@@ -89,7 +89,7 @@ class Access:
         """Raise `NotFound` unless the tree has the user, or the device, that a token is asked for."""
         mode = "device" if kind == NODE else "user"
         if self._tree().find(mode, subject) is None:
-            raise errors.NotFound(f"there is no {mode} {subject!r}", hint=f"cmsh: {mode}; list shows those there are")
+            raise errors.NotFound(f"there is no {mode} {subject!r}", hint=f"cmsh: {mode}; list shows the existing ones")
 
     def _by_own_token(self, text: str) -> Identity | None:
         digest, owner = _digest(text), ""
@@ -186,7 +186,7 @@ class Tokens:
         return _public(token), f"{_MARK}_{token.id}_{secret}"
 
     async def revoke(self, id_: str, *, by: str = "") -> Token:
-        """Take a token away. Raises `NotFound`."""
+        """Revoke a token. Raises `NotFound`."""
         token = self._held.get(id_)
         if token is None:
             raise errors.NotFound(f"there is no token {id_!r}", hint="bedplate head token list shows them")

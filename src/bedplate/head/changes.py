@@ -109,7 +109,7 @@ def _applied(schema: Schema, obj: Obj, rest: Path, new: Any, unseal: codec.Unsea
             raise errors.Invalid(f"{row.label}: {wrong}", hint=row.doc) from None
         return obj.with_value(name, value)
     if not isinstance(row, Submode):
-        raise errors.NotFound(f"{obj.type} {obj.key} has nothing called {name!r}", hint="show lists what it has")
+        raise errors.NotFound(f"{obj.type} {obj.key} has no parameter or submode {name!r}", hint="show lists them")
     if row.indexed:
         items = {str(i): codec.decode(schema, row, str(i), item, unseal) for i, item in enumerate(new or ())}
         return obj.with_children(name, items)
@@ -118,7 +118,7 @@ def _applied(schema: Schema, obj: Obj, rest: Path, new: Any, unseal: codec.Unsea
         return obj.with_child(name, key, None if new is None else codec.decode(schema, row, key, new, unseal))
     inner = obj.below(name).get(key)
     if inner is None:
-        raise errors.NotFound(f"{obj.type} {obj.key} has no {name} {key!r}", hint="list shows what is there")
+        raise errors.NotFound(f"{obj.type} {obj.key} has no {name} {key!r}", hint="list shows the existing objects")
     return obj.with_child(name, key, _applied(schema, inner, rest[2:], new, unseal))
 
 

@@ -250,7 +250,7 @@ class Daemon:
     def _refuse_other_store(self) -> None:
         if self._settings.etcd is not None and self.options.etcd is None:
             raise errors.Invalid(
-                f"the tree of {self.folder.path} is kept in an etcd; what the folder holds is old",
+                f"the tree of {self.folder.path} is kept in an etcd; the content of the folder is outdated",
                 hint="serve it with --store etcd, or restore a backup into another folder",
             )
         if self.options.etcd is None and not _is_there(self.folder.file(DATABASE)):
@@ -300,7 +300,7 @@ def _listen(bind: str, port: int) -> socket.socket:
     except OSError as err:
         raise errors.Invalid(
             f"cannot listen on {bind}:{port}: {err.strerror}",
-            hint="choose another --port or --bind; 0 takes a free port",
+            hint="choose another --port or --bind; 0 chooses a free port",
         ) from err
     server.setblocking(False)
     return server

@@ -33,7 +33,7 @@ _JITTER = 0.2
 
 
 class Candidate(NamedTuple):
-    """A head: an identity of this very process, its head node's name, and where clients reach it."""
+    """A head: an identity of this process, its head node's name, and where clients reach it."""
 
     identity: str
     name: str
@@ -62,7 +62,7 @@ class Timing:
 
     def __post_init__(self) -> None:
         if not 0 < self.retry_s * (1 + _JITTER) < self.renew_s < self.lease_s:
-            raise errors.Invalid("an election needs retry < renew < lease", hint=f"{self} does not hold to that")
+            raise errors.Invalid("an election needs retry < renew < lease", hint=f"{self} violates that")
 
     @classmethod
     def of(cls, lease_s: float) -> Timing:

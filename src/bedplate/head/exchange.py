@@ -44,11 +44,11 @@ def read(schema: Schema, text: str) -> list[tuple[str, Obj]]:
     try:
         document = yamls.load(text, strict=True)
     except yaml.YAMLError as wrong:
-        raise errors.Invalid(f"the document is not YAML: {wrong}", hint="export writes one that can be read") from wrong
+        raise errors.Invalid(f"the document is not YAML: {wrong}", hint="use a file that export wrote") from wrong
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise errors.Invalid(
             f"the document is not an export of a head: its format is not {_FORMAT}",
-            hint="export writes one that can be read",
+            hint="use a file that export wrote",
         )
     entries: list[tuple[str, Obj]] = []
     problems: list[str] = []

@@ -281,6 +281,6 @@ def _has_turned(result: Measured) -> bool:
 def _turned(result: Measured) -> News:
     if result.sample.status == "PASS":
         return News(result.node, f"Check {result.check} passes again")
-    word = "failed" if result.sample.status == "FAIL" else "gives no answer"
+    word = "failed" if result.sample.status == "FAIL" else "returns no result"
     why = f": {result.sample.info}" if result.sample.info else ""
     return News(result.node, f"Check {result.check} {word}{why}", "warning")

@@ -119,7 +119,7 @@ class History:
             if later.undoes == number:
                 return errors.Conflict(
                     f"revision {number} was undone by revision {later.number} of {later.author}",
-                    hint=f"undo {later.number} takes that back",
+                    hint=f"undo {later.number} reverts that",
                 )
             touched = _common(revision, later)
             if touched is not None:

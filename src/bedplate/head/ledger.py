@@ -98,7 +98,9 @@ class Ledger:
                 revision = next((recent for recent in self._recent if recent.nonce == nonce), None)
                 if revision is not None:
                     return revision
-        raise errors.Unavailable("other head nodes keep committing; this commit got no turn", retry_after_s=1.0)
+        raise errors.Unavailable(
+            "too many concurrent commits by other head nodes; this commit was not made", retry_after_s=1.0
+        )
 
     def _next(self, author: str, message: str, nonce: str, outcome: Outcome) -> SealedRevision:
         present = ((place, self.tree.find(*place)) for place in dict.fromkeys(map(changes.address, outcome.changes)))

@@ -28,16 +28,19 @@ class HeadMetrics:
     """One set for each registry; requests and commits are counted by the API."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.active = Gauge("bedplate_head_active", "1 while this head node takes writes, else 0.", registry=registry)
+        self.active = Gauge("bedplate_head_active", "1 while this head node accepts writes, else 0.", registry=registry)
         self.revision = Gauge("bedplate_head_revision", "The last revision this head knows.", registry=registry)
         self.term = Gauge("bedplate_head_term", "How often the active head node has changed.", registry=registry)
         self.objects = Gauge("bedplate_head_objects", "Objects of the tree.", ("mode",), registry=registry)
         self.nodes = Gauge(
-            "bedplate_head_nodes", "Compute nodes: UP, DOWN (fell silent), UNKNOWN.", ("state",), registry=registry
+            "bedplate_head_nodes",
+            "Compute nodes by state: UP, DOWN (no recent report), UNKNOWN.",
+            ("state",),
+            registry=registry,
         )
         self.certificate_ends = Gauge(
             "bedplate_head_certificate_expiration_timestamp_seconds",
-            "When a certificate of the data folder ends; 0 when it cannot be read.",
+            "When a certificate of the data folder expires; 0 when it cannot be read.",
             ("certificate",),
             registry=registry,
         )

@@ -136,7 +136,9 @@ class Notices:
                 await self._take(notices)
                 return notices
             await self._catch_up()
-        raise errors.Unavailable("other head nodes keep telling notices; this one found no turn", retry_after_s=1.0)
+        raise errors.Unavailable(
+            "too many concurrent notices from other head nodes; this one was not written", retry_after_s=1.0
+        )
 
     async def _is_written(self, ops: Sequence[Op]) -> bool:
         try:

@@ -67,8 +67,10 @@ def demand(identity: Identity, verb: str, resource: str) -> None:
     """Raise `Denied` unless the identity may do that."""
     if may(identity, verb, resource):
         return
-    who = f"node {identity.name}" if identity.role == NODE else f"{identity.name}, who is {identity.role},"
-    hint = "a node's credential serves its desired state and its reports alone" if identity.role == NODE else _HINT
+    who = f"node {identity.name}" if identity.role == NODE else f"{identity.name} (role {identity.role})"
+    hint = (
+        "a node's credential gives access only to its desired state and its reports" if identity.role == NODE else _HINT
+    )
     raise errors.Denied(f"{who} may not {verb} {_named(resource)}", hint=hint)
 
 
@@ -120,7 +122,7 @@ def keep_access(identity: Identity, before: Tree, after: Tree) -> None:
         user = user_in(after, identity.name)
         if user is None or user.role != identity.role:
             raise errors.Invalid(
-                f"{identity.name} would lose the access this commit is made with",
+                f"{identity.name} would lose their own access by this commit",
                 hint="another administrator can do that",
             )
     if _has_administrator(before):

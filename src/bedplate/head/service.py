@@ -33,25 +33,25 @@ Edits = Sequence[Edit] | Callable[[Tree], Awaitable[Sequence[Edit]]]
 
 
 class Stale(errors.Conflict):
-    """Another user committed the object first; `author` and `revision` say who and as what."""
+    """Another user committed the object first; `author` and `revision` identify that commit."""
 
     def __init__(self, mode: str, key: str, author: str, revision: int, *, removed: bool) -> None:
         what = "removed" if removed else "changed"
         super().__init__(
-            f"{mode}[{key}] was {what} by {author} in revision {revision} since you began",
-            hint="refresh takes the other's version; commit --force overwrites it",
+            f"{mode}[{key}] was {what} by {author} in revision {revision} since you started editing",
+            hint="refresh takes the other version; commit --force overwrites it",
         )
         self.author = author
         self.revision = revision
 
 
 class NotActive(errors.Unavailable):
-    """This head takes no writes; `url` is where the active one serves, if there is one."""
+    """This head does not accept writes; `url` is the address of the active one, if there is one."""
 
     def __init__(self, name: str, url: str) -> None:
         super().__init__(
             f"this head node is passive; {name or 'no other one'} is active",
-            hint=f"write to {url}" if url else "try again in some seconds: a head node is about to take over",
+            hint=f"write to {url}" if url else "try again in a few seconds: a head node is about to take over",
             retry_after_s=1.0,
         )
         self.url = url

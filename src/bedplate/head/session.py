@@ -87,7 +87,7 @@ class Session:
         """A new object at the end of an indexed list, its first fields from words; its index was never used."""
         submode = self.submode(place)
         if not submode.indexed:
-            raise errors.Invalid(f"a new object in {submode.shell} needs a name", hint="write it behind add")
+            raise errors.Invalid(f"a new object in {submode.shell} needs a name", hint="write it after add")
         entity, words = submode.of[0], list(words)
         if len(words) > len(entity.positional):
             takes = " ".join(entity.attributes[name].shell for name in entity.positional)
@@ -127,7 +127,9 @@ class Session:
         field, items, less = self._lists(path, parameter, text)
         for item in less:
             if item not in items:
-                raise errors.NotFound(f"{field.label}: {item!r} is not in it", hint=f"get {field.shell} shows what is")
+                raise errors.NotFound(
+                    f"{field.label}: {item!r} is not in it", hint=f"get {field.shell} shows the present values"
+                )
         self._put(path, self._with_list(path, field, (item for item in items if item not in less)))
 
     def clear(self, path: Path, parameter: str) -> None:
@@ -139,7 +141,7 @@ class Session:
         obj = self.tree.get(path)
         if not name or any(letter.isspace() or letter in ",=" for letter in name):
             raise errors.Invalid(
-                f"{name!r} cannot be the name of an extra parameter", hint="write it without blanks, commas and ="
+                f"{name!r} cannot be the name of an extra parameter", hint="write it without spaces, commas and ="
             )
         if text is not None and shell_name(name) in {row.shell for row in self.schema.of(obj).rows}:
             raise errors.Invalid(f"{name} is a parameter of {obj.type}", hint=f"set {shell_name(name)} without -e")
@@ -155,7 +157,7 @@ class Session:
             raise errors.Invalid(f"{submode.shell} is a list without names", hint="add another one")
         entity, key = submode.naming(name, self.schema.of(obj).word)
         if entity.type_name() != obj.type:
-            raise errors.Invalid(f"{obj.type} cannot be called {name!r}", hint=f"it is called {obj.key}")
+            raise errors.Invalid(f"{obj.type} cannot be called {name!r}", hint=f"its name is {obj.key}")
         if key in self.children(place):
             raise errors.AlreadyExists(f"{submode.shell} has {key!r} already", hint="clone it under another name")
         return self._put((*place, key), replace(_copied(self.schema, obj), key=key, revision=0))
@@ -267,7 +269,7 @@ class Session:
         field = self.field(path, parameter)
         items, given = field.value(self.tree.get(path)), field.parse(text)
         if not isinstance(items, tuple) or not isinstance(given, tuple):
-            raise errors.Invalid(f"{field.label} holds one value", hint=f"set {field.shell}")
+            raise errors.Invalid(f"{field.label} takes one value", hint=f"set {field.shell}")
         return field, items, given
 
     def _with_list(self, path: Path, field: Field, items: Iterable[str]) -> Obj:
@@ -312,4 +314,4 @@ def _close(name: str, names: Iterable[str]) -> str:
     import difflib  # only ever needed after a slip
 
     close = difflib.get_close_matches(name, list(names), n=1)
-    return f"did you mean {close[0]}?" if close else "list shows what is there"
+    return f"did you mean {close[0]}?" if close else "list shows the existing objects"

@@ -41,7 +41,7 @@ _OTHER_NETWORKS = (
 )
 _CHECKS = (
     ("Docker", "Docker answers, and no container is dead"),
-    ("KubernetesChildNode", "what should run on active nodes is up"),
+    ("KubernetesChildNode", "everything that should run on active nodes is running"),
     ("KubernetesComponentsStatus", "all daemons of the node are healthy"),
     ("KubernetesNodesStatus", "nodes are Ready"),
     ("KubernetesPodsStatus", "every pod is Running, Succeeded or Pending"),
@@ -51,7 +51,7 @@ _CHECKS = (
 def first_tree(name: str = HEAD_NODE, nodes: int = NODES) -> list[Edit]:
     """The edits of revision 1. Raises `Invalid`."""
     if not 0 <= nodes <= MOST_NODES:
-        raise errors.Invalid(f"a site cannot begin with {nodes} nodes", hint=f"choose 0 to {MOST_NODES}")
+        raise errors.Invalid(f"a site cannot start with {nodes} nodes", hint=f"choose 0 to {MOST_NODES}")
     try:
         if not name or HeadNode.hostname.kind.parse(name) != name:
             raise ValueError("it must be a host name")

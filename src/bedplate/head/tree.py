@@ -96,12 +96,12 @@ class Tree:
         mode, key = path[0], path[1]
         obj = self.find(mode, key)
         if obj is None:
-            raise errors.NotFound(f"{mode} has no object {key!r}", hint=f"{mode} list shows what is there")
+            raise errors.NotFound(f"{mode} has no object {key!r}", hint=f"{mode} list shows the existing objects")
         where = f"{mode}[{key}]"
         for submode, key in zip(path[2::2], path[3::2], strict=True):
             child = obj.below(submode).get(key)
             if child is None:
-                raise errors.NotFound(f"{where} has no {submode} {key!r}", hint="list shows what is there")
+                raise errors.NotFound(f"{where} has no {submode} {key!r}", hint="list shows the existing objects")
             obj, where = child, f"{where}->{submode}[{key}]"
         return obj
 

@@ -115,7 +115,7 @@ def _dangling(tree: Tree, mode: str, obj: Obj) -> list[str]:
         if link.mode.startswith("="):
             others = [name for name in tree.referrers(link.mode, link.key, mode) if name != obj.key]
             if others:
-                faults.append(f"{mode}[{obj.key}]: {link.through} {link.key} is taken by {mode}[{min(others)}]")
+                faults.append(f"{mode}[{obj.key}]: {link.through} {link.key} is already used by {mode}[{min(others)}]")
         elif tree.find(link.mode, link.key) is None:
             faults.append(f"{mode}[{obj.key}]: {link.through} names {link.mode} {link.key!r}, which does not exist")
     return faults

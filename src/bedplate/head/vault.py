@@ -65,7 +65,7 @@ class Vault:
         try:
             return Secret(self._fernet().decrypt(data[_MARK].encode()).decode())
         except (InvalidToken, TypeError, KeyError):
-            raise ValueError("cannot be unsealed with the key of this data folder") from None
+            raise ValueError("cannot be decrypted with the key of this data folder") from None
 
     def _fernet(self) -> Any:
         if self._cipher is None:

@@ -48,7 +48,7 @@ class PrefixCut:
     statics: Mapping[str, StaticAllocation]
     """By node."""
     spoken_for: frozenset[Network]
-    """All static prefixes, also those of nodes that are not there, and of nobody."""
+    """All static prefixes, also those of nodes that are not there, and those without a node."""
     gateway_index: int | None
 
     def prefix_at(self, index: int) -> Network:

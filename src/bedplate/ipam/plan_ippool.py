@@ -77,7 +77,7 @@ def plan_ippool(
     given, unplaced = _assign(cut, names, entries, held, mode)
     bits = cut.network.bits
     if unplaced and len({entry.node for entry in entries}) < len(entries):
-        # The earlier one of two blocks of a node was nobody's so far; the original gives it on its next pass.
+        # The earlier one of two blocks of a node was free so far; the original gives it on its next pass.
         settled = [_Entry(name, addresses, bits) for name, addresses in given.items()]
         given, unplaced = _assign(cut, names, settled, held, mode)
     allocations = tuple(
@@ -135,7 +135,7 @@ def _read(allocations: Iterable[IPAllocation]) -> list[_Entry]:
 def _keep(entries: Iterable[_Entry], names: frozenset[str], cut: BlockCut, free: FreeBlocks) -> dict[str, int]:
     """The blocks that nodes have and that still fit; of two nodes with one block the first in the status keeps it.
 
-    A node with two entries gets the later block; the earlier one is nobody's for now, as it is with the original.
+    A node with two entries gets the later block; the earlier one is free for now, as it is with the original.
     """
     kept: dict[str, int] = {}
     for entry in entries:

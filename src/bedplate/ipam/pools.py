@@ -112,7 +112,7 @@ class IPPool(meta.Object, frozen=True):
 
 
 class StaticAllocation(meta.Model, frozen=True):
-    """A prefix that is one node's, or nobody's when `node_name` is empty."""
+    """A prefix reserved for one node, or for no node when `node_name` is empty."""
 
     node_name: str = ""
     gateway: str = ""

@@ -125,7 +125,7 @@ def read(annotation: str | None) -> Reading:
         return Reading(complaint="is not a JSON object")
     entries = [_entry(block, value) for block, value in document.items()]
     bad = [block for block, entry in zip(document, entries, strict=True) if entry is None]
-    complaint = f"{len(bad)} entries mean nothing, the first is {bad[0][:80]!r}" if bad else ""
+    complaint = f"{len(bad)} entries are invalid, the first is {bad[0][:80]!r}" if bad else ""
     return Reading(tuple(entry for entry in entries if entry is not None), complaint)
 
 

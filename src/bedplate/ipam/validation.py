@@ -137,7 +137,7 @@ def _prefix_problems(spec: CIDRPoolSpec, cidr: Network) -> Iterable[Problem]:
     index = spec.gateway_index
     # API servers do not enforce a field's int32, and a client that decodes it as one could not read the pool.
     if index is not None and (index > INT32_MAX or gateway_at(first, index) is None):
-        yield _invalid("spec.gatewayIndex", index, f"names no usable address of a /{length} prefix")
+        yield _invalid("spec.gatewayIndex", index, f"is not the index of a usable address in a /{length} prefix")
     yield from _exclusion_problems(cidr, spec.exclusions)
     yield from _index_problems(min((1 << (cidr.bits - length)) - 1, INT32_MAX), spec.per_node_exclusions)
     yield from _static_problems(spec.static_allocations, cidr, length)
@@ -159,7 +159,7 @@ def _static_problems(entries: Sequence[StaticAllocation], cidr: Network, length:
         if prefix.bits != cidr.bits or not cidr.base <= prefix.base <= cidr.top:
             yield _invalid(f"{path}.prefix", entry.prefix, f"is not part of {cidr}")
         elif prefix.length != length:
-            yield _invalid(f"{path}.prefix", entry.prefix, f"must be a /{length}, as perNodeNetworkPrefix says")
+            yield _invalid(f"{path}.prefix", entry.prefix, f"must be a /{length}, as set by perNodeNetworkPrefix")
         elif entry.gateway:
             yield from _gateway_problems(f"{path}.gateway", entry.gateway, prefix)
     for node in _repeated(entry.node_name for entry in entries if entry.node_name):
@@ -196,7 +196,9 @@ def _index_problems(highest: int, exclusions: Sequence[ExcludeIndexRange]) -> It
             if index < 0:
                 yield _invalid(f"{path}.{key}", index, "must not be negative")
             elif index > highest:
-                yield _invalid(f"{path}.{key}", index, f"is past the last address of a node, which has index {highest}")
+                yield _invalid(
+                    f"{path}.{key}", index, f"is beyond the last address of a node, which has index {highest}"
+                )
         if entry.end_index < entry.start_index:
             yield _invalid(path, f"{entry.start_index}-{entry.end_index}", "endIndex must not be before startIndex")
 
@@ -219,7 +221,7 @@ def _route_problems(routes: Sequence[Route], network: Network | None, default_ga
         if network is not None and destination.bits != network.bits:
             yield _invalid(path, route.dst, "is of another address family than the pool")
         if default_gateway and destination.base == 0 and destination.length == 0:
-            yield _invalid(path, route.dst, "is the default route, which defaultGateway gives already")
+            yield _invalid(path, route.dst, "is the default route, which defaultGateway already adds")
 
 
 def _selector_problems(selector: NodeSelector | None) -> Iterable[Problem]:
@@ -255,11 +257,11 @@ def _expression_problems(path: str, requirement: NodeSelectorRequirement) -> Ite
 
 def _field_problems(path: str, requirement: NodeSelectorRequirement) -> Iterable[Problem]:
     if requirement.operator not in {"In", "NotIn"}:
-        yield _invalid(f"{path}.operator", requirement.operator, "a field takes In and NotIn alone")
+        yield _invalid(f"{path}.operator", requirement.operator, "a field supports only In and NotIn")
     elif len(requirement.values) != 1:
         yield Problem(f"{path}.values", Kind.REQUIRED, "", "a field needs exactly one value")
     if requirement.key != "metadata.name":
-        yield _invalid(f"{path}.key", requirement.key, "the only field of a node to select by is metadata.name")
+        yield _invalid(f"{path}.key", requirement.key, "metadata.name is the only field that can be selected by")
         return
     for at, value in enumerate(requirement.values):
         for detail in names.dns_subdomain_problems(value):
@@ -268,7 +270,7 @@ def _field_problems(path: str, requirement: NodeSelectorRequirement) -> Iterable
 
 def _name_problems(name: str) -> Iterable[Problem]:
     if not _NETWORK_NAME.fullmatch(name):
-        detail = "must be letters, digits, '_', '.' and '-' and begin with a letter or digit, as CNI networks do"
+        detail = "must be letters, digits, '_', '.' and '-' and begin with a letter or digit, as for CNI network names"
         yield _invalid("metadata.name", name, detail)
 
 

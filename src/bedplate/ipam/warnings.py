@@ -62,7 +62,7 @@ class Overlap:
 
     def __str__(self) -> str:
         first, last = (text(self.bits, value) for value in self.addresses)
-        return f"{self.key} and {self.other} may both give addresses from {first} to {last}"
+        return f"{self.key} and {self.other} overlap from {first} to {last}"
 
 
 def ippool_warnings(spec: IPPoolSpec) -> list[str]:
@@ -73,7 +73,7 @@ def ippool_warnings(spec: IPPoolSpec) -> list[str]:
     if offsets.covers(Range(0, cut.grid.span - 1)):
         return [*warnings, "spec.perNodeExclusions covers every address of a block: no node will get one"]
     if cut.grid.count == cut.barred.total():
-        warnings.append("spec.exclusions and spec.gateway leave no block: no node will get one")
+        warnings.append("spec.exclusions and spec.gateway leave no block usable: no node will get one")
     gateway = parse_address(spec.gateway)
     if gateway is None:
         return warnings
@@ -82,7 +82,7 @@ def ippool_warnings(spec: IPPoolSpec) -> list[str]:
     if 0 <= index < cut.grid.count and index not in cut.barred:
         left = left_in(cut.grid, index, excluded_addresses(spec.exclusions), offsets)
         if _none_but(left, gateway.value):
-            warnings.append(f"the block at {_at(cut.network, cut.grid, index)} has no address left but the gateway")
+            warnings.append(f"the block at {_at(cut.network, cut.grid, index)} has no address left besides the gateway")
     return warnings
 
 
@@ -98,7 +98,7 @@ def cidrpool_warnings(spec: CIDRPoolSpec) -> list[str]:
     if _none_but(offsets.gaps(hosts), at):
         return ["a prefix has no address for pods besides the gateway and spec.perNodeExclusions"]
     if cut.grid.count == cut.excluded.total():
-        return ["spec.exclusions leaves no prefix: no node will get one"]
+        return ["spec.exclusions leaves no prefix usable: no node will get one"]
     addresses = excluded_addresses(spec.exclusions)
     network_addresses = offsets.union(RangeSet([Range(0, hosts.first - 1)]))
     useless = [

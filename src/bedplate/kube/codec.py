@@ -183,7 +183,7 @@ class EventDecoder(Generic[T]):
         try:
             return self._checked([self._codec.event.decode(rest)])
         except msgspec.DecodeError:
-            self.failure = errors.Interrupted(f"{self._target}: the watch broke off inside an event")
+            self.failure = errors.Interrupted(f"{self._target}: the watch was cut off in the middle of an event")
             return []
 
     def _keep(self, piece: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Typed errors of the Kubernetes client: what a Status, a lost connection or an unreadable answer means for a caller.
+"""Typed errors of the Kubernetes client: what a Status, a lost connection or an unreadable response means for a caller.
 
     ApiError (core BedplateError)    the server answered with an error; `status`, `code`, `reason`, `method`, `url`
     ├── NotFound                     core NotFound: the server said so about the very object that was asked for
@@ -73,7 +73,7 @@ class Target:
 
 
 class ApiError(errors.BedplateError):
-    """The API server answered with an error."""
+    """The API server returned an error."""
 
     def __init__(self, target: Target, status: meta.Status, retry_after_s: float | None = None, hint: str = "") -> None:
         text = status.message or f"answered {status.code} {status.reason}".rstrip()
@@ -92,7 +92,7 @@ class ApiError(errors.BedplateError):
 
 
 class NotFound(ApiError, errors.NotFound):
-    """The object does not exist (or the namespace it would live in)."""
+    """The object, or its namespace, does not exist."""
 
 
 class AlreadyExists(ApiError, errors.AlreadyExists):
@@ -124,7 +124,7 @@ class Expired(ApiError, errors.Retryable):
 
 
 class TooManyRequests(ApiError, errors.Unavailable):
-    """The server asked us to slow down; for an eviction: a disruption budget stands in the way."""
+    """The server asked the client to slow down; for an eviction: a disruption budget does not allow it."""
 
 
 class Timeout(ApiError, errors.Unavailable):
@@ -132,11 +132,11 @@ class Timeout(ApiError, errors.Unavailable):
 
 
 class InternalError(ApiError, errors.Unavailable):
-    """The server failed inside."""
+    """The server had an internal error."""
 
 
 class ServiceUnavailable(ApiError, errors.Unavailable):
-    """The server, or the one behind an aggregated API, is not there now."""
+    """The server, or the one behind an aggregated API, is unavailable."""
 
 
 class Unsupported(ApiError, errors.Terminal):
@@ -144,23 +144,23 @@ class Unsupported(ApiError, errors.Terminal):
 
 
 class UnexpectedAnswer(ApiError, errors.Unavailable):
-    """An answer that says nothing certain about the object, such as the error page of a proxy or an unknown path."""
+    """A response that says nothing definite about the object, such as the error page of a proxy or an unknown path."""
 
 
 class ConnectionFailed(errors.Unavailable):
-    """No answer: the connection could not be made, broke, or timed out. A write may or may not have happened."""
+    """No response: the connection could not be made, was lost, or timed out. A write may or may not have happened."""
 
 
 class Interrupted(errors.Unavailable):
-    """A watch or a body broke off in the middle."""
+    """A watch or a body was cut off in the middle."""
 
 
 class Undecodable(errors.Unavailable):
-    """The server said success, but the body is not the object or list that was asked for."""
+    """The server reported success, but the body is not the requested object or list."""
 
 
 class CredentialsFailed(errors.Retryable):
-    """A token file could not be read, or an exec plugin gave nothing usable."""
+    """A token file could not be read, or an exec plugin returned nothing usable."""
 
 
 _BY_REASON: dict[str, type[ApiError]] = {

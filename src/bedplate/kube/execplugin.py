@@ -51,7 +51,7 @@ def parse_credential(output: bytes, api_version: str) -> tuple[Identity, datetim
     if status is None:
         raise ValueError("it printed no status")
     if bool(status.client_certificate_data) != bool(status.client_key_data):
-        raise ValueError("it printed a client certificate without its key, or a key without certificate")
+        raise ValueError("it printed a client certificate without its key, or a key without its certificate")
     if not status.token and not status.client_certificate_data:
         raise ValueError("it printed neither a token nor a client certificate")
     pair = (status.client_certificate_data.encode(), status.client_key_data.encode())
@@ -171,7 +171,7 @@ class ExecCredentials:
         if process.returncode:
             stderr = (complaint or b"").decode("utf-8", "replace").strip()[-400:]
             raise errors.CredentialsFailed(
-                f"exec plugin {plugin.command} ended with {process.returncode}" + (f": {stderr}" if stderr else ""),
+                f"exec plugin {plugin.command} exited with {process.returncode}" + (f": {stderr}" if stderr else ""),
                 hint=plugin.install_hint.strip(),
             )
         return output

@@ -45,7 +45,7 @@ def read(
             raise errors.Invalid(f"kubeconfig {path} cannot be read: {err}") from err
     if not documents:
         raise errors.Invalid(
-            "none of the kubeconfig files exists",
+            "none of the kubeconfig files exist",
             problems=[str(path) for path in paths],
             hint="correct KUBECONFIG or pass --kubeconfig",
         )
@@ -136,7 +136,7 @@ def _server(cluster: Mapping[str, Any], tls: TLSConfig, problems: list[str]) -> 
     server = str(cluster.get("server") or "")
     if not server:
         if cluster:
-            problems.append("the cluster names no server")
+            problems.append("the cluster has no server")
         return ""
     if "://" not in server:
         has_tls = bool(tls.ca_file or tls.ca_data or tls.cert_file or tls.cert_data)
@@ -156,7 +156,7 @@ def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any], problems: list[str
     key_file = "" if key_data else str(user.get("client-key") or "")
     insecure = bool(cluster.get("insecure-skip-tls-verify"))
     if insecure and (ca_data or ca_file):
-        problems.append("insecure-skip-tls-verify and a certificate authority exclude each other")
+        problems.append("insecure-skip-tls-verify and a certificate authority are mutually exclusive")
     if bool(cert_data or cert_file) != bool(key_data or key_file):
         problems.append("a client certificate needs its key, and a key its certificate")
     files = [path for path in (ca_file, cert_file, key_file) if path]
@@ -198,7 +198,7 @@ def _auth(cluster: Mapping[str, Any], user: Mapping[str, Any], problems: list[st
 
 def _exec(cluster: Mapping[str, Any], entry: Any, problems: list[str]) -> ExecConfig | None:
     if not isinstance(entry, dict) or not entry.get("command"):
-        problems.append("exec names no command")
+        problems.append("exec has no command")
         return None
     version = str(entry.get("apiVersion") or "")
     if version not in _EXEC_VERSIONS:

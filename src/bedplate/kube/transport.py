@@ -93,7 +93,9 @@ class Stream:
             while chunk := await self._answer.content.readany():
                 yield chunk
         except (aiohttp.ClientError, OSError, TimeoutError) as err:
-            raise errors.Interrupted(f"{self._target}: the stream broke off: {str(err) or type(err).__name__}") from err
+            raise errors.Interrupted(
+                f"{self._target}: the stream was cut off: {str(err) or type(err).__name__}"
+            ) from err
 
 
 class Transport:
@@ -245,7 +247,7 @@ class Transport:
             # aiohttp names the object that holds our certificates, which helps no reader.
             reason = _TLS_OBJECT.sub("", str(err)) or type(err).__name__
             raise errors.ConnectionFailed(
-                f"{target}: no answer from {self.config.server}: {reason}", hint="check the address and the network"
+                f"{target}: no response from {self.config.server}: {reason}", hint="check the address and the network"
             ) from err
         finally:
             seconds = self._time.monotonic() - started
@@ -272,7 +274,7 @@ class Transport:
             body = await answer.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as err:
             reason = str(err) or type(err).__name__
-            raise errors.Interrupted(f"{request.target}: the answer broke off: {reason}") from err
+            raise errors.Interrupted(f"{request.target}: the response was cut off: {reason}") from err
         if log.shows(8):
             log.info("kube.response", code=answer.status, body=_excerpt(body, request.is_secret))
         return body

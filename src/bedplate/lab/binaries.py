@@ -144,7 +144,7 @@ def _build(
 
 def _known(name: str) -> Program:
     if name not in PROGRAMS:
-        raise errors.Invalid(f"no program is called {name!r}", hint=f"known: {', '.join(PROGRAMS)}")
+        raise errors.Invalid(f"there is no program {name!r}", hint=f"known: {', '.join(PROGRAMS)}")
     return PROGRAMS[name]
 
 
@@ -163,7 +163,7 @@ def _given(program: Program, version: str, environ: Mapping[str, str], report: P
     has = _version_of(program, path)
     if _fits(program, version, has):
         return path
-    report(f"{path} is {has or 'of unknown version'}, not {version}: not used")
+    report(f"{path} is {has or 'of unknown version'}, not {version}: ignored")
     return None
 
 

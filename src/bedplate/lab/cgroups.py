@@ -106,7 +106,7 @@ class Tree:
                     os.kill(pid, signal.SIGKILL)
             killed.update(members)
             if time.monotonic() > end:
-                raise errors.Unavailable(f"processes of {self.name} do not die: {members[:10]}")
+                raise errors.Unavailable(f"processes of {self.name} cannot be killed: {members[:10]}")
             time.sleep(_SETTLE_S)
         # Dead, but a namespace stays until its parent has read the exit code: we for our children, init for orphans.
         end = time.monotonic() + _REAP_S

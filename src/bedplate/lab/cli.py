@@ -79,13 +79,19 @@ Examples:
 @click.option("--control-plane", type=click.Choice(CONTROL_PLANES), default="process", show_default=True)
 @click.option("--node", "named", multiple=True, metavar="NAME=IP", help="A node with this name and address.")
 @click.option("--subnet", default="", metavar="CIDR", help="Network of the nodes.  [default: a free 10.77.x.0/24]")
-@click.option("--kubelet-arg", "kubelet_args", multiple=True, metavar="[NODE=]ARG", help="A further kubelet flag.")
-@click.option("--cloud-provider", type=click.Choice(["external"]), help="Nodes wait for a cloud controller manager.")
+@click.option("--kubelet-arg", "kubelet_args", multiple=True, metavar="[NODE=]ARG", help="Additional kubelet flag.")
+@click.option(
+    "--cloud-provider", type=click.Choice(["external"]), help="`external`: nodes wait for a cloud controller manager."
+)
 @click.option(
     "--link", "links", multiple=True, metavar="NAME", help="A second network; NAME is its interface in nodes."
 )
 @click.option(
-    "--network", type=click.Choice(NETWORKS), default="lab", show_default=True, help="`none`: you make the pod network."
+    "--network",
+    type=click.Choice(NETWORKS),
+    default="lab",
+    show_default=True,
+    help="`none`: you set up the pod network.",
 )
 @click.option("--timeout", "timeout_s", type=click.FloatRange(1), default=300.0, show_default=True, metavar="SECONDS")
 def up(
@@ -101,9 +107,9 @@ def up(
     network: str,
     timeout_s: float,
 ) -> None:
-    """Make a lab and wait until its nodes are Ready and its DNS answers; without a network, until they have registered.
+    """Create a lab and wait until its nodes are Ready and its DNS works; without a network, until they have registered.
 
-    A start that fails or is interrupted removes everything it has made.
+    A start that fails or is interrupted removes everything it has created.
     """
     cluster.check_machine()
     provider = cloud_provider or ""
@@ -176,7 +182,7 @@ def execute(name: str, node: str, command: tuple[str, ...]) -> NoReturn:
 @_NAME
 @click.argument("archive", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def load_image(name: str, archive: Path) -> None:
-    """Bring an image archive (docker save, OCI) to every node and to the lab's registry."""
+    """Load an image archive (docker save, OCI) into every node and into the lab's registry."""
     for image in _run(cluster.load_image(name, archive, state.Shelf(), _reporter())):
         click.echo(image)
 
@@ -185,7 +191,7 @@ def load_image(name: str, archive: Path) -> None:
 @_NAME
 @click.argument("node")
 def stop_node(name: str, node: str) -> None:
-    """Switch a node off without notice, as a power failure does. The first one carries the control plane and stays."""
+    """Switch a node off without notice, as a power failure does. The first node, with the control plane, stays on."""
     power.stop_node(name, node, state.Shelf())
 
 
@@ -201,7 +207,7 @@ def start_node(name: str, node: str, timeout_s: float) -> None:
 @lab.command()
 @_NAME
 def down(name: str) -> None:
-    """Take a lab down and remove all of it. Doing it twice is fine."""
+    """Stop a lab and remove all of it. It is safe to repeat."""
     if cluster.down(name):
         click.echo(f"lab {name!r} is gone", err=True)
     else:

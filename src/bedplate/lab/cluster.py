@@ -161,7 +161,9 @@ def _clear_place(name: str, shelf: state.Shelf, report: Report) -> None:
         return
     record = shelf.read(name)
     if record is not None and record.phase == "ready" and teardown.is_alive(name):
-        raise errors.AlreadyExists(f"lab {name!r} is up", hint=f"bedplate lab down --name {name}, or take another name")
+        raise errors.AlreadyExists(
+            f"lab {name!r} is up", hint=f"bedplate lab down --name {name}, or choose another name"
+        )
     report(f"removing what an earlier start of lab {name!r} left")
     teardown.remove(name, folder)
 
@@ -220,7 +222,7 @@ def _keep_logs(folder: Path, shelf: state.Shelf) -> Path | None:
 def _retell(err: BaseException, folder: Path, kept: Path) -> errors.BedplateError:
     text = str(err).replace(str(folder / "logs"), str(kept)) or type(err).__name__
     kind = type(err) if isinstance(err, errors.BedplateError) else errors.Terminal
-    return kind(f"lab {folder.name!r} could not be made and was removed: {text}", hint=f"all its logs are in {kept}")
+    return kind(f"lab {folder.name!r} could not be created and was removed: {text}", hint=f"all its logs are in {kept}")
 
 
 @contextlib.contextmanager

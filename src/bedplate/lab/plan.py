@@ -143,7 +143,7 @@ def make_plan(options: Options, in_use: Iterable[Network]) -> Plan:
         if not _split_argument(text)[1].startswith("-") or (nodes and _split_argument(text)[0] not in {"", *known})
     ]
     if problems:
-        raise errors.Invalid("this lab cannot be made", problems=problems)
+        raise errors.Invalid("this lab cannot be created", problems=problems)
     return Plan(
         name=options.name,
         kubernetes=versions.resolve(options.kubernetes),
@@ -177,7 +177,7 @@ def _networks(options: Options, taken: Sequence[Network], problems: list[str]) -
             problems.append(f"--subnet {options.subnet}: {err}")
             return candidates[0], Network("10.150.0.0/16")
         if given.num_addresses < 16:
-            problems.append(f"--subnet {given}: too small, take a /28 or larger")
+            problems.append(f"--subnet {given}: too small, use a /28 or larger")
         if clash := [net for net in [*taken, Network(SERVICE_CIDR)] if net.overlaps(given)]:
             problems.append(f"--subnet {given}: overlaps {clash[0]}, which is in use")
         candidates = [given]
@@ -185,7 +185,7 @@ def _networks(options: Options, taken: Sequence[Network], problems: list[str]) -
     pods = (Network(f"10.{150 + number}.0.0/16") for number in range(_LABS))
     free = next((net for net in pods if not any(net.overlaps(other) for other in [*taken, subnet])), None)
     if free is None:
-        problems.append("no free network is left for pods: take down another lab first")
+        problems.append("no free network is left for pods: remove another lab first")
     return subnet, free or Network("10.150.0.0/16")
 
 

@@ -59,7 +59,7 @@ def failure_of(child: subprocess.Popen[bytes], name: str, log: Path) -> errors.T
     """The error to raise when a process has ended by itself, else None."""
     if child.poll() is None:
         return None
-    return errors.Terminal(f"{name} ended with code {child.returncode}; last lines of {log}:\n{tail(log)}")
+    return errors.Terminal(f"{name} exited with code {child.returncode}; last lines of {log}:\n{tail(log)}")
 
 
 class Process:
@@ -170,14 +170,14 @@ async def run(
         async with asyncio.timeout(timeout_s):
             out, err = await child.communicate(stdin.encode())
     except TimeoutError:
-        raise errors.Unavailable(f"could not {what}: no result after {timeout_s:.0f} s ({_short(command)})") from None
+        raise errors.Unavailable(f"could not {what}: timed out after {timeout_s:.0f} s ({_short(command)})") from None
     finally:
         if child.returncode is None:
             child.kill()
             await child.wait()
     if child.returncode:
         last = "\n".join((err or out).decode(errors="replace").strip().splitlines()[-15:])
-        raise errors.Terminal(f"could not {what}: {_short(command)} ended with code {child.returncode}\n{last}")
+        raise errors.Terminal(f"could not {what}: {_short(command)} exited with code {child.returncode}\n{last}")
     return out.decode(errors="replace")
 
 

@@ -86,8 +86,8 @@ class Shelf:
                         os.kill(record.pid, signal.SIGTERM)
                 if time.monotonic() >= end:
                     raise errors.Conflict(
-                        f"another command works on lab {name!r}",
-                        hint=f"wait for it, or end process {record and record.pid}",
+                        f"another command is working on lab {name!r}",
+                        hint=f"wait for it, or kill process {record and record.pid}",
                     )
                 time.sleep(0.1)
             yield

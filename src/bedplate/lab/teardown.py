@@ -55,7 +55,7 @@ def remove(name: str, folder: Path, *, deadline_s: float = 30.0) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         if folder.exists():
             if time.monotonic() > end:
-                raise errors.Unavailable(f"{folder} cannot be deleted", hint="is a file in it open?")
+                raise errors.Unavailable(f"{folder} cannot be deleted", hint="check whether a file in it is open")
             time.sleep(_RETRY_S)
 
 

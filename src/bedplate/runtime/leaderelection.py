@@ -152,14 +152,14 @@ class Elector:
         """Raise `LeadershipLost` unless leadership is certain now."""
         if not self.is_leading:
             raise LeadershipLost(
-                f"not the leader of {self.namespace}/{self.name}", hint="another instance works; this one restarts"
+                f"not the leader of {self.namespace}/{self.name}", hint="another instance leads; this one restarts"
             )
 
     def check(self) -> None:
         """For a health endpoint: raise when this process still counts as leader long after the lease ran out."""
         late_s = HEALTH_TOLERANCE_S + self._timing.lease_s
         if self._renewed_at is not None and self._time.monotonic() > self._renewed_at + late_s:
-            raise LeadershipLost(f"lease {self.namespace}/{self.name} ran out and its holder did not stop")
+            raise LeadershipLost(f"lease {self.namespace}/{self.name} expired and its holder did not stop")
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Wait to lead, then run `work`. Returns when it does; raises `LeadershipLost` when leadership went first.

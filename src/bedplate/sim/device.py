@@ -117,7 +117,7 @@ def _disk(node: int, now_s: float) -> Reading:
 
 def _load(node: int, now_s: float) -> Reading:
     wave = 0.5 + 0.5 * math.sin(2 * math.pi * _phase(now_s, 15 * MINUTE_S, node))
-    return _judged(round(8 + 50 * wave + _noise(node, LOAD, now_s, 6.0), 1), 128.0, "", "processes want to run")
+    return _judged(round(8 + 50 * wave + _noise(node, LOAD, now_s, 6.0), 1), 128.0, "", "runnable processes")
 
 
 def _gpu(node: int, now_s: float) -> Reading:

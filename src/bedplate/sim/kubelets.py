@@ -199,7 +199,7 @@ class Fleet:
         while True:
             started = self._time.monotonic()
             everyone = list(self.machines.values())
-            # A fleet of nobody has one round as well, so that it waits like the others.
+            # An empty fleet has one round as well, so that it waits like the others.
             for position in range(0, max(len(everyone), 1), AT_ONCE):
                 alive = [
                     machine for machine in everyone[position : position + AT_ONCE] if machine.name not in self._silent

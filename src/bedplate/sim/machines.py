@@ -138,7 +138,7 @@ def _conditions(now: datetime, since: datetime, *, is_ready: bool) -> list[dict[
             "message": "kubelet is posting ready status",
         }
     else:
-        text = "the simulated machine was told to be not ready"
+        text = "the simulated machine was set to not ready"
         state = {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": text}
     return [*conditions, state | times]
 

@@ -88,7 +88,7 @@ Op = Put | Delete
 
 
 class CompareFailed(errors.Conflict):
-    """A commit's expectation did not hold, so nothing of it was written. `current` is the entry in the way, or None."""
+    """A commit's expectation was not met, so nothing of it was written. `current` is the conflicting entry, or None."""
 
     def __init__(self, key: str, current: Entry | None, expected: int) -> None:
         state = f"at revision {current.revision}" if current else "absent"
@@ -99,7 +99,7 @@ class CompareFailed(errors.Conflict):
 
 
 class Compacted(errors.Terminal):
-    """The revision asked for is no longer kept; `oldest` still is."""
+    """The requested revision is no longer kept; `oldest` is the oldest one available."""
 
     def __init__(self, revision: int, oldest: int) -> None:
         super().__init__(f"revision {revision} has been compacted; the oldest kept is {oldest}")
@@ -108,16 +108,16 @@ class Compacted(errors.Terminal):
 
 
 class FutureRevision(errors.Terminal):
-    """The revision asked for has not been reached yet."""
+    """The requested revision has not been reached yet."""
 
     def __init__(self, revision: int, current: int) -> None:
-        super().__init__(f"revision {revision} lies in the future; the current one is {current}")
+        super().__init__(f"revision {revision} is in the future; the current one is {current}")
         self.revision = revision
         self.current = current
 
 
 class StoreFull(errors.Retryable):
-    """The disk (or the backend's quota) is full. Nothing of the commit was written; reads go on."""
+    """The disk (or the backend's quota) is full. Nothing of the commit was written; reads continue."""
 
 
 class OutcomeUnknown(errors.Unavailable):
@@ -221,7 +221,7 @@ def check_ops(ops: Sequence[Op]) -> None:
             problems.append(f"key {key!r} occurs twice in one commit")
         seen.add(key)
         if op.expect is not None and op.expect < 0:
-            problems.append(f"key {key!r} expects revision {op.expect}, which cannot be")
+            problems.append(f"key {key!r} expects revision {op.expect}, which is not a valid revision")
         if isinstance(op, Put) and not isinstance(op.value, bytes):
             problems.append(f"the value of key {key!r} is {type(op.value).__name__}, not bytes")
     if problems:
@@ -234,5 +234,5 @@ def _fault(key: str) -> str:
     try:
         key.encode()
     except UnicodeEncodeError:
-        return f"key {key!r} has no UTF-8 form"
+        return f"key {key!r} cannot be encoded as UTF-8"
     return ""

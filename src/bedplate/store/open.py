@@ -65,15 +65,15 @@ def _problems(options: StoreOptions) -> list[str]:
     if options.location == "etcd" and not options.etcd_endpoints:
         problems.append("etcd needs --etcd-endpoints")
     elif not is_etcd and (not options.location.startswith(_SQLITE) or options.location == _SQLITE):
-        problems.append(f"{options.location!r} names no store (write sqlite:PATH, or etcd with --etcd-endpoints)")
+        problems.append(f"{options.location!r} is not a store (write sqlite:PATH, or etcd with --etcd-endpoints)")
     if options.location.startswith(_SQLITE) and options.etcd_endpoints:
-        problems.append(f"{options.location} and --etcd-endpoints exclude each other")
+        problems.append(f"{options.location} and --etcd-endpoints are mutually exclusive")
     if bool(options.etcd_certfile) != bool(options.etcd_keyfile):
-        problems.append("--etcd-certfile and --etcd-keyfile go together")
+        problems.append("--etcd-certfile and --etcd-keyfile must be given together")
     if bool(options.etcd_user) != bool(options.etcd_password):
-        problems.append("an etcd user and its password go together")
+        problems.append("an etcd user and its password must be given together")
     if options.history_s <= 0:
-        problems.append(f"a history of {options.history_s:g} s cannot be kept")
+        problems.append(f"the history must be longer than 0 s, not {options.history_s:g} s")
     for endpoint in options.etcd_endpoints:
         scheme, _, address = endpoint.rstrip("/").rpartition("://")
         host, _, port = address.rpartition(":")

@@ -121,8 +121,8 @@ class RemoteBackend:
                 await self._patiently(lambda: self._take(revision))
         except errors.Unavailable as err:
             raise errors.Unavailable(
-                f"whether the commit was carried out is not known: {err}",
-                hint="it stays staged: commit again when the head is back; it is carried out once",
+                f"it is not known whether the commit was made: {err}",
+                hint="it stays staged: commit again when the head is available; it is made only once",
             ) from err
         except errors.BedplateError:
             self._unsettled = (b"", "")
@@ -141,7 +141,7 @@ class RemoteBackend:
                 if self._clock.monotonic() >= until:
                     raise
                 if tell is not None:
-                    tell(f"the head does not answer ({err}); waiting for it, Ctrl-C gives up")
+                    tell(f"the head does not respond ({err}); waiting for it, Ctrl-C gives up")
                     tell = None
             await self._clock.sleep(backoff.next())
 
@@ -153,7 +153,7 @@ class RemoteBackend:
         def told(secret: Secret) -> str:
             if secret == _BEFORE and not is_undo:
                 raise errors.Invalid(
-                    f"a secret of {edit.mode}[{edit.key}] comes from an undo, which was changed since it was staged",
+                    f"a secret of {edit.mode}[{edit.key}] comes from an undo, which has changed since it was staged",
                     hint="revert, undo again, and commit that alone; or set the secret itself",
                 )
             return changes.MASK if secret == _BEFORE else secret.reveal()
@@ -251,7 +251,7 @@ class RemoteBackend:
             if who.revision < self._revision:
                 async with self._moving:
                     self._put(await self._client.tree())
-        return self._says("notice", f"connected again, to {self._client.url}; what is staged is still staged")
+        return self._says("notice", f"reconnected to {self._client.url}; what is staged is still staged")
 
     def _says(self, severity: headapi.Severity, text: str) -> Notice:
         return Notice(id=0, time=rfc3339(self._clock.now()), severity=severity, host=self._name, text=text)

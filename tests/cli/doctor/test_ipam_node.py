@@ -97,14 +97,14 @@ async def test_a_node_with_a_running_daemon_is_in_order(server: servers.Server, 
 
 async def test_a_daemon_that_is_not_there_is_told_with_where_to_look(places: Places) -> None:
     one = await found(places, "daemon at")
-    assert one.level == "problem" and "does not answer" in one.message and "name=nv-ipam-node" in one.fix
+    assert one.level == "problem" and "does not respond" in one.message and "name=nv-ipam-node" in one.fix
 
 
 async def test_a_missing_or_broken_configuration_is_told(places: Places) -> None:
     places.conf.write_text("{")
     assert "every ADD fails" in (await found(places, "file")).message
     write_conf(places, logLevel="loud")
-    assert "none of panic, error" in (await found(places, "file")).message
+    assert "not one of panic, error" in (await found(places, "file")).message
     places.conf.unlink()
     assert "does not exist" in (await found(places, "file")).message
 
@@ -118,7 +118,7 @@ async def test_how_to_raise_the_log_level_is_told_until_it_is_raised(places: Pla
 async def test_a_plugin_that_cannot_run_is_told(places: Places) -> None:
     assert "speaks CNI 0.1.0 to 1.1.0" in (await found(places, "plugin")).message
     places.plugin.write_text("#!/bin/sh\nexit 1\n")
-    assert "does not answer" in (await found(places, "plugin")).message
+    assert "does not respond" in (await found(places, "plugin")).message
     places.plugin.chmod(0o644)
     assert "cannot be executed" in (await found(places, "plugin")).message
     places.plugin.unlink()

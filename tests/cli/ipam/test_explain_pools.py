@@ -37,7 +37,7 @@ def test_the_holder_of_an_address_is_named_with_node_interface_and_time() -> Non
     ((who, why),) = of(found, "holder")
     assert who == "default/web"
     assert "on node host-a through interface net1" in why and "2026-01-02 03:00:05 UTC (4m ago)" in why
-    assert of(found, "block") == [("192.168.0.1-192.168.0.100", "given to node host-a")]
+    assert of(found, "block") == [("192.168.0.1-192.168.0.100", "assigned to node host-a")]
     assert found.state == State.GOOD
 
 
@@ -89,7 +89,7 @@ def test_reserved_prefixes_and_the_network_address_of_a_given_one() -> None:
     assert of(about("10.1.0.1", where), "use")[0][0] == "gateway"
     assert of(about("10.1.0.255", where), "block")[0] == (
         "10.1.0.0/24",
-        "given to node host-a; this address of it is never given to pods",
+        "assigned to node host-a; this address of it is never allocated to pods",
     )
 
 
@@ -108,7 +108,7 @@ def test_a_node_that_the_selector_does_not_match_is_told_which_requirement_fails
 def test_a_node_without_a_block_is_told_that_the_pool_is_used_up() -> None:
     where = land(ippool("pool1", BLOCKS, **SPEC), nodes=(*NODES, node("host-c")))
     ((answer, why),) = of(explain_pools.explain_node(where.nodes[2], where), "IPPool pool1")
-    assert answer == "no block" and "all 2 blocks are given" in why
+    assert answer == "no block" and "all 2 blocks are assigned" in why
 
 
 def test_a_node_without_a_block_is_told_that_only_quarantined_ones_are_left() -> None:
@@ -122,7 +122,7 @@ def test_a_node_without_a_block_is_told_that_only_quarantined_ones_are_left() ->
 def test_a_node_without_a_block_though_there_are_free_ones_points_to_the_controller() -> None:
     where = land(ippool("pool1", {"host-a": BLOCKS["host-a"]}, **SPEC), nodes=NODES)
     ((_, why),) = of(explain_pools.explain_node(where.nodes[1], where), "IPPool pool1")
-    assert "is the controller at work?" in why and "deployment/nv-ipam-controller" in why
+    assert "is the controller running?" in why and "deployment/nv-ipam-controller" in why
 
 
 def test_an_invalid_spec_is_the_reason_for_every_node() -> None:

@@ -45,7 +45,7 @@ def test_many_blocks_share_a_mark() -> None:
     view = build_views.view_of(ippool("p", blocks, subnet="10.0.0.0/16", perNodeBlockSize=4))
     lines = plain(picture.draw(view, 100))
     assert len(lines) < 60
-    assert "each mark stands for 4 blocks: how many of them are given" in lines
+    assert "each mark stands for 4 blocks: how many of them are assigned" in lines
     assert any("and 4988 more nodes" in line for line in lines)
 
 

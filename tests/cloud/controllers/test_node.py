@@ -256,7 +256,7 @@ async def test_dual_stack_in_steady_state_writes_nothing(cluster: NodeCluster) -
         assert len(listed(await cluster.get("a"))) == 4
         machine.addresses = (DUAL[2],)
         await settle(cluster, "a", "metadata", 4)
-        assert len(listed(await cluster.get("a"))) == 4, "the last good addresses stay"
+        assert len(listed(await cluster.get("a"))) == 4, "the last valid addresses are kept"
 
 
 async def test_heartbeats_cause_no_questions(cluster: NodeCluster) -> None:

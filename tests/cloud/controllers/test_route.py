@@ -264,7 +264,7 @@ async def test_nodes_of_another_cloud_keep_their_routes_and_get_none() -> None:
     assert bench.writes.patches == [("none", "False")]
     two = Bench(*nodes, routes=ScriptedRoutes(), others=(ScriptedCloud("second", ("second",)),))
     await two.controller.reconcile()
-    assert two.routes.held == [], "with two clouds a node without provider ID is nobody's yet"
+    assert two.routes.held == [], "with two clouds a node without provider ID has no owner yet"
 
 
 async def test_below_a_selector_routes_of_nodes_never_seen_are_left() -> None:

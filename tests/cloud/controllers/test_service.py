@@ -218,7 +218,7 @@ async def test_a_hung_call_ends_and_is_told(client: Client, namespace: str) -> N
         await world.start()
         await world.create("web")
         await until(lambda: "SyncLoadBalancerFailed" in world.told.reasons("web"))
-        assert "no answer of the cloud" in world.told.messages("SyncLoadBalancerFailed")[0]
+        assert "no response from the cloud" in world.told.messages("SyncLoadBalancerFailed")[0]
         world.balancers.hanging.clear()
         await world.address("web")
 

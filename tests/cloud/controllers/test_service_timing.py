@@ -1,4 +1,4 @@
-"""The service controller with a clock of its own: what it repeats, waits for and is told of, and when."""
+"""The service controller with a clock of its own: what it repeats, waits for and learns, and when."""
 
 from __future__ import annotations
 

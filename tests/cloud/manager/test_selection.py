@@ -51,15 +51,15 @@ def test_several_clouds_have_a_file_each() -> None:
     ("providers", "configs", "part"),
     [
         ([], [], "--cloud-provider is required"),
-        (["external"], [], "'external' is what kubelets are told"),
+        (["external"], [], "'external' is a value for kubelets"),
         (["aws"], [], "unknown cloud provider 'aws'"),
-        (["oxide", "oxide"], [], "stands twice"),
+        (["oxide", "oxide"], [], "is given twice"),
         (["oxide", "nvidia-bmm"], ["file.yaml"], "with several providers write NAME=FILE"),
         (["oxide"], ["a.yaml", "b.yaml"], "more than one file for one provider"),
         (["oxide"], ["oxide=a", "b"], "more than one file for one provider"),
         (["oxide"], ["nvidia-bmm=a.yaml"], "'nvidia-bmm' is not among --cloud-provider"),
-        (["oxide"], ["oxide="], "names no file"),
-        (["oxide", "nvidia-bmm"], ["oxide=a", "oxide=b"], "'oxide' stands twice"),
+        (["oxide"], ["oxide="], "has no file"),
+        (["oxide", "nvidia-bmm"], ["oxide=a", "oxide=b"], "'oxide' is given twice"),
     ],
 )
 def test_a_choice_that_cannot_be_meant_is_refused(providers: list[str], configs: list[str], part: str) -> None:

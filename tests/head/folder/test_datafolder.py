@@ -245,7 +245,7 @@ async def test_a_backup_without_keys_says_nothing_and_is_restored_with_the_sites
         texts = b"".join(tar.extractfile(one).read() for one in tar)  # type: ignore[union-attr]
     assert b"very secret text" not in texts and folder.admin_token().rsplit("_", 1)[1].encode() not in texts
 
-    with pytest.raises(errors.Invalid, match="holds no keys"):
+    with pytest.raises(errors.Invalid, match="contains no keys"):
         await backups.restore(file, tmp_path / "new")
     assert not (tmp_path / "new").exists()
     restored = await backups.restore(file, tmp_path / "new", keys=folder.path)

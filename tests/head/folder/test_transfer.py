@@ -89,7 +89,7 @@ async def test_a_head_with_another_key_for_secrets_is_refused(tmp_path: Path) ->
     folder = await folder_with(tmp_path / "site", 0)
     async with SqliteStore(tmp_path / "shared.db") as store:
         await claim(store, folder)
-        with pytest.raises(errors.Invalid, match="sealed with another key") as refused:
+        with pytest.raises(errors.Invalid, match="encrypted with another key") as refused:
             await claim(store, None, transfer.Site("ours", "other", "basecm11"))
         assert "basecm10" in refused.value.hint
 

@@ -159,4 +159,4 @@ def test_the_clusters_key_is_on_control_planes_alone_and_shown_to_nobody(session
 
 def test_a_role_without_a_cluster_is_warned_about(session: Session) -> None:
     session.clear(rooms.KUBELET, "kubernetescluster")
-    assert any("names no Kubernetes cluster" in warning for warning in desired(session.tree, "node001").warnings)
+    assert any("no Kubernetes cluster is set" in warning for warning in desired(session.tree, "node001").warnings)

@@ -101,7 +101,7 @@ def test_the_port_of_the_ingress_is_the_applications_before_the_extra(session: S
     [
         ("ingress_proxy_listen_port", "https", "is not a port"),
         ("ingress_proxy_backend_port", "70000", "is not a port"),
-        ("ingress_proxy_listen_port", "10443", "is that of kube-default-api"),
+        ("ingress_proxy_listen_port", "10443", "is already used by kube-default-api"),
     ],
 )
 def test_an_extra_that_makes_no_sense_leaves_the_ingress_out(

@@ -66,7 +66,7 @@ def ip(text: str) -> Address:
 async def test_addresses_ascend_skip_the_gateway_and_go_round(opened: Open) -> None:
     ledger, block = await opened(), pool(size=4)
     assert [await give(ledger, n, block) for n in range(3)] == ["10.7.0.2", "10.7.0.3", "10.7.0.4"]
-    with pytest.raises(Exhausted, match="no address is free"):
+    with pytest.raises(Exhausted, match="no free address"):
         await give(ledger, 9, block)
     await ledger.release(owner(0).container_id, "net0", ["v4"])
     await ledger.release(owner(1).container_id, "net0")
@@ -100,7 +100,7 @@ async def test_static_addresses_leave_the_rotation_alone(opened: Open) -> None:
     assert await give(ledger, 3, block, is_gateway=True) == "10.7.0.1"
     assert await give(ledger, 4, block, requested=(ip("10.7.200.9"),)) == "10.7.200.9"
     assert [await give(ledger, n, block) for n in range(5, 9)] == ["10.7.0.2", "10.7.0.4", "10.7.0.5", "10.7.0.7"]
-    with pytest.raises(Exhausted, match="reserved already"):
+    with pytest.raises(Exhausted, match="already reserved"):
         await give(ledger, 20, block, requested=(ip("10.7.0.4"),))
 
 
@@ -124,8 +124,8 @@ async def test_exclusions_bind_the_rotation_but_no_static_request(opened: Open) 
         ({"index": 0}, "gateway"),
         ({"index": -1}, "outside"),
         ({"index": 8}, "outside"),
-        ({"requested": (Address(32, 0x0B000001),)}, "none of the pools"),
-        ({"requested": (Address(32, 0x0A070002), Address(32, 0x0A070003))}, "none of the pools"),
+        ({"requested": (Address(32, 0x0B000001),)}, "not in any pool"),
+        ({"requested": (Address(32, 0x0A070002), Address(32, 0x0A070003))}, "not in any pool"),
         ({"requested": (Address(32, 0x0A070000),)}, "network"),
         ({"requested": (Address(32, 0x0A07FFFF),)}, "broadcast"),
     ],

@@ -53,7 +53,7 @@ async def test_explain_names_the_cause_of_every_fact(desk: Desk) -> None:
     assert causes["setting", "software_image"] == "category:default"
     one = await desk.table("explain kubelet")
     assert {row[1] for row in one.rows} == {"kubelet"}
-    assert "nothing called" in (await desk.fails("explain /etc/nowhere")).err
+    assert "nothing named" in (await desk.fails("explain /etc/nowhere")).err
 
 
 async def test_explain_prints_a_rendered_file(desk: Desk) -> None:

@@ -87,7 +87,7 @@ def test_a_credential_on_the_command_line_overrides_the_folders(
 
 
 def test_a_certificate_without_its_key_is_refused(home: pathlib.Path) -> None:
-    with pytest.raises(errors.Invalid, match="--cert and --key go together"):
+    with pytest.raises(errors.Invalid, match="--cert and --key must be given together"):
         choose(Flags(("https://a:1",), None, Identity(cert=pathlib.Path("c"))), {}, home)
 
 

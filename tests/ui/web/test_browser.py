@@ -197,7 +197,7 @@ def test_an_auditor_reads_and_is_offered_nothing_to_change(chromium: Browser, da
             expect(one.page.locator("main form[method=post], main a[href^='/edit']")).to_have_count(0)
             assert one.fits(), address
         one.open("/edit/device/node001")
-        one.has("may read and not change")
+        one.has("has read-only access")
 
 
 def test_a_staged_secret_is_in_no_page_log_or_answer_of_the_daemon(chromium: Browser, daemon: Served) -> None:

@@ -70,7 +70,7 @@ async def test_staged_changes_can_be_dropped_one_by_one(place: Place) -> None:
     await stage(reader, "device/node001", f__notes="a note")
     await reader.get("/changes")
     page = await reader.submit("/changes/drop")
-    assert "configurationoverlay[kube-default-worker] is dropped" in page.text
+    assert "configurationoverlay[kube-default-worker] is discarded" in page.text
     assert "Changes 1" in page.text
     drops = [form for form in page.forms if form.action == "/changes/drop"]
     assert [form.fields.get("key") for form in drops] == ["node001", None]
@@ -222,7 +222,7 @@ async def test_a_stale_commit_names_the_other_and_what_to_do(place: Place) -> No
     session.set(("configurationoverlay", "kube-default-worker"), "priority", "505")
     await commit_session(place.head, session, "alice", "meanwhile")
     page = await reader.get("/changes")
-    assert "was changed by alice in revision 2 since you began" in page.text
+    assert "was changed by alice in revision 2 since you started editing" in page.text
     assert "Priority 500 (default) → 505" in page.text
     page = await reader.submit("/changes/commit", message="mine")
     assert page.status == 409
@@ -326,7 +326,7 @@ async def test_a_secret_is_in_no_page_before_and_after_its_commit(
         assert SECRET not in page.html.replace(f"q={SECRET[:7]}", ""), address
     shown = {row["Parameter"]: row["Value"] for row in (await reader.get(seen[1])).rows("Parameter")}
     assert (shown["Kube CA Key"], shown["Kube CA Cert"]) == ("*****", "< not set >")
-    assert "No object holds" in (await reader.get("/search?q=*****")).text
+    assert "No object matches" in (await reader.get("/search?q=*****")).text
     await reader.get("/changes")
     assert "Kube CA Key not set → secret" in reader.page.text
     await reader.submit("/changes/commit", message="a key")

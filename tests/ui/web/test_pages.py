@@ -162,7 +162,7 @@ async def test_search_finds_names_values_and_what_lies_below(place: Place) -> No
     assert "configurationoverlay[kube-default-master]->roles[generic::containerd]" in found
     by_value = (await reader.get("/search?q=my-new-image")).rows("Found in")
     assert {(row["Object"], row["Found in"]) for row in by_value} == {("softwareimage[my-new-image]", "name")}
-    assert "No object holds" in (await reader.get("/search?q=nothing-like-it")).text
+    assert "No object matches" in (await reader.get("/search?q=nothing-like-it")).text
 
 
 async def test_a_rendered_file_is_shown(place: Place) -> None:
@@ -204,7 +204,7 @@ async def test_pages_hold_no_script_no_style_and_nothing_foreign_and_label_every
     assert sum(name == "h1" for name, _ in page.elements) == 1
     assert ("html", {"lang": "en"}) in page.elements
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
-    assert len(ids) == len(set(ids)), "an id stands twice"
+    assert len(ids) == len(set(ids)), "an id is used twice"
     for name, attributes in page.elements:
         if name == "a" and attributes.get("href", "").startswith("#"):
             assert attributes["href"][1:] in ids

@@ -38,7 +38,7 @@ async def test_a_wrong_token_is_refused(place: Place, token: str) -> None:
     reader = await place.reader("")
     page = await reader.sign_in(token)
     assert page.status == 401
-    assert "nobody's token" in page.text
+    assert "The token is not valid" in page.text
     assert token not in page.html or len(token) < 6
     assert "Sign in" in (await reader.get("/")).text
 
@@ -106,7 +106,7 @@ async def test_an_auditor_reads_and_cannot_post(place: Place, address: str) -> N
     token = (await reader.get("/")).form("/logout").fields["form_token"]
     page = await reader.post(address, {"form_token": token, "name": "x", "message": "x"})
     assert page.status == 403
-    assert "auditor, who is auditor, may read and not change" in page.text
+    assert "auditor (role auditor) has read-only access" in page.text
     assert place.head.revision == 1
 
 
@@ -191,7 +191,7 @@ async def test_a_form_of_a_login_that_ended_says_so(place: Place) -> None:
     await place.tokens.revoke(place.signed["admin"].split("_")[1])
     page = await reader.post("/edit/device/node001", fields)
     assert page.status == 401
-    assert "Your login has ended" in page.text
+    assert "Your session has expired" in page.text
 
 
 async def test_a_role_that_changed_counts_at_once(place: Place) -> None:

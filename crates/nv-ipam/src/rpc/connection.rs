@@ -98,12 +98,12 @@ fn remaining(deadline: Instant) -> io::Result<Duration> {
 fn failed(error: &io::Error) -> Status {
     match error.kind() {
         ErrorKind::TimedOut | ErrorKind::WouldBlock => Status::new(Status::DEADLINE_EXCEEDED, "no answer in time"),
-        _ => Status::new(Status::UNAVAILABLE, format!("the connection broke: {error}")),
+        _ => Status::new(Status::UNAVAILABLE, format!("the connection was lost: {error}")),
     }
 }
 
 fn broken(what: &str) -> Status {
-    Status::new(Status::INTERNAL, format!("the answer is not gRPC: {what}"))
+    Status::new(Status::INTERNAL, format!("the response is not gRPC: {what}"))
 }
 
 /// Make the call and wait for its response.
@@ -336,7 +336,7 @@ impl Exchange<'_> {
         let content = frame.content().ok_or_else(|| broken("wrong padding"))?;
         self.answer.extend_from_slice(content);
         if self.answer.len() > MAX_MESSAGE + MESSAGE_HEAD {
-            return Err(Status::new(Status::RESOURCE_EXHAUSTED, "the answer is too long"));
+            return Err(Status::new(Status::RESOURCE_EXHAUSTED, "the response is too long"));
         }
         if frame.has(END_STREAM) { Err(broken("it ends without a status")) } else { Ok(()) }
     }

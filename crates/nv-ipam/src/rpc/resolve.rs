@@ -119,7 +119,7 @@ fn ask(servers: &Servers, name: &str, kind: u16, deadline: Instant) -> Result<Ve
                 if let Some(ips) = read_answer(&answer, id, kind) {
                     return Ok(ips);
                 }
-                problem = format!("name server {server} gave no answer about {name}");
+                problem = format!("name server {server} did not resolve {name}");
             }
             Err(error) => problem = format!("name server {server}: {error}"),
         }

@@ -41,7 +41,7 @@ class Pool:
         self._owners[number] = owner
 
     def next(self, owner: tuple[str, str]) -> int | None:
-        """Reserve any free number; None when the range is used up."""
+        """Reserve any free number; None when the range is exhausted."""
         start = self._rng.randrange(len(self._numbers))
         for step in range(len(self._numbers)):
             number = self._numbers[(start + step) % len(self._numbers)]

@@ -1,6 +1,6 @@
 """Answers outside of the resource space: discovery, OpenAPI, version, health, metrics.
 
-In: requests whose path names no resource. Out: answers, or None where there is nothing at the path. OpenAPI is
+In: requests whose path is not that of a resource. Out: answers, or None where there is nothing at the path. OpenAPI is
 imported and made when first asked for.
 """
 

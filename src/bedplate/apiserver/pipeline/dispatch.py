@@ -24,7 +24,7 @@ _NOT_FOUND = "the server could not find the requested resource"
 _NOT_ALLOWED = "the server does not allow this method on the requested resource"
 
 Page = Callable[[http.Request], http.Response | None]
-"""Answers a path that names no resource; None where there is nothing at it."""
+"""Answers a path that is not that of a resource; None where there is nothing at it."""
 
 
 class Dispatcher:

@@ -145,7 +145,7 @@ def _compiled(path: str) -> tuple[re.Match[str], ...] | None:
 
 
 def json_path(obj: Any, path: str) -> list[Any]:
-    """The values a JSONPath selects; none where it does not fit the object or is not understood."""
+    """The values a JSONPath selects; none where it does not fit the object or is not supported."""
     values = [obj]
     for step in _compiled(path) or ():
         values = [member for value in values for member in _follow(value, step)]

@@ -58,7 +58,7 @@ def _role(facts: ClusterFacts) -> Iterator[Finding]:
     if isinstance(facts.binding, Mapping):
         yield from _subject(facts, facts.binding)
     if isinstance(facts.role, Mapping) and _is_everything(facts.role):
-        text = "allows everything: a fault of the manager, or a stolen token, could do anything to the cluster"
+        text = "allows everything: a bug in the manager, or a stolen token, could do anything to the cluster"
         yield note("rbac", f"ClusterRole {name}", text, facts.names.remedy)
 
 
@@ -77,7 +77,7 @@ def _subject(facts: ClusterFacts, binding: Mapping[str, Any]) -> Iterator[Findin
         text = f"does not name the service account {facts.names.namespace}/{facts.names.account}"
         yield problem("rbac", about, text, f"kubectl delete clusterrolebinding {facts.names.role}; {fix}")
     if (binding.get("roleRef") or {}).get("name") == "cluster-admin":
-        text = "gives cluster-admin: a fault of the manager, or a stolen token, could do anything to the cluster"
+        text = "grants cluster-admin: a bug in the manager, or a stolen token, could do anything to the cluster"
         yield note("rbac", about, text, f"bind the shipped ClusterRole instead: {facts.names.remedy}")
 
 
@@ -106,7 +106,7 @@ def _rights(facts: ClusterFacts) -> Iterator[Finding]:
         fix = "run the doctor with credentials that may impersonate service accounts, or inside the manager's pod"
         yield unknown("rbac", facts.names.user, failed, fix)
     elif not missing and facts.rights:
-        yield fine("rbac", facts.names.user, f"may do all {len(facts.rights)} things the manager needs")
+        yield fine("rbac", facts.names.user, f"has all {len(facts.rights)} permissions the manager needs")
 
 
 def _deeds(things: Sequence[Permission]) -> str:
@@ -128,7 +128,7 @@ def _lease(facts: ClusterFacts) -> Iterator[Finding]:
         return
     fix = (
         f"kubectl get pods -n {names.NAMESPACE_SYSTEM} | grep cloud-controller-manager, then kubectl logs; "
-        "--lease-name names another lease"
+        "--lease-name selects another Lease"
     )
     if facts.lease is None:
         yield problem("leader", about, "does not exist: no manager has ever led here", fix)

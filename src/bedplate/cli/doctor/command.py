@@ -76,12 +76,16 @@ class Options:
 @click.group(epilog=EXAMPLES, invoke_without_command=True)
 @click.option("--cloud-provider", default="", help="One provider, or several separated by commas.")
 @click.option("--cloud-config", default="", help="The manager's configuration: FILE, or NAME=FILE,NAME=FILE.")
-@click.option("--kubeconfig", default="", help="Which cluster; default as kubectl finds it.")
+@click.option("--kubeconfig", default="", help="Kubeconfig of the cluster.  [default: as for kubectl]")
 @click.option("--service-account", default="", help="NAMESPACE/NAME of the manager's account.  [as in the manifests]")
 @click.option("--cluster-role", default="", help="Name of the manager's ClusterRole.  [as in the manifests]")
 @click.option("--lease-name", default="", help="Name of the leader's Lease in kube-system.  [as in the manifests]")
-@click.option("--metrics-url", default="", help="The running manager's metrics, to judge how often it asks the cloud.")
-@click.option("--metrics-token-file", type=click.Path(path_type=Path), help="Token to read them with.")
+@click.option(
+    "--metrics-url",
+    default="",
+    help="Address of the running manager's metrics, to check its request rate to the cloud.",
+)
+@click.option("--metrics-token-file", type=click.Path(path_type=Path), help="Token for that address.")
 @click.option("--metrics-ca-file", type=click.Path(path_type=Path), help="Certificate authority of that address.")
 @click.option("--metrics-insecure", is_flag=True, help="Do not verify that address's certificate.")
 @display.output_option
@@ -100,7 +104,7 @@ def doctor(
     metrics_insecure: bool,
     output: str,
 ) -> None:
-    """Look for what keeps the programs of a cluster from working, and name the command that fixes it.
+    """Diagnose the programs of a cluster, and suggest the command that fixes each problem.
 
     With --cloud-provider: the cloud controller manager. `ipam`: address management.
     """
@@ -138,7 +142,7 @@ def _configs(text: str, providers: Sequence[str]) -> dict[str, Path]:
         return {}
     if "=" not in text:
         if len(providers) != 1:
-            raise errors.Invalid("--cloud-config must say whose it is: NAME=FILE,NAME=FILE")
+            raise errors.Invalid("--cloud-config must name the provider of each file: NAME=FILE,NAME=FILE")
         return {providers[0]: Path(text)}
     pairs = [part.partition("=") for part in text.split(",")]
     strangers = [name for name, _, _ in pairs if name not in providers]
@@ -173,7 +177,7 @@ async def _examine(options: Options) -> list[Finding]:
     elif len(providers) < len(options.providers):
         # A provider that could not be made knows its nodes neither; they must not be reported as foreign.
         nodes = read.nodes
-        findings.append(unknown("kubelet", "nodes", "whose they are is known once the configuration is right"))
+        findings.append(unknown("kubelet", "nodes", "they can be checked once the configuration is valid"))
     else:
         nodes = read.nodes
         findings += node_checks.check_nodes(nodes, Clouds(providers), time.now())

@@ -42,12 +42,14 @@ def _definitions(facts: IpamFacts) -> Iterator[Finding]:
         if isinstance(definition, Exception):
             yield unknown("definitions", about, definition)
         elif definition is None:
-            yield problem("definitions", about, "does not exist: pools cannot be made", "kubectl apply -k deploy/crds")
+            yield problem(
+                "definitions", about, "does not exist: pools cannot be created", "kubectl apply -k deploy/crds"
+            )
         elif "v1alpha1" not in _served(definition):
             text = f"serves {', '.join(_served(definition)) or 'nothing'}, not v1alpha1"
             yield problem("definitions", about, text, "kubectl apply -k deploy/crds")
         else:
-            yield fine("definitions", about, "is there and served")
+            yield fine("definitions", about, "exists and is served")
 
 
 def _served(definition: Mapping[str, Any]) -> list[str]:
@@ -71,8 +73,8 @@ def _pools(facts: IpamFacts) -> Iterator[Finding]:
         text = f"there are none in namespace {land.namespace}: no pod can get an address"
         yield note("pools", "IPPools and CIDRPools", text, "kubectl explain ippool.spec")
     if facts.elsewhere:
-        text = f"{_few(facts.elsewhere)} are not in {land.namespace}, the namespace that is served"
-        yield note("pools", "other namespaces", text, "--ippools-namespace of both programs names the one that is")
+        text = f"{_few(facts.elsewhere)} are not in the served namespace {land.namespace}"
+        yield note("pools", "other namespaces", text, "set --ippools-namespace of both programs to the right one")
     for pool, view in zip(land.pools, land.views, strict=True):
         yield from _told(explain_pools.explain_pool(pool, view, land))
     yield from _duplicates(land)
@@ -106,7 +108,7 @@ def _duplicates(land: Landscape) -> Iterator[Finding]:
             fix = f"bedplate ipam explain {address}, then delete the pod that got it last"
             yield problem("addresses", str(address), f"{count} pods have it: {_few(holders)}", fix)
     if inside:
-        yield fine("addresses", "pods", f"{len(inside)} addresses of pools are held, as pods tell it")
+        yield fine("addresses", "pods", f"{len(inside)} addresses of pools are held, according to pods")
 
 
 def _few(names: Sequence[str]) -> str:
@@ -122,7 +124,9 @@ def _controller(facts: IpamFacts) -> Iterator[Finding]:
     if isinstance(deployment, Exception):
         yield unknown("controller", about, deployment)
     elif deployment is None:
-        yield note("controller", about, "does not exist: the controller runs elsewhere, or not at all", called.remedy)
+        yield note(
+            "controller", about, "does not exist: the controller runs elsewhere or is not deployed", called.remedy
+        )
     else:
         ready = (deployment.get("status") or {}).get("readyReplicas", 0)
         replicas = (deployment.get("spec") or {}).get("replicas", 1)
@@ -144,7 +148,7 @@ def _lease(facts: IpamFacts) -> Iterator[Finding]:
         text = "does not exist: no controller with --leader-elect has led here"
         yield note("controller", about, text, f"{fix}   (a single controller may run without --leader-elect)")
     elif not lease.spec.holder_identity:
-        yield problem("controller", about, "has no holder: no node that joins gets a block", fix)
+        yield problem("controller", about, "has no holder: new nodes do not get a block", fix)
     else:
         spec = lease.spec
         age = facts.now - spec.renew_time if spec.renew_time is not None else None
@@ -163,7 +167,7 @@ def _daemons(facts: IpamFacts) -> Iterator[Finding]:
         yield unknown("daemons", about, daemon_set)
         return
     if daemon_set is None:
-        yield note("daemons", about, "does not exist: the daemons run elsewhere, or not at all", called.remedy)
+        yield note("daemons", about, "does not exist: the daemons run elsewhere or are not deployed", called.remedy)
         return
     key, value = _DAEMON_LABEL
     pods = [
@@ -222,7 +226,7 @@ def _objects(facts: IpamFacts, account: Account) -> Iterator[Finding]:
             missing.append(kind)
     about = f"{account.program}'s account"
     if len(missing) == 3 and facts.deployment is None and facts.daemon_set is None:
-        yield note("rbac", about, f"{account.name} does not exist: nothing is deployed by these manifests")
+        yield note("rbac", about, f"{account.name} does not exist: these manifests are not deployed")
     elif missing:
         text = f"{' and '.join(missing)} {account.name} do not exist"
         yield problem("rbac", about, text, facts.names.remedy)
@@ -240,7 +244,7 @@ def _rights(facts: IpamFacts, account: Account) -> Iterator[Finding]:
     elif failed is not None:
         yield unknown("rbac", user, failed, "run the doctor with credentials that may impersonate service accounts")
     elif answers:
-        yield fine("rbac", user, f"may do all {len(answers)} things that {account.program} needs")
+        yield fine("rbac", user, f"has all {len(answers)} permissions that {account.program} needs")
 
 
 def _by_target(rows: Sequence[Permission]) -> list[str]:
@@ -260,7 +264,7 @@ def _webhook(facts: IpamFacts) -> Iterator[Finding]:
         yield unknown("webhook", about, configuration)
         return
     if configuration is None:
-        text = "does not exist: pools are not judged before they are taken (events and `bedplate ipam explain` do)"
+        text = "does not exist: pools are not validated on admission (see events and `bedplate ipam explain`)"
         yield note("webhook", about, text)
         return
     yield from _bundles(facts, about, configuration)
@@ -275,9 +279,9 @@ def _bundles(facts: IpamFacts, about: str, configuration: Mapping[str, Any]) -> 
         if not (webhook.get("clientConfig") or {}).get("caBundle")
     ]
     if empty:
-        text = f"{', '.join(empty)}: no CA bundle, so that no API server trusts the controller"
+        text = f"{', '.join(empty)}: no CA bundle, so API servers do not trust the controller"
         fix = (
-            "cert-manager, or OpenShift's service CA, puts it there; with neither: "
+            "cert-manager or OpenShift's service CA adds it; without either: "
             "kubectl kustomize deploy/overlays/self-signed | kubectl apply -f -"
         )
         yield problem("webhook", about, text, fix)
@@ -291,7 +295,7 @@ def _backend(facts: IpamFacts) -> Iterator[Finding]:
     if isinstance(facts.service, Exception):
         yield unknown("webhook", about, facts.service)
     elif facts.service is None:
-        yield problem("webhook", about, "does not exist: no pool can be made or changed", facts.names.remedy)
+        yield problem("webhook", about, "does not exist: pools cannot be created or changed", facts.names.remedy)
     elif isinstance(facts.endpoints, Exception):
         yield unknown("webhook", about, facts.endpoints)
     else:
@@ -302,19 +306,21 @@ def _backend(facts: IpamFacts) -> Iterator[Finding]:
             if endpoint.conditions.ready is not False
         ]
         if ready:
-            yield fine("webhook", about, f"{len(ready)} pods are behind it")
+            yield fine("webhook", about, f"{len(ready)} ready pods")
         else:
             fix = f"kubectl -n {called.namespace} logs deployment/{called.deployment}   (does it run with --webhook?)"
-            yield problem("webhook", about, "no ready pod is behind it: no pool can be made or changed", fix)
+            yield problem("webhook", about, "it has no ready pod: pools cannot be created or changed", fix)
 
 
 def _judgement(facts: IpamFacts, about: str) -> Finding:
     verdict, called = facts.verdict, facts.names
     if verdict is None:
-        return problem("webhook", about, "a pool without a network was taken: the webhook is not asked", called.remedy)
+        return problem(
+            "webhook", about, "a pool without a network was accepted: the webhook is not called", called.remedy
+        )
     if isinstance(verdict, kube_errors.Forbidden) and "denied the request" in str(verdict):
-        return fine("webhook", about, "refuses a pool that means nothing")
+        return fine("webhook", about, "rejects an invalid pool")
     if isinstance(verdict, kube_errors.Forbidden):
         return unknown("webhook", about, verdict, "run the doctor with credentials that may create IPPools")
     fix = f"kubectl -n {called.namespace} logs deployment/{called.deployment}; can API servers reach its port 9443?"
-    return problem("webhook", about, f"cannot be asked, so no pool can be made or changed: {verdict}", fix)
+    return problem("webhook", about, f"cannot be reached, so pools cannot be created or changed: {verdict}", fix)

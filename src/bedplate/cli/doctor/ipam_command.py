@@ -31,12 +31,14 @@ Exit code: 0 all checks passed, 1 something is wrong, 2 something could not be c
 _DEFAULT = ipam_node.Places()
 
 
-@click.command(epilog=EXAMPLES, short_help="Find what keeps pods from getting addresses.")
-@click.option("--kubeconfig", default="", help="Which cluster; default as kubectl finds it.")
-@click.option("-n", "--namespace", default="kube-system", show_default=True, help="Where pools and programs are.")
-@click.option("--name-prefix", default="nv-ipam-", show_default=True, help="How the names of deployed objects begin.")
-@click.option("--cluster/--no-cluster", "has_cluster", default=True, show_default=True, help="Look at the cluster.")
-@click.option("--on-node", is_flag=True, help="Look at this machine as a node, even if it does not look like one.")
+@click.command(epilog=EXAMPLES, short_help="Diagnose address management.")
+@click.option("--kubeconfig", default="", help="Kubeconfig of the cluster.  [default: as for kubectl]")
+@click.option(
+    "-n", "--namespace", default="kube-system", show_default=True, help="Namespace of the pools and programs."
+)
+@click.option("--name-prefix", default="nv-ipam-", show_default=True, help="Prefix of the names of deployed objects.")
+@click.option("--cluster/--no-cluster", "has_cluster", default=True, show_default=True, help="Check the cluster.")
+@click.option("--on-node", is_flag=True, help="Check this machine as a node, even if it does not seem to be one.")
 @click.option("--cni-conf-dir", type=click.Path(path_type=Path), default=_DEFAULT.conf_dir, show_default=True)
 @click.option("--cni-bin-dir", type=click.Path(path_type=Path), default=_DEFAULT.bin_dir, show_default=True)
 @click.option("--store-file", type=click.Path(path_type=Path), default=_DEFAULT.store, show_default=True)
@@ -52,7 +54,7 @@ def ipam(
     store_file: Path,
     output: str,
 ) -> None:
-    """Look for what keeps pods from getting addresses, and name the command that fixes it.
+    """Diagnose why pods do not get addresses, and suggest the command that fixes each problem.
 
     Looks at definitions, pools, blocks, controller, daemons, rights and webhook; on a node also at the plugin, its
     configuration and log, the daemon's socket and the store.

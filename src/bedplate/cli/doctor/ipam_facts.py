@@ -124,7 +124,7 @@ Acting = Callable[[str], Client]
 
 
 async def gather(client: Client, acting: Acting, called: Names, now: datetime, tell: survey.Tell) -> IpamFacts:
-    """Read everything, or nothing when the API server does not answer at all."""
+    """Read everything, or nothing when the API server does not respond at all."""
     version = await reading.attempt(reading.version(client))
     if isinstance(version, Exception):
         return IpamFacts(called, now, version)

@@ -68,7 +68,7 @@ def _configuration(places: Places) -> tuple[list[Finding], dict[str, Any]]:
     try:
         conf = json.loads(places.conf.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return [problem("node", about, "does not exist: the plugin has defaults alone", restart)], {}
+        return [problem("node", about, "does not exist: the plugin uses its defaults", restart)], {}
     except OSError as err:
         return [unknown("node", about, str(err.strerror), "run the doctor as root")], {}
     except ValueError as err:
@@ -77,7 +77,7 @@ def _configuration(places: Places) -> tuple[list[Finding], dict[str, Any]]:
         return [problem("node", about, "is not a JSON object, so every ADD fails", restart)], {}
     level = conf.get("logLevel", "info")
     if level not in LEVELS:
-        text = f"its logLevel is {level!r}, which is none of {', '.join(LEVELS)}"
+        text = f"its logLevel is {level!r}, which is not one of {', '.join(LEVELS)}"
         return [problem("node", about, text, f'set "logLevel": "info" in {places.conf}')], conf
     text = f"daemonSocket {conf.get('daemonSocket', 'default')}, logLevel {level}"
     raised = "" if level in ("debug", "verbose") else f'to see every call: set "logLevel": "debug" in {places.conf}'
@@ -88,7 +88,7 @@ async def _plugin(places: Places) -> list[Finding]:
     about = f"plugin {places.plugin}"
     restart = "restart this node's nv-ipam-node-ds pod: the daemon installs it at every start"
     if not places.plugin.exists():
-        return [problem("node", about, "does not exist: no pod of such a network can start", restart)]
+        return [problem("node", about, "does not exist: pods of such a network cannot start", restart)]
     if not os.access(places.plugin, os.X_OK):
         return [problem("node", about, "cannot be executed", f"chmod 755 {places.plugin}")]
     try:
@@ -105,12 +105,14 @@ async def _plugin(places: Places) -> list[Finding]:
         versions = json.loads(output)["supportedVersions"]
     except (OSError, TimeoutError, ValueError, KeyError, TypeError) as err:
         return [
-            problem("node", about, f"does not answer CNI_COMMAND=VERSION: {str(err) or type(err).__name__}", restart)
+            problem(
+                "node", about, f"does not respond to CNI_COMMAND=VERSION: {str(err) or type(err).__name__}", restart
+            )
         ]
     findings = [fine("node", about, f"speaks CNI {versions[0]} to {versions[-1]}")]
     shipped = install.find_plugin(_DEFAULT.cni)
     if shipped is not None and shipped.read_bytes() != places.plugin.read_bytes():
-        findings.append(note("node", about, f"is not the one that came with this program ({shipped})"))
+        findings.append(note("node", about, f"is not the one shipped with this program ({shipped})"))
     return findings
 
 
@@ -119,17 +121,17 @@ async def _socket(conf: dict[str, Any]) -> Finding:
     about = f"daemon at {target}"
     fix = "kubectl -n kube-system get pods -o wide -l name=nv-ipam-node, then kubectl logs of the one on this node"
     if not target.startswith("unix:"):
-        return note("node", about, "not checked: only unix sockets can be")
+        return note("node", about, "not checked: only unix sockets can be checked")
     path = target.removeprefix("unix:").removeprefix("//")
     try:
         await grpcclient.call(path, STATUS, b"", timeout_s=TIMEOUT_S)
     except grpcclient.CallFailed as err:
         if err.code is Code.UNIMPLEMENTED:
-            return fine("node", about, "answers; it is the original's")
+            return fine("node", about, "responds; it is the original's")
         if err.code is not None:
-            return problem("node", about, f"answers, but cannot give addresses now: {err}", fix)
-        return problem("node", about, f"does not answer, so that ADD and DEL fail: {err}", fix)
-    return fine("node", about, "answers, and can give addresses")
+            return problem("node", about, f"responds, but cannot allocate addresses now: {err}", fix)
+        return problem("node", about, f"does not respond, so ADD and DEL fail: {err}", fix)
+    return fine("node", about, "responds and can allocate addresses")
 
 
 def _log(places: Places, conf: dict[str, Any]) -> Iterator[Finding]:
@@ -160,7 +162,7 @@ def _store(places: Places) -> Iterator[Finding]:
     try:
         seen = stores.check(places.store, read_store(places.store))
     except errors.NotFound:
-        yield note("node", about, "does not exist: the daemon has not given any address here yet")
+        yield note("node", about, "does not exist: the daemon has not allocated an address here yet")
         return
     except errors.BedplateError as err:
         yield unknown("node", about, err, "run the doctor as root")

@@ -26,7 +26,9 @@ def check_nodes(nodes: Sequence[core.Node], clouds: Clouds, now: datetime) -> li
         return [note("kubelet", "nodes", "the cluster has no nodes")]
     well = len(nodes) - len(bad)
     if well:
-        findings.append(fine("kubelet", "nodes", f"{well} of {len(nodes)} are initialised and well described"))
+        findings.append(
+            fine("kubelet", "nodes", f"{well} of {len(nodes)} are initialised, with valid provider IDs and addresses")
+        )
     return findings
 
 
@@ -40,7 +42,7 @@ def _check(node: core.Node, clouds: Clouds, now: datetime) -> Iterator[Finding]:
     if is_waiting:
         born = node.metadata.creation_timestamp
         if born is None or now - born > PATIENCE:
-            text = f"still carries the taint {names.TAINT_UNINITIALIZED}: no manager has initialised it"
+            text = f"still has the taint {names.TAINT_UNINITIALIZED}: no manager has initialised it"
             yield problem("kubelet", about, text, f"bedplate ccm explain node {node.name}")
     elif not isinstance(place, Owned):
         text = "has no provider ID and no uninitialized taint: its kubelet does not run with --cloud-provider=external"
@@ -75,4 +77,4 @@ def _addresses(node: core.Node, about: str) -> Iterator[Finding]:
             node_addresses.parse_node_ips(node_ip)
         except node_addresses.InvalidNodeIP as err:
             fix = f"correct --node-ip of the kubelet on {node.name} and restart it"
-            yield problem("addresses", about, f"its kubelet's --node-ip is unusable: {err}", fix)
+            yield problem("addresses", about, f"its kubelet's --node-ip is invalid: {err}", fix)

@@ -55,7 +55,9 @@ def check_rates(text: str | Exception | None, now: datetime) -> list[Finding]:
         return list(_judge(text, now))
     except ValueError as err:
         return [
-            unknown("request-rate", "manager", f"the answer is not in the metrics format: {err}", "check --metrics-url")
+            unknown(
+                "request-rate", "manager", f"the response is not in the metrics format: {err}", "check --metrics-url"
+            )
         ]
 
 
@@ -84,7 +86,7 @@ def _judge(text: str, now: datetime) -> Iterator[Finding]:
                 "lower --cloud-api-qps, raise --cloud-cache-ttl and --node-status-update-frequency",
             )
         else:
-            yield fine("request-rate", provider, f"{rate} since the manager began, none refused")
+            yield fine("request-rate", provider, f"{rate} since the manager started, none refused")
     if throttled > 60 * max(minutes, 1) * 0.1:
         text = f"calls waited {throttled:.0f} s in all for the manager's own limit"
         yield note("request-rate", "manager", text, "raise --cloud-api-qps if the cloud allows it")

@@ -1,8 +1,8 @@
 """`bedplate ipam …`: pools, blocks and addresses as they are, who holds an address, and why a node has no block.
 
 In: a kubeconfig (and, on a node, its store file). Out: tables, JSON, pictures; it changes nothing, but `store sync`
-brings a store file up to date. Exit codes: 0 well, 1 something stands out, 2 wrong command line, 3 something could not
-be asked, 4 no such object.
+brings a store file up to date. Exit codes: 0 no problem, 1 something needs attention, 2 wrong command line, 3 something
+could not be checked, 4 no such object.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ Examples:
 
 @click.group(epilog=EXAMPLES)
 def ipam() -> None:
-    """Addresses for pods: pools, blocks, who holds what, and why."""
+    """Addresses for pods: pools, blocks, allocations, and explanations."""
 
 
 def _of_cluster(command: F) -> F:
     """The options of every command that looks at a cluster."""
     for option in (
         click.option("-n", "--namespace", default="kube-system", show_default=True, help="Where the pools are."),
-        click.option("--kubeconfig", default="", help="Which cluster; default as kubectl finds it."),
+        click.option("--kubeconfig", default="", help="Kubeconfig of the cluster.  [default: as for kubectl]"),
     ):
         command = option(command)
     return command
@@ -60,28 +60,28 @@ _stores = click.option(
     "stores",
     multiple=True,
     type=click.Path(),
-    help="A node's store as well, read where it is: it knows containers and moments.",
+    help="Also read a node's store file, which has containers and times.",
 )
 
 
-@ipam.command(short_help="Every pool: network, blocks, free ones, addresses in use.")
+@ipam.command(short_help="List pools: network, blocks, free blocks, addresses in use.")
 @_of_cluster
 @display.output_option
 def pools(kubeconfig: str, namespace: str, output: str) -> None:
-    """Every pool: its network, blocks given, free and quarantined, addresses in use, and what stands out."""
+    """List every pool: its network, assigned, free and quarantined blocks, addresses in use, and problems."""
     from bedplate.cli.ipam import tables
 
     land = _look(kubeconfig, namespace)
     _show(tables.pools(land), output, f"there are no pools in namespace {namespace}")
 
 
-@ipam.command(short_help="Which node has which block.")
+@ipam.command(short_help="Show which node has which block.")
 @click.argument("pool", default="")
 @click.option("--node", default="", help="Only of this node.")
 @_of_cluster
 @display.output_option
 def blocks(pool: str, node: str, kubeconfig: str, namespace: str, output: str) -> None:
-    """Which node has which block of POOL, or of every pool, and how full it is."""
+    """Show which node has which block of POOL, or of every pool, and how full it is."""
     from bedplate.cli.ipam import tables
 
     land = _look(kubeconfig, namespace)
@@ -89,7 +89,7 @@ def blocks(pool: str, node: str, kubeconfig: str, namespace: str, output: str) -
     _show(tables.blocks(land, pool, node), output, "no node has a block")
 
 
-@ipam.command(short_help="Who holds which address.")
+@ipam.command(short_help="Show which pod holds which address.")
 @click.option("--pool", default="", help="Only of this pool.")
 @click.option("--node", default="", help="Only on this node.")
 @click.option("--pod", default="", metavar="NAMESPACE/NAME", help="Only of this pod.")
@@ -99,9 +99,9 @@ def blocks(pool: str, node: str, kubeconfig: str, namespace: str, output: str) -
 def allocations(
     pool: str, node: str, pod: str, stores: tuple[str, ...], kubeconfig: str, namespace: str, output: str
 ) -> None:
-    """Who holds which address of the pools, as pods' network-status annotations and podIPs tell it.
+    """Show which pod holds which address of the pools, according to pods' network-status annotations and podIPs.
 
-    That needs no login to any node. With --store-file, a node's own record is shown as well.
+    This needs no login to a node. With --store-file, a node's own record is shown as well.
     """
     from bedplate.cli.ipam import tables
 
@@ -111,16 +111,16 @@ def allocations(
     _show(table, output, "no pod holds an address of a pool")
 
 
-@ipam.command(short_help="Who holds an address; why a node has no block; what keeps a pool from working.")
+@ipam.command(short_help="Explain the state of an address, a node or a pool.")
 @click.argument("what", metavar="ADDRESS|NODE|POOL")
 @_stores
 @_of_cluster
 @display.output_option
 def explain(what: str, stores: tuple[str, ...], kubeconfig: str, namespace: str, output: str) -> None:
-    """Say why an address, a node or a pool is as it is; nothing is changed.
+    """Explain the state of an address, a node or a pool; nothing is changed.
 
-    Where a name could be several things, say which: node/NAME, ippool/NAME, cidrpool/NAME. Exit code: 0 all is as it
-    should be, 1 something stands out, 3 something could not be asked, 4 no such thing.
+    If a name is ambiguous, write node/NAME, ippool/NAME or cidrpool/NAME. Exit code: 0 no problem was found, 1
+    something needs attention, 3 something could not be checked, 4 no such object.
     """
     from bedplate.core import explanation
 
@@ -128,12 +128,12 @@ def explain(what: str, stores: tuple[str, ...], kubeconfig: str, namespace: str,
     sys.exit(explanation.show(answer, output, sys.stdout))
 
 
-@ipam.command(name="map", short_help="A picture of a pool: which blocks are given, and how full.")
+@ipam.command(name="map", short_help="Draw a pool: which blocks are assigned, and how full they are.")
 @click.argument("pool", default="")
 @click.option("--nodes", type=click.IntRange(0), default=12, show_default=True, help="How many blocks to list below.")
 @_of_cluster
 def map_(pool: str, nodes: int, kubeconfig: str, namespace: str) -> None:
-    """A picture of POOL, or of every pool: which blocks are given, how full they are, which cannot be allocated."""
+    """Draw POOL, or every pool: which blocks are assigned, how full they are, which cannot be allocated."""
     from bedplate.cli.ipam import picture
 
     land = _look(kubeconfig, namespace)
@@ -162,22 +162,22 @@ Examples:
 """
 
 
-@ipam.group(short_help="A node's store file: its content, and whether it is intact.", epilog=STORE_EXAMPLES)
+@ipam.group(short_help="Read and check a node's store file.", epilog=STORE_EXAMPLES)
 def store() -> None:
     """The file in which a node's daemon keeps its reservations.
 
-    Run these on that node; the daemon may run meanwhile.
+    Run these on that node; the daemon may keep running.
     """
 
 
 _file = click.argument("file", type=click.Path(path_type=Path))
 
 
-@store.command(short_help="Every reservation in FILE.")
+@store.command(short_help="List the reservations in FILE.")
 @_file
 @display.output_option
 def show(file: Path, output: str) -> None:
-    """Every reservation that FILE and its journal hold."""
+    """List every reservation in FILE and its journal."""
     from bedplate.cli.ipam import stores
     from bedplate.ipam.node.storeview import read_store
 
@@ -193,7 +193,7 @@ def show(file: Path, output: str) -> None:
 @_file
 @display.output_option
 def check(file: Path, output: str) -> None:
-    """Whether FILE and its journal are well, who uses them, and whether the original's daemon would see everything.
+    """Check whether FILE and its journal are intact, who uses them, and whether the original's daemon would see all.
 
     Exit code: 0 all checks passed, 1 something is wrong, 4 there is no such file.
     """
@@ -209,7 +209,7 @@ def check(file: Path, output: str) -> None:
 def sync(file: Path) -> None:
     """Bring FILE up to date, so that the original's daemon finds everything that was acknowledged.
 
-    When a daemon uses the store, that daemon does it, and is waited for.
+    If a daemon uses the store, this command asks it to write the file and waits.
     """
     from bedplate.ipam.node.storeview import sync_store
 
@@ -282,7 +282,7 @@ def _explain(what: str, land: Landscape) -> Explanation:
             explanations.append((f"{view.kind.lower()}/{name}", explain_pools.explain_pool(pool, view, land)))
     if not explanations:
         hint = "bedplate ipam pools, and kubectl get nodes, list what there is"
-        text = f"{what} is neither an address nor a node, nor a pool in namespace {land.namespace}"
+        text = f"{what} is not an address, a node, or a pool in namespace {land.namespace}"
         raise errors.NotFound(text, hint=hint)
     if len(explanations) > 1:
         choices = " or ".join(name for name, _ in explanations)

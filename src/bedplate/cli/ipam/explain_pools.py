@@ -38,17 +38,17 @@ def explain_address(address: Address, land: Landscape) -> Explanation:
         findings += _in_pool(address, view)
     if not views:
         names = ", ".join(view.network_text for view in land.views) or "there are none"
-        findings.append(Finding("pool", "none", f"no pool's network holds it ({names})", State.NOTICE))
+        findings.append(Finding("pool", "none", f"no pool's network contains it ({names})", State.NOTICE))
     if len(views) > 1:
         both = " and ".join(f"{view.kind} {view.name}" for view in views)
-        text = f"{both} overlap here: two pods may be given this address; change one pool's network"
+        text = f"{both} overlap here: two pods may get this address; change one pool's network"
         findings.append(Finding("pools", "overlap", text, State.BAD))
     findings += _holders(holdings, views, land)
     return Explanation("Address", str(address), tuple(findings))
 
 
 def _in_pool(address: Address, view: PoolView) -> Iterator[Finding]:
-    yield Finding("pool", f"{view.kind} {view.name}", f"lies in its network {view.network_text}")
+    yield Finding("pool", f"{view.kind} {view.name}", f"is in its network {view.network_text}")
     if view.problems:
         yield Finding("spec", "invalid", "; ".join(view.problems), State.BAD)
     block = view.block_with(address)
@@ -58,19 +58,21 @@ def _in_pool(address: Address, view: PoolView) -> Iterator[Finding]:
 
 def _place(address: Address, view: PoolView, block: Block | None) -> Finding:
     if block is not None:
-        return Finding("block", block.text, f"given to node {block.node}")
+        return Finding("block", block.text, f"assigned to node {block.node}")
     index = view.index_of(address)
     if index is None:
-        return Finding("block", "none", "lies outside every block: what is left over at the ends of the network")
+        return Finding("block", "none", "is outside every block: in the remainder at an end of the network")
     if (kept := next((candidate for candidate in view.held if candidate.index == index), None)) is not None:
         until = f" until {kept.until:%Y-%m-%d %H:%M:%S} UTC" if kept.until is not None else ""
-        text = f"{kept.text} was node {kept.node}'s, and is kept back{until}: pods of it may still run"
+        text = f"{kept.text} belonged to node {kept.node} and is held back{until}: its pods may still run"
         return Finding("block", "quarantined", text, State.NOTICE)
     taken = next((candidate for candidate in view.blocks if candidate.index == index), None)
     if taken is not None:
-        return Finding("block", taken.text, f"given to node {taken.node}; this address of it is never given to pods")
+        return Finding(
+            "block", taken.text, f"assigned to node {taken.node}; this address of it is never allocated to pods"
+        )
     if index in view.reserved:
-        return Finding("block", "reserved", "spec.staticAllocations keeps this prefix", State.NOTICE)
+        return Finding("block", "reserved", "spec.staticAllocations reserves this prefix", State.NOTICE)
     if index in view.excluded:
         return Finding("block", "excluded", "spec.exclusions leave no address of this block", State.NOTICE)
     return Finding("block", "free", "no node has this block yet")
@@ -81,17 +83,17 @@ def _nature(address: Address, view: PoolView, block: Block | None) -> Finding:
     assert network is not None, "only views whose network holds the address are asked"
     pool_gateway = addresses.parse_address(view.gateway)
     if (block is not None and block.gateway == address) or pool_gateway == address:
-        return Finding("use", "gateway", "never given to a pod, unless one asks for it by name", State.NOTICE)
+        return Finding("use", "gateway", "never allocated, unless a pod requests this address", State.NOTICE)
     if not addresses.is_small(network) and address.value == network.base:
-        return Finding("use", "network address", "never given to a pod", State.NOTICE)
+        return Finding("use", "network address", "never allocated to a pod", State.NOTICE)
     if addresses.has_broadcast(network) and address.value == network.top:
-        return Finding("use", "broadcast address", "never given to a pod", State.NOTICE)
+        return Finding("use", "broadcast address", "never allocated to a pod", State.NOTICE)
     if block is not None and block.excludes(address):
-        text = "spec.exclusions or spec.perNodeExclusions keep it back; only a pod that asks for it by name gets it"
+        text = "spec.exclusions or spec.perNodeExclusions exclude it; only a pod that requests this address gets it"
         return Finding("use", "excluded", text, State.NOTICE)
     if block is None:
-        return Finding("use", "not now", "pods get addresses of their node's block alone")
-    return Finding("use", "for pods", f"node {block.node} may give it to a pod")
+        return Finding("use", "not now", "pods only get addresses from their node's block")
+    return Finding("use", "for pods", f"node {block.node} may allocate it to a pod")
 
 
 def _holders(holdings: Sequence[Holding], views: Sequence[PoolView], land: Landscape) -> list[Finding]:
@@ -109,10 +111,10 @@ def _holders(holdings: Sequence[Holding], views: Sequence[PoolView], land: Lands
         findings += _stray(holding, views)
     holders = {(holding.namespace, holding.pod, holding.container) for holding in holdings if holding.source != "store"}
     if len(holders) > 1:
-        text = "more than one pod has this address: delete one of them, then see which of their nodes lost its block"
+        text = "more than one pod has this address: delete one of them, then check which of their nodes lost its block"
         findings.append(Finding("holders", str(len(holders)), text, State.BAD))
     if not holdings:
-        known = "no pod's annotation or podIPs names it" if land.has_pods else "no pods were read"
+        known = "no pod's annotation or podIPs contains it" if land.has_pods else "no pods were read"
         more = "" if land.has_stores else "; a node's store may (--store-file, on that node)"
         findings.append(Finding("holder", "nobody", known + more))
     return findings
@@ -124,8 +126,8 @@ def _stray(holding: Holding, views: Sequence[PoolView]) -> Iterator[Finding]:
         if block is None or not holding.node or block.node == holding.node:
             continue
         text = (
-            f"the block is node {block.node}'s, but its holder runs on {holding.node}: the block changed hands, or "
-            "the pod asked for this address by name; another pod may get it too"
+            f"the block is node {block.node}'s, but its holder runs on {holding.node}: the block was reassigned, "
+            "or the pod requested this address; another pod may get it too"
         )
         yield Finding("node", "another", text, State.BAD)
 
@@ -173,15 +175,15 @@ def _node_in_pool(node: core.Node, pool: Pool, view: PoolView, namespace: str, u
 def _why_none(why: str, view: PoolView, namespace: str) -> str:
     if why == "exhausted":
         return (
-            f"all {tables.count(view.total - view.excluded.total())} blocks are given: enlarge the network, or make "
+            f"all {tables.count(view.total - view.excluded.total())} blocks are assigned: enlarge the network, or make "
             f"{'perNodeBlockSize smaller' if view.kind == 'IPPool' else 'prefixes longer'}, or narrow the nodeSelector"
         )
     if why == "quarantined":
         times = [block.until for block in view.held if block.until is not None]
         until = f", the first until {min(times):%Y-%m-%d %H:%M:%S} UTC" if times else ""
-        return f"the blocks that are left were those of nodes that went away, and are kept back{until}"
+        return f"the remaining blocks belonged to removed nodes and are held back{until}"
     return (
-        f"it matches, and blocks are free, but the status has none: is the controller at work? "
+        f"it matches and blocks are free, but the status has no block for it: is the controller running? "
         f"kubectl -n {namespace} logs {CONTROLLER}; bedplate doctor ipam"
     )
 
@@ -209,7 +211,9 @@ def _about_pool(pool: Pool, view: PoolView, land: Landscape) -> Iterator[Finding
     yield from _stale(view, land)
     for kept in view.held:
         until = f"until {kept.until:%Y-%m-%d %H:%M:%S} UTC" if kept.until is not None else "for now"
-        yield Finding("quarantine", kept.text, f"was node {kept.node}'s; no other node gets it {until}", State.NOTICE)
+        yield Finding(
+            "quarantine", kept.text, f"belonged to node {kept.node}; no other node gets it {until}", State.NOTICE
+        )
     yield _addresses(view)
 
 
@@ -219,7 +223,7 @@ def _blocks(view: PoolView) -> Finding:
     if view.total and view.excluded.total() >= view.total:
         return Finding("blocks", "all excluded", "exclusions leave no address of any block", State.BAD)
     if view.free == 0 and not view.problems:
-        return Finding("blocks", "none free", f"{text}; a node that joins gets none", State.NOTICE)
+        return Finding("blocks", "none free", f"{text}; new nodes get none", State.NOTICE)
     return Finding("blocks", f"{free} free", text)
 
 
@@ -251,13 +255,13 @@ def _few(names: Sequence[str]) -> str:
 def _stale(view: PoolView, land: Landscape) -> Iterator[Finding]:
     known = {node.name for node in land.nodes}
     if gone := [block.node for block in view.blocks if block.node not in known]:
-        text = "still in the status, though no such node exists: is the controller at work?"
+        text = "still in the status, though no such node exists: is the controller running?"
         yield Finding("status", _few(gone), text, State.BAD)
 
 
 def _addresses(view: PoolView) -> Finding:
     full = [block.node for block in view.blocks if block.usable <= block.used]
-    text = f"{view.used} of {tables.count(view.usable)} that the given blocks have for pods"
+    text = f"{view.used} of {tables.count(view.usable)} that the assigned blocks have for pods"
     if full:
         return Finding("addresses", f"{view.used} in use", f"{text}; none is left on {_few(full)}", State.BAD)
     return Finding("addresses", f"{view.used} in use", text)
@@ -289,7 +293,7 @@ def _written(requirement: NodeSelectorRequirement) -> str:
 
 def _why_not(term: NodeSelectorTerm, node: core.Node) -> str:
     if not term.match_expressions and not term.match_fields:
-        return "the term is empty, and matches no node"
+        return "the term is empty and matches no node"
     failing = [
         f"{_written(requirement)} fails: {_labelled(requirement, node)}"
         for requirement in term.match_expressions

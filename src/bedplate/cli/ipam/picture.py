@@ -33,7 +33,7 @@ def draw(view: PoolView, width: int, *, most_nodes: int = MOST_NODES) -> str:
     if view.problems:
         return "\n".join([lines[0], *(f"! {problem}" for problem in view.problems)])
     lines += _map(view, width)
-    lines += ["", f"{LEVELS[0]}…{LEVELS[-1]} given, by share in use   {FREE} free   {QUARANTINED} quarantined   "]
+    lines += ["", f"{LEVELS[0]}…{LEVELS[-1]} assigned, by share in use   {FREE} free   {QUARANTINED} quarantined   "]
     lines[-1] += f"{RESERVED} reserved   {EXCLUDED} excluded"
     if view.blocks:
         lines += ["", *_fullest(view.blocks, most_nodes)]
@@ -87,7 +87,7 @@ def _map(view: PoolView, width: int) -> list[str]:
         drawn = "".join(_coloured(text, colour) for text, colour in runs)
         lines.append(f"{_start(view, row * cell * per_row):<{label}}{drawn}")
     lines += _gap(view, at, view.total)
-    return lines if cell == 1 else [*lines, "", f"each mark stands for {cell} blocks: how many of them are given"]
+    return lines if cell == 1 else [*lines, "", f"each mark stands for {cell} blocks: how many of them are assigned"]
 
 
 def _gap(view: PoolView, first: int, end: int) -> list[str]:

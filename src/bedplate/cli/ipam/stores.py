@@ -73,23 +73,23 @@ def check(path: Path, view: StoreView) -> Explanation:
 def _findings(path: Path, view: StoreView) -> Iterator[Finding]:
     seen = view.assessment
     if seen.broken_file:
-        text = f"{seen.broken_file}: the daemon sets it aside at its start and goes on with the rest"
+        text = f"{seen.broken_file}: the daemon moves it aside at startup and continues with the rest"
         yield Finding("file", "broken", text, State.BAD)
     else:
         size = seen.file[1] if seen.file is not None else 0
-        yield Finding("file", "well", f"{size} bytes, its checksum is right")
+        yield Finding("file", "well", f"{size} bytes, its checksum is correct")
     if seen.broken_journal:
-        yield Finding("journal", "broken", f"{seen.broken_journal}: calls behind that point are missing", State.BAD)
+        yield Finding("journal", "broken", f"{seen.broken_journal}: calls after that point are missing", State.BAD)
     elif seen.is_foreign:
-        text = "it does not belong to this file, which another program has written: the daemon will set it aside"
+        text = "it does not belong to this file, which another program has written: the daemon will move it aside"
         yield Finding("journal", "foreign", text, State.BAD)
     elif seen.broken_file:
-        yield Finding("journal", "read", "what it holds is added to what can be read of the file", State.NOTICE)
+        yield Finding("journal", "read", "its content is added to what can be read from the file", State.NOTICE)
     elif view.pending:
-        text = f"{view.pending} calls stand there alone: bedplate ipam store sync {path} writes them to the file"
+        text = f"{view.pending} calls are only in the journal: bedplate ipam store sync {path} writes them to the file"
         yield Finding("journal", "ahead", text, State.NOTICE)
     else:
-        yield Finding("journal", "even", "the file has everything: the original's daemon could take over")
+        yield Finding("journal", "even", "the file is complete: the original's daemon could take over")
     if view.holder is not None:
         yield Finding("daemon", f"process {view.holder}", "uses the store now")
     else:
@@ -121,7 +121,7 @@ def _doubtful(reservations: list[Reservation]) -> Iterator[Finding]:
             )
         elif config is not None and not config.network.holds(address):
             yield Finding(
-                "address", reservation.address, f"{_name(reservation)}: {config.subnet} does not hold it", State.BAD
+                "address", reservation.address, f"{_name(reservation)}: it is not in {config.subnet}", State.BAD
             )
 
 

@@ -107,7 +107,7 @@ class PoolView:
 
     @property
     def state(self) -> str:
-        """In a word or two, what stands out."""
+        """In a word or two, what needs attention."""
         if self.problems:
             return "invalid"
         if self.strays:

@@ -76,7 +76,7 @@ def _span(name: str, help_text: str) -> Callable[[Any], Any]:
 
 _OPTIONS = [
     click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on."),
-    click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port; 0 takes a free one."),
+    click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port; 0 chooses a free one."),
     click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same identifiers."),
     click.option(
         "--faults",
@@ -86,11 +86,11 @@ _OPTIONS = [
         callback=_script,
         help="Fault script (YAML, see below).",
     ),
-    _span("--latency", "Delay of every answer."),
-    _span("--list-lag", "Age of the lists (views are always current)."),
-    _span("--transition", "Time that a machine takes from one state to the next."),
+    _span("--latency", "Delay of every response."),
+    _span("--list-lag", "Staleness of lists (single objects are always current)."),
+    _span("--transition", "Time a machine takes to change its state."),
     _span("--token-life", "How long a token is valid; 0s: it never expires."),
-    click.option("--rate-limit", is_flag=True, help="Answer 429 beyond 10 requests a second, 30 at once."),
+    click.option("--rate-limit", is_flag=True, help="Respond with 429 above 10 requests per second or 30 at once."),
     _span("--stop-every", "Stop a random machine about this often; 0s: never. It starts again after a minute."),
     _span(
         "--terminate-every", "Terminate a random machine about this often; 0s: never. It is replaced after a minute."

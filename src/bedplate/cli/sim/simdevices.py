@@ -29,7 +29,7 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="The data folder of a head here.")
+@click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="Data folder of a head on this machine.")
 @click.option(
     "--url", "urls", multiple=True, metavar="URL", help="URL of a head; repeat it for every head of the site."
 )

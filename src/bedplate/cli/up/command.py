@@ -71,10 +71,12 @@ class Options:
     "--port",
     type=click.IntRange(0, 65535),
     default=0,
-    help="API server port; 0 takes the last one used, or a free one.",
+    help="API server port; 0 reuses the last one, or chooses a free one.",
 )
-@click.option("--plain", "is_plain", is_flag=True, help="No live display: one line when something changed.")
-@click.option("--calm", "is_calm", is_flag=True, help="No machine stops or terminates, no pod comes or goes by itself.")
+@click.option("--plain", "is_plain", is_flag=True, help="No live display: print a line when something changes.")
+@click.option(
+    "--calm", "is_calm", is_flag=True, help="No machine stops or terminates and no pod comes or goes on its own."
+)
 @click.option("--head/--no-head", "has_head", default=True, show_default=True, help="Serve a head with its page.")
 @click.pass_context
 def up(ctx: click.Context, data: Path, nodes: int, port: int, is_plain: bool, is_calm: bool, has_head: bool) -> None:

@@ -322,7 +322,7 @@ async def _ask_one(instances: Instances, question: Question, time: clock.Clock) 
         return answered(None, str(err) or type(err).__name__)
     if exists is not True:
         # Nothing but a plain no is absence.
-        return answered(False) if exists is False else answered(None, f"unreadable answer {exists!r}")
+        return answered(False) if exists is False else answered(None, f"unreadable response {exists!r}")
     return await _with_shutdown(instances, question, answered(True))
 
 

@@ -217,7 +217,7 @@ def _recall(node: core.Node, memory: Memory, now: Moment) -> Past:
 def _without_asking(node: core.Node, past: Past, rules: Rules) -> Verdict | None:
     """What is certain without the cloud; None when it must be asked."""
     if node.metadata.is_deleting:
-        return Verdict(node, Action.KEEP, "it is being deleted already")
+        return Verdict(node, Action.KEEP, "it is already being deleted")
     if node.is_ready:
         return _when_ready(node, rules)
     if is_excluded(node.metadata.labels):
@@ -225,7 +225,7 @@ def _without_asking(node: core.Node, past: Past, rules: Rules) -> Verdict | None
             node, Action.KEEP, "its label excludes it from lifecycle management: it is never deleted or tainted"
         )
     if past.is_deleted:
-        return Verdict(node, Action.KEEP, "this manager has deleted it; the watch has yet to say so")
+        return Verdict(node, Action.KEEP, "this manager has deleted it; the watch has not confirmed that yet")
     return None
 
 
@@ -236,7 +236,7 @@ def _when_ready(node: core.Node, rules: Rules) -> Verdict:
     if ours:
         shown = ", ".join(taint.key for taint in ours)
         return Verdict(node, Action.UNTAINT, f"it is ready again: {shown} goes", tuple(ours))
-    return Verdict(node, Action.KEEP, "it is ready: its cloud is not asked")
+    return Verdict(node, Action.KEEP, "it is ready: its cloud is not queried")
 
 
 def _bare(present: Iterable[core.Taint]) -> set[core.Taint]:
@@ -247,7 +247,7 @@ def judge(
     surveyed: Survey, answers: Mapping[str, Answer], rules: Rules, now: Moment, elsewhere: Census | None = None
 ) -> Judgement:
     """Decide about every node that was asked about; `answers` by uid; a missing answer is not absence."""
-    silence = Answer(None, now.monotonic, now.monotonic, error="the cloud was not asked")
+    silence = Answer(None, now.monotonic, now.monotonic, error="the cloud was not queried")
     pasts = dict(surveyed.memory.nodes)
     for question in surveyed.questions:
         uid = question.node.metadata.uid
@@ -320,7 +320,7 @@ def _brake(here: Census, elsewhere: Census, rules: Rules) -> str:
 
 def _verdict(node: core.Node, answer: Answer, past: Past, rules: Rules, now: Moment, brake: str) -> Verdict:
     if answer.exists is None:
-        return Verdict(node, Action.KEEP, f"whether its machine exists could not be found out: {answer.error}")
+        return Verdict(node, Action.KEEP, f"whether its machine exists could not be determined: {answer.error}")
     if answer.exists:
         return _when_present(node, answer, past, rules)
     if grace := _grace(node, past, rules, now):
@@ -352,8 +352,8 @@ def _when_present(node: core.Node, answer: Answer, past: Past, rules: Rules) -> 
         expected.append(taints.OUT_OF_SERVICE)
     missing = tuple(taint for taint in expected if taint not in _bare(node.spec.taints))
     if not missing:
-        return Verdict(node, Action.KEEP, "its machine is switched off, and its taints say so")
-    return Verdict(node, Action.TAINT, "its machine is switched off: it is tainted", missing)
+        return Verdict(node, Action.KEEP, "its machine is switched off, and it is already tainted")
+    return Verdict(node, Action.TAINT, "its machine is switched off: the taint is added", missing)
 
 
 def _grace(node: core.Node, past: Past, rules: Rules, now: Moment) -> str:

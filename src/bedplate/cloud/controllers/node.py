@@ -241,7 +241,7 @@ class NodeController:
             self._event(node, events.WARNING, node_plan.REASON_AMBIGUOUS, reason)
             raise CloudError(reason, hint="set the node's provider ID") from err
         except Exception as err:
-            reason = f"node {node.name}: {provider.name} could not be asked: {str(err) or type(err).__name__}"
+            reason = f"node {node.name}: {provider.name} could not be queried: {str(err) or type(err).__name__}"
             hint, after_s = getattr(err, "hint", ""), getattr(err, "retry_after_s", None)
             raise CloudError(reason, hint=hint, retry_after_s=after_s) from err
 

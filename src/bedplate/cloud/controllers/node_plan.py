@@ -77,7 +77,7 @@ def _concern(node: core.Node) -> tuple[object, ...]:
 def initialise(node: core.Node, metadata: InstanceMetadata | None, clouds: Clouds, provider_name: str) -> Verdict:
     """The one write that makes a tainted node usable: provider ID, labels, and no taint, together or not at all."""
     if not taints.is_uninitialized(node):
-        return Verdict(Kind.LEAVE, "it is initialised: it does not carry the uninitialized taint")
+        return Verdict(Kind.LEAVE, "it is initialised: it does not have the uninitialized taint")
     if metadata is None:
         return Verdict(Kind.LEAVE, f"{provider_name} does not handle it: it keeps its taint")
     provider_id = node.spec.provider_id or metadata.provider_id
@@ -96,7 +96,7 @@ def initialise(node: core.Node, metadata: InstanceMetadata | None, clouds: Cloud
     if not node.spec.provider_id:
         spec["providerID"] = provider_id
     patch = {"metadata": _metadata(node, desired.labels, is_exact=True), "spec": spec}
-    reason = f"{provider_name} knows it as {provider_id}: provider ID and labels are set, the taint goes"
+    reason = f"{provider_name} knows it as {provider_id}: provider ID and labels are set, the taint is removed"
     return Verdict(Kind.INITIALISE, reason, patch, warnings=desired.warnings)
 
 
@@ -106,7 +106,7 @@ def _provider_id_problem(node: core.Node, metadata: InstanceMetadata, clouds: Cl
         case Owned(provider) if provider.name == provider_name:
             return ""
         case Unplaced():
-            return f"node {node.name} has no provider ID, and {provider_name} gives none; it stays tainted"
+            return f"node {node.name} has no provider ID, and {provider_name} does not provide one; it stays tainted"
         case Foreign(reason):
             return f"node {node.name} is not {provider_name}'s: {reason}"
     provider_id = node.spec.provider_id or metadata.provider_id
@@ -117,15 +117,19 @@ def reconcile_beta_labels(node: core.Node) -> Verdict:
     """New topology labels follow the old ones."""
     desired = labels.from_beta(node.metadata.labels)
     if not desired:
-        return Verdict(Kind.LEAVE, "its old and new topology labels agree")
+        return Verdict(Kind.LEAVE, "its deprecated and current topology labels agree")
     shown = ", ".join(f"{key}={value}" for key, value in desired.items())
-    return Verdict(Kind.CORRECT, f"labels follow their old twins: {shown}", {"metadata": _metadata(node, desired)})
+    return Verdict(
+        Kind.CORRECT,
+        f"labels are copied from their deprecated counterparts: {shown}",
+        {"metadata": _metadata(node, desired)},
+    )
 
 
 def refresh(node: core.Node, metadata: InstanceMetadata | None, *, reconciles_labels: bool) -> Verdict:
     """Addresses and labels of an initialised node, as the cloud says now; the addresses alone right after that."""
     if taints.is_uninitialized(node):
-        return Verdict(Kind.LEAVE, "it is not initialised yet: that comes first")
+        return Verdict(Kind.LEAVE, "it must be initialised first")
     if metadata is None:
         return Verdict(Kind.LEAVE, "its cloud does not handle it")
     chosen = node_addresses.decide(node, metadata.addresses)

@@ -48,7 +48,9 @@ def parse_cluster_cidrs(text: str) -> tuple[Network, ...]:
         problems.append("two CIDRs must be of different families, one IPv4 and one IPv6")
     if problems:
         raise errors.Invalid(
-            "--cluster-cidr", problems=problems, hint="the routes of a cloud need it; or --configure-cloud-routes=false"
+            "--cluster-cidr",
+            problems=problems,
+            hint="the route controller needs it; --configure-cloud-routes=false switches that off",
         )
     return tuple(networks)
 
@@ -165,7 +167,7 @@ def _deletion(
     if route.is_blackhole:
         return Deletion(route, "it leads nowhere")
     if not route.target_node:
-        return Deletion(route, "it leads to no node")
+        return Deletion(route, "it leads to a node that does not exist")
     if route.target_node in spared:
         return f"route {route.name} leads to node {route.target_node}, which is not of this cloud: left alone"
     if route.target_node in known:

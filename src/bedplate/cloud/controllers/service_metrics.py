@@ -15,23 +15,23 @@ class ServiceMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.syncs = Counter(
             "service_controller_loadbalancer_sync",
-            "How often a load balancer has been configured, because of a Service or of nodes",
+            "How often a load balancer was configured, for a Service or for nodes",
             registry=registry,
         )
         self.node_errors = Counter(
             "service_controller_nodesync_error",
-            "How often a load balancer could not be told of changed nodes",
+            "How often a load balancer could not be updated after nodes changed",
             registry=registry,
         )
         self.node_syncs = Histogram(
             "service_controller_nodesync_latency_seconds",
-            "Time from a change of nodes until every load balancer concerned has been told",
+            "Time from a change of nodes until every affected load balancer was updated",
             buckets=_SECONDS,
             registry=registry,
         )
         self.host_updates = Histogram(
             "service_controller_update_loadbalancer_host_latency_seconds",
-            "Time to tell one load balancer of changed nodes",
+            "Time to update one load balancer after nodes changed",
             buckets=_SECONDS,
             registry=registry,
         )

@@ -58,7 +58,7 @@ def parse_classes(entries: Iterable[str]) -> dict[str, str]:
     for entry in entries:
         name, _, provider = entry.strip().partition("=")
         if not name:
-            problems.append(f"{entry!r} names no class")
+            problems.append(f"{entry!r} has no class name")
         elif reasons := names.label_key_problems(name):
             problems.append(f"{name!r} is not a load balancer class: {reasons[0]}")
         elif name in classes:
@@ -104,11 +104,13 @@ class Ownership:
         class_name = service.spec.load_balancer_class
         if class_name is None:
             if not self.takes_unset:
-                return Owner("", "it names no loadBalancerClass, and --load-balancer-default-class is false")
-            return Owner(self.providers[0], f"it names no loadBalancerClass, so {self.providers[0]} serves it")
+                return Owner("", "it has no loadBalancerClass, and --load-balancer-default-class is false")
+            return Owner(self.providers[0], f"it has no loadBalancerClass, so {self.providers[0]} serves it")
         if class_name not in self.classes:
             return Owner(
-                "", f"its loadBalancerClass {class_name!r} is not in --load-balancer-class: another controller's"
+                "",
+                f"its loadBalancerClass {class_name!r} is not in --load-balancer-class: "
+                "it belongs to another controller",
             )
         provider = self.classes[class_name] or self.providers[0]
         return Owner(provider, f"its loadBalancerClass {class_name!r} is served by {provider}")
@@ -197,7 +199,7 @@ class Memory:
     owes_news: bool = False
     """Whether people wait for the good news."""
     targets: Fingerprint | None = None
-    """What the cloud was last told of the targets."""
+    """The targets that the cloud was last given."""
     published: core.LoadBalancerStatus | None = None
     """The status last written; the cache may not show it yet."""
     unswept: tuple[str, ...] = ()
@@ -252,7 +254,7 @@ class Update:
     @property
     def why(self) -> str:
         """Found out when asked for: with thousands of nodes that takes longer than the decision."""
-        difference = self.before.difference(self.now) if self.before is not None else "it was never given any"
+        difference = self.before.difference(self.now) if self.before is not None else "it never had any"
         return f"its targets changed ({difference})"
 
     @property
@@ -317,7 +319,10 @@ def plan(
         step = replace(step, others=others)
     if not others:
         return (step,)
-    return (step, Sweep(service, others, f"it is served by {owner.provider}; elsewhere nothing of it may be left"))
+    return (
+        step,
+        Sweep(service, others, f"it is served by {owner.provider}; no other provider may keep a load balancer for it"),
+    )
 
 
 def _others(service: core.Service, memory: Memory | None, ownership: Ownership, owner: Owner) -> tuple[str, ...]:
@@ -332,7 +337,7 @@ def _others(service: core.Service, memory: Memory | None, ownership: Ownership, 
 
 def _gone(memory: Memory | None) -> Step:
     if memory is None:
-        return Nothing("there is no such Service, and this process has made no load balancer for it")
+        return Nothing("there is no such Service, and this process has not created a load balancer for it")
     if not memory.may_exist:
         return Forget("the Service was deleted before its load balancer was created")
     return Release(memory, "the Service was deleted although our finalizer was set")
@@ -341,7 +346,7 @@ def _gone(memory: Memory | None) -> Step:
 def _let_go(memory: Memory | None) -> Step:
     if memory is not None and memory.may_exist:
         return Release(memory, "the Service is being deleted, and our finalizer was removed by another client")
-    return Forget("the Service is being deleted and has no finalizer of ours: nothing to remove, nothing to add")
+    return Forget("the Service is being deleted and has no finalizer of ours: nothing is removed or added")
 
 
 def _delete(service: core.Service, memory: Memory | None, ownership: Ownership, owner: Owner) -> Step:

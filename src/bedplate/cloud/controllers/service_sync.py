@@ -221,7 +221,7 @@ class ServiceSync:
             self.memories[key] = replace(memory, ensured=service, owes_news=False)
             return
         if status is None:
-            raise CloudError("failed to ensure load balancer: the cloud gave no status")
+            raise CloudError("failed to ensure load balancer: the cloud returned no status")
         await self._ensured(key, memory, status)
 
     def _begin(self, key: str, step: plans.Ensure) -> plans.Memory:
@@ -334,7 +334,7 @@ class ServiceSync:
             async with asyncio.timeout(self._timeout_s):
                 return await call
         except TimeoutError as err:
-            raise CloudError(_said(attempt, f"no answer of the cloud within {self._timeout_s:.0f} s")) from err
+            raise CloudError(_said(attempt, f"no response from the cloud within {self._timeout_s:.0f} s")) from err
         except RetryError as err:
             raise RetryError(_said(attempt, str(err)), err.retry_after_s or 0.0) from err
         except ImplementedElsewhere:

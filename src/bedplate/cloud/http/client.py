@@ -116,7 +116,7 @@ def endpoint_problem(endpoint: str) -> str:
     if parts.scheme not in ("http", "https") or not has_host:
         return "must be a URL that begins with https:// (or http://) and names a host"
     if parts.username or parts.password:
-        return "must not hold a user name or password"
+        return "must not contain a user name or password"
     return "must not have a query or fragment" if parts.query or parts.fragment else ""
 
 
@@ -225,7 +225,7 @@ class Client:
         if refused_s is not None:
             raise errors.Transport(
                 self._subject(call),
-                "not asked, because the last attempts got no answer",
+                "not sent, because the last attempts got no response",
                 is_sent=False,
                 is_fail_fast=True,
                 retry_after_s=refused_s,
@@ -327,7 +327,7 @@ def _decode(exchange: Exchange, expects: Expected | None) -> tuple[Any, str]:
         return None, "the body is not JSON"
     expected = {"object": dict, "array": list}.get(expects or "")
     if expected is not None and not isinstance(data, expected):
-        return None, f"the body is JSON of another type than {expects}"
+        return None, f"the body is JSON, but not of type {expects}"
     return data, ""
 
 

@@ -9,7 +9,7 @@
         ├── RateLimited        429, or the endpoint has asked everybody to wait
         ├── Invalid            any other 4xx: the request will not get better
         ├── Unavailable        408 and 5xx
-        ├── Transport          no answer, or one that broke off; also while the breaker is open (`is_fail_fast`)
+        ├── Transport          no answer, or one that was cut off; also while the breaker is open (`is_fail_fast`)
         └── Protocol           no answer to this: wrong content type or JSON type, no JSON, a redirect, a part
 
 No token ever stands in one of these: texts from outside pass `secrets.Scrubber` before they get here.
@@ -52,7 +52,7 @@ class Subject:
 
 
 class ApiError(CloudError):
-    """A call failed. `body` is the decoded JSON of the error answer; None when there was none or it was not JSON."""
+    """A call failed. `body` is the decoded JSON of the error response; None if there was none or it was not JSON."""
 
     def __init__(self, subject: Subject, reason: str, *, hint: str = "", retry_after_s: float | None = None) -> None:
         text = f"{subject.provider}: {subject.method} {subject.path}: {reason}"
@@ -69,11 +69,11 @@ class ApiError(CloudError):
 
 
 class NotFound(ApiError):
-    """404. Not the absence of an instance: a wrong path, organisation or project looks the same from here."""
+    """404. Not the absence of an instance: a wrong path, organisation or project gives the same response."""
 
 
 class Unauthorized(ApiError):
-    """The token was refused after a renewal, or there is none."""
+    """The token was rejected after a renewal, or there is none."""
 
 
 class Forbidden(ApiError):
@@ -81,11 +81,11 @@ class Forbidden(ApiError):
 
 
 class Conflict(ApiError):
-    """The state of the thing does not allow this now."""
+    """The state of the object does not allow this now."""
 
 
 class RateLimited(ApiError):
-    """The cloud asks us to wait."""
+    """The cloud asks the client to wait."""
 
 
 class Invalid(ApiError):
@@ -93,11 +93,11 @@ class Invalid(ApiError):
 
 
 class Unavailable(ApiError):
-    """The cloud could not do it now."""
+    """The cloud is temporarily unable to do it."""
 
 
 class Transport(ApiError):
-    """No answer. `is_sent`: the request may have reached the cloud and taken effect."""
+    """No response. `is_sent`: the request may have reached the cloud and taken effect."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Transport(ApiError):
 
 
 class Protocol(ApiError):
-    """The other side does not speak this API: a proxy's page, another service, a broken body."""
+    """The server does not implement this API: a proxy's page, another service, a malformed body."""
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {
@@ -140,6 +140,6 @@ def of_status(subject: Subject, retry_after_s: float | None = None) -> ApiError:
         return Unavailable(subject, reason, retry_after_s=retry_after_s)
     if status < 400:
         return Protocol(
-            subject, reason, hint="this is not an answer of the cloud's API: check the endpoint and the proxy"
+            subject, reason, hint="this is not a response from the cloud's API: check the endpoint and the proxy"
         )
     return _BY_STATUS.get(status, Invalid)(subject, reason, retry_after_s=retry_after_s)

@@ -73,7 +73,7 @@ class ClientCredentials:
                 if self._time.monotonic() >= self._renew_at:
                     await self._fetch()
         if not self._token or self._time.monotonic() >= self._expires_at:
-            raise TokenUnavailable(f"{self._options.token_url} gives no token: {self._failure}")
+            raise TokenUnavailable(f"{self._options.token_url} did not issue a token: {self._failure}")
         return self._token
 
     async def renew(self, refused: Secret) -> bool:
@@ -153,7 +153,7 @@ def _token_in(answer: Exchange, scrubber: Scrubber) -> tuple[Secret, float]:
     fields = content if isinstance(content, dict) else {}
     token, life = fields.get("access_token"), fields.get("expires_in")
     if answer.status != 200 or not isinstance(token, str) or not token:
-        reason = fields.get("error_description") or fields.get("error") or "no token in the answer"
+        reason = fields.get("error_description") or fields.get("error") or "no token in the response"
         raise TokenUnavailable(f"status {answer.status}: {scrubber.clean(str(reason))[:200]}")
     if not isinstance(life, int | float) or isinstance(life, bool) or life <= 0:
         life = DEFAULT_LIFE_S

@@ -94,7 +94,7 @@ class Breaker:
         self._has_probe = False
 
     def failed(self) -> None:
-        """None came, or it broke off."""
+        """None came, or it was cut off."""
         self._failures += 1
         self._has_probe = False
         if self.is_open:

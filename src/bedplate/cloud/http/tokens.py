@@ -98,7 +98,7 @@ class TokenFile:
         if not self._token or (stamp is not None and stamp != self._stamp):
             await self._read(stamp)
         if not self._token:
-            raise TokenUnavailable(f"there is no token in {self._path}")
+            raise TokenUnavailable(f"no token found in {self._path}")
         return self._token
 
     async def renew(self, refused: Secret) -> bool:

@@ -117,7 +117,7 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes:
         parts.append(part)
         size += len(part)
         if size > LONGEST_BODY:
-            raise ValueError(f"the answer is longer than {LONGEST_BODY} bytes")
+            raise ValueError(f"the response is longer than {LONGEST_BODY} bytes")
     return b"".join(parts)
 
 
@@ -129,8 +129,8 @@ def _is_before_sending(err: Exception) -> bool:
 
 def _reason(err: Exception) -> str:
     if isinstance(err, TimeoutError):
-        return str(err) or "no answer in time"
+        return str(err) or "no response in time"
     if isinstance(err, aiohttp.ClientHttpProxyError):
-        return f"the proxy answered with status {err.status}"
+        return f"the proxy responded with status {err.status}"
     # aiohttp names the object that holds the certificates, which helps no reader.
     return re.sub(r" ssl:<[^>]*>", "", str(err)) or type(err).__name__

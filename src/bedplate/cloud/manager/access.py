@@ -167,10 +167,10 @@ class RequestGate:
             return await self._delegate.authorise(user, method, path)
         except errors.Denied as err:
             log.warning("access.reviews_refused", path=path, error=str(err), hint="bind it to system:auth-delegator")
-            return Access(403, "forbidden: the manager's account may not ask the API server who may read this")
+            return Access(403, "forbidden: the manager's account may not request access reviews from the API server")
         except errors.BedplateError as err:
             log.warning("access.failed", path=path, error=str(err))
-            return Access(500, "Internal Server Error: the API server could not be asked")
+            return Access(500, "Internal Server Error: the API server could not be queried")
 
     async def _user(self, caller: Caller) -> User | None:
         if caller.certificate:

@@ -60,7 +60,7 @@ def read(kind: str, words: Sequence[str]) -> Request:
         problems.append(f"{name!r} is not NAMESPACE/NAME")
     problems += validation.problems(options, registry.names())
     if problems:
-        raise errors.Invalid("this cannot be explained", problems=problems)
+        raise errors.Invalid("this object cannot be explained", problems=problems)
     return Request(kind, name, command.extra["output"], options)
 
 

@@ -54,7 +54,7 @@ class Generic:
     allow_untagged_cloud: bool = flag(
         False,
         "Accepted without effect: clusters are told apart by the UID of the namespace kube-system.",
-        deprecated="it will be removed, as in Kubernetes",
+        deprecated="it will be removed in a later version, as in Kubernetes",
     )
     cidr_allocator_type: str = flag(
         "RangeAllocator", "Accepted without effect, as --allocate-node-cidrs is: RangeAllocator or CloudAllocator."
@@ -62,7 +62,7 @@ class Generic:
     cloud_config: tuple[str, ...] = flag(
         (),
         "The provider's configuration file; with several providers NAME=FILE for each, separated by commas. "
-        "What it may hold is in docs/reference/cloud-config.md; environment variables win over it.",
+        "Its keys are listed in docs/reference/cloud-config.md; environment variables take precedence.",
     )
     cloud_provider: tuple[str, ...] = flag(
         (),
@@ -73,7 +73,7 @@ class Generic:
     )
     cluster_name: str = flag("kubernetes", "Name of the cluster; part of the names of load balancers.")
     configure_cloud_routes: bool = flag(True, "Run the route controller where the provider has routes.")
-    controller_start_interval: Duration = flag(0.0, "Pause between two controllers' starts, lengthened at random.")
+    controller_start_interval: Duration = flag(0.0, "Pause between the starts of two controllers, with random jitter.")
     controllers: tuple[str, ...] = flag(
         ("*",),
         "Controllers to run: '*' all, 'name' that one, '-name' not that one. "
@@ -86,22 +86,22 @@ class Generic:
         "application/vnd.kubernetes.protobuf", "Accepted without effect: JSON is used, decoded into lean models."
     )
     kube_api_qps: float = flag(50.0, "Requests per second to the API server.")
-    event_qps: float = flag(50.0, "Events per second; a limit of their own, so that they delay no other write.")
+    event_qps: float = flag(50.0, "Events per second; a limit of their own, so that they do not delay other writes.")
     leader_elect: bool = flag(True, "Work only while holding a Lease, so that several replicas may run.")
     leader_elect_lease_duration: Duration = flag(
         15.0, "How long others wait after the last renewal they saw before they take over."
     )
     leader_elect_renew_deadline: Duration = flag(10.0, "How long the leader tries to renew before it exits.")
-    leader_elect_resource_lock: str = flag("leases", "Kind of the lock; Kubernetes has no other left.")
+    leader_elect_resource_lock: str = flag("leases", "Kind of the lock; Kubernetes supports no other kind any more.")
     leader_elect_resource_name: str = flag("cloud-controller-manager", "Name of the Lease.")
     leader_elect_resource_namespace: str = flag("kube-system", "Namespace of the Lease.")
     leader_elect_retry_period: Duration = flag(2.0, "Pause between two tries to acquire or renew.")
     min_resync_period: Duration = flag(
-        12 * 3600.0, "Controllers look at every object again after once to twice this time."
+        12 * 3600.0, "Controllers reconcile every object again after one to two times this period."
     )
     node_monitor_period: Duration = flag(5.0, "Pause between two passes over nodes that are not ready.")
     node_sync_period: Duration = flag(
-        0.0, "Accepted without effect.", deprecated="it has had no effect in Kubernetes for years"
+        0.0, "Accepted without effect.", deprecated="it has had no effect in Kubernetes for several releases"
     )
     route_reconciliation_period: Duration = flag(
         10.0, "Shortest time between two passes of the route controller, which works on changes."
@@ -137,7 +137,7 @@ class Debugging:
     contention_profiling: bool = flag(
         False, "Record what keeps the event loop from running for more than 50 ms; shown by /debug/pprof/block."
     )
-    profiling: bool = flag(True, "Serve /debug/pprof/ to whom the API server authorises.")
+    profiling: bool = flag(True, "Serve /debug/pprof/ to clients that the API server authorizes.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +150,19 @@ class Cloud:
         "Requests to one cloud that may be sent at once. Changes have a limit of their own: 5 a second, 20 at once.",
     )
     cloud_api_timeout: Duration = flag(30.0, "Longest time for one operation of a cloud, retries included.")
-    cloud_cache_ttl: Duration = flag(30.0, "How long an answer about a machine is used again. Deletions never use one.")
+    cloud_cache_ttl: Duration = flag(
+        30.0, "How long responses about a machine are cached. Deletions never use a cached one."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Misc:
     """Where the API server is."""
 
-    kubeconfig: str = flag("", "File with the cluster and the credentials; else the pod's service account is used.")
-    master: str = flag("", "Address of the API server; wins over the kubeconfig's.")
+    kubeconfig: str = flag(
+        "", "Kubeconfig with the cluster and the credentials; without it the pod's service account is used."
+    )
+    master: str = flag("", "Address of the API server; overrides the kubeconfig.")
     node_status_update_frequency: Duration = flag(
         300.0, "Pause between two refreshes of all nodes' addresses and labels."
     )
@@ -181,13 +185,14 @@ class CloudNode:
 class Lifecycle:
     """cloud-node-lifecycle-controller."""
 
-    concurrent_node_lifecycle_checks: int = flag(5, "Nodes asked about at the same time.")
+    concurrent_node_lifecycle_checks: int = flag(5, "Nodes checked at the same time.")
     max_node_deletions_percent: int = flag(
         20,
-        "More of the managed nodes (and more than one) absent at once: none is deleted; 100: no such brake.",
+        "If more than this share of the managed nodes (and more than one) is "
+        "absent at once, none is deleted; 100: no limit.",
     )
     node_deletion_confirmations: int = flag(
-        2, "Consecutive answers 'does not exist', the last one uncached, before a node is deleted; 1: as upstream."
+        2, "Consecutive 'does not exist' responses, the last one uncached, before a node is deleted; 1: as upstream."
     )
     node_out_of_service_taint: bool = flag(
         False,
@@ -200,14 +205,16 @@ class Lifecycle:
 class ServiceLB:
     """service-lb-controller."""
 
-    concurrent_service_syncs: int = flag(4, "Services worked on at the same time; one that hangs holds up no other.")
+    concurrent_service_syncs: int = flag(
+        4, "Services processed at the same time; one that hangs does not delay the others."
+    )
     lb_failover_delay: Duration = flag(
-        15.0, "How long a node must be not ready before load balancers that care move away from it."
+        15.0, "How long a node must be not ready before load balancers that track readiness move away from it."
     )
     load_balancer_class: tuple[str, ...] = flag(
-        (), "Values of spec.loadBalancerClass that are ours, separated by commas; CLASS=PROVIDER with several clouds."
+        (), "Values of spec.loadBalancerClass to serve, separated by commas; CLASS=PROVIDER with several clouds."
     )
-    load_balancer_default_class: bool = flag(True, "Services without a loadBalancerClass are ours.")
+    load_balancer_default_class: bool = flag(True, "Serve Services without a loadBalancerClass.")
 
 
 @dataclass(frozen=True, slots=True)

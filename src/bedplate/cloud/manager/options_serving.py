@@ -47,9 +47,11 @@ class SecureServing:
         False, "Accepted without effect: SO_REUSEADDR is always set, so that a restart need not wait."
     )
     permit_port_sharing: bool = flag(False, "Set SO_REUSEPORT: several processes may listen on the port.")
-    secure_port: int = flag(10258, "Port of HTTPS; 0: no serving.")
+    secure_port: int = flag(10258, "HTTPS port; 0: do not serve.")
     tls_cert_file: str = flag("", "Certificate and chain, read again when changed. Needs --tls-private-key-file.")
-    tls_cipher_suites: tuple[str, ...] = flag((), "Cipher suites of TLS 1.2 by their IANA names; empty: good ones.")
+    tls_cipher_suites: tuple[str, ...] = flag(
+        (), "Cipher suites of TLS 1.2 by their IANA names; empty: secure defaults."
+    )
     tls_curve_preferences: tuple[str, ...] = flag(
         (),
         "Key exchange: CurveP256, CurveP384, CurveP521 or X25519. A single NIST curve is enforced; of a list, "
@@ -76,17 +78,19 @@ class Authentication:
     authentication_skip_lookup: bool = flag(
         False, "Do not read the authorities of client certificates from kube-system/extension-apiserver-authentication."
     )
-    authentication_token_webhook_cache_ttl: Duration = flag(10.0, "How long the review of a token is used again.")
+    authentication_token_webhook_cache_ttl: Duration = flag(10.0, "How long the review of a token is cached.")
     authentication_tolerate_lookup_failure: bool = flag(
-        False, "Go on, with tokens alone, when that config map may not be read. Without this it is an error."
+        False, "Continue with tokens only if that ConfigMap cannot be read. Without this flag it is an error."
     )
-    client_ca_file: str = flag("", "Authorities of client certificates; else those of that config map.")
+    client_ca_file: str = flag("", "Authorities of client certificates; default: those in that ConfigMap.")
     requestheader_allowed_names: tuple[str, ...] = flag(
-        (), "Common names of proxies that may say who asks; empty: any that --requestheader-client-ca-file vouches for."
+        (),
+        "Common names of proxies that may set user headers; empty: any with a "
+        "certificate of --requestheader-client-ca-file.",
     )
-    requestheader_client_ca_file: str = flag("", "Authorities of such proxies; else those of that config map.")
+    requestheader_client_ca_file: str = flag("", "Authorities of such proxies; default: those in that ConfigMap.")
     requestheader_extra_headers_prefix: tuple[str, ...] = flag(
-        ("x-remote-extra-",), "Prefix of headers with more about the user."
+        ("x-remote-extra-",), "Prefix of headers with extra information about the user."
     )
     requestheader_group_headers: tuple[str, ...] = flag(("x-remote-group",), "Headers with the user's groups.")
     requestheader_uid_headers: tuple[str, ...] = flag((), "Headers with the user's UID.")
@@ -98,20 +102,20 @@ class Authorization:
     """What they may ask."""
 
     authorization_always_allow_paths: tuple[str, ...] = flag(
-        ("/healthz", "/readyz", "/livez"), "Paths for everybody; one that ends in * is a prefix."
+        ("/healthz", "/readyz", "/livez"), "Paths that need no authorization; a trailing * matches a prefix."
     )
     authorization_kubeconfig: str = flag(
         "", "Cluster that reviews access; empty: the cluster of --kubeconfig, or the one this runs in."
     )
-    authorization_webhook_cache_authorized_ttl: Duration = flag(10.0, "How long a yes is used again.")
-    authorization_webhook_cache_unauthorized_ttl: Duration = flag(10.0, "How long a no is used again.")
+    authorization_webhook_cache_authorized_ttl: Duration = flag(10.0, "How long an 'allowed' review is cached.")
+    authorization_webhook_cache_unauthorized_ttl: Duration = flag(10.0, "How long a 'denied' review is cached.")
 
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
     """Webhooks of the manager."""
 
-    webhooks: tuple[str, ...] = flag((), "Webhooks to serve; none exists, so any name is an error.")
+    webhooks: tuple[str, ...] = flag((), "Webhooks to serve; there are none, so any name is an error.")
 
 
 @dataclass(frozen=True, slots=True)

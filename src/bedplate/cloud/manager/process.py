@@ -25,7 +25,7 @@ _ABOUT = (
     "keeps load balancers for Services, for one or several clouds at once."
 )
 _EXITS = (
-    "Exit code: 0 after SIGTERM or SIGINT (a second one ends it at once), 1 for everything else: a wrong "
+    "Exit code: 0 after SIGTERM or SIGINT (a second one stops it immediately), 1 for everything else: a wrong "
     "command line or configuration, lost leadership, an API server that does not answer at start."
 )
 _DRY_RUN = "nothing is written, neither to Kubernetes nor to a cloud"
@@ -72,7 +72,7 @@ def help_text(program: str, provider: str = "", defaults: Options | None = None)
     about = [_ABOUT]
     if provider:
         about.append(f"Without --cloud-provider this program works for {provider}; `bedplate ccm run` works for any.")
-    notes = ["", "Feature gates (accepted; what each stands for is settled here):", ""]
+    notes = ["", "Feature gates (accepted; the behaviour of each is fixed):", ""]
     notes += [f"      {name}: {text}" for name, text in validation.GATES.items()]
     return options.help_text(program, [*about, _EXITS], _examples(provider or "oxide"), defaults or Options(), notes)
 

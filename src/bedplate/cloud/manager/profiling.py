@@ -20,7 +20,7 @@ from types import FrameType
 __all__ = ["PROFILES", "Contention", "heap", "sample", "tasks", "threads"]
 
 PROFILES = {
-    "block": "what held up the event loop (needs --contention-profiling)",
+    "block": "what blocked the event loop (needs --contention-profiling)",
     "cmdline": "the command line",
     "goroutine": "stacks of all tasks and threads",
     "heap": "live objects by type",

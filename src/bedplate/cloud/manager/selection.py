@@ -71,9 +71,9 @@ def choose_clouds(
             if name not in providers:
                 problems.append(f"--cloud-config: {name!r} is not among --cloud-provider")
             elif name in files:
-                problems.append(f"--cloud-config: {name!r} stands twice")
+                problems.append(f"--cloud-config: {name!r} is given twice")
             elif not path:
-                problems.append(f"--cloud-config: {name}= names no file")
+                problems.append(f"--cloud-config: {name}= has no file")
             files[name] = Path(path)
         else:
             bare.append(text)
@@ -93,9 +93,9 @@ def _provider_problems(providers: Sequence[str], known: Collection[str]) -> list
     problems = []
     for name in providers:
         if name == "external":
-            problems.append(f"--cloud-provider: 'external' is what kubelets are told; here it is one of {choices}")
+            problems.append(f"--cloud-provider: 'external' is a value for kubelets; use one of {choices}")
         elif name not in known:
             problems.append(f"--cloud-provider: unknown cloud provider {name!r} (there are: {choices})")
     if len(set(providers)) < len(providers):
-        problems.append("--cloud-provider: a provider stands twice")
+        problems.append("--cloud-provider: a provider is given twice")
     return problems

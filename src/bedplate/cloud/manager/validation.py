@@ -22,16 +22,16 @@ __all__ = ["GATES", "parse_cidrs", "problems", "selector_problems"]
 
 _SET = re.compile(r"(\S+)\s+(in|notin)\s*\(([^()]*)\)")
 _EQUALITY = re.compile(r"([^=!\s]+)\s*(==|=|!=)\s*(.*)")
-_LOGGING = "log lines are structured always"
-_CLIENT = "how client-go reads; another client is used here"
+_LOGGING = "log lines are always structured"
+_CLIENT = "how client-go reads; this program uses another client"
 # The names that `--feature-gates` may hold. None of them changes what this manager does: what is behind a gate upstream
 # is either always on here or does not exist.
 GATES: dict[str, str] = {
-    "AllAlpha": "no gate of this list is left to switch",
-    "AllBeta": "no gate of this list is left to switch",
-    "CloudControllerManagerWatchBasedRoutesReconciliation": "routes are reconciled on changes always",
+    "AllAlpha": "no feature gate in this list exists any more",
+    "AllBeta": "no feature gate in this list exists any more",
+    "CloudControllerManagerWatchBasedRoutesReconciliation": "routes are always reconciled on changes",
     "CloudControllerManagerWebhook": "no webhook exists",
-    "CloudDualStackNodeIPs": "dual-stack node IPs are honoured always",
+    "CloudDualStackNodeIPs": "dual-stack node IPs are always honoured",
     "ClientsAllowCBOR": _CLIENT,
     "ClientsPreferCBOR": _CLIENT,
     "ContextualLogging": _LOGGING,
@@ -119,7 +119,10 @@ _POSITIVE = {
 def _leader_election(options: Options) -> Iterator[str]:
     generic = options.generic
     if options.leader_migration.enable_leader_migration or options.leader_migration.leader_migration_config:
-        yield "--enable-leader-migration: leader migration is not offered; start this manager when the other has ended"
+        yield (
+            "--enable-leader-migration: leader migration is not offered; start "
+            "this manager after the other one has stopped"
+        )
     if not generic.leader_elect:
         return
     try:
@@ -156,7 +159,7 @@ def _cluster(options: Options) -> Iterator[str]:
         if address.scheme not in ("http", "https"):
             yield "--master: must begin with https:// or http://"
         if "@" in address.netloc:
-            yield "--master: credentials stand in the kubeconfig, not in the address, which logs and metrics show"
+            yield "--master: put credentials in the kubeconfig, not in the address, which appears in logs and metrics"
     try:
         service_plan.parse_classes(options.service_lb.load_balancer_class)
     except errors.Invalid as err:
@@ -215,4 +218,4 @@ def _serving(options: Options) -> Iterator[str]:
             yield from _unreadable(flag, path)
     for path in options.authorization.authorization_always_allow_paths:
         if "*" in path.rstrip("*") or not path:
-            yield f"--authorization-always-allow-paths: {path!r} may hold * at its end only"
+            yield f"--authorization-always-allow-paths: {path!r} may contain * only at its end"

@@ -18,7 +18,7 @@ SCHEMA = Schema(
         Submode("ConfigurationOverlay", ConfigurationOverlay, doc="roles for sets of nodes"),
         Submode("Kubernetes", KubeCluster, doc="Kubernetes clusters"),
         Submode("Etcd", EtcdCluster, doc="etcd clusters"),
-        Submode("HealthCheck", HealthCheck, doc="checks that give PASS or FAIL"),
+        Submode("HealthCheck", HealthCheck, doc="checks that return PASS or FAIL"),
         Submode("User", User, doc="users of the head"),
     ]
 )

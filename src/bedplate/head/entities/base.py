@@ -19,7 +19,7 @@ class Named(Entity):
     """An object with a name."""
 
     name = Key()
-    revision = Field("Revision", Text(), doc="a remark of the site's own, such as a change number")
+    revision = Field("Revision", Text(), doc="a free remark, such as a change number")
 
 
 class Role(Named):
@@ -29,7 +29,7 @@ class Role(Named):
     service_names: ClassVar[tuple[str, ...]] = ()
 
     type = TypeName("Type", doc="which kind of role this is")
-    add_services = Field("Add services", Bool(), True, doc="tie the role's services to the nodes that hold the role")
+    add_services = Field("Add services", Bool(), True, doc="add the role's services to the nodes that have the role")
 
     @classmethod
     def services(cls, obj: Obj) -> Sequence[str]:
@@ -48,7 +48,7 @@ class ExcludeListSnippet(Named):
     mode_sync = Field("Mode sync", Bool(), True, doc="part of the list used when a node syncs at boot")
     mode_full = Field("Mode full", Bool(), False, doc="part of the list used for a full installation")
     mode_update = Field("Mode update", Bool(), True, doc="part of the list used by an image update of a running node")
-    mode_grab = Field("Mode grab", Bool(), False, doc="part of the list used when an image is taken from a node")
+    mode_grab = Field("Mode grab", Bool(), False, doc="part of the list used when an image is created from a node")
 
     @classmethod
     def modes(cls, obj: Obj) -> list[str]:
@@ -61,5 +61,5 @@ class ExcludeListSnippet(Named):
 
 # The forms of owners and modes of managed files, and what a written file does to its service.
 OWNER = Text(r"[A-Za-z_][A-Za-z0-9_.-]*\$?|[0-9]+", "a user or group name")
-FILE_MODE = Text(r"0?[0-7]{3,4}", "a file mode (write for example 0644)")
+FILE_MODE = Text(r"0?[0-7]{3,4}", "a file mode (for example 0644)")
 SERVICE_ACTION = Choice(("NONE", "RESTART", "RELOAD"))

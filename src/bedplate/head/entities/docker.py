@@ -26,32 +26,32 @@ class _StorageBackend(Named):
 
 
 class Aufs(_StorageBackend):
-    """The aufs driver; legacy, Ubuntu alone."""
+    """The aufs driver; legacy, Ubuntu only."""
 
     word = "aufs"
-    options = Field("Options", ListOf(Text()), doc="storage options, passed on as they are")
+    options = Field("Options", ListOf(Text()), doc="storage options, passed on unchanged")
 
 
 class Overlay2(_StorageBackend):
-    """The overlay2 driver, the one to prefer."""
+    """The overlay2 driver (recommended)."""
 
     word = "overlay2"
-    options = Field("Options", ListOf(Text()), doc="storage options, passed on as they are")
+    options = Field("Options", ListOf(Text()), doc="storage options, passed on unchanged")
 
 
 class DeviceMapper(_StorageBackend):
     """The device mapper driver, deprecated; on loop files, or on a thin pool when `Pool Device` is set."""
 
     word = "devicemapper"
-    loop_data_size = Field("Loop Data Size", Size(), doc="dm.loopdatasize: size of the data file; unset it is 100GB")
+    loop_data_size = Field("Loop Data Size", Size(), doc="dm.loopdatasize: size of the data file; 100GB if unset")
     loop_metadata_size = Field(
-        "Loop Metadata Size", Size(), doc="dm.loopmetadatasize: size of the metadata file; unset it is 2GB"
+        "Loop Metadata Size", Size(), doc="dm.loopmetadatasize: size of the metadata file; 2GB if unset"
     )
     loop_device_size = Field("Loop Device Size", Size(), doc="dm.basesize: size of the base device of each container")
-    pool_device = Field("Pool Device", Path(), doc="dm.thinpooldev: a thin pool made beforehand")
+    pool_device = Field("Pool Device", Path(), doc="dm.thinpooldev: an existing thin pool")
     filesystem = Field("Filesystem", Choice(("xfs", "ext4")), "xfs", doc="dm.fs: file system of the base device")
     block_size = Field("Block Size", Size(), "64K", doc="dm.blocksize: block size of the thin pool")
-    blk_discard = Field("Blk Discard", Bool(), True, doc="dm.blkdiscard: give freed blocks back")
+    blk_discard = Field("Blk Discard", Bool(), True, doc="dm.blkdiscard: discard freed blocks")
     mkfs_arguments = Field("Mkfs Arguments", Text(), doc="dm.mkfsarg: passed to mkfs")
     mount_options = Field("Mount Options", Text(), doc="dm.mountopt: options of the mount")
 
@@ -63,7 +63,7 @@ class DockerHostRole(Role):
     service_names = ("docker",)
 
     spool = Field("Spool", Path(), "/var/lib/docker", doc="root of the runtime's data")
-    tmp_dir = Field("Tmp dir", Path(), "$spool/tmp", doc="temporary files; $spool stands for the row Spool")
+    tmp_dir = Field("Tmp dir", Path(), "$spool/tmp", doc="temporary files; $spool is replaced by the value of Spool")
     enable_selinux = Field("Enable SELinux", Bool(), True, doc="SELinux support in the daemon")
     default_ulimits = Field("Default Ulimits", ListOf(Text()), doc="default ulimits of all containers")
     debug = Field("Debug", Bool(), False, doc="debug mode")
@@ -71,7 +71,7 @@ class DockerHostRole(Role):
         "Log Level",
         Choice(("fatal", "error", "warn", "info", "debug")),
         "info",
-        doc="how much the daemon writes, from least to most",
+        doc="log level of the daemon, from least to most verbose",
     )
     bridge_ip = Field("Bridge IP", Text(r"[0-9a-fA-F.:]+(/[0-9]+)?", "an address"), doc="address of the bridge")
     bridge = Field("Bridge", Text(), doc="attach containers to this bridge")
@@ -86,7 +86,9 @@ class DockerHostRole(Role):
         doc="the user that containers' root is mapped to: UID, UID:GID, username or username:groupname",
         notice="needs the kernel option user_namespace.enable=1 and a reboot",
     )
-    insecure_registries = Field("Insecure Registries", ListOf(Text()), doc="registries with unchecked certificates")
+    insecure_registries = Field(
+        "Insecure Registries", ListOf(Text()), doc="registries whose certificates are not verified"
+    )
     enable_tls = Field("Enable TLS", Bool(), False, doc="serve TLS")
     verify_tls = Field("Verify TLS", Bool(), False, doc="serve TLS and verify the peer")
     tls_ca = Field("TLS CA", Path(), doc="file with the certificate authority")
@@ -96,6 +98,6 @@ class DockerHostRole(Role):
     storage_backends = Submode(
         "Storage Backends", Aufs, DeviceMapper, Overlay2, doc="where layers are kept", shell="storagebackends"
     )
-    containerd_socket = Field("Containerd Socket", Path(), doc="socket of a containerd that runs by itself")
+    containerd_socket = Field("Containerd Socket", Path(), doc="socket of a containerd that runs separately")
     runtime = Field("Runtime", Text(), "runc", doc="default runtime")
-    options = Field("Options", ListOf(Text()), doc="further parameters of the daemon")
+    options = Field("Options", ListOf(Text()), doc="additional parameters of the daemon")

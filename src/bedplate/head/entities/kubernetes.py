@@ -36,7 +36,7 @@ class ApplicationEnvironment(Entity):
 
     name = Key(kind=Text(r"[A-Za-z_][A-Za-z0-9_]*", "a variable's name"))
     value = Field("Value", Text(), doc="what replaces $NAME")
-    nodes_environment = Field("Nodes environment", Bool(), False, doc="export it to the nodes' environment, too")
+    nodes_environment = Field("Nodes environment", Bool(), False, doc="also export it to the nodes' environment")
 
 
 class Application(Named):
@@ -45,11 +45,13 @@ class Application(Named):
     noun = "application"
     columns = ("format", "enabled")
 
-    format = Field("Format", Choice(("Yaml",)), "Yaml", doc="form of the manifests")
-    enabled = Field("Enabled", Bool(), True, doc="keep it applied; its group must be enabled, too")
+    format = Field("Format", Choice(("Yaml",)), "Yaml", doc="format of the manifests")
+    enabled = Field("Enabled", Bool(), True, doc="keep it applied; its group must also be enabled")
     config = Field("Config", Blob(), doc="the manifests")
     environment = Submode("Environment", ApplicationEnvironment, doc="variables for the manifests")
-    exclude_list_snippets = Submode("Exclude list snippets", ExcludeListSnippet, doc="paths image updates leave alone")
+    exclude_list_snippets = Submode(
+        "Exclude list snippets", ExcludeListSnippet, doc="paths that image updates do not change"
+    )
 
 
 class AppGroup(Named):
@@ -58,7 +60,7 @@ class AppGroup(Named):
     noun = "app group"
     columns = ("applications",)
 
-    enabled = Field("Enabled", Bool(), True, doc="switch for all applications of the group")
+    enabled = Field("Enabled", Bool(), True, doc="enable or disable all applications of the group")
     applications = Submode("applications", Application, doc="the applications")
 
     @classmethod
@@ -78,7 +80,7 @@ class LabelSet(Named):
 
 
 class KubernetesUser(Named):
-    """How a user's access to the cluster is kept."""
+    """How a user's access to the cluster is managed."""
 
     noun = "Kubernetes user"
     columns = ("manage_kubeconfig",)
@@ -93,8 +95,10 @@ class KubeCluster(Named):
     judged_with_targets = True
 
     etcd_cluster = Field("Etcd Cluster", Reference("etcd"), doc="the etcd cluster it stores in")
-    pod_network = Field("Pod Network", Reference("network"), doc="where pods' addresses come from")
-    pod_network_node_mask = Field("Pod Network Node Mask", Integer(1, 128), doc="prefix length of each node's slice")
+    pod_network = Field("Pod Network", Reference("network"), doc="network of pod addresses")
+    pod_network_node_mask = Field(
+        "Pod Network Node Mask", Integer(1, 128), doc="prefix length of each node's pod network"
+    )
     internal_network = Field("Internal Network", Reference("network"), doc="the network between the nodes")
     kubedns_ip = Field("KubeDNS IP", Address(), "0.0.0.0", doc="service address of CoreDNS")
     kubernetes_api_server = Field(
@@ -106,7 +110,7 @@ class KubeCluster(Named):
         doc="address of the API server as https://HOST:PORT",
     )
     kubernetes_api_server_proxy_port = Field(
-        "Kubernetes API server proxy port", Port(), 10443, doc="port of the local balancer"
+        "Kubernetes API server proxy port", Port(), 10443, doc="port of the local load balancer"
     )
     app_groups = Submode("App Groups", AppGroup, doc="groups of applications")
     label_sets = Submode("Label Sets", LabelSet, doc="labels for nodes")
@@ -116,19 +120,19 @@ class KubeCluster(Named):
         "Trusted domains", ListOf(Text()), doc="names in the certificates; the first is the external one"
     )
     module_file_template = Field("Module file template", Blob(), doc="template of the environment module")
-    kubeadm_init_file = Field("Kubeadm init file", Blob(), doc="configuration kubeadm initialises and joins with")
-    service_network = Field("Service Network", Reference("network"), doc="where services' addresses come from")
+    kubeadm_init_file = Field("Kubeadm init file", Blob(), doc="configuration for kubeadm init and join")
+    service_network = Field("Service Network", Reference("network"), doc="network of Service addresses")
     kubeadm_cert_key = Field("Kubeadm CERT Key", SecretText(), doc="encrypts the control plane's certificates")
     kube_ca_cert = Field("Kube CA Cert", SecretText(), doc="certificate of the cluster's authority, PEM")
     kube_ca_key = Field("Kube CA Key", SecretText(), doc="key of the cluster's authority, PEM")
     kubernetes_users = Submode("Kubernetes users", KubernetesUser, doc="users' kubeconfigs")
-    external = Field("External", Bool(), False, doc="stands for a cluster that is run elsewhere")
+    external = Field("External", Bool(), False, doc="represents a cluster that is managed elsewhere")
     external_kubernetes_ingress_server = Field(
         "External Kubernetes Ingress server", Text(), doc="ingress endpoint of such a cluster"
     )
-    external_port = Field("External port", Port(0), 0, doc="further port of such a cluster")
+    external_port = Field("External port", Port(0), 0, doc="additional port of such a cluster")
     capi_template = Field("Capi template", Bool(), False, doc="a template for the Cluster API")
-    capi_namespace = Field("Capi namespace", Text(), "default", doc="where the Cluster API lives")
+    capi_namespace = Field("Capi namespace", Text(), "default", doc="namespace of the Cluster API")
     kubernetes_management_cluster = Field(
         "Kubernetes management cluster", Reference("kubernetes"), doc="the cluster that manages this one"
     )
@@ -155,9 +159,11 @@ class EtcdCluster(Named):
     election_timeout = Field("Election Timeout", Integer(1), 1000, doc="--election-timeout, in milliseconds")
     heart_beat_interval = Field("Heart Beat Interval", Integer(1), 100, doc="--heartbeat-interval, in milliseconds")
     ca = Field("CA", Path(), doc="--peer-trusted-ca-file: the authority, also used to make certificates")
-    ca_key = Field("CA Key", Path(), doc="key of the authority; for signing alone")
-    member_certificate = Field("Member Certificate", Path(), doc="--peer-cert-file, unless the role says so")
-    member_certificate_key = Field("Member Certificate Key", Path(), doc="--peer-key-file, unless the role says so")
-    client_ca = Field("Client CA", Path(), doc="--trusted-ca-file; when set, others make client certificate and key")
+    ca_key = Field("CA Key", Path(), doc="key of the authority, used only for signing")
+    member_certificate = Field("Member Certificate", Path(), doc="--peer-cert-file, unless set in the role")
+    member_certificate_key = Field("Member Certificate Key", Path(), doc="--peer-key-file, unless set in the role")
+    client_ca = Field(
+        "Client CA", Path(), doc="--trusted-ca-file; when set, client certificate and key are issued elsewhere"
+    )
     client_certificate = Field("Client Certificate", Path(), doc="--cert-file")
     client_certificate_key = Field("Client Certificate Key", Path(), doc="--key-file")

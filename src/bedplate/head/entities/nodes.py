@@ -14,19 +14,19 @@ INSTALL_MODES = ("AUTO", "FULL", "NOSYNC")
 
 
 class Service(Entity):
-    """A system service that is started and watched."""
+    """A system service that is started and monitored."""
 
     noun = "service"
     columns = ("monitored", "autostart")
 
-    revision = Field("Revision", Text(), doc="a remark of the site's own")
+    revision = Field("Revision", Text(), doc="a free remark")
     service = Key("Service", doc="the service's name")
-    run_if = Field("Run if", Choice(("ALWAYS", "ACTIVE", "PASSIVE")), "ALWAYS", doc="on which head node it runs")
-    monitored = Field("Monitored", Bool(), True, doc="watch whether it runs")
-    autostart = Field("Autostart", Bool(), True, doc="start it again when it stopped")
-    timeout = Field("Timeout", Integer(-1), -1, doc="seconds a start may take; -1: as long as it takes")
-    belongs_to_role = Field("Belongs to role", Bool(), False, doc="a role brought it", readonly=True)
-    sickness_check_script = Field("Sickness check script", Path(), doc="a script that says whether it is well")
+    run_if = Field("Run if", Choice(("ALWAYS", "ACTIVE", "PASSIVE")), "ALWAYS", doc="the head node it runs on")
+    monitored = Field("Monitored", Bool(), True, doc="monitor whether it runs")
+    autostart = Field("Autostart", Bool(), True, doc="restart it when it has stopped")
+    timeout = Field("Timeout", Integer(-1), -1, doc="seconds a start may take; -1: no limit")
+    belongs_to_role = Field("Belongs to role", Bool(), False, doc="added by a role", readonly=True)
+    sickness_check_script = Field("Sickness check script", Path(), doc="a script that checks its health")
     sickness_check_script_timeout = Field(
         "Sickness check script timeout", Integer(1), 10, doc="seconds the script may take"
     )
@@ -38,7 +38,7 @@ def _roles() -> Submode:
 
 
 def _services() -> Submode:
-    return Submode("Services", Service, doc="services set up here, besides those of roles")
+    return Submode("Services", Service, doc="services set here, in addition to those of roles")
 
 
 class SoftwareImage(Named):
@@ -47,9 +47,9 @@ class SoftwareImage(Named):
     noun = "software image"
     columns = ("path",)
 
-    path = Field("Path", Path(), doc="where the tree stands on the head node")
-    kernel_version = Field("Kernel version", Text(), doc="the kernel nodes boot")
-    kernel_parameters = Field("Kernel parameters", Text(), doc="what is given to that kernel")
+    path = Field("Path", Path(), doc="path of the directory tree on the head node")
+    kernel_version = Field("Kernel version", Text(), doc="the kernel that nodes boot")
+    kernel_parameters = Field("Kernel parameters", Text(), doc="parameters of that kernel")
     notes = Field("Notes", Text(), doc="free text")
 
 
@@ -75,7 +75,7 @@ class _Device(Entity):
         Text(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", "a host name"),
         doc="the machine's name",
     )
-    revision = Field("Revision", Text(), doc="a remark of the site's own")
+    revision = Field("Revision", Text(), doc="a free remark")
     type = TypeName("Type", doc="head node or compute node")
     mac = Field(
         "MAC",
@@ -110,14 +110,14 @@ class PhysicalNode(_Device):
     software_image = Field(
         "Software image",
         Reference("softwareimage"),
-        doc="its image, unless the category's",
+        doc="its image; default: the category's",
         inherits="category",
     )
     install_mode = Field(
         "Install mode", Choice(INSTALL_MODES), "", doc="how it is installed at boot", inherits="category"
     )
     next_install_mode = Field("Next install mode", Choice(INSTALL_MODES), "", doc="how the next boot installs it")
-    data_node = Field("Data node", Bool(), False, doc="holds data: wiping it needs a confirmation that names it")
+    data_node = Field("Data node", Bool(), False, doc="contains data: wiping it needs a confirmation by name")
     roles = _roles()
     services = _services()
     notes = Field("Notes", Text(), doc="free text")
@@ -129,7 +129,7 @@ class Customization(Named):
     noun = "customization"
     columns = ("filename", "disabled")
 
-    filename = Field("Filename", Path(), doc="where the file stands on the node")
+    filename = Field("Filename", Path(), doc="path of the file on the node")
     disabled = Field("Disabled", Bool(), False, doc="stop managing the file")
     content = Field("Content", Blob(), doc="the file")
     filemask = Field("Filemask", FILE_MODE, "0644", doc="the file's mode")
@@ -141,9 +141,9 @@ class ConfigurationOverlay(Named):
     noun = "configuration overlay"
     columns = ("priority", "all_head_nodes", "nodes", "categories", "roles")
 
-    all_head_nodes = Field("All head nodes", Bool(), False, doc="the head nodes are members, too")
-    priority = Field("Priority", Integer(-1, 100000), 500, doc="which overlay wins: the higher one")
+    all_head_nodes = Field("All head nodes", Bool(), False, doc="head nodes are also members")
+    priority = Field("Priority", Integer(-1, 100000), 500, doc="the overlay with the higher priority wins")
     nodes = Field("Nodes", NodeList(), doc="nodes that are members")
     categories = Field("Categories", ListOf(Reference("category")), doc="categories whose nodes are members")
-    roles = Submode("Roles", *ROLES, doc="roles its members get", names_shown=True)
-    customizations = Submode("Customizations", Customization, doc="files its members get")
+    roles = Submode("Roles", *ROLES, doc="roles of its members", names_shown=True)
+    customizations = Submode("Customizations", Customization, doc="files of its members")

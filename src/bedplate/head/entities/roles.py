@@ -40,7 +40,7 @@ class EtcdHostRole(Role):
     service_names = ("etcd",)
 
     etcd_cluster = Field("Etcd Cluster", Reference("etcd"), doc="the cluster whose member this is")
-    member_name = Field("Member Name", Text(), "$hostname", doc="--name; $hostname stands for the node")
+    member_name = Field("Member Name", Text(), "$hostname", doc="--name; $hostname is replaced by the node's name")
     spool = Field("Spool", Path(), "/var/lib/etcd", doc="--data-dir: where the data is kept")
     advertise_client_urls = Field(
         "Advertise Client URLs", ListOf(Text()), ("http://$hostname:5001",), doc="--advertise-client-urls"
@@ -57,9 +57,11 @@ class EtcdHostRole(Role):
     listen_peer_urls = Field("Listen Peer URLs", ListOf(Text()), ("http://$hostname:5002",), doc="--listen-peer-urls")
     snapshot_count = Field("Snapshot Count", Integer(1), 5000, doc="--snapshot-count: transactions between snapshots")
     debug = Field("Debug", Bool(), False, doc="--debug")
-    member_certificate = Field("Member Certificate", Path(), doc="--peer-cert-file; beats the etcd cluster's")
-    member_certificate_key = Field("Member Certificate Key", Path(), doc="--peer-key-file; beats the etcd cluster's")
-    options = Field("Options", ListOf(Text()), doc="further parameters of etcd")
+    member_certificate = Field("Member Certificate", Path(), doc="--peer-cert-file; overrides the etcd cluster's")
+    member_certificate_key = Field(
+        "Member Certificate Key", Path(), doc="--peer-key-file; overrides the etcd cluster's"
+    )
+    options = Field("Options", ListOf(Text()), doc="additional parameters of etcd")
 
 
 class KubernetesApiServerProxyRole(Role):
@@ -87,9 +89,9 @@ class KubeletOption(Entity):
     positional = ("filename", "container", "key", "value")
 
     filename = Field("Filename", _Manifest(MANIFESTS), "kube-apiserver.yaml", doc="the manifest")
-    container = Field("Container", Text(), doc="the container in it; empty: the one named as the manifest")
-    key = Field("Key", Text(r"[A-Za-z0-9][A-Za-z0-9-]*", "a flag without dashes in front"), doc="the flag")
-    value = Field("Value", Text(), doc="its value; empty: the flag stands alone")
+    container = Field("Container", Text(), doc="the container in it; empty: the one named like the manifest")
+    key = Field("Key", Text(r"[A-Za-z0-9][A-Za-z0-9-]*", "a flag without leading dashes"), doc="the flag")
+    value = Field("Value", Text(), doc="its value; empty: a flag without a value")
 
 
 class KubeletRole(Role):
@@ -101,7 +103,7 @@ class KubeletRole(Role):
     kubernetes_cluster = Field("Kubernetes Cluster", Reference("kubernetes"), doc="the cluster the node belongs to")
     control_plane = Field("Control plane", Bool(), False, doc="run the control plane on the node")
     worker = Field("Worker", Bool(), True, doc="run pods on the node")
-    max_pods = Field("Max Pods", Integer(1, 10000), 110, doc="most pods on the node")
+    max_pods = Field("Max Pods", Integer(1, 10000), 110, doc="maximum number of pods on the node")
     options = Submode("Options", KubeletOption, doc="flags in static pods' manifests", indexed=True)
 
     @classmethod
@@ -172,7 +174,7 @@ class OpenPort(Entity):
 
 
 class FirewallRole(Role):
-    """What the node's firewall lets in."""
+    """What the node's firewall allows."""
 
     names = ("firewall",)
 
@@ -187,7 +189,7 @@ class FirewallRole(Role):
 
 
 class CapiRole(Role):
-    """Runs the host agent that offers the node to a management cluster."""
+    """Runs the host agent that registers the node with a management cluster."""
 
     names = ("capi",)
     service_names = ("capi-agent",)
@@ -196,16 +198,16 @@ class CapiRole(Role):
 
 
 class GenericRoleConfiguration(Entity):
-    """A file of the role, written as it stands but for the role's environment."""
+    """A file of the role, written unchanged except for the role's environment variables."""
 
     noun = "configuration"
     columns = ("filename", "disabled")
 
     name = Key()
     type = TypeName("Type", doc="how the content is made")
-    create_directory = Field("Create directory", Bool(), True, doc="make the folder when it is missing")
-    filename = Field("Filename", Path(), doc="where the file stands on the node")
-    filemask_directory = Field("Filemask directory", FILE_MODE, "0644", doc="mode of a folder that is made")
+    create_directory = Field("Create directory", Bool(), True, doc="create the folder if it is missing")
+    filename = Field("Filename", Path(), doc="path of the file on the node")
+    filemask_directory = Field("Filemask directory", FILE_MODE, "0644", doc="mode of a created folder")
     user_name = Field("User name", OWNER, doc="owner; empty: root")
     group_name = Field("Group name", OWNER, doc="group; empty: root")
     disabled = Field("Disabled", Bool(), False, doc="stop managing the file")
@@ -235,7 +237,7 @@ class GenericRoleEnvironment(Entity):
 
     name = Key(kind=Text(r"[A-Za-z_][A-Za-z0-9_]*", "a variable's name"))
     value = Field("Value", Text(), doc="what replaces $NAME")
-    node_environment = Field("Node Environment", Bool(), False, doc="export it to the node's environment, too")
+    node_environment = Field("Node Environment", Bool(), False, doc="also export it to the node's environment")
 
 
 class GenericRole(Role):
@@ -247,8 +249,10 @@ class GenericRole(Role):
     services_run = Field("Services", ListOf(Text()), doc="services of the role")
     configurations = Submode("Configurations", GenericRoleConfiguration, doc="files of the role")
     environments = Submode("Environments", GenericRoleEnvironment, doc="variables for the files")
-    exclude_list_snippets = Submode("Exclude list snippets", ExcludeListSnippet, doc="paths image updates leave alone")
-    data_node = Field("Data node", Bool(), False, doc="its nodes hold data: wiping one needs a confirmation")
+    exclude_list_snippets = Submode(
+        "Exclude list snippets", ExcludeListSnippet, doc="paths that image updates do not change"
+    )
+    data_node = Field("Data node", Bool(), False, doc="its nodes contain data: wiping one needs a confirmation")
 
     @classmethod
     def services(cls, obj: Obj) -> Sequence[str]:

@@ -50,7 +50,7 @@ class Network(Named):
 
 
 class HealthCheck(Named):
-    """A check that gives PASS or FAIL."""
+    """A check that returns PASS or FAIL."""
 
     noun = "health check"
     columns = ("enabled", "interval", "description")
@@ -61,13 +61,13 @@ class HealthCheck(Named):
 
 
 class User(Named):
-    """A user of the head: an admin writes everything, an operator all but users, an auditor reads."""
+    """A user of the head: an admin can change everything, an operator everything except users, an auditor can read."""
 
     noun = "user"
     columns = ("role", "enabled")
 
     role = Field("Role", Choice(("admin", "operator", "auditor")), "auditor", doc="what the user may do")
-    enabled = Field("Enabled", Bool(), True, doc="whether the user is let in")
+    enabled = Field("Enabled", Bool(), True, doc="whether the user may sign in")
     token = Field("Token", SecretText(), doc="bearer token")
     certificate = Field(
         "Certificate",

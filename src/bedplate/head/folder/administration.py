@@ -71,7 +71,7 @@ async def list_tokens(folder: Folder) -> list[headapi.Token]:
 
 
 async def revoke_token(folder: Folder, id_: str) -> None:
-    """Take a token away. Raises `NotFound`."""
+    """Revoke a token. Raises `NotFound`."""
     url = folder.daemon_url()
     if url:
         async with client(folder, url) as head:
@@ -125,11 +125,9 @@ def issue_certificate(
             hint="a name has no slash and does not begin with a dot",
         )
     if not out.is_dir():
-        raise errors.Invalid(f"there is no folder {out} to write to", hint="make it, or choose another with --out")
+        raise errors.Invalid(f"there is no folder {out} to write to", hint="create it, or choose another with --out")
     if certificate.exists() or key.exists():
-        raise errors.AlreadyExists(
-            f"{certificate} or its key is there already", hint="choose another folder with --out"
-        )
+        raise errors.AlreadyExists(f"{certificate} or its key already exists", hint="choose another folder with --out")
     authority = pki.Authority.load(folder.path)
     pair = authority.client(name, NODES if is_node else USERS, now, timedelta(days=days))
     pair.write(out, name)

@@ -100,7 +100,7 @@ async def restore(source: Path, data: Path, *, keys: Path | None = None, clock: 
     content = _described(manifest.name, manifest.made, [entry.key for entry in entries], "ca.key" in manifest.digests)
     if len(entries) != manifest.records or content.revision != manifest.revision:
         raise errors.Invalid(
-            f"{source} does not hold the records that its manifest lists",
+            f"{source} does not contain the records that its manifest lists",
             hint="the file is damaged: use another backup",
         )
     with creation.Workshop(data) as folder:
@@ -146,7 +146,7 @@ def _copy(source: Path, target: Path) -> None:
         finally:
             old.close()
     except sqlite3.Error as err:
-        raise errors.Unavailable(f"{source} cannot be copied: {err}", hint="is there room on the disk?") from err
+        raise errors.Unavailable(f"{source} cannot be copied: {err}", hint="check the free space on the disk") from err
 
 
 def _described(name: str, created: str, keys: list[str], has_keys: bool) -> Content:
@@ -170,7 +170,7 @@ def _packed(members: Mapping[str, bytes]) -> bytes:
 
 def _refuse_existing(target: Path) -> None:
     if target.exists():
-        raise errors.AlreadyExists(f"{target} is there already; nothing was written", hint="choose another name")
+        raise errors.AlreadyExists(f"{target} already exists; nothing was written", hint="choose another name")
     if not target.absolute().parent.is_dir():
         raise errors.Invalid(
             f"the folder {target.absolute().parent} of the backup does not exist", hint="create it, or choose another"
@@ -219,7 +219,9 @@ def _checked(source: Path, members: Mapping[str, bytes]) -> _Manifest:
     for name in {_RECORDS, "ca.crt"} | manifest.digests.keys():
         data = members.get(name)
         if data is None or hashlib.sha256(data).hexdigest() != manifest.digests.get(name):
-            raise errors.Invalid(f"{source} is damaged: {name} is not as it was written", hint="use another backup")
+            raise errors.Invalid(
+                f"{source} is damaged: {name} has changed since it was written", hint="use another backup"
+            )
     return manifest
 
 
@@ -231,8 +233,8 @@ def _with_keys(members: Mapping[str, bytes], keys: Path | None) -> dict[str, byt
         files = {name: members[name] for name in creation.SHARED if name in members}
     else:
         raise errors.Invalid(
-            "the backup holds no keys, and without them its secrets cannot be read",
-            hint="name a folder that has ca.key and secrets.key of the same site with --keys",
+            "the backup contains no keys, and without them its secrets cannot be read",
+            hint="pass --keys with a folder that has ca.key and secrets.key of the same site",
         )
     if files["ca.crt"] != members["ca.crt"]:
         raise errors.Invalid(f"the keys in {keys} belong to another site", hint="give the keys of this backup's site")
@@ -283,4 +285,4 @@ def _compare(stored: Tree, replayed: Tree) -> None:
         return {(mode, obj.key): obj for mode, obj in tree.objects()}
 
     if content(stored) != content(replayed):
-        raise errors.Invalid("the backup's objects are not those its log leads to", hint="use another backup")
+        raise errors.Invalid("the backup's objects do not match its log", hint="use another backup")

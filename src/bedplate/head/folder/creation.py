@@ -38,7 +38,7 @@ def check_empty(data: Path) -> None:
     """Raise `AlreadyExists` unless the folder is missing or empty."""
     if (data / SETTINGS).exists():
         raise errors.AlreadyExists(
-            f"{data} is a head's data folder already; nothing was changed",
+            f"{data} is already the data folder of a head; nothing was changed",
             hint=f"bedplate head serve --data {data} serves it",
         )
     try:
@@ -50,7 +50,7 @@ def check_empty(data: Path) -> None:
     if names:
         raise errors.AlreadyExists(
             f"{data} is not empty ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''}); nothing was changed",
-            hint="choose another folder, or move away what is in it",
+            hint="choose another folder, or move its content away",
         )
 
 
@@ -80,7 +80,7 @@ async def join(data: Path, other: Path, *, name: str, hosts: Sequence[str] = (),
     source = Folder.find(other)
     known = source.settings
     if name == known.name:
-        raise errors.Invalid(f"{other} belongs to the head node {name} already", hint="give this one another --name")
+        raise errors.Invalid(f"{other} belongs to the head node {name} already", hint="choose another --name")
     site.first_tree(name, 0)
     check_empty(data)
     with Workshop(data) as folder:
@@ -134,7 +134,9 @@ class Workshop:
             self._data.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._folder.mkdir(mode=0o700)
         except OSError as err:
-            raise errors.Invalid(f"{self._data} cannot be made: {err.strerror}", hint="choose another folder") from err
+            raise errors.Invalid(
+                f"{self._data} cannot be created: {err.strerror}", hint="choose another folder"
+            ) from err
         return self._folder
 
     def __exit__(self, kind: object, *rest: object) -> None:

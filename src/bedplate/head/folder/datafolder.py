@@ -83,7 +83,7 @@ class Folder:
         """Raises `NotFound` where there is no head's folder."""
         if not (path / SETTINGS).is_file():
             raise errors.NotFound(
-                f"{path} is not a data folder of a head", hint=f"bedplate head init --data {path} makes one"
+                f"{path} is not a data folder of a head", hint=f"bedplate head init --data {path} creates one"
             )
         return cls(path)
 
@@ -136,7 +136,7 @@ class Folder:
         except OSError as err:
             raise errors.Invalid(
                 f"{self.file(SECRETS_KEY)} cannot be read: {err.strerror}",
-                hint="put the key back from a backup or from another head node: secrets cannot be read without it",
+                hint="restore the key from a backup or from another head node: secrets cannot be read without it",
             ) from err
 
     def store_options(self) -> StoreOptions:
@@ -231,7 +231,7 @@ def _is_alive(pid: str) -> bool:
 
 def _held(path: Path, holder: Holder) -> errors.Unavailable:
     where = f", which serves it at {holder.url}" if holder.url else ""
-    hint = f"use --url {holder.url}" if holder.url else "wait until it has ended, or stop it"
+    hint = f"use --url {holder.url}" if holder.url else "wait until it has exited, or stop it"
     return errors.Unavailable(f"{path} is in use by process {holder.pid or '(not known)'}{where}", hint=hint)
 
 
@@ -251,7 +251,7 @@ async def open_head(data: Path, *, clock: Clock | None = None) -> AsyncIterator[
     if settings.etcd is not None:
         raise errors.Invalid(
             f"the tree of {data} is kept in an etcd, which several head nodes write to",
-            hint=f"name a running head with --url{' ' + settings.url if settings.url else ''}",
+            hint=f"give the URL of a running head with --url{' ' + settings.url if settings.url else ''}",
         )
     with folder.lock():
         vault = folder.vault()

@@ -84,7 +84,7 @@ async def claim(store: Store, own: Site, database: Path | None, on_ours: Callabl
         if not is_told:
             _LOG.warning(
                 "head.waiting_for_tree",
-                why="the etcd holds no tree, and this folder has none to fill it with",
+                why="the etcd contains no tree, and this folder has none to initialise it with",
                 next="serve the head whose folder has the tree, or restore a backup and serve that",
             )
             is_told = True
@@ -122,7 +122,7 @@ async def _has_tree(source: Store, store: Store) -> bool:
     first = records.revision_key(1)
     own, there = await source.get(first), await store.get(first)
     if own is not None and there is not None and there.value != own.value:
-        raise errors.Invalid("the etcd holds a part of another site's tree", hint="give another --etcd-prefix")
+        raise errors.Invalid("the etcd contains a part of another site's tree", hint="give another --etcd-prefix")
     return own is not None
 
 
@@ -133,11 +133,11 @@ def _check(entry: Entry, own: Site) -> None:
         raise errors.Invalid(f"the record {entry.key} cannot be read: {err}", hint="restore the newest backup") from err
     if site.authority != own.authority:
         raise errors.Invalid(
-            f"the etcd holds the tree of another site, filled by its head node {site.filled_by}",
+            f"the etcd contains the tree of another site, initialised by its head node {site.filled_by}",
             hint="give another --etcd-prefix, or make this folder with bedplate head init --join DIR",
         )
     if site.key != own.key:
         raise errors.Invalid(
-            "the secrets in the etcd are sealed with another key than this folder has",
+            "the secrets in the etcd are encrypted with another key than the one in this folder",
             hint=f"copy secrets.key from the folder of {site.filled_by}, or of another head node of the site",
         )

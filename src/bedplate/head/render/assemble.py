@@ -213,7 +213,7 @@ def _facts_of(tree: Tree, resolved: Resolved) -> Iterable[Fact]:
             "file", path, f"{file.mode}{owner} {shown}", source, next_best, (file.digest, file.block), _effects(file)
         )
     for path, origin in rendered.unmanaged.items():
-        yield Fact("unmanaged", path, "left as it is found", origin)
+        yield Fact("unmanaged", path, "left unchanged", origin)
     for name, origin in rendered.packages.items():
         yield Fact("package", name, "", origin)
     for name, (flag, source, _) in rendered.flags.items():

@@ -173,13 +173,13 @@ def _warnings(role: Obj) -> list[str]:
     assert isinstance(given, tuple)
     bad = [ulimit for ulimit in given if not _ULIMIT.fullmatch(ulimit.strip())]
     if bad:
-        warnings.append(f"{', '.join(bad)} is left out: a default ulimit is written name=soft or name=soft:hard")
+        warnings.append(f"{', '.join(bad)} is ignored: write a default ulimit as name=soft or name=soft:hard")
     if DockerHostRole.bridge.value(role) and DockerHostRole.bridge_ip.value(role):
-        warnings.append("the daemon takes either Bridge or Bridge IP, not both")
+        warnings.append("Bridge and Bridge IP are mutually exclusive")
     if DockerHostRole.user_namespace_remap.value(role):
         warnings.append("User Namespace Remap needs the kernel option user_namespace.enable=1 and a reboot")
     if driver != "overlay2":
-        warnings.append(f"{driver} is deprecated, and the engine has no such driver from release 25 on")
+        warnings.append(f"{driver} is deprecated, and was removed in release 25 of the engine")
     if len(role.below("storage_backends")) > 1:
         warnings.append(f"the daemon has one storage driver; of several backends {_backends(role)[0].key} is used")
     return warnings

@@ -38,10 +38,10 @@ def render(tree: Tree, resolved: Resolved, given: RoleGiven) -> Part:
     cluster = tree.find("etcd", name) or Obj("EtcdCluster", name)
     warnings = []
     if not name:
-        warnings.append(f"Etcd::Host on {resolved.node.key}: it names no etcd cluster, so the member stands alone")
+        warnings.append(f"Etcd::Host on {resolved.node.key}: no etcd cluster is set, so the member runs on its own")
     if not resolved.node.values.get("ip"):
         warnings.append(f"Etcd::Host on {resolved.node.key}: etcd listens on addresses only, and the node has no IP")
-    warnings += [f"Etcd::Host: {option!r} is not an option of etcd, and is left out" for option in _further(role)[1]]
+    warnings += [f"Etcd::Host: {option!r} is not an option of etcd and is ignored" for option in _further(role)[1]]
     return Part(
         files=[
             _file(CONF, variables(resolved.node, role, cluster)),

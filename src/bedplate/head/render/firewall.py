@@ -264,9 +264,9 @@ def _fault(rule: Rule, networks: Mapping[str, _Range]) -> str:
 
 def _warnings(rules: Sequence[Rule], networks: Mapping[str, _Range]) -> list[str]:
     faults = [(rule, _fault(rule, networks)) for rule in rules]
-    warnings = [f"{rule.action} {rule.source} {rule.port} is left out: {fault}" for rule, fault in faults if fault]
+    warnings = [f"{rule.action} {rule.source} {rule.port} is ignored: {fault}" for rule, fault in faults if fault]
     if not any(rule.action == "ACCEPT" and rule.source in ("net", "all") and _opens(rule, 22) for rule in rules):
-        warnings.append("nothing lets SSH (port 22) in from net")
+        warnings.append("no rule allows SSH (port 22) from net")
     return warnings
 
 

@@ -1,7 +1,7 @@
 """Generic roles: files with variables, and the services that read them; containerd's main file besides.
 
 In: a tree, a resolved node and the role. Out: the role's configurations, their variables replaced by the role's
-environment. What is disabled is left as it is found. `generic::containerd` also gets the file that makes containerd
+environment. What is disabled is left unchanged. `generic::containerd` also gets the file that makes containerd
 read its drop-ins.
 """
 
@@ -59,7 +59,7 @@ def _part(role: Obj) -> Part:
         files.append(_file(configuration, path, filled(content, variables), services))
         missing = unknown(content, variables)
         if missing:
-            warnings.append(f"{role.key} {name}: no value for {', '.join(missing)}; left as it stands")
+            warnings.append(f"{role.key} {name}: no value for {', '.join(missing)}; left unchanged")
         if role.key == "generic::containerd" and path.startswith(f"{CONTAINERD_DROPINS}/"):
             dropins[name] = files[-1].content
     warnings += _misread(dropins)
@@ -93,7 +93,7 @@ def _file(configuration: Obj, path: str, content: str, services: tuple[str, ...]
 
 
 def _folder_mode(configuration: Obj) -> str:
-    """The mode of a folder that is made; whoever may read it may enter it, or it would be of no use."""
+    """The mode of a created folder; whoever may read it may enter it, or it would be of no use."""
     if not GenericRoleConfiguration.create_directory.value(configuration):
         return ""
     mode = int(str(GenericRoleConfiguration.filemask_directory.value(configuration)) or "0755", 8)
@@ -101,7 +101,7 @@ def _folder_mode(configuration: Obj) -> str:
 
 
 def _misread(dropins: Mapping[str, str]) -> list[str]:
-    """Drop-ins that are not TOML, and plugins set in two: before release 2 containerd takes the last one whole."""
+    """Drop-ins that are not TOML, and plugins set in two: before release 2 containerd uses only the last one."""
     warnings = []
     owners: dict[str, str] = {}
     for name, content in dropins.items():
@@ -112,7 +112,7 @@ def _misread(dropins: Mapping[str, str]) -> list[str]:
             first = owners.setdefault(plugin, name)
             if first != name:
                 warnings.append(
-                    f"generic::containerd {first} and {name} both set {plugin}: containerd takes the last one whole"
+                    f"generic::containerd {first} and {name} both set {plugin}: containerd uses only the last one"
                 )
     return warnings
 

@@ -35,7 +35,7 @@ def render(tree: Tree, resolved: Resolved, given: RoleGiven) -> Part:
     files = [*_kubelet(resolved.node, role), *_patches(flags)]
     warnings = []
     if cluster is None:
-        warnings.append(f"kubelet on {resolved.node.key}: it names no Kubernetes cluster, so the node cannot join one")
+        warnings.append(f"kubelet on {resolved.node.key}: no Kubernetes cluster is set, so the node cannot join one")
     else:
         files += _authority(cluster, planes)
     words = [*(["control-plane", "master"] if planes else []), *(["worker"] if worker else [])]

@@ -90,7 +90,9 @@ def _part(tree: Tree, names: Iterable[str]) -> Part:
             if taken is None:
                 entries.append(listener)
             else:
-                warnings.append(f"{listener.name}: port {listener.port} is that of {taken.name}, so it is left out")
+                warnings.append(
+                    f"{listener.name}: port {listener.port} is already used by {taken.name}, so it is ignored"
+                )
     file = File(
         path=CONF,
         content=nginx_conf(entries),

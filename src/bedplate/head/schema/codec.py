@@ -95,7 +95,7 @@ def decode(schema: Schema, submode: Submode, key: str, data: Any, unseal: Unseal
 
 
 class UnfitObject(errors.Invalid):
-    """An object of the right form with values that cannot be."""
+    """A well-formed object with invalid values."""
 
 
 class _Decoder:
@@ -130,7 +130,7 @@ class _Decoder:
             entity = submode.entity(str(name)) if name or submode.typed else submode.naming(key)[0]
             if entity.names and entity.canonical(key) != key:
                 raise errors.Invalid(
-                    f"{entity.type_name()} cannot be called {key!r}", hint=f"call it {entity.names[0]}"
+                    f"{entity.type_name()} cannot be called {key!r}", hint=f"use the name {entity.names[0]}"
                 )
             for row in entity.rows:
                 if isinstance(row, Key):

@@ -34,7 +34,7 @@ __all__ = [
 
 NAME = rf"[^{BLANKS}/;|#'\"\\,\[\]*<>]{{1,253}}"
 """What an object may be called."""
-_KEY = Text(NAME, "a name (no blanks, commas, quotes, brackets or slashes)")
+_KEY = Text(NAME, "a name (no spaces, commas, quotes, brackets or slashes)")
 
 
 Path = tuple[str, ...]
@@ -184,7 +184,7 @@ class Submode(Row):
         for entity in self.of:
             if entity.type_name() == type_name:
                 return entity
-        raise errors.Invalid(f"{self.label} holds no {type_name}", hint=f"it holds {self._held()}")
+        raise errors.Invalid(f"{self.label} cannot contain {type_name}", hint=f"it contains {self._held()}")
 
     def naming(self, name: str, word: str = "") -> tuple[type[Entity], str]:
         """The type and the key of a new object called `name`. Raises `Invalid`."""
@@ -192,7 +192,7 @@ class Submode(Row):
             for entity in self.of:
                 if entity.word == word.lower():
                     return entity, self._checked(entity, name)
-            raise errors.Invalid(f"{self.label} holds no type {word!r}", hint=f"types: {', '.join(self.words())}")
+            raise errors.Invalid(f"{self.label} has no type {word!r}", hint=f"types: {', '.join(self.words())}")
         if len(self.of) == 1:
             return self.of[0], self._checked(self.of[0], name)
         for entity in self.of:
@@ -209,7 +209,7 @@ class Submode(Row):
 
     def _checked(self, entity: type[Entity], name: str) -> str:
         if not name:
-            raise errors.Invalid(f"a new {entity.noun} needs a name", hint="write it behind add")
+            raise errors.Invalid(f"a new {entity.noun} needs a name", hint="write it after add")
         for row in entity.rows:
             if isinstance(row, Key):
                 row.parse(name)

@@ -122,7 +122,7 @@ def _plain(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError("has no UTF-8 form") from None
+        raise ValueError("cannot be encoded as UTF-8") from None
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class Integer(Kind):
         if not isinstance(value, int) or isinstance(value, bool):
             raise ValueError(f"{value!r} must be an integer")
         if not self.low <= value <= self.high:
-            raise ValueError(f"{value} does not lie between {self.low} and {self.high}")
+            raise ValueError(f"{value} must be between {self.low} and {self.high}")
 
     def decode(self, data: Any) -> Value:
         # JSON knows one kind of number: 5.0 is the whole number 5.
@@ -220,7 +220,7 @@ class Duration(Kind):
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise ValueError(f"{value!r} must be a number of seconds")
         if not 0 <= value <= _CENTURY_S:
-            raise ValueError(f"{value!r} seconds cannot be waited for")
+            raise ValueError(f"{value!r} seconds is out of range")
 
     def show(self, value: Value) -> str:
         assert isinstance(value, int | float)
@@ -292,7 +292,7 @@ class Cidr(Address):
     """A network in CIDR form. Bits set behind the prefix are refused: they are most often a slip."""
 
     name: ClassVar[str] = "network"
-    expected: ClassVar[str] = "a network in CIDR form (write for example 10.141.0.0/16)"
+    expected: ClassVar[str] = "a network in CIDR form (for example 10.141.0.0/16)"
 
     def _usual(self, text: str) -> str:
         if "/" not in text:
@@ -317,7 +317,7 @@ class Size(Text):
 
     name: ClassVar[str] = "size"
     pattern: str = r"[0-9]+(\.[0-9]+)?([kKmMgGtTpP]i?)?[bB]?"
-    expected: str = "a size (write for example 64K or 100GB)"
+    expected: str = "a size (for example 64K or 100GB)"
 
 
 @dataclass(frozen=True)
@@ -347,14 +347,14 @@ class SecretText(Kind):
 
     def check(self, value: Value) -> None:
         if not isinstance(value, Secret) and value != "":
-            raise ValueError("is not held as a secret")
+            raise ValueError("is not stored as a secret")
 
     def show(self, value: Value) -> str:
         return "*****" if value else "< not set >"
 
     def decode(self, data: Any) -> Value:
         if not isinstance(data, str):
-            raise ValueError("a secret is text")
+            raise ValueError("a secret must be a string")
         return self.parse(data)
 
     def json_schema(self) -> dict[str, Any]:
@@ -373,7 +373,7 @@ class Blob(Kind):
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise ValueError("has no UTF-8 form") from None
+            raise ValueError("cannot be encoded as UTF-8") from None
 
     def show(self, value: Value) -> str:
         return f"<{size_in_words(len(str(value).encode()))}>"

@@ -42,7 +42,7 @@ def expand(text: str) -> tuple[str, ...]:
     for part in _split(text):
         names.update(_expand_part(part))
         if len(names) > _MOST:
-            raise ValueError(f"{text!r} names more than {_MOST} nodes")
+            raise ValueError(f"{text!r} contains more than {_MOST} nodes")
     for name in names:
         if not _NAME.match(name):
             raise ValueError(f"{name!r} cannot be a host name")
@@ -69,7 +69,7 @@ def _expand_part(part: str) -> Iterable[str]:
     bracket = _BRACKET.match(part)
     if bracket is None:
         if "[" in part or "]" in part:
-            raise ValueError(f"{part!r} is not a node range (write for example node00[4-6])")
+            raise ValueError(f"{part!r} is not a node range (for example node00[4-6])")
         return [part]
     before, inside, after = bracket.groups()
     names: list[str] = []
@@ -77,7 +77,7 @@ def _expand_part(part: str) -> Iterable[str]:
         low, dash, high = piece.strip().partition("-")
         high = high if dash else low
         if not low.isdigit() or not high.isdigit() or len(high) < len(low):
-            raise ValueError(f"{part!r} is not a node range (write for example node00[4-6])")
+            raise ValueError(f"{part!r} is not a node range (for example node00[4-6])")
         names.extend(f"{before}{number}{after}" for number in _numbers(part, low, high))
     return names
 
@@ -85,7 +85,7 @@ def _expand_part(part: str) -> Iterable[str]:
 def _between(part: str, first: str, last: str) -> list[str]:
     start, end = _NUMBERED.match(first), _NUMBERED.match(last)
     if start is None or end is None or start[1] != end[1]:
-        raise ValueError(f"{part!r} is not a node range (write for example node001..node003)")
+        raise ValueError(f"{part!r} is not a node range (for example node001..node003)")
     return [f"{start[1]}{number}" for number in _numbers(part, start[2], end[2])]
 
 
@@ -93,7 +93,7 @@ def _numbers(part: str, low: str, high: str) -> Iterable[str]:
     if int(high) < int(low):
         raise ValueError(f"{part!r} ends before it begins")
     if int(high) - int(low) >= _MOST:
-        raise ValueError(f"{part!r} names more than {_MOST} nodes")
+        raise ValueError(f"{part!r} contains more than {_MOST} nodes")
     return (f"{number:0{len(low)}d}" for number in range(int(low), int(high) + 1))
 
 
@@ -149,7 +149,7 @@ class ListOf(Kind):
         for item in value:
             self.of.check(item)
         if len(set(value)) != len(value):
-            raise ValueError("names something twice")
+            raise ValueError("contains a duplicate")
 
     def show(self, value: Value) -> str:
         assert isinstance(value, tuple)
@@ -195,7 +195,7 @@ class NodeList(ListOf):
         super().check(value)
         assert isinstance(value, tuple)
         if list(value) != sorted(value, key=natural):
-            raise ValueError("is not in order")
+            raise ValueError("is not sorted")
 
     def decode(self, data: Any) -> Value:
         if not isinstance(data, list | tuple) or not all(isinstance(name, str) for name in data):

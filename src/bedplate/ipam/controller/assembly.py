@@ -165,7 +165,7 @@ class Assembly(program.Assembly[Options]):
 
         def check_caches() -> None:
             if not manager.has_synced:
-                raise errors.Unavailable("nodes and pools are not all known yet")
+                raise errors.Unavailable("nodes and pools have not all been listed yet")
 
         ready.add("caches", check_caches)
         if self.webhook is not None:

@@ -103,7 +103,7 @@ class Holding:
         try:
             await statuses.annotate(key, pool, ANNOTATION, annotation or None)
         except errors.Denied as err:
-            self._tell("patch", "blocks are held back in memory only: a restart forgets them", err)
+            self._tell("patch", "blocks are held back in memory only and are lost on restart", err)
             self._memory[pool.metadata.uid] = holding.entries
             return False
         return True
@@ -169,5 +169,5 @@ class Holding:
 
     def _tell(self, what: str, effect: str, err: errors.Denied) -> None:
         self._is_told.add(what)
-        hint = "grant the role of our manifests, or switch it off with --quarantine=off"
+        hint = "grant the role in the shipped manifests, or disable it with --quarantine=off"
         log.warning("quarantine.denied", effect=effect, error=str(err), hint=hint)

@@ -41,11 +41,11 @@ class PoolMetrics:
         def gauge(name: str, text: str) -> Gauge:
             return Gauge(f"bedplate_ipam_pool_{name}", text, _POOL, registry=registry)
 
-        self._capacity = gauge("blocks_capacity", "Blocks that the pool can give to nodes.")
+        self._capacity = gauge("blocks_capacity", "Blocks that the pool can assign to nodes.")
         self._used = gauge("blocks_used", "Blocks that nodes have.")
         self._free = gauge("blocks_free", "Blocks that a new node could get now.")
-        self._quarantined = gauge("blocks_quarantined", "Blocks that are held back for nodes that went away.")
-        self._without = gauge("nodes_without_block", "Nodes that the pool selects and has no block for.")
+        self._quarantined = gauge("blocks_quarantined", "Blocks that are held back for nodes that were removed.")
+        self._without = gauge("nodes_without_block", "Nodes that the pool selects but has no block for.")
         self._addresses = gauge("addresses_usable", "Addresses for pods in all blocks that nodes have.")
         self._smallest = gauge(
             "block_addresses_usable_min", "Addresses for pods in the smallest block that a node has."
@@ -59,7 +59,7 @@ class PoolMetrics:
         )
         self.changes = Counter(
             "bedplate_ipam_node_changes",
-            "Changes of nodes, by whether a pool was concerned.",
+            "Changes of nodes, by whether they affected a pool.",
             ("kind", "concerned"),
             registry=registry,
         )

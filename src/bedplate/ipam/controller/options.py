@@ -37,12 +37,12 @@ QUARANTINES = ("pods", "always", "off")
 class Controlling:
     """The original's flags."""
 
-    health_probe_bind_address: str = flag(":8081", "Where /healthz and /readyz are served; 0 for nowhere.")
+    health_probe_bind_address: str = flag(":8081", "Address of /healthz and /readyz; 0 disables them.")
     ippools_namespace: str = flag("kube-system", "The namespace whose IPPools and CIDRPools are served.")
-    kubeconfig: str = flag("", "Which cluster; without it KUBECONFIG counts, then the pod's service account.")
-    leader_elect: bool = flag(False, "Let one of several replicas work at a time.")
-    leader_elect_namespace: str = flag("kube-system", "Where the Lease of the election stands.")
-    metrics_bind_address: str = flag(":8080", "Where /metrics is served; 0 for nowhere.")
+    kubeconfig: str = flag("", "Kubeconfig of the cluster; default: KUBECONFIG, then the pod's service account.")
+    leader_elect: bool = flag(False, "Let only one of several replicas work at a time.")
+    leader_elect_namespace: str = flag("kube-system", "Namespace of the leader election Lease.")
+    metrics_bind_address: str = flag(":8080", "Address of /metrics; 0 disables it.")
     webhook: bool = flag(False, "Serve the validating webhook.")
 
 
@@ -53,28 +53,28 @@ class Allocating:
     allocation_mode: str = flag(
         "stable",
         "stable: every block that still fits its pool's spec stays with its node, and an invalid spec changes nothing. "
-        "upstream: the original's way; a changed gatewayIndex or an invalid spec takes every block away.",
+        "upstream: as the original; a changed gatewayIndex or an invalid spec removes every block.",
     )
     quarantine: str = flag(
         "pods",
-        "Keep the block of a node that is gone from others for a while: pods (while pods of that node are still "
+        "Hold back the block of a removed node from other nodes for a while: pods (while pods of that node are still "
         "recorded), always, or off. Needs the rights to list pods and to patch pools; without them it is off.",
     )
-    quarantine_duration: Duration = flag(600.0, "For how long at most.")
-    dry_run: bool = flag(False, "Write nothing: log what would be written. Takes part in no election.")
+    quarantine_duration: Duration = flag(600.0, "Longest time that a block is kept.")
+    dry_run: bool = flag(False, "Write nothing: log what would be written. Does not take part in leader election.")
 
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
     """How the webhook is served."""
 
-    webhook_port: int = flag(9443, "Its port.")
+    webhook_port: int = flag(9443, "Port of the webhook.")
     webhook_cert_dir: str = flag(
         "/tmp/k8s-webhook-server/serving-certs", "The folder of tls.crt and tls.key; read again when they change."
     )
     webhook_self_signed: bool = flag(
         False,
-        "Make the certificate, keep it in a Secret that all replicas share, renew it, and put its authority into the "
+        "Create the certificate, keep it in a Secret that all replicas share, renew it, and write its authority to the "
         "ValidatingWebhookConfiguration: for clusters with neither cert-manager nor OpenShift.",
     )
     webhook_secret_name: str = flag("nv-ipam-webhook-server-cert", "With --webhook-self-signed: the Secret.")

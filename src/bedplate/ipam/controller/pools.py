@@ -236,8 +236,8 @@ def _is_too_large(refused: kube_errors.ApiError) -> bool:
 
 def _why(node: Unplaced) -> str:
     if node.why is UnplacedWhy.QUARANTINED:
-        return f"no free block for node {node.node}: those left are held back for nodes that went away"
-    return f"no free block for node {node.node}: the pool is used up"
+        return f"no free block for node {node.node}: the remaining blocks are held back for nodes that were removed"
+    return f"no free block for node {node.node}: the pool is exhausted"
 
 
 def _is_news(change: Change[meta.PartialObject]) -> bool:

@@ -14,12 +14,12 @@ from bedplate.program.process import Program
 __all__ = ["PROGRAM", "main"]
 
 _ABOUT = (
-    "Gives every node that a pool selects a block of the pool's addresses, and writes the blocks into the pool's "
-    "status, where the daemons on the nodes read them. With --webhook it also refuses pools that cannot work."
+    "Assigns every node that a pool selects a block of the pool's addresses, and writes the blocks to the pool's "
+    "status, where the daemons on the nodes read them. With --webhook it also rejects invalid pools."
 )
 _EXITS = (
-    "Exit code: 0 after SIGTERM or SIGINT (a second one ends it at once), 1 for everything else: a wrong command line, "
-    "lost leadership, no cluster to work for."
+    "Exit code: 0 after SIGTERM or SIGINT (a second one stops it immediately), 1 for everything else: a wrong "
+    "command line, lost leadership, no cluster to manage."
 )
 _EXAMPLES = (
     "--kubeconfig=admin.conf --ippools-namespace=kube-system -v=2",

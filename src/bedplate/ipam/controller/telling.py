@@ -50,7 +50,7 @@ class Teller:
             self._tell(pool, key, reason, why[name], node=name)
         if len(fresh) > AT_ONCE:
             more = len(fresh) - AT_ONCE
-            self._tell(pool, key, reason, f"{more} more nodes have no block, the first is {fresh[AT_ONCE]}")
+            self._tell(pool, key, reason, f"{more} more nodes have no block, starting with {fresh[AT_ONCE]}")
 
     def _new(self, key: str, reason: str, texts: Iterable[str]) -> list[str]:
         told = self._told.setdefault(key, {})

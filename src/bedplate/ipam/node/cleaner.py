@@ -202,13 +202,15 @@ class Cleaner:
             listed = await self._runtime.sandboxes()
         except errors.BedplateError as err:
             is_absent = isinstance(err, NoSocket) and not self._has_runtime_answered
-            effect = "pods are asked for instead" if is_absent else "nothing is freed until it answers"
+            effect = (
+                "pods are looked up in the API server instead" if is_absent else "nothing is freed until it responds"
+            )
             level = log.v(2) if self._is_runtime_silent else log
             level.warning("cleaner.no_runtime", error=str(err), effect=effect)
             self._is_runtime_silent = True
             if is_absent:
                 return None
-            return Evidence(Verdict.UNKNOWN, Proof.SANDBOX, "the container runtime does not answer")
+            return Evidence(Verdict.UNKNOWN, Proof.SANDBOX, "the container runtime does not respond")
         self._is_runtime_silent, self._has_runtime_answered = False, True
         return proofs.sandboxes_of(listed, self._pods)
 
@@ -219,11 +221,11 @@ class Cleaner:
         if sandboxes is not None:
             evidence = proofs.by_sandbox(reservation, sandboxes)
             if evidence is not None and evidence.verdict is Verdict.DEAD and not self._is_settled(reservation):
-                return Evidence(Verdict.UNKNOWN, Proof.SANDBOX, "it may still be being made")
+                return Evidence(Verdict.UNKNOWN, Proof.SANDBOX, "it may still be under creation")
             if evidence is not None:
                 return evidence
         if not proofs.has_pod(reservation):
-            return Evidence(Verdict.UNKNOWN, Proof.POD, "nobody said which pod it is for")
+            return Evidence(Verdict.UNKNOWN, Proof.POD, "its pod is unknown")
         cached = self._pods.get(proofs.pod_key(reservation))
         if cached is not None:
             evidence = proofs.by_pod(reservation, cached, self._node)
@@ -255,14 +257,14 @@ class Cleaner:
             return await self._ask.get(reservation.pod_namespace, reservation.pod_name)
         except (errors.BedplateError, ValueError) as err:
             log.v(2).info("cleaner.ask_failed", pod=proofs.pod_key(reservation), error=str(err))
-            return Evidence(Verdict.UNKNOWN, Proof.POD, "the API server does not answer")
+            return Evidence(Verdict.UNKNOWN, Proof.POD, "the API server does not respond")
 
     async def _list_pods(self, by_pod: dict[str, Reservation]) -> dict[str, LeanPod | Evidence | None]:
         try:
             here = {f"{pod.namespace}/{pod.name}": pod for pod in await self._ask.list()}
         except errors.BedplateError as err:
             log.v(2).info("cleaner.ask_failed", pods=len(by_pod), error=str(err))
-            return dict.fromkeys(by_pod, Evidence(Verdict.UNKNOWN, Proof.POD, "the API server does not answer"))
+            return dict.fromkeys(by_pod, Evidence(Verdict.UNKNOWN, Proof.POD, "the API server does not respond"))
         return {key: here.get(key) for key in by_pod}
 
     # Freeing

@@ -227,7 +227,7 @@ class Committer:
         log.error("store.write_failed", reason=reason, undone=len(calls))
         for waiter in (*batch.waiters, *later.waiters):
             if not waiter.done():
-                failure = StoreFailed(f"the store could not be written: {reason}", hint="look at the node's disk")
+                failure = StoreFailed(f"the store could not be written: {reason}", hint="check the node's disk")
                 failure.__cause__ = error
                 waiter.set_exception(failure)
 
@@ -283,7 +283,7 @@ class Committer:
                 self._storage.discard(new)
                 done = not self._storage.has_journal
                 if not done:
-                    self._is_behind("a batch failed meanwhile")
+                    self._is_behind("another batch failed in the meantime")
             else:
                 await self._loop.run_in_executor(self._writer, self._storage.install, new, installing.mark)
                 done = True
@@ -294,7 +294,7 @@ class Committer:
     def _is_behind(self, reason: str) -> None:
         self._taken = 0
         self._stale.set()
-        log.warning("store.snapshot_failed", reason=reason, next="it is tried again; the journal has everything")
+        log.warning("store.snapshot_failed", reason=reason, next="it is retried; the journal is complete")
 
 
 def _reason(error: Exception) -> str:

@@ -22,7 +22,7 @@ _TIMEOUT_S = 10.0
 
 
 class NoSocket(grpcclient.CallFailed):
-    """There is nothing at the path: a runtime that is down, or one of another name."""
+    """The socket does not exist: the runtime is down, or its path is different."""
 
 
 class Sandbox(NamedTuple):

@@ -113,7 +113,7 @@ class Daemon:
             await asyncio.gather(running, return_exceptions=True)
         running.result()
         # Only a signal is a good reason to end.
-        raise errors.Terminal("a part of the daemon ended by itself")
+        raise errors.Terminal("a part of the daemon stopped unexpectedly")
 
     def _ledger_options(self) -> LedgerOptions:
         check = StaticIPCheck(self._options.checks.static_ip_check)
@@ -200,7 +200,7 @@ class Daemon:
     def _foreign(self, pool: str, address: Address, node: str) -> None:
         """A static address was given that another node may give too."""
         self._calls.foreign.labels(pool).inc()
-        self._tell(pool, FOREIGN, f"gave the requested address {address}, which lies in the block of node {node}")
+        self._tell(pool, FOREIGN, f"allocated the requested address {address}, which is in the block of node {node}")
 
     def _pool_is_full(self, pool: str) -> None:
         self._tell(pool, FULL, "has no free address for a pod, or the requested one is taken")

@@ -164,7 +164,7 @@ def take_locks(disk: Disk) -> Locks:
     except OSError as error:
         raise _unusable(disk, error) from error
     try:
-        _take_one(disk, own, disk.lock_file, "another ipam-node of ours")
+        _take_one(disk, own, disk.lock_file, "another ipam-node of Bedplate")
         store = disk.open(disk.name, os.O_RDWR | os.O_CREAT)
         try:
             _take_one(disk, store, disk.name, "another daemon, perhaps the original's")
@@ -196,7 +196,7 @@ def _take_one(disk: Disk, file: int, name: str, who: str) -> None:
     process = f"process {pid} ({_program(pid)})" if pid else who
     raise StoreBusy(
         f"the store {disk.path} is in use: {process} has locked {name}",
-        hint="one daemon a node: stop the other one first",
+        hint="only one daemon may run per node: stop the other one first",
         pid=pid,
     )
 

@@ -98,7 +98,7 @@ def fill(tree: Any, fields: Mapping[str, Filler], values: dict[str, Any]) -> dic
     if tree is None:
         return values
     if not isinstance(tree, Pairs):
-        raise Corrupt("something else stands where an object is expected")
+        raise Corrupt("expected an object")
     for written, value in tree:
         name = written if written in fields else _fold(written)
         if name in fields:
@@ -113,7 +113,7 @@ def objects_field(fields: Mapping[str, Filler]) -> Filler:
         if value is None:
             return None
         if not isinstance(value, Pairs):
-            raise Corrupt("something else stands where an object is expected")
+            raise Corrupt("expected an object")
         return {**(before or {}), **{key: fill(item, fields, {}) for key, item in value}}
 
     return fill_all
@@ -124,7 +124,7 @@ def text_field(value: Any, before: Any) -> Any:
     if value is None:
         return before or ""
     if type(value) is not str:
-        raise Corrupt("something else stands where a text is expected")
+        raise Corrupt("expected a string")
     return value
 
 

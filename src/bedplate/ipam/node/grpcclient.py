@@ -20,7 +20,7 @@ _MAX_HEADERS = 64 << 10
 
 
 class CallFailed(errors.Unavailable):
-    """No answer, or one that says that the call failed; `code` is None where there was no status."""
+    """No response, or the call failed; `code` is None if there was no status."""
 
     def __init__(self, message: str, *, code: Code | None = None) -> None:
         super().__init__(message)
@@ -107,7 +107,7 @@ class _Answer:
         self._body.append(piece)
         self._size += len(piece)
         if self._size > MAX_ANSWER:
-            raise CallFailed(f"the answer is larger than {MAX_ANSWER >> 20} MiB")
+            raise CallFailed(f"the response is larger than {MAX_ANSWER >> 20} MiB")
 
     def _take_block(self, kind: int, flags: int, payload: bytes) -> None:
         self._block += http2.unpadded(kind, flags, payload) if kind == http2.HEADERS else payload
@@ -128,5 +128,5 @@ class _Answer:
             raise CallFailed(f"{code.name}: {text}", code=code)
         body = b"".join(self._body)
         if len(body) < 5 or body[0] or int.from_bytes(body[1:5], "big") != len(body) - 5:
-            raise CallFailed("an answer that is not exactly one message")
+            raise CallFailed("the response is not exactly one message")
         return body[5:]

@@ -290,7 +290,7 @@ class Connection(asyncio.Protocol):
         if len(body) < 5 or len(body) - 5 != int.from_bytes(body[1:5], "big"):
             self._fail(number, stream, Code.INTERNAL, "the request is not exactly one message")
         elif body[0]:
-            self._fail(number, stream, Code.UNIMPLEMENTED, "compressed requests are not understood")
+            self._fail(number, stream, Code.UNIMPLEMENTED, "compressed requests are not supported")
         else:
             task = self._loop.create_task(self._serve(number, stream, handler, body[5:]))
             self.calls.add(task)

@@ -120,7 +120,7 @@ class Ledger:
                 requested.update(request.requested)
             for address in requested:
                 if all(reservation.address != str(address) for reservation in reservations):
-                    raise Refused(f"the requested address {address} lies in none of the pools on this node")
+                    raise Refused(f"the requested address {address} is not in any pool on this node")
         except BaseException:
             undo(steps)
             raise
@@ -148,7 +148,7 @@ class Ledger:
     def _check_static(self, page: PoolPage, request: Wanted, address: Address) -> None:
         node = foreign_node(request, address, self._options.static_ip_check)
         if address in page.held:
-            raise Exhausted(f"{address} of pool {page.key} is reserved already", pool=page.key)
+            raise Exhausted(f"{address} of pool {page.key} is already reserved", pool=page.key)
         if node is not None:
             log.warning("ledger.foreign_address", pool=page.key, address=str(address), node=node)
             if self._options.on_foreign is not None:
@@ -306,7 +306,7 @@ def _next_address(page: PoolPage, config: PoolConfig) -> Address:
     pointer = addresses.parse_address(page.pointer) if page.pointer else None
     number = page.free(config).after(pointer.value if pointer is not None and pointer.bits == bits else None)
     if number is None:
-        raise Exhausted(f"no address is free in the node's block of pool {config.key}", pool=config.key)
+        raise Exhausted(f"no free address in the node's block of pool {config.key}", pool=config.key)
     return Address(bits, number)
 
 
@@ -321,7 +321,7 @@ def _renew(storage: Storage, book: Book, *, keeps_previous: bool) -> None:
         storage.write_whole(book.text(), book.version, keeps_previous=keeps_previous)
     except OSError as error:
         # What was read is still there to be read: calls are answered, and fail only where they have to write.
-        log.error("ledger.store_not_renewed", reason=error.strerror or str(error), hint="look at the node's disk")
+        log.error("ledger.store_not_renewed", reason=error.strerror or str(error), hint="check the node's disk")
 
 
 def _open(disk: Disk, stamp: Callable[[], str]) -> tuple[Storage, Book, Recovery | None]:
@@ -336,7 +336,7 @@ def _open(disk: Disk, stamp: Callable[[], str]) -> tuple[Storage, Book, Recovery
         disk.release()
         raise StoreFailed(
             f"the store {disk.path} cannot be used: {error.strerror or error}",
-            hint=f"look at the disk that holds {disk.path.parent}",
+            hint=f"check the disk that holds {disk.path.parent}",
         ) from error
     except BaseException:
         taken.release()

@@ -28,11 +28,11 @@ class CallMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._total = Counter(
-            "bedplate_ipam_node_calls_total", "gRPC calls that were answered.", ("method", "code"), registry=registry
+            "bedplate_ipam_node_calls_total", "gRPC calls handled.", ("method", "code"), registry=registry
         )
         self._seconds = Histogram(
             "bedplate_ipam_node_call_duration_seconds",
-            "Time from a request to its answer.",
+            "Time from a request to its response.",
             ("method",),
             buckets=_BUCKETS,
             registry=registry,
@@ -42,7 +42,7 @@ class CallMetrics:
         self._histograms: dict[str, Histogram] = {}
         self.foreign = Counter(
             "bedplate_ipam_node_foreign_static_addresses_total",
-            "Static addresses that were given although they lie in another node's block.",
+            "Static addresses that were allocated although they are in another node's block.",
             ("pool",),
             registry=registry,
         )
@@ -68,7 +68,7 @@ class CleanerMetrics:
             registry=registry,
         )
         self.passes = Counter(
-            "bedplate_ipam_node_cleaner_passes_total", "Looks at all reservations.", ("result",), registry=registry
+            "bedplate_ipam_node_cleaner_passes_total", "Passes over all reservations.", ("result",), registry=registry
         )
 
 
@@ -91,7 +91,8 @@ class StoreMetrics:
         )
         self._mode = Gauge(
             "bedplate_ipam_node_store_journal_mode",
-            "1 when changes are acknowledged by the journal: the file is too large to be rewritten each time.",
+            "1 when changes are acknowledged after they are in the journal, because "
+            "the file is too large to rewrite each time.",
             registry=registry,
         )
 
@@ -130,10 +131,14 @@ class StateCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         usages = self._look()
         capacity = GaugeMetricFamily(
-            "bedplate_ipam_node_pool_capacity", "Addresses of this node's block that can be given.", labels=("pool",)
+            "bedplate_ipam_node_pool_capacity",
+            "Addresses of this node's block that can be allocated.",
+            labels=("pool",),
         )
         used = GaugeMetricFamily("bedplate_ipam_node_pool_used", "Addresses that are held.", labels=("pool",))
-        free = GaugeMetricFamily("bedplate_ipam_node_pool_free", "Addresses that can be given now.", labels=("pool",))
+        free = GaugeMetricFamily(
+            "bedplate_ipam_node_pool_free", "Addresses that can be allocated now.", labels=("pool",)
+        )
         for pool, usage in usages.usage.items():
             capacity.add_metric((pool,), usage.capacity)
             used.add_metric((pool,), usage.held)
@@ -143,5 +148,7 @@ class StateCollector(Collector):
         )
         for pool in usages.problems:
             invalid.add_metric((pool,), 1)
-        ready = GaugeMetricFamily("bedplate_ipam_node_ready", "1 when addresses can be given.", float(usages.is_ready))
+        ready = GaugeMetricFamily(
+            "bedplate_ipam_node_ready", "1 when addresses can be allocated.", float(usages.is_ready)
+        )
         yield from (capacity, used, free, invalid, ready)

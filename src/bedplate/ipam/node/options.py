@@ -31,28 +31,30 @@ DEFAULT_PLUGIN = "/nv-ipam"
 class Daemon:
     """The daemon itself; the original's flags."""
 
-    bind_address: str = flag(DEFAULT_SOCKET, "Where CNI plugins call: unix:///PATH or tcp://HOST:PORT.")
-    health_probe_bind_address: str = flag(":8081", "Where /healthz and /readyz are served; 0 for nowhere.")
+    bind_address: str = flag(DEFAULT_SOCKET, "Address that CNI plugins connect to: unix:///PATH or tcp://HOST:PORT.")
+    health_probe_bind_address: str = flag(":8081", "Address of /healthz and /readyz; 0 disables them.")
     ippools_namespace: str = flag("kube-system", "The namespace whose IPPools and CIDRPools are served.")
-    kubeconfig: str = flag("", "Which cluster; without it KUBECONFIG counts, then the pod's service account.")
-    metrics_bind_address: str = flag(":8080", "Where /metrics is served; 0 for nowhere.")
-    node_name: str = flag("", "The Node this is. Required.")
-    store_file: str = flag("/var/lib/cni/nv-ipam/store", "Where reservations are kept; its folder has to exist.")
+    kubeconfig: str = flag("", "Kubeconfig of the cluster; default: KUBECONFIG, then the pod's service account.")
+    metrics_bind_address: str = flag(":8080", "Address of /metrics; 0 disables it.")
+    node_name: str = flag("", "Name of this Node. Required.")
+    store_file: str = flag("/var/lib/cni/nv-ipam/store", "File with the reservations; its folder must exist.")
 
 
 @dataclass(frozen=True, slots=True)
 class Cni:
     """What is installed for container runtimes; the original's flags."""
 
-    cni_bin_dir: str = flag("/opt/cni/bin", "The folder of CNI plugins, where nv-ipam is put.")
-    cni_conf_dir: str = flag("/etc/cni/net.d/nv-ipam.d", "The folder where nv-ipam.conf is put.")
-    cni_daemon_call_timeout: int = flag(5, "Into nv-ipam.conf: how many seconds the plugin waits for the daemon.")
-    cni_daemon_socket: str = flag(DEFAULT_SOCKET, "Into nv-ipam.conf: where the plugin finds the daemon.")
-    cni_force_pool_name: bool = flag(False, "Into nv-ipam.conf: refuse network configurations that name no pool.")
-    cni_log_file: str = flag("/var/log/nv-ipam-cni.log", "Into nv-ipam.conf: the plugin's log.")
-    cni_log_level: str = flag("info", "Into nv-ipam.conf: panic, error, warning, info, debug or verbose.")
+    cni_bin_dir: str = flag("/opt/cni/bin", "Folder of CNI plugins, where nv-ipam is installed.")
+    cni_conf_dir: str = flag("/etc/cni/net.d/nv-ipam.d", "Folder where nv-ipam.conf is written.")
+    cni_daemon_call_timeout: int = flag(5, "Written to nv-ipam.conf: how many seconds the plugin waits for the daemon.")
+    cni_daemon_socket: str = flag(DEFAULT_SOCKET, "Written to nv-ipam.conf: where the plugin finds the daemon.")
+    cni_force_pool_name: bool = flag(
+        False, "Written to nv-ipam.conf: refuse network configurations that do not name a pool."
+    )
+    cni_log_file: str = flag("/var/log/nv-ipam-cni.log", "Written to nv-ipam.conf: the plugin's log file.")
+    cni_log_level: str = flag("info", "Written to nv-ipam.conf: panic, error, warning, info, debug or verbose.")
     cni_nv_ipam_bin_file: str = flag(
-        DEFAULT_PLUGIN, "The plugin to install. Where this is absent, the one that came with this program is."
+        DEFAULT_PLUGIN, "The plugin to install; default: the one shipped with this program."
     )
     cni_skip_nv_ipam_binary_copy: bool = flag(False, "Do not install the plugin.")
     cni_skip_nv_ipam_config_creation: bool = flag(False, "Do not write nv-ipam.conf.")
@@ -62,21 +64,24 @@ class Cni:
 class Checks:
     """What is given, and what is taken back."""
 
-    cleaner: str = flag("on", "on: free addresses whose owners are proven dead. off: only DEL and GC free any.")
+    cleaner: str = flag("on", "on: free addresses whose owners are proven dead. off: only DEL and GC free addresses.")
     cleaner_grace: Duration = flag(
-        240.0, "With --cri-socket: younger reservations may be of a sandbox that is still being made."
+        240.0,
+        "With --cri-socket: reservations younger than this are kept, because "
+        "their sandbox may still be under creation.",
     )
-    cleaner_interval: Duration = flag(60.0, "Time between two looks of the cleaner.")
-    cleaner_misses: int = flag(4, "Without --cri-socket: on how many looks in a row a pod has to be gone.")
+    cleaner_interval: Duration = flag(60.0, "Time between two passes of the cleaner.")
+    cleaner_misses: int = flag(4, "Without --cri-socket: in how many consecutive passes a pod must be gone.")
     cri_socket: str = flag(
         "",
         "The container runtime's socket (unix:///run/containerd/containerd.sock): an address whose sandbox the runtime "
-        "does not have on two looks is freed, also after a reboot. Without it pods are asked for, which takes longer.",
+        "does not have in two passes is freed, also after a reboot. Without it pods are looked up in the API server, "
+        "which takes longer.",
     )
     static_ip_check: str = flag(
         "warn",
         "A requested address inside another node's block: refuse it, warn (log, event, metric), or off. Only off "
-        "gives out a network's own address and its broadcast address.",
+        "allows a network's own address and its broadcast address.",
     )
 
 
@@ -151,7 +156,10 @@ def path_problems(options: Options, plugin: Path | None) -> Iterator[str]:
     if not cni.cni_skip_nv_ipam_binary_copy:
         required.append(("cni-bin-dir", Path(cni.cni_bin_dir), "the folder"))
         if plugin is None:
-            yield f"--cni-nv-ipam-bin-file: {cni.cni_nv_ipam_bin_file} does not exist, nor is there a plugin beside us"
+            yield (
+                f"--cni-nv-ipam-bin-file: {cni.cni_nv_ipam_bin_file} does not exist, "
+                "and no plugin was shipped with this program"
+            )
     if not cni.cni_skip_nv_ipam_config_creation:
         required.append(("cni-conf-dir", Path(cni.cni_conf_dir), "the folder"))
     required.append(("cni-log-file", Path(cni.cni_log_file).parent, "its folder"))

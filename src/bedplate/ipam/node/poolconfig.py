@@ -267,7 +267,7 @@ def _prefix(key: str, spec: CIDRPoolSpec, own: CIDRAllocation) -> Network:
     assert cidr is not None, "the spec was validated"
     if not cidr[1].holds_network(prefix) or prefix.length != spec.per_node_network_prefix:
         raise BadPool(
-            f"pool {key}: this node's prefix {own.prefix} is no /{spec.per_node_network_prefix} of {spec.cidr}"
+            f"pool {key}: this node's prefix {own.prefix} is not a /{spec.per_node_network_prefix} of {spec.cidr}"
         )
     if own.gateway != expected:
         raise BadPool(f"pool {key}: this node's gateway is {own.gateway or 'empty'} instead of {expected or 'empty'}")

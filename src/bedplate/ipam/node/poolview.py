@@ -204,7 +204,7 @@ class PoolView:
     def _note_problems(self, key: str, text: str) -> None:
         """The original's daemon never looked at an IPPool's spec: it is used all the same, and said once."""
         if text:
-            log.warning("pool.invalid", pool=key, error=text, effect="used as far as it goes")
+            log.warning("pool.invalid", pool=key, error=text, effect="the valid part is used")
             self._keep_problem(key, text)
         else:
             self.problems.pop(key, None)

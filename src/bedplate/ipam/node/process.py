@@ -15,13 +15,13 @@ from bedplate.program.process import Program
 __all__ = ["PROGRAM", "main"]
 
 _ABOUT = (
-    "Gives addresses of this node's blocks to pods: answers the CNI plugin nv-ipam on a socket, keeps every "
-    "reservation on the disk before it is acknowledged, and frees those whose owners are proven dead. Also installs "
-    "the plugin and its configuration. While the API server is away, pools that the store remembers are served."
+    "Allocates addresses from this node's blocks to pods: serves the CNI plugin nv-ipam on a socket, writes every "
+    "reservation to disk before acknowledging it, and frees those whose owners are proven dead. Also installs the "
+    "plugin and its configuration. While the API server is unavailable, pools recorded in the store are served."
 )
 _EXITS = (
-    "Exit code: 0 after SIGTERM or SIGINT (a second one ends it at once), 1 for everything else: a wrong command line, "
-    "a store that cannot be used, a part that failed."
+    "Exit code: 0 after SIGTERM or SIGINT (a second one stops it immediately), 1 for everything else: a wrong "
+    "command line, a store that cannot be used, a component that failed."
 )
 _EXAMPLES = (
     "--node-name=worker-1 --kubeconfig=admin.conf --v=1",

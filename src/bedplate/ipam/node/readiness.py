@@ -30,7 +30,7 @@ PATIENCE_S = 4.0
 
 
 class NotReady(errors.Unavailable):
-    """A part of the daemon is not there yet."""
+    """A part of the daemon is not ready yet."""
 
 
 class Readiness:
@@ -79,11 +79,11 @@ class Readiness:
         self.refusal = reason
 
     def unanswered(self, reason: str) -> None:
-        """The API server has not answered, or not in time."""
+        """The API server has not responded, or not in time."""
         if not self.is_away:
             self.is_away = True
             level = log if not self.has_pools else log.v(2)
-            level.warning("apiserver.away", error=reason, effect="pools that the store remembers are served")
+            level.warning("apiserver.away", error=reason, effect="pools recorded in the store are served")
             self.changed()
 
     async def wait(self, is_enough: Callable[[], bool], until: float) -> bool:
@@ -106,7 +106,7 @@ class Readiness:
         if not self.has_store:
             raise NotReady("the store is not loaded")
         if self.must_recover:
-            raise NotReady("the store was damaged, and what pods hold has not been read yet")
+            raise NotReady("the store was damaged, and the addresses that pods hold have not been read yet")
 
     def check_caches(self) -> None:
         """Raise unless everything was listed once."""
@@ -139,7 +139,7 @@ class ApiSource:
     ) -> ListResult[T]:
         """A complete list."""
         loop = asyncio.get_running_loop()
-        impatience = loop.call_later(PATIENCE_S, self._readiness.unanswered, f"no answer for {PATIENCE_S:g} s")
+        impatience = loop.call_later(PATIENCE_S, self._readiness.unanswered, f"no response for {PATIENCE_S:g} s")
         try:
             listed = await self._client.list(
                 ref, namespace, label_selector=label_selector, field_selector=field_selector
@@ -148,7 +148,7 @@ class ApiSource:
             self._readiness.answered()
             if ref.group != GROUP or ref.plural in self._listed:
                 raise
-            log.warning("pools.no_resource", resource=str(ref), error=str(err), effect="there are no such pools")
+            log.warning("pools.no_resource", resource=str(ref), error=str(err), effect="no pool of this type is served")
             listed = ListResult([], "")
         except errors.Retryable as err:
             self._readiness.unanswered(str(err))

@@ -49,7 +49,7 @@ class AlreadyReserved(errors.AlreadyExists):
 
 
 class Exhausted(errors.Retryable):
-    """No address of the block is free, or the one that was asked for is taken; `pool` is the pool's key."""
+    """No address of the block is free, or the requested one is in use; `pool` is the pool's key."""
 
     def __init__(self, message: str, *, pool: str) -> None:
         super().__init__(message)
@@ -57,15 +57,15 @@ class Exhausted(errors.Retryable):
 
 
 class Refused(errors.Terminal):
-    """A request that cannot be right."""
+    """An invalid request."""
 
 
 class StoreFailed(errors.Unavailable):
-    """The store could not be opened, read or written. What the call asked for was not done."""
+    """The store could not be opened, read or written. The call had no effect."""
 
 
 class StoreBusy(StoreFailed):
-    """Another process holds the store; `pid` is its id where it is known."""
+    """Another process has locked the store; `pid` is its id if known."""
 
     def __init__(self, message: str, *, hint: str = "", pid: int | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -165,7 +165,7 @@ def choose_static(request: Wanted, check: StaticIPCheck) -> Address | None:
     chosen = next((address for address in request.requested if config.network.holds(address)), None)
     if request.is_gateway:
         if config.gateway is None:
-            raise Refused(f"pool {config.key} has no gateway that could be allocated")
+            raise Refused(f"pool {config.key} has no gateway to allocate")
         if not config.network.holds(config.gateway):
             raise Refused(f"the gateway {config.gateway} of pool {config.key} is outside its network")
         chosen = config.gateway
@@ -179,7 +179,7 @@ def choose_static(request: Wanted, check: StaticIPCheck) -> Address | None:
 def _with_index(config: PoolConfig, index: int) -> Address:
     address = Address(config.network.bits, config.start + index)
     if address == config.gateway:
-        raise Refused(f"index {index} is the gateway of pool {config.key}: allocateDefaultGateway asks for that")
+        raise Refused(f"index {index} is the gateway of pool {config.key}: use allocateDefaultGateway for it")
     if not config.in_block(address):
         raise Refused(f"index {index} is outside the node's block of pool {config.key}")
     return address
@@ -201,5 +201,5 @@ def foreign_node(request: Wanted, address: Address, check: StaticIPCheck) -> str
         return None
     node = request.node_of(address)
     if node is not None and check is StaticIPCheck.REFUSE:
-        raise Refused(f"{address} lies in the block of node {node}")
+        raise Refused(f"{address} is in the block of node {node}")
     return node

@@ -49,7 +49,7 @@ def parse_bind(written: str) -> Bind:
             raise ValueError("a unix address needs a path")
         return Bind(path=path)
     if parts.scheme != "tcp":
-        raise ValueError("only unix:// and tcp:// are known")
+        raise ValueError("only unix:// and tcp:// are supported")
     if parts.port is None:
         raise ValueError("a tcp address needs a port")
     return Bind(host=parts.hostname or "", port=parts.port)

@@ -157,7 +157,7 @@ class NodeService:
     async def status(self, request: own_pb.StatusRequest, call: Call) -> own_pb.StatusResponse:
         """STATUS: whether an ADD on these pools would be served."""
         if len(request.pools) > 2:
-            raise Failed(Code.INVALID_ARGUMENT, "pools: at most two")
+            raise Failed(Code.INVALID_ARGUMENT, "at most two pools are allowed")
         keys = _pool_keys(request.pools, request.pool_type)
         known = await self._known_pools(keys, call)
         configs = [self._config(key, known) for key in keys]
@@ -202,9 +202,11 @@ class NodeService:
 
     def _missing(self, keys: Sequence[str]) -> str:
         if self._readiness.must_recover:
-            return "the store was damaged; no address is given before the API server has told what pods hold"
+            return (
+                "the store was damaged; no address is allocated until the API server reports which addresses pods hold"
+            )
         if self._readiness.is_away:
-            return f"the API server does not answer, and the store does not remember {', '.join(keys)}"
+            return f"the API server does not respond, and the store has no record of {', '.join(keys)}"
         return f"pools have not been listed yet{': ' if self._readiness.refusal else ''}{self._readiness.refusal}"
 
     def _config(self, key: str, known: Mapping[str, PoolConfig | None]) -> PoolConfig:
@@ -253,7 +255,7 @@ async def _handle(kind: type[M], method: Callable[[M, Call], Awaitable[Message]]
 def _stop_if_gone(call: Call) -> None:
     is_late = call.deadline is not None and asyncio.get_running_loop().time() >= call.deadline
     if call.is_gone or is_late:
-        raise Failed(Code.CANCELLED, "the caller has gone")
+        raise Failed(Code.CANCELLED, "the caller has disconnected")
 
 
 def _note(call: Call, parameters: pb.IPAMParameters) -> None:
@@ -309,7 +311,7 @@ def _checked(request: pb.AllocateRequest | pb.IsAllocatedRequest) -> pb.IPAMPara
         if addresses.parse_address(text) is None:
             raise Failed(Code.INVALID_ARGUMENT, f"parameters.requested_ips[{position}] is not an IP address")
     if parameters.features.allocate_default_gateway and parameters.requested_ips:
-        raise Failed(Code.INVALID_ARGUMENT, "allocate_default_gateway and requested_ips exclude each other")
+        raise Failed(Code.INVALID_ARGUMENT, "allocate_default_gateway and requested_ips are mutually exclusive")
     return parameters
 
 

@@ -256,7 +256,7 @@ def _plain_pool(key: str, pool: _Pool) -> PoolRecord:
 
 def _plain_address(text: str) -> str:
     if text and str(addresses.parse_address(text)) != text:
-        raise Corrupt(f"{text!r} is not how an address is written")
+        raise Corrupt(f"{text!r} is not the canonical form of an address")
     return text
 
 

@@ -95,7 +95,7 @@ def assess(content: bytes, journal_content: bytes | None, previous: bytes | None
 
 
 def _damage(places: list[int]) -> str:
-    return f"{len(places)} of its lines cannot be read, the first at byte {min(places)}" if places else ""
+    return f"{len(places)} of its lines cannot be read, starting at byte {min(places)}" if places else ""
 
 
 def _replay(document: Document, calls: list[journal.Line]) -> list[int]:
@@ -188,7 +188,7 @@ def load(disk: Disk, stamp: str) -> Loaded:
         disk.rename(log_name, aside)
         log.warning(
             "store.journal_foreign",
-            reason="the store file is not the one that the journal extends: another daemon wrote it since",
+            reason="the store file is not the one that the journal extends: another daemon has written it since",
             set_aside=aside,
         )
     elif assessment.journal is not None and assessment.place is None:
@@ -233,7 +233,7 @@ def _set_aside_broken(disk: Disk, assessment: Assessment, stamp: str) -> Recover
         what=recovery.what,
         set_aside=", ".join(asides),
         restored=restored,
-        next="what pods prove to have is added; addresses of pods that prove nothing may be given again",
+        next="addresses that pods report are restored; addresses of pods that do not report any may be allocated again",
     )
     return recovery
 

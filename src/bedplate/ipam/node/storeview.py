@@ -70,7 +70,7 @@ def _read(disk: Disk) -> StoreView:
         if before is not None and after is not None and before.st_ino == after.st_ino:
             break  # The file was not replaced between its own reading and that of its journal.
     if content is None:
-        raise errors.NotFound(f"there is no store at {disk.path}", hint="name the daemon's --store-file")
+        raise errors.NotFound(f"there is no store at {disk.path}", hint="give the path in the daemon's --store-file")
     lock = disk.look(disk.lock_file)
     holder = (holder_of(lock) if lock else None) or (holder_of(after) if after else None)
     return StoreView(storeload.assess(content, log, previous), holder)
@@ -106,7 +106,7 @@ async def _wait_for_daemon(path: Path, clock: Clock, seen: StoreView, busy: Stor
             return Synced(sum(1 for _ in now.reservations()), busy.pid)
         if clock.monotonic() > until:
             raise StoreFailed(
-                f"process {busy.pid or 'unknown'} holds the store {path} and does not bring its file up to date",
-                hint="its log says why; the file follows when the daemon ends, too",
+                f"process {busy.pid or 'unknown'} has locked the store {path} and does not bring its file up to date",
+                hint="see its log; the file is also brought up to date when the daemon stops",
             )
         await clock.sleep(0.05)

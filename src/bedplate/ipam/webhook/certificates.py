@@ -141,7 +141,7 @@ class SecretCertificates:
                 pause_s = CONFLICT_S
             except errors.BedplateError as err:
                 if str(err) != self._told:
-                    hint = "the role needs rights for --webhook-self-signed, see the deployment guide"
+                    hint = "the role lacks the rights for --webhook-self-signed; see the deployment guide"
                     log.error("webhook.certificate_failed", error=str(err), hint=hint)
                 self._told = str(err)
             await self.time.sleep(pause_s)

@@ -81,7 +81,7 @@ def judge(rules: Rules[P], body: bytes, warn: Callable[[P], Sequence[str]]) -> A
         return _refused("", HTTPStatus.BAD_REQUEST, f"the request is not an AdmissionReview: {err}")
     request = review.request
     if (review.api_version, review.kind) != (API_VERSION, KIND):
-        return _refused(request.uid, HTTPStatus.BAD_REQUEST, f"only {KIND} of {API_VERSION} is understood")
+        return _refused(request.uid, HTTPStatus.BAD_REQUEST, f"only {KIND} of {API_VERSION} is supported")
     if request.operation not in _JUDGED:
         return _allowed(request.uid)
     try:

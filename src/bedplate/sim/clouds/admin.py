@@ -29,14 +29,14 @@ POST   /__sim/machines/REF/ACTION      stop, start, terminate or remove; REF is 
 GET    /__sim/counters                 requests by operation and by status
 GET    /__sim/requests                 the last 100 requests
 DELETE /__sim/counters                 forget them
-GET    /__sim/faults                   the rules in force and how often they struck
+GET    /__sim/faults                   the active rules and how often each was applied
 PUT    /__sim/faults                   replace them; body: a fault script, YAML or JSON
 POST   /__sim/faults                   add rules; body likewise
-DELETE /__sim/faults                   good weather
+DELETE /__sim/faults                   remove all rules
 GET    /__sim/conditions               latency_s, jitter_s, list_lag_s, transition_s, rate_limit, token_life_s
 PATCH  /__sim/conditions               change some; body {"latency_s": 0.2}
 POST   /__sim/tokens                   issue a token
-DELETE /__sim/tokens                   every token issued so far is answered with 401
+DELETE /__sim/tokens                   revoke every token issued so far (401)
 """
 _ACTIONS = ("stop", "start", "terminate", "remove")
 

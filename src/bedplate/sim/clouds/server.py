@@ -230,7 +230,7 @@ class SimulatedCloud(abc.ABC):
         return token
 
     def expire_tokens(self) -> None:
-        """From now on every token issued so far is answered with 401."""
+        """From now on revoke every token issued so far (401)."""
         self.tokens.expire()
 
     def tell(self, what: str, machine: Machine) -> None:

@@ -91,7 +91,7 @@ class Verdict(enum.Enum):
     SIGN_IN = "not executed; the token is no longer valid"
     COMPACTED = "the revision is gone"
     FUTURE = "the revision has not come"
-    FULL = "the quota is used up"
+    FULL = "the quota is exhausted"
     TOO_LARGE = "the request breaks a limit"
     DENIED = "the credentials do not allow it"
     BUSY = "not executed; asked to wait"
@@ -144,7 +144,7 @@ def to_error(verdict: Verdict, endpoint: str, text: str) -> errors.BedplateError
     match verdict:
         case Verdict.FULL:
             return StoreFull(
-                f"etcd at {endpoint} has used up its quota", hint="compact and defragment it, then clear its alarm"
+                f"etcd at {endpoint} has exhausted its quota", hint="compact and defragment it, then clear its alarm"
             )
         case Verdict.TOO_LARGE:
             return errors.Invalid(f"etcd at {endpoint} refused the request: {text}")

@@ -47,7 +47,7 @@ class InUse(errors.Terminal):
 
 
 class Damaged(errors.Terminal):
-    """The file is not a store of ours, or it is broken."""
+    """The file is not a Bedplate store, or it is damaged."""
 
 
 class Ownership:
@@ -90,8 +90,8 @@ def prepare(path: Path) -> None:
     for suffix in ("-wal", "-journal"):
         if Path(f"{path}{suffix}").exists():
             raise Damaged(
-                f"{path} is missing, but its log {path}{suffix} is there",
-                hint="put the database file back, or move the log away to begin with an empty store",
+                f"{path} is missing, but its log {path}{suffix} exists",
+                hint="restore the database file, or move the log away to start with an empty store",
             )
     _create(path)
 
@@ -106,7 +106,7 @@ def _inspect(path: Path) -> None:
     version = int.from_bytes(header[60:64], "big")
     if version != _SCHEMA_VERSION:
         raise Damaged(
-            f"{path} has format {version}; this version of the program knows format {_SCHEMA_VERSION}",
+            f"{path} has format {version}; this version of the program reads format {_SCHEMA_VERSION}",
             hint="use the version of the program that wrote it",
         )
 
@@ -140,7 +140,7 @@ def connect(path: Path, *, writer: bool) -> sqlite3.Connection:
     try:
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
-            raise Damaged(f"{path} lies on a file system without shared memory maps", hint="use a local disk")
+            raise Damaged(f"{path} is on a file system without shared memory maps", hint="use a local disk")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA wal_autocheckpoint = 2000")
         if not writer:
@@ -163,9 +163,9 @@ def explain(error: sqlite3.Error | OSError, path: Path) -> errors.BedplateError:
         return errors.Terminal(f"{path} cannot be opened: {error}", hint="choose a folder that can be written to")
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     if code in _FULL or (code == sqlite3.SQLITE_IOERR_WRITE and _has_no_room(path)):
-        return StoreFull(f"no space left for {path}", hint="free some disk space; nothing was lost")
+        return StoreFull(f"no space left for {path}", hint="free some disk space; no data was lost")
     if code & 0xFF in _BROKEN:
-        return Damaged(f"{path} is damaged: {error}", hint="restore it from a copy; the file was left as it is")
+        return Damaged(f"{path} is damaged: {error}", hint="restore it from a backup; the file was not changed")
     if code == sqlite3.SQLITE_IOERR_FSYNC:
         # After a failed sync nobody knows what reached the disk, and a later sync may hide the loss.
         return OutcomeUnknown(

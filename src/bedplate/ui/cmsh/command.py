@@ -43,7 +43,7 @@ NODE_COMMANDS = ("imageupdate", "sysinfo", "nodeoverview", "dumpmonitoringdata",
 def needs_agents(word: str) -> errors.BedplateError:
     """What somebody is told who asks for one of them."""
     return errors.Unavailable(
-        f"{word} asks the nodes, and this head has no node agents yet", hint="help lists what is offered"
+        f"{word} needs node agents, which this head does not have yet", hint="help lists the available commands"
     )
 
 
@@ -72,11 +72,11 @@ class Option:
         return f"{names} <{self.value}>" if self.value else names
 
 
-VERBOSE = Option("-v", "--verbose", "Be more verbose: cells are not cut")
+VERBOSE = Option("-v", "--verbose", "Be more verbose: do not truncate cells")
 DELIMITER = Option(
     "-d",
     "--delimiter",
-    "Put <string> between columns; {} gives JSON, and {<digit>} JSON indented by that many blanks",
+    "Put <string> between columns; {} gives JSON, and {<digit>} JSON indented by that many spaces",
     value="string",
 )
 
@@ -152,10 +152,12 @@ class Command:
             else:
                 arguments.words.append(word)
         if not partial and len(arguments.words) < self.least:
-            raise Usage(f"{self.name} needs more: {self.usage[0]}", hint=f"help {self.name} shows how")
+            raise Usage(f"{self.name} needs more arguments: {self.usage[0]}", hint=f"help {self.name} shows how")
         if not partial and self.most is not None and len(arguments.words) > self.most:
             extra = arguments.words[self.most]
-            raise Usage(f"{self.name}: {extra!r} is too much: {self.usage[0]}", hint=f"help {self.name} shows how")
+            raise Usage(
+                f"{self.name}: {extra!r} is one argument too many: {self.usage[0]}", hint=f"help {self.name} shows how"
+            )
         return arguments
 
     def _option(self, word: str, left: list[str], arguments: Arguments, partial: bool) -> None:

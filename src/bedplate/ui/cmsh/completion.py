@@ -97,7 +97,7 @@ def offered(desk: Desk) -> Pairs:
     elif desk.place:
         for entity in desk.submode(desk.place).of:
             for submode in entity.submodes:
-                yield submode.shell, f"{submode.doc}; name the object behind it"
+                yield submode.shell, f"{submode.doc}; followed by the name of an object"
     for name, mode in desk.schema.modes.items():
         yield name, mode.doc
 
@@ -229,5 +229,5 @@ def columns(words: Sequence[str], width: int, most_rows: int = 0) -> str:
         words, rows = words[: most_rows * across], most_rows
     lines = ["".join(word.ljust(cell) for word in words[row::rows]).rstrip() for row in range(rows)]
     if left_out:
-        lines.append(f"... and {left_out} more; type more letters to see fewer")
+        lines.append(f"... and {left_out} more; type more letters to narrow the list")
     return "\n".join(lines)

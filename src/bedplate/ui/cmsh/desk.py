@@ -141,9 +141,7 @@ class Desk:
     def list_here(self) -> Path:
         """The list one stands in. Raises `Usage`."""
         if not self.place:
-            raise Usage(
-                "you are at the top, where there must be a list", hint="enter a mode first, for example: device"
-            )
+            raise Usage("this needs a list, but you are at the top", hint="enter a mode first, for example: device")
         return self.list_place
 
     def find(self, path: Path, name: str) -> Path:
@@ -168,7 +166,7 @@ class Desk:
             names: Iterable[str] = ranges.expand(text)
         except ValueError as wrong:
             if "[" in text or ".." in text:
-                raise Usage(str(wrong), hint="names stand between commas, ranges look like node00[4-6]") from None
+                raise Usage(str(wrong), hint="separate names with commas; ranges look like node00[4-6]") from None
             names = text.split(",")
         return [self.find(path, name) for name in names]
 

@@ -19,7 +19,7 @@ _SPECIAL = _BLANKS + ";|#'\"\\()"
 
 
 class Usage(errors.Terminal):
-    """A line or its arguments cannot be understood; the shell's exit code is then 2."""
+    """A line or its arguments are not valid; the shell's exit code is then 2."""
 
     exit_code = 2
 
@@ -83,7 +83,7 @@ class _Reader:
                 self._at += 1
                 statements[-1].filter = self._raw().strip()
                 if not statements[-1].filter and not self.tolerant:
-                    raise Usage("there is nothing behind |", hint="for example: list | grep node")
+                    raise Usage("there is no command after |", hint="for example: list | grep node")
             else:
                 statements[-1].last_start = self._at
                 statements[-1].words.append(self._word())
@@ -128,7 +128,7 @@ class _Reader:
         if not self.tolerant:
             raise Usage(
                 f"the quote {mark} in column {begin + 1} is not closed",
-                hint="a quote in a text stands between quotes of the other kind",
+                hint="put a quote character between quotes of the other kind",
             )
         return "".join(parts)
 

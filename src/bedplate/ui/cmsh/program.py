@@ -38,10 +38,10 @@ Examples:
 
 ENVIRONMENT = """
 \b
-Where nothing is said here, these count, then ~/.config/bedplate/cmsh.yaml (url, data, token-file, cert, key, cacert):
+Defaults come from these variables, then from ~/.config/bedplate/cmsh.yaml (url, data, token-file, cert, key, cacert):
   BEDPLATE_URL, BEDPLATE_DATA, BEDPLATE_TOKEN_FILE, BEDPLATE_CERT, BEDPLATE_KEY, BEDPLATE_CACERT, NO_COLOR
 \b
-Exit codes: 0 all well, 1 a command failed, 2 wrong usage, 3 plan found something to do.
+Exit codes: 0 success, 1 a command failed, 2 wrong usage, 3 plan found something to do.
 """
 
 _GROUPS = {
@@ -91,14 +91,16 @@ _path = click.Path(path_type=pathlib.Path)
 )
 @click.option("-c", "command", metavar="COMMANDS", help='Run these ("a; b") and exit.')
 @click.option("-f", "file", type=_path, metavar="FILE", help="Run the commands in FILE and exit; - is standard input.")
-@click.option("--url", "urls", multiple=True, metavar="URL", help="A daemon; say it again for every head of a site.")
+@click.option(
+    "--url", "urls", multiple=True, metavar="URL", help="URL of a daemon; repeat it for every head of a site."
+)
 @click.option("--data", type=_path, metavar="DIR", help="The data folder of a head on this machine.")
 @click.option("--token-file", type=_path, metavar="FILE", help="Bearer token.")
 @click.option("--cert", type=_path, metavar="FILE", help="Client certificate.")
 @click.option("--key", type=_path, metavar="FILE", help="Its key.")
 @click.option("--cacert", type=_path, metavar="FILE", help="The authority that signed the daemon's certificate.")
 @click.option(
-    "-v", "--verbose", "verbosity", count=True, help="Log what is done (-vv: more), and where errors are from."
+    "-v", "--verbose", "verbosity", count=True, help="Log what is done (-vv: more), and show tracebacks of errors."
 )
 @click.option(
     "--completion",
@@ -122,7 +124,7 @@ def cmsh(
 ) -> None:
     """The shell of the head node: look at and change the tree of devices, categories, roles and clusters."""
     if command is not None and file is not None:
-        raise click.UsageError("-c and -f exclude each other")
+        raise click.UsageError("-c and -f are mutually exclusive")
     _replace_closed_streams()
     color = False if os.environ.get("NO_COLOR") else None
     logging.configure(logging.LogOptions(verbosity=2 * verbosity, is_quiet=not verbosity, color=color))

@@ -83,7 +83,7 @@ async def guarded(shell: Shell, line: str, err: Callable[[str], None], *, is_ver
             raise  # nobody can be told anything any more
         # The error's own text is never shown: it may hold what somebody typed as a secret.
         where = "".join(traceback.format_tb(bug.__traceback__)) if is_verbose else ""
-        err(f"{where}internal error ({type(bug).__name__}){'' if is_verbose else '; cmsh -v tells where'}\n")
+        err(f"{where}internal error ({type(bug).__name__}){'' if is_verbose else '; cmsh -v shows where'}\n")
         return 1
 
 

@@ -136,7 +136,7 @@ class Shell:
 
     async def _on_host(self, command: str, text: str | None) -> int:
         if not command:
-            raise Usage("there is no command behind !", hint="for example: !date")
+            raise Usage("there is no command after !", hint="for example: !date")
         code, printed = await self.desk.host.run(command, text)
         self._out(printed)
         return FAILED if code else OK
@@ -154,7 +154,7 @@ class Shell:
         """Statements inside of a command (`foreach`): no pipes, and the first failure ends them."""
         statements = language.parse(text)
         if any(statement.host is not None or statement.filter for statement in statements):
-            raise Usage("neither ! nor | can stand inside of parentheses", hint="put | behind them")
+            raise Usage("! and | are not allowed inside parentheses", hint="put | after them")
         for statement in statements:
             try:
                 code = await self._execute(statement.words)

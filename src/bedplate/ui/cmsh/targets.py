@@ -93,7 +93,7 @@ class _Turn:
             who = f"{self._folder.path} is in use by process {holder.pid or '(not known)'}"
             if self.is_over:
                 raise errors.Unavailable(
-                    f"{who}, which serves nobody else",
+                    f"{who}, which does not serve other clients",
                     hint=f"leave that shell; bedplate head serve --data {self._folder.path} serves any number of them",
                 )
             if not self._is_told and self._clock.monotonic() - self._began >= _SILENT_S:
@@ -153,5 +153,5 @@ def _token(identity: Identity) -> str:
     except (OSError, UnicodeDecodeError) as err:
         reason = err.strerror if isinstance(err, OSError) else "it is not text"
         raise errors.Invalid(
-            f"the token file {identity.token_file} cannot be read: {reason}", hint="--token-file names another one"
+            f"the token file {identity.token_file} cannot be read: {reason}", hint="give another one with --token-file"
         ) from err

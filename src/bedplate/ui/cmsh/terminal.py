@@ -224,7 +224,7 @@ class Terminal:
         except Exception as err:
             # Whatever ended it, the session with what is staged in it goes on; only our own errors say no secret.
             why = str(err) if isinstance(err, errors.BedplateError) else f"internal error ({type(err).__name__})"
-            text = f"no more notices, and others' changes are seen no longer: {why}"
+            text = f"notices and changes by other users are no longer received: {why}"
             time = rfc3339(SystemClock().now())
             self._notify(shell, Notice(id=0, time=time, severity="error", host=shell.backend.name, text=text))
 
@@ -263,7 +263,7 @@ class Terminal:
         return f"{style}{body}{_PLAIN}{text[len(body) :]}"
 
     def _prompt(self, text: str) -> FormattedText:
-        """The prompt; its stars stand out."""
+        """The prompt; its stars are highlighted."""
         if not self._is_colourful:
             return FormattedText([(_OWN, text)])
         return FormattedText([("bold ansiyellow" if piece == "*" else _OWN, piece) for piece in _pieces(text)])

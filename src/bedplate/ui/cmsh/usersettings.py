@@ -79,8 +79,8 @@ def choose(flags: Flags, environment: Mapping[str, str], home: pathlib.Path) -> 
     else:
         if not DEFAULT_DATA.is_dir():
             raise errors.Invalid(
-                "nothing says which head to talk to",
-                hint="give --data DIR or --url URL, set BEDPLATE_DATA or BEDPLATE_URL, or make a head: "
+                "no head is configured",
+                hint="give --data DIR or --url URL, set BEDPLATE_DATA or BEDPLATE_URL, or create a head: "
                 "bedplate head init --data DIR",
             )
         source = Flags(data=DEFAULT_DATA)
@@ -122,7 +122,7 @@ def from_folder(folder: pathlib.Path) -> Flags:
     try:
         settings = msgspec.convert(yamls.load(path.read_text(), strict=True) or {}, _File)
     except (OSError, yaml.YAMLError, msgspec.ValidationError) as err:
-        hint = "it may say url, data, token-file, cert, key and cacert"
+        hint = "the keys are url, data, token-file, cert, key and cacert"
         raise errors.Invalid(f"{path} cannot be read: {err}", hint=hint) from err
 
     def named(text: str) -> pathlib.Path | None:
@@ -159,4 +159,4 @@ def _config_folder(environment: Mapping[str, str], home: pathlib.Path) -> pathli
 
 def _paired(identity: Identity, what: str) -> None:
     if (identity.cert is None) != (identity.key is None):
-        raise errors.Invalid(f"{what} go together: one of them is missing", hint="give both, or neither")
+        raise errors.Invalid(f"{what} must be given together: one of them is missing", hint="give both, or neither")

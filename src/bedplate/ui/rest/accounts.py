@@ -74,7 +74,7 @@ class Accounts:
         self._service.head.standing.refuse_writes()
         mode = "device" if request.kind == NODE else "user"
         if self._service.head.tree.find(mode, request.subject) is None:
-            raise errors.NotFound(f"there is no {mode} {request.subject!r}", hint="a token belongs to somebody")
+            raise errors.NotFound(f"there is no {mode} {request.subject!r}", hint="a token needs an existing owner")
         lasts = timedelta(days=request.days) if request.days else None
         token, text = await self._service.access.tokens.create(
             request.kind, request.subject, request.name, lasts=lasts, by=ask.identity.name
@@ -85,9 +85,9 @@ class Accounts:
         return response
 
     async def revoke(self, ask: Ask) -> web.StreamResponse:
-        """Take a token away."""
+        """Revoke a token."""
         self._service.head.standing.refuse_writes()
         if ask.identity.via == f"token {ask.text('id')}":
-            raise errors.Invalid("this is the token you are asking with", hint="revoke it with another credential")
+            raise errors.Invalid("this is the token that this request uses", hint="revoke it with another credential")
         await self._service.access.tokens.revoke(ask.text("id"), by=ask.identity.name)
         return web.Response(status=204)

@@ -20,8 +20,8 @@ _API = "/api/v1"
 _key = Parameter("key", "a name", "path", KEY, 253, True)
 _node = Parameter("name", "a node's name", "path", KEY, 253, True, "node001")
 _number = Number("number", "the number of a revision", "path", is_required=True, low=1, high=10**12)
-_at = Number("at", "a past revision to answer for", high=10**12)
-_message = Parameter("message", "what the commit says about itself", pattern=_TEXT)
+_at = Number("at", "a past revision to read", high=10**12)
+_message = Parameter("message", "message of the commit", pattern=_TEXT)
 _path = Parameter("path", "a path by attribute names, such as device/node001/category", pattern=_TEXT)
 
 
@@ -33,7 +33,7 @@ def _json(doc: str, schema: str, *headers: str) -> Answer:
     return Answer(doc, schema, headers=headers)
 
 
-_NOT_MODIFIED = Answer("it is what the asker knows already", type="")
+_NOT_MODIFIED = Answer("not modified", type="")
 _DONE = Answer("it is gone", type="")
 _OBJECT = _json("the object", "{Mode}", "ETag")
 _COMMITTED = _json("the revision, or what it would change", "CommitResult")
@@ -53,13 +53,13 @@ OPERATIONS = (
         "GET",
         f"{_API}/objects/{{mode}}",
         "list",
-        "The objects of a mode, in parts; `fields` picks values and submodes by attribute.",
-        {200: _json("a part of the list", "{Mode}Page")},
+        "The objects of a mode, in pages; `fields` picks values and submodes by attribute.",
+        {200: _json("a page of the list", "{Mode}Page")},
         (
             _limit(5000),
-            Parameter("continue", "where the last part ended", pattern=r"[0-9]{1,12}:[^\x00-\x1f\x7f]+", longest=300),
+            Parameter("continue", "where the last page ended", pattern=r"[0-9]{1,12}:[^\x00-\x1f\x7f]+", longest=300),
             _at,
-            Names("fields", "attributes to give", item=_FIELD),
+            Names("fields", "attributes to return", item=_FIELD),
         ),
         tag="objects",
     ),
@@ -88,7 +88,7 @@ OPERATIONS = (
         "PUT",
         f"{_API}/objects/{{mode}}/{{key}}",
         "put",
-        "The object as it should be, as a commit of its own. `*****` keeps the secret of that place.",
+        "Replace the object, as a commit of its own. `*****` keeps the existing secret.",
         {200: _OBJECT, 201: _OBJECT},
         (_key, _message),
         body="{Mode}Write",
@@ -121,7 +121,7 @@ OPERATIONS = (
         "POST",
         f"{_API}/plan",
         "plan",
-        "What edits would change on which node.",
+        "The changes that edits would make, by node.",
         {200: _json("actions by node", "PlanResult")},
         body="PlanRequest",
         tag="commits",
@@ -130,7 +130,7 @@ OPERATIONS = (
         "GET",
         f"{_API}/plan",
         "plan_between",
-        "What changed on which node between two revisions.",
+        "The changes between two revisions, by node.",
         {200: _json("actions by node", "PlanResult")},
         (
             Number("from", "the revision to start from", is_required=True, high=10**12),
@@ -160,7 +160,7 @@ OPERATIONS = (
         "POST",
         f"{_API}/revisions/{{number}}/undo",
         "undo",
-        "Take a revision back, as a new revision.",
+        "Undo a revision, as a new revision.",
         {200: _COMMITTED},
         (_number,),
         body="UndoRequest",
@@ -182,7 +182,7 @@ OPERATIONS = (
         "export",
         "The tree as YAML, without secrets unless an administrator asks for them.",
         {200: Answer("the document", "Export", YAML)},
-        (_at, Flag("secrets", "with secrets in clear")),
+        (_at, Flag("secrets", "with secrets in clear text")),
         tag="exchange",
     ),
     Operation(
@@ -192,8 +192,8 @@ OPERATIONS = (
         "A YAML document as one commit: its objects replace those of the same name.",
         {200: _COMMITTED},
         (
-            Flag("prune", "remove what the document does not name"),
-            Flag("dryRun", "only say what would change"),
+            Flag("prune", "remove objects that the document does not contain"),
+            Flag("dryRun", "only report what would change"),
             _message,
         ),
         body="Export",
@@ -206,9 +206,9 @@ OPERATIONS = (
         "GET",
         f"{_API}/nodes",
         "nodes",
-        "What is known of nodes: up or down, what they have applied, their checks.",
+        "The condition of nodes: up or down, what they have applied, their checks.",
         {200: _json("nodes by name", "NodeList")},
-        (Names("names", "nodes with commas between them", longest=4000, item=f"[^{BLANKS},/]+"),),
+        (Names("names", "nodes, separated by commas", longest=4000, item=f"[^{BLANKS},/]+"),),
         tag="nodes",
     ),
     Operation(
@@ -224,9 +224,9 @@ OPERATIONS = (
         "GET",
         f"{_API}/nodes/{{name}}/desired",
         "desired",
-        "What a node should be. The ETag stays as long as nothing is to be done on the node.",
+        "The desired state of a node. The ETag stays the same while nothing changes for the node.",
         {200: _json("the desired state", "Desired", "ETag"), 304: _NOT_MODIFIED},
-        (_node, _at, Number("wait", "seconds to wait for another state than If-None-Match names", high=300)),
+        (_node, _at, Number("wait", "seconds to wait for a state other than that of If-None-Match", high=300)),
         conditions=("If-None-Match",),
         tag="nodes",
     ),
@@ -264,7 +264,7 @@ OPERATIONS = (
                 longest=60,
             ),
             Names("types", "kinds of events", item="(?:revision|notice|health)", longest=60),
-            Number("wait", "end the stream after so many seconds", low=1, high=86400),
+            Number("wait", "end the stream after this many seconds", low=1, high=86400),
         ),
         tag="events",
     ),
@@ -296,7 +296,7 @@ OPERATIONS = (
         "POST",
         f"{_API}/tokens",
         "create_token",
-        "A new bearer token; its text is told this once.",
+        "A new bearer token; its text is returned only once.",
         {201: _json("the token", "TokenMade")},
         body="TokenRequest",
         is_write=True,
@@ -306,7 +306,7 @@ OPERATIONS = (
         "DELETE",
         f"{_API}/tokens/{{id}}",
         "revoke_token",
-        "Take a token away.",
+        "Revoke a token.",
         {204: _DONE},
         (Parameter("id", "the id of a token", "path", r"[0-9a-zA-Z_-]{1,64}", 64, True),),
         is_write=True,
@@ -339,16 +339,16 @@ OPERATIONS = (
             tag="service",
         )
         for name, doc in (
-            ("healthz", "Whether the daemon lives."),
-            ("livez", "Whether the daemon lives."),
-            ("readyz", "Whether the daemon can answer."),
+            ("healthz", "Whether the daemon is alive."),
+            ("livez", "Whether the daemon is alive."),
+            ("readyz", "Whether the daemon is ready."),
         )
     ),
     Operation(
         "GET",
         "/metrics",
         "metrics",
-        "What is counted, for Prometheus.",
+        "Metrics for Prometheus.",
         {200: Answer("metrics", {"type": "string"}, "text/plain")},
         tag="service",
     ),

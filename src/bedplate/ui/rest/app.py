@@ -267,18 +267,18 @@ class RequestMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.requests = Counter(
             "bedplate_head_requests_total",
-            "Requests of the API that were answered.",
+            "API requests handled.",
             ("operation", "method", "code"),
             registry=registry,
         )
         self.duration = Histogram(
             "bedplate_head_request_duration_seconds",
-            "How long answers took; event streams and waiting requests are left out.",
+            "Duration of requests, without event streams and waiting requests.",
             ("operation",),
             buckets=_BUCKETS,
             registry=registry,
         )
-        self.inflight = Gauge("bedplate_head_requests_inflight", "Requests being answered now.", registry=registry)
+        self.inflight = Gauge("bedplate_head_requests_inflight", "Requests in progress.", registry=registry)
         self.commits = Counter("bedplate_head_commits_total", "Revisions made through the API.", registry=registry)
         self.readers = Gauge("bedplate_head_event_readers", "Open event streams.", registry=registry)
         self.reports = Counter("bedplate_head_reports_total", "Reports of nodes.", registry=registry)

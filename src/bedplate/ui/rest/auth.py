@@ -90,20 +90,22 @@ def _identify(access: Access, request: web.Request) -> tuple[Identity | None, st
     if header:
         scheme, _, token = header.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
-            return None, "the Authorization header holds no bearer token"
-        return access.by_token(token.strip()), "the bearer token is not known, was revoked, has expired or is nobody's"
+            return None, "the Authorization header contains no bearer token"
+        return access.by_token(
+            token.strip()
+        ), "the bearer token is unknown, revoked or expired, or its owner no longer exists"
     connection = request.transport.get_extra_info("ssl_object") if request.transport is not None else None
     der = connection.getpeercert(binary_form=True) if isinstance(connection, ssl.SSLObject) else None
     if connection is None or der is None:
         return None, "the request carries no credential"
     subject = subject_of(connection.getpeercert() or {})
-    return access.by_certificate(subject, der), "the client certificate belongs to no user or node that is let in"
+    return access.by_certificate(subject, der), "the client certificate does not belong to an enabled user or node"
 
 
 def _refuse_foreign_pages(request: web.Request, caller: Identity) -> None:
     """A browser sends its certificate along with whatever another site's page asks for; such a request says its origin.
 
-    A token is sent by nobody's accident, so it needs no such check.
+    A token is never sent by accident, so it needs no such check.
     """
     origin = request.headers.get("Origin", "")
     if (
@@ -112,7 +114,9 @@ def _refuse_foreign_pages(request: web.Request, caller: Identity) -> None:
         and origin
         and urlsplit(origin).netloc != request.host
     ):
-        raise errors.Denied(f"a page of {origin} may not write here", hint="use the head's own page, or a token")
+        raise errors.Denied(
+            f"requests from pages of {origin} may not write", hint="use the head's own page, or a token"
+        )
 
 
 def _problem(status: HTTPStatus, detail: str, hint: str) -> web.Response:

@@ -49,7 +49,7 @@ class Commits:
         )
 
     async def plan(self, ask: Ask) -> web.StreamResponse:
-        """What edits would change on which node."""
+        """The changes that edits would make, by node."""
         sent = await ask.body(_PLAN)
         edits = edits_in(self._head.tree, sent.edits)
         preview = await self._head.preview(edits, force=sent.force)
@@ -57,7 +57,7 @@ class Commits:
         return self._planned(preview.before, preview.after, touched, preview.revision)
 
     async def plan_between(self, ask: Ask) -> web.StreamResponse:
-        """What changed on which node between two revisions."""
+        """The changes between two revisions, by node."""
         start, end = ask.number("from", 0), ask.number("to", self._head.revision)
         before, after = await self._head.tree_at(start), await self._head.tree_at(end)
         return self._planned(before, after, touched_between(before, after), start)

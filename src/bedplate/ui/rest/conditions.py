@@ -47,7 +47,7 @@ def require_match(request: web.Request, tag: str | None, what: str) -> bool:
     if tag is None:
         raise Precondition(f"{what} does not exist", hint="create it without If-Match")
     if "*" not in tags and tag not in tags:
-        raise Precondition(f"{what} is of revision {tag} now", hint="read it again, and decide again")
+        raise Precondition(f"{what} is now at revision {tag}", hint="read it again and retry")
     return True
 
 

@@ -46,15 +46,15 @@ _STRUCTS: tuple[Any, ...] = (
     Desired,
 )
 _ERRORS = {
-    400: "the request does not follow this document",
-    401: "no credential that this head knows",
+    400: "the request does not conform to this document",
+    401: "no valid credential",
     403: "the caller may not do that",
-    404: "there is no such thing",
-    409: "the present tree stands against it: a stale edit (`author`, `revision`), a broken reference, a taken name",
-    412: "If-Match or If-None-Match does not hold",
+    404: "not found",
+    409: "conflict with the present tree: a stale edit (`author`, `revision`), a broken reference, a taken name",
+    412: "the condition of If-Match or If-None-Match failed",
     413: "the body is too large",
-    415: "the body is of a type that is not understood",
-    503: "this head cannot answer now; `Bedplate-Active` names the one that writes",
+    415: "the type of the body is not supported",
+    503: "this head is unavailable; `Bedplate-Active` names the active one",
 }
 
 
@@ -73,7 +73,8 @@ def document(schema: Schema) -> dict[str, Any]:
         "info": {
             "title": "Bedplate head",
             "version": __version__,
-            "description": "The head node: one tree of objects, its history, and what holds on each node.",
+            "description": "The head node: one tree of objects, its history, and the "
+            "effective configuration of each node.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
@@ -93,18 +94,18 @@ def document(schema: Schema) -> dict[str, Any]:
 
 
 _HEADERS = {
-    "ETag": {"description": "what conditional requests name", "schema": {"type": "string"}},
+    "ETag": {"description": "the tag for conditional requests", "schema": {"type": "string"}},
     "Retry-After": {"description": "seconds", "schema": {"type": "integer", "minimum": 0}},
-    "Allow": {"description": "the methods this address knows", "schema": {"type": "string"}},
+    "Allow": {"description": "the methods that this address supports", "schema": {"type": "string"}},
     "Bedplate-Active": {"description": "the URL of the active head node", "schema": {"type": "string"}},
 }
 _CONDITIONS = {
     name: {"name": name, "in": "header", "description": doc, "schema": {"type": "string"}}
     for name, doc in {
-        "If-Match": 'write only what has this ETag, as in "12"; else 412',
-        "If-None-Match": "answer 304 to what has this ETag; `*` with PUT: only make what is not there, else 412",
-        "Idempotency-Key": "up to 64 letters, digits, dots and dashes; a repeated one is answered as the first time",
-        "Last-Event-ID": "the id of the last event that was seen",
+        "If-Match": 'write only if the ETag matches, as in "12"; else 412',
+        "If-None-Match": "respond with 304 if the ETag matches; `*` with PUT: create only, else 412",
+        "Idempotency-Key": "up to 64 letters, digits, dots and dashes; a repeated one gets the first response",
+        "Last-Event-ID": "the id of the last event received",
     }.items()
 }
 

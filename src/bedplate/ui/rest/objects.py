@@ -179,7 +179,9 @@ def nonce_of(ask: Ask) -> str:
     if nonce and (
         len(nonce) > 64 or not all(letter.isascii() and (letter.isalnum() or letter in "._-") for letter in nonce)
     ):
-        raise Malformed(f"{_NONCE} is longer than 64 characters, or has others than letters, digits, dots and dashes")
+        raise Malformed(
+            f"{_NONCE} is longer than 64 characters, or contains characters other than letters, digits, dots and dashes"
+        )
     return nonce
 
 
@@ -230,7 +232,7 @@ def _decoded(tree: Tree, mode: str, key: str, document: headapi.ObjectWrite) -> 
     for name, place in (("mode", mode), ("key", key)):
         if data.get(name, place) != place:
             raise errors.Invalid(
-                f"the object says {name} {data[name]!r}, its address {place!r}", hint=f"leave out {name}"
+                f"the object has {name} {data[name]!r}, its address {place!r}", hint=f"leave out {name}"
             )
     try:
         return codec.decode(

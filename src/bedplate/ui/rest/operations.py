@@ -102,7 +102,7 @@ class Names(Parameter):
 
     def parse(self, text: str) -> list[str]:
         if len(text) > self.longest or not re.fullmatch(f"{self.item}(,{self.item})*", text):
-            raise ValueError(f"{text[:100]!r} must be names with commas between them")
+            raise ValueError(f"{text[:100]!r} must be names separated by commas")
         return text.split(",")
 
 
@@ -151,9 +151,7 @@ class Ask:
                 # JSON knows one kind of number: where a whole one is asked for, 5.0 is 5.
                 return msgspec.convert(_whole_numbers(msgspec.json.decode(data)), decoder.type)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
-            raise Malformed(
-                f"the body cannot be read: {wrong}", hint="GET /openapi.json says what it may hold"
-            ) from None
+            raise Malformed(f"the body cannot be read: {wrong}", hint="see GET /openapi.json for its schema") from None
 
     def expect_type(self, *types: str) -> None:
         """Raise `Malformed` unless the body is of one of these media types."""
@@ -161,7 +159,7 @@ class Ask:
             raise Malformed("the body has no Content-Type", hint=f"send {types[0]}", status=415)
         if self.request.content_type not in types or (self.request.charset or "utf-8").lower() not in ("utf-8", "utf8"):
             raise Malformed(
-                f"a body of type {self.request.content_type!r} is not understood", hint=f"send {types[0]}", status=415
+                f"a body of type {self.request.content_type!r} is not supported", hint=f"send {types[0]}", status=415
             )
 
 
@@ -215,7 +213,7 @@ class Operation:
             elif parameter.is_required and parameter.name not in values:
                 faults.append(f"{parameter.name} is missing")
         if faults:
-            raise Malformed(f"{self.method} {request.path} cannot be asked so", problems=faults)
+            raise Malformed(f"{self.method} {request.path} is not a valid request", problems=faults)
         return values
 
 

@@ -33,7 +33,7 @@ TYPES = {
 
 
 class Malformed(errors.Invalid):
-    """The request does not follow the document; `status` where 400 says too little."""
+    """The request does not conform to the document; `status` if 400 is not specific enough."""
 
     def __init__(self, message: str, *, hint: str = "", problems: list[str] | None = None, status: int = 400) -> None:
         super().__init__(message, hint=hint, problems=problems or ())
@@ -41,7 +41,7 @@ class Malformed(errors.Invalid):
 
 
 class Precondition(errors.Conflict):
-    """`If-Match` or `If-None-Match` does not hold."""
+    """The condition of `If-Match` or `If-None-Match` failed."""
 
 
 def answer(problem: Problem, headers: dict[str, str] | None = None) -> web.Response:
@@ -61,7 +61,7 @@ def from_error(err: Exception) -> web.Response:
                 type="about:blank",
                 title="Internal Server Error",
                 status=500,
-                detail="the head met an error it did not expect",
+                detail="internal error in the head",
                 hint="its log has the details",
             )
         )
@@ -113,7 +113,7 @@ def _judged(err: errors.BedplateError) -> tuple[int, str, dict[str, str]]:
 
 _WORDS = {
     404: ("not-found", "there is nothing at this address", "GET /openapi.json lists the addresses"),
-    405: ("invalid", "this address does not know that method", "the header Allow names those it knows"),
+    405: ("invalid", "this address does not support that method", "the header Allow lists the supported methods"),
     413: ("invalid", "the body is too large", "send it in parts, or use the import"),
 }
 

@@ -75,7 +75,7 @@ def _mode(mode: Submode) -> dict[str, Any]:
                 "items": {"type": "array", "items": reference(name)},
                 "revision": _REVISION,
                 "remaining": {"type": "integer", "minimum": 0},
-                "continue": {"type": "string", "description": "asks for the next part"},
+                "continue": {"type": "string", "description": "requests the next page"},
             },
             "required": ["items", "revision"],
         },
@@ -90,11 +90,11 @@ def _edit(schema: Schema) -> dict[str, Any]:
             "mode": {"enum": list(schema.modes)},
             "key": {"type": "string", "minLength": 1, "maxLength": 253, "pattern": f"^{KEY}$"},
             "base": {
-                "description": "the revision of the object the edit was made on; absent: it was not there",
+                "description": "the revision of the object the edit was made on; absent: the object did not exist",
                 "anyOf": [_REVISION, {"type": "null"}],
             },
             "object": {
-                "description": "the object as it should be, as PUT takes it; absent: removed",
+                "description": "the new object, as for PUT; absent: the object is removed",
                 "anyOf": [reference("ObjectWrite"), {"type": "null"}],
             },
         },

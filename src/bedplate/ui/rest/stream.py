@@ -165,7 +165,7 @@ class Feed:
         if self._count <= position and not self.is_closed:
             await self._more.wait()
         if self._count <= position and self.is_closed:
-            raise ConnectionAbortedError("the head stops")
+            raise ConnectionAbortedError("the head is shutting down")
 
     def since(self, position: int) -> list[Encoded] | None:
         """The events after a position; None when some of them are gone."""

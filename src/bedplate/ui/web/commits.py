@@ -103,7 +103,7 @@ async def _plan(visit: Visit, before: Tree, after: Tree, touched: list[Address])
             return Planned([], 0, len(nodes), 0, is_put_off=True)
         actions = await asyncio.to_thread(plan.plan, before, after, touched, visit.service.renderers)
     except errors.BedplateError as err:
-        visit.login.say(f"The plan is not whole: {err}", "warning", err.hint)
+        visit.login.say(f"The plan is incomplete: {err}", "warning", err.hint)
         return Planned([], 0, 0, 0)
     groups = diffs.groups(actions)
     more = max(len(groups) - _MOST_GROUPS, 0)
@@ -150,7 +150,7 @@ async def drop(visit: Visit) -> web.StreamResponse:
     mode, key = visit.typed.get("mode", ""), visit.typed.get("key", "")
     visit.session.drop((mode, key) if mode else ())
     what = f"What was staged for {links.title((mode, key))}" if mode else "Everything that was staged"
-    visit.login.say(f"{what} is dropped.")
+    visit.login.say(f"{what} is discarded.")
     return visit.go("/changes")
 
 
@@ -260,7 +260,7 @@ async def _undo(visit: Visit, error: str = "", hint: str = "", status: int = 200
 
 
 async def undo(visit: Visit) -> web.StreamResponse:
-    """Take a revision back, as a new revision."""
+    """Undo a revision, as a new revision."""
     number, head = visit.number(), visit.service.head
     is_forced = visit.typed.get("force") == "yes"
     message = visit.typed.get("message", "").strip()

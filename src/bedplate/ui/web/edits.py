@@ -71,7 +71,9 @@ async def edit(visit: Visit) -> web.StreamResponse:
     _allow(visit, path)
     obj = visit.tree.get(path)
     if visit.typed.get("seen") != forms.seen(obj):
-        warning = "The object was changed since this form was opened. What you typed is kept: look, then stage again."
+        warning = (
+            "The object was changed since this form was opened. Your input is kept: check it, then stage it again."
+        )
         return _form(visit, path, warning=warning, status=409)
     outcome = forms.read(visit.tree, obj, visit.typed)
     if outcome.problems:
@@ -84,7 +86,7 @@ async def edit(visit: Visit) -> web.StreamResponse:
         hint = "" if is_planned else "Look at the plan, then commit."
         visit.login.say(f"{links.title(path)} is staged.", "good", hint)
     else:
-        visit.login.say(f"{links.title(path)} is as the head has it: nothing is staged for it.")
+        visit.login.say(f"{links.title(path)} has no changes: nothing is staged for it.")
     return visit.go("/changes" if is_planned else links.show(path))
 
 
@@ -127,7 +129,9 @@ async def add(visit: Visit) -> web.StreamResponse:
             path = visit.session.add(place, visit.typed.get("name", "").strip(), visit.typed.get("type", ""))
     except (errors.Invalid, errors.AlreadyExists) as wrong:
         return _new(visit, place, str(wrong), wrong.hint, 422)
-    visit.login.say(f"{links.title(path)} is staged as new.", "good", "Fill in what it needs, then look at the plan.")
+    visit.login.say(
+        f"{links.title(path)} is staged as new.", "good", "Fill in the required values, then look at the plan."
+    )
     return visit.go(links.edit(path))
 
 

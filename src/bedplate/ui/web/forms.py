@@ -191,7 +191,7 @@ def _extras(obj: Obj, typed: Mapping[str, str], problems: dict[str, str]) -> Obj
     if not name and not text:
         return obj
     if not name or any(letter.isspace() or letter in ",=" for letter in name):
-        problems["extra.name"] = "a name without blanks, commas and equals signs"
+        problems["extra.name"] = "a name without spaces, commas and equals signs"
         return obj
     return obj.with_extra(name, text)
 

@@ -61,6 +61,4 @@ async def _static(request: web.Request) -> web.StreamResponse:
 
 
 async def _nothing(visit: Visit) -> web.StreamResponse:
-    raise errors.NotFound(
-        f"there is nothing at {visit.request.path}", hint="the menu and the search lead to everything there is"
-    )
+    raise errors.NotFound(f"there is nothing at {visit.request.path}", hint="use the menu or the search")

@@ -48,12 +48,12 @@ class Signing:
         onward = links.local(typed.get("next", "/"))
         expected = request.cookies.get(cookie(request, "form"), "")
         if not expected or is_foreign(request) or not _same(expected, typed.get("form_token", "")):
-            return self._page(request, onward, "The form had grown old; please try once more.", 400)
+            return self._page(request, onward, "The form has expired; try again.", 400)
         token = typed.get("token", "").strip()[:_LONGEST]
         person = self._certified(request) if "certificate" in typed else self._service.access.by_token(token)
         if person is None or person.role not in PEOPLE:
             _LOG.info("head.page_refused", remote=request.remote)
-            return self._page(request, onward, "This is nobody's token, or it was revoked or has expired.", 401)
+            return self._page(request, onward, "The token is not valid: it is unknown, revoked or expired.", 401)
         kept = None if "certificate" in typed else Secret(token)
         login = self._logins.begin(person.name, kept, self._service.head.tree)
         _LOG.info("head.page_login", user=person.name, role=person.role, remote=request.remote)

@@ -65,7 +65,7 @@ class Visit:
         """The path of the tree in the address. Raises `NotFound` for a mode that is none."""
         parts = tuple(part for part in self.request.match_info["path"].split("/") if part)
         if not parts:
-            raise errors.NotFound("the address names no mode")
+            raise errors.NotFound("the address does not contain a mode")
         return (self.tree.schema.mode(parts[0]).shell, *parts[1:])
 
     def number(self) -> int:
@@ -144,9 +144,9 @@ class Door:
                 return _alone(
                     self._service,
                     401,
-                    "Your login has ended",
+                    "Your session has expired",
                     "nothing was changed",
-                    "sign in again; what you typed is still in the form one page back",
+                    "sign in again; your input is still in the form on the previous page",
                 )
             try:
                 typed = await typed_in(request)
@@ -156,7 +156,7 @@ class Door:
             if not visit.login.is_form_of(typed.get("form_token", "")) or is_foreign(request):
                 visit = Visit(self._service, request, *pair, {})
                 wrong = errors.Denied(
-                    "the form was not one of this login's pages", hint="load the page again and send it once more"
+                    "the form does not belong to this session", hint="load the page again and send it once more"
                 )
                 return _error_page(visit, wrong)
             return await self._answered(visit, handler)
@@ -185,14 +185,14 @@ class Door:
             # Without the values of variables: what was typed may be secret.
             where = "".join(traceback.format_exception(err))
             _LOG.error("head.page_failed", path=visit.request.path, traceback=where)
-            broken = errors.Terminal("the page could not be made", hint="the daemon's log says why")
+            broken = errors.Terminal("the page could not be rendered", hint="see the daemon's log")
             return _error_page(visit, broken)
 
 
 def _refuse_readers(visit: Visit) -> None:
     if not visit.may_edit:
         raise errors.Denied(
-            f"{visit.person.name}, who is {visit.person.role}, may read and not change",
+            f"{visit.person.name} (role {visit.person.role}) has read-only access",
             hint="ask an administrator for the role operator",
         )
 

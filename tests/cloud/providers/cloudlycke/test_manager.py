@@ -57,7 +57,7 @@ class Cloud:
         return known | more
 
     def set(self, **settings: Any) -> None:
-        """Change the file; the manager reads it again by itself."""
+        """Change the file; the manager reloads it automatically."""
         self.settings |= settings
         write(self.folder / "cloud.yaml", json.dumps(self.settings))
 

@@ -93,7 +93,7 @@ async def test_a_proxy_that_repeats_one_page_for_ever_is_noticed() -> None:
     pagination = '{"pageNumber": 1, "pageSize": 100, "total": 250}'
     page = [instance(f"00000000-0000-4000-8000-{number:012d}") for number in range(100)]
     async with answering([Answer(200, page, {"X-Pagination": pagination})]) as instances:
-        with pytest.raises(CloudError, match="page 1 came when page 2 was asked for"):
+        with pytest.raises(CloudError, match="page 1 was returned when page 2 was asked for"):
             await instances.metadata(node("n"))
 
 

@@ -134,7 +134,7 @@ async def test_a_create_without_an_answer_is_waited_for() -> None:
         with pytest.raises(CloudError):
             await one.load_balancers.ensure(CLUSTER, service, [w.node("n1")])
         w.cloud.faults.clear()
-        with pytest.raises(RetryError, match="no answer"):
+        with pytest.raises(RetryError, match="no response"):
             await one.load_balancers.delete(CLUSTER, service)
         # The cloud does late what it was asked for.
         w.cloud.create_floating_ip("prod-shop-web", description=record(service))

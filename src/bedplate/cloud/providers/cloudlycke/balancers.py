@@ -53,7 +53,7 @@ class Balancers:
         return f"cloudlycke-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
 
     def hosts(self, service: core.Service) -> tuple[str, ...]:
-        """The nodes a balancer was last told of."""
+        """The nodes a balancer was last given."""
         known = self._known.get(service.metadata.uid)
         return known.hosts if known is not None else ()
 
@@ -125,7 +125,7 @@ class Balancers:
             async with asyncio.timeout(self._setting.timeout_s):
                 await self._setting.services.synced.wait()
         except TimeoutError:
-            raise CloudError("the Services are not known yet, so neither which addresses are taken") from None
+            raise CloudError("the Services have not been listed yet, so the addresses in use are not known") from None
 
 
 def _key(service: core.Service) -> str:

@@ -1,7 +1,7 @@
 """Cloudlycke's configuration: which machines the cloud has, and what its load balancers may use.
 
 In: the file given to `--cloud-config`, or nothing. Out: a `Config`; every problem of a file is reported at once. The
-file is optional: without it, or where it names no `instances`, the cloud has the two machines of the original.
+file is optional: without it, or without `instances` in it, the cloud has the two machines of the original.
 Reading it again when it changes is the business of `inventory`.
 """
 
@@ -113,7 +113,7 @@ def parse(text: str) -> Config:
     if content is None:
         return Config()
     if not isinstance(content, dict):
-        raise errors.Invalid("not usable", problems=["must hold settings by name"])
+        raise errors.Invalid("not usable", problems=["must be a mapping of settings"])
     problems: list[str] = []
     values: dict[str, Any] = {}
     for key, value in content.items():

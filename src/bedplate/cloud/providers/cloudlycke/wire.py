@@ -77,7 +77,7 @@ class KernelWire:
     def hold(self, address: Address, seconds: int) -> None:
         home = self._home(address)
         if home is None:
-            raise errors.NotFound(f"no interface of this machine stands in the network of {address}")
+            raise errors.NotFound(f"no interface of this machine is in the network of {address}")
         label = socket.if_indextoname(home)[:_NAME_ROOM] + LABEL
         # Preferred and valid time; the two stamps are the kernel's.
         lifetime = struct.pack("=LLLL", seconds, seconds, 0, 0)

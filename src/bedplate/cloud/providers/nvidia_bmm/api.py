@@ -49,9 +49,9 @@ class Pagination(msgspec.Struct, frozen=True, rename="camel"):
         except msgspec.DecodeError as err:
             return f"the header X-Pagination is not usable: {err}"
         if pagination.page_size < 1 or pagination.total < 0:
-            return f"the header X-Pagination speaks of {pagination.total} in pages of {pagination.page_size}"
+            return f"the header X-Pagination reports {pagination.total} in pages of {pagination.page_size}"
         if pagination.page_number != number:
-            return f"page {pagination.page_number} came when page {number} was asked for"
+            return f"page {pagination.page_number} was returned when page {number} was asked for"
         return pagination
 
 

@@ -112,7 +112,7 @@ def _content(file: Path | None) -> Mapping[str, Any]:
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise errors.Invalid(f"the cloud configuration {file} must hold settings by name")
+        raise errors.Invalid(f"the cloud configuration {file} must be a mapping of settings")
     return content
 
 

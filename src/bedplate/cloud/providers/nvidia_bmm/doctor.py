@@ -30,7 +30,7 @@ async def diagnose(
 ) -> list[Finding]:
     """Everything; after a refusal of the first call nothing more is asked."""
     findings = [note("configuration", _ABOUT, oddity) for oddity in oddities(config)]
-    fix = "put a new token into the Secret nvidia-bmm-cloud-config (key cloud-config); it is read again by itself"
+    fix = "put a new token into the Secret nvidia-bmm-cloud-config (key cloud-config); it is reloaded automatically"
     findings += doctor.check_token(_ABOUT, token, now, fix)
     advice = doctor.Advice(
         token=fix,
@@ -45,7 +45,9 @@ async def diagnose(
     if tenant.id != config.tenant_id:
         text = f"the token belongs to tenant {tenant.id}, but tenantId is {config.tenant_id}"
         findings.append(
-            problem("configuration", _ABOUT, text, f"set tenantId to {tenant.id}, or use the other's token")
+            problem(
+                "configuration", _ABOUT, text, f"set tenantId to {tenant.id}, or use a token of the configured tenant"
+            )
         )
     findings += await _site(api, config)
     findings += _foreign_sites(nodes, config)
@@ -57,10 +59,10 @@ async def _site(api: Api, config: Config) -> list[Finding]:
     try:
         site = await api.site(config.site_id)
     except http_errors.NotFound:
-        return [problem("configuration", about, "BMM knows no such site", "correct siteId")]
+        return [problem("configuration", about, "BMM has no such site", "correct siteId")]
     except CloudError as err:
         return [note("configuration", about, f"could not be checked: {err}")]
-    return [fine("configuration", about, f"is known ({site.name or 'without a name'})")]
+    return [fine("configuration", about, f"exists ({site.name or 'without a name'})")]
 
 
 def _foreign_sites(nodes: Sequence[core.Node], config: Config) -> list[Finding]:

@@ -45,7 +45,7 @@ class Reader:
             if is_parent and isinstance(value, dict):
                 unknown += self._unknown(value, f"{path}.")
             elif is_parent and value is not None:
-                self.problems.append(f"{path}: must hold settings by name")
+                self.problems.append(f"{path}: must be a mapping of settings")
             elif not is_parent:
                 unknown.append(path)
         return unknown
@@ -107,7 +107,7 @@ class Reader:
         if raw is None:
             return ()
         if not isinstance(raw, list) or any(isinstance(word, bool | dict | list | None) for word in raw):
-            self.problems.append(f"{key}: must be a list of texts")
+            self.problems.append(f"{key}: must be a list of strings")
             return ()
         return tuple(str(word) for word in raw)
 
@@ -127,7 +127,7 @@ class Reader:
         if raw is None:
             return {}
         if not isinstance(raw, dict) or any(isinstance(value, dict | list | None) for value in raw.values()):
-            self.problems.append(f"{key}: must hold texts by name")
+            self.problems.append(f"{key}: must be a mapping of strings")
             return {}
         return {str(name).strip(): str(value).strip() for name, value in raw.items()}
 

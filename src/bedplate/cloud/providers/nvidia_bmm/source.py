@@ -41,9 +41,9 @@ SITE_S = 600.0
 class Verdict(enum.Enum):
     """What is known after a 404."""
 
-    ABSENT = "the API says of this very instance that it could not be found"
-    ABSENT_IF_UNLISTED = "the API could not find something; a complete list of this moment must lack the instance too"
-    NO_ANSWER = "this is not an answer about an instance: the endpoint, the API's name or its version is wrong"
+    ABSENT = "the API reports that this specific instance could not be found"
+    ABSENT_IF_UNLISTED = "the API could not find something; a complete list read now must also lack the instance"
+    NO_ANSWER = "this is not a response about an instance: the endpoint, the API's name or its version is wrong"
 
 
 def of_not_found(body: Any) -> Verdict:
@@ -120,7 +120,7 @@ class BmmSource:
             not_found.hint = "check endpoint, apiName, apiVersion and orgName"
             raise not_found
         if verdict is Verdict.ABSENT_IF_UNLISTED and key in await self._ids(begun_at - SAME_PASS_S):
-            raise CloudError(f"nvidia-bmm lists instance {key}, yet does not find it: {not_found.message}")
+            raise CloudError(f"nvidia-bmm lists instance {key}, but does not find it: {not_found.message}")
         log.v(2).info("bmm.instance_absent", instance=key, verdict=verdict.name, answer=not_found.server_message)
         raise InstanceNotFound(f"instance {key} does not exist in nvidia-bmm: {not_found.server_message}")
 

@@ -29,11 +29,11 @@ MAX_PAGES = 10_000
 
 
 class NameTaken(CloudError):
-    """An object of that name is there already."""
+    """An object of that name already exists."""
 
 
 class Unreadable(CloudError):
-    """A success whose body is not what the API's document promises."""
+    """A success response whose body does not match the API's document."""
 
 
 class Caller(Protocol):
@@ -235,7 +235,7 @@ class Credentials:
         except errors.ApiError as err:
             if is_absence(err):
                 raise CloudError(
-                    f"oxide: there is no project {self._project!r} that this token may see",
+                    f"oxide: there is no project {self._project!r} that this token can see",
                     hint="correct OXIDE_PROJECT, or use a token of the right silo",
                 ) from err
             raise

@@ -132,7 +132,7 @@ class FloatingIpBalancers:
                 await self._carrier.remove(owner, ip, seen, is_retained=is_retained, is_renamed=is_renamed)
             if self._carrier.may_have_made(owner):
                 raise RetryError(
-                    f"a request to make a floating IP for {service.namespace}/{service.name} has no answer yet",
+                    f"a request to create a floating IP for {service.namespace}/{service.name} has no response yet",
                     UNANSWERED_RETRY_S,
                 )
             self._seats.leave(owner.service)
@@ -143,7 +143,7 @@ class FloatingIpBalancers:
     def _owner(self, service: core.Service) -> ownership.Owner:
         cluster_id = self._setting.cluster_id()
         if not cluster_id:
-            raise RetryError("the id of this cluster is not known yet, so nothing can be marked as ours", 5.0)
+            raise RetryError("the id of this cluster is not known yet, so nothing can be marked as owned by it", 5.0)
         aliases = self._setting.cluster_aliases()
         return ownership.Owner(cluster_id, service.metadata.uid, service.namespace, service.name, aliases)
 
@@ -272,7 +272,8 @@ class FloatingIpBalancers:
             self._event(
                 service,
                 RANGES,
-                f"the floating IP itself is open to everybody; kube-proxy enforces {', '.join(ranges)} on the nodes",
+                "the floating IP itself is reachable from any address; kube-proxy "
+                f"enforces {', '.join(ranges)} on the nodes",
             )
         self._ranges_told[service.metadata.uid] = ranges
 

@@ -120,7 +120,7 @@ class Carrier:
                     raise RetryError(f"the cloud is not ready for this: {_text(step)}{refusals}", RETRY_S)
                 log.warning("oxide.family_missing", family=slot.family, error=f"{_text(step)}{refusals}")
                 want, refusals = replace(want, failed=want.failed | {slot}), _Refused()
-        raise RetryError(f"the floating IPs of the Service did not settle{refusals}", RETRY_S)
+        raise RetryError(f"the floating IPs of the Service did not reach a stable state{refusals}", RETRY_S)
 
     async def remove(
         self,
@@ -225,7 +225,7 @@ class Carrier:
             await self._time.sleep(wait_s)
             wait_s *= 2
             current = await self._api.floating_ip_view(answer.id)
-        raise RetryError(f"the floating IP {answer.name} ({answer.ip}) is on its way", RETRY_S)
+        raise RetryError(f"the floating IP {answer.name} ({answer.ip}) is being attached or detached", RETRY_S)
 
     async def _look_again(self, step: plan.Change, err: http_errors.ApiError, seen: Seen) -> None:
         """After a refusal: what is true now? An instance that refuses is not the first to be tried next time."""

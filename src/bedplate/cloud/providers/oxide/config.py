@@ -182,7 +182,7 @@ def _read(file: Path) -> _File:
     if content is None:
         return _File()
     if not isinstance(content, dict):
-        raise errors.Invalid(f"--cloud-config {file} holds no settings by name")
+        raise errors.Invalid(f"--cloud-config {file} is not a mapping of settings")
     known = set(_File.__struct_encode_fields__)
     unknown = sorted(str(key) for key in content if key not in known)
     if unknown:

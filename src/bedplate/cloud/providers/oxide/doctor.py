@@ -38,7 +38,7 @@ async def diagnose(api: Api, instances: Instances, config: Config, nodes: Sequen
     except ApiError as err:
         if not is_absence(err):
             return [*findings, doctor.judge_failure(_ABOUT, err, advice)]
-        text = f"silo {user.silo_name} has no project {config.project!r} that this token may see"
+        text = f"silo {user.silo_name} has no project {config.project!r} that this token can see"
         return [*findings, problem("configuration", _ABOUT, text, "correct OXIDE_PROJECT, or use a token of its silo")]
     findings.append(fine("configuration", f"project {project.name}", "is there"))
     return findings + await doctor.examine_nodes(instances, nodes, f"in project {project.name}")

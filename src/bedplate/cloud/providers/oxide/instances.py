@@ -1,7 +1,7 @@
 """Instances of Oxide as nodes see them.
 
 In: Nodes. Out: existence, shutdown, metadata. A node is found by its provider ID, else by its name in the project.
-Absence is what the API says of this very instance, and only while the same credentials are known to work: the token
+Absence is what the API says of this specific instance, and only while the same credentials are known to work: the token
 must have been accepted by this process, and the project must be readable at that moment, because Oxide shows what one
 may not see as if it were not there.
 """
@@ -41,7 +41,7 @@ class _Source:
             await self._api.project_view()
             raise InstanceNotFound(f"there is no instance {key}")
         if not providerid.same(instance.id, key):
-            raise CloudError(f"asked for the instance {key}, the cloud answered with {instance.id}")
+            raise CloudError(f"asked for the instance {key}, the cloud returned {instance.id}")
         return instance
 
     async def list(self) -> Sequence[models.Instance]:
@@ -53,7 +53,7 @@ class _Source:
             await self._api.project_view()
             return ()
         if instance.name != name:
-            raise CloudError(f"asked for the instance named {name}, the cloud answered with {instance.name}")
+            raise CloudError(f"asked for the instance named {name}, the cloud returned {instance.name}")
         return (instance,)
 
     def key(self, instance: models.Instance) -> str:

@@ -2,7 +2,7 @@
 
 In: the project's floating IPs and the cluster's Services. Out: a metric, a log line for each new one, and, with
 `loadBalancer.deleteOrphans`, their deletion. Two scans in a row must agree before one is deleted, and it is read again
-before that. Retained ones are nobody's and stay.
+before that. Retained ones have no owner and stay.
 """
 
 from __future__ import annotations

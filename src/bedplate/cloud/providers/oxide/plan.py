@@ -53,11 +53,11 @@ MAX_STEPS = 60
 
 
 class FloatingIpNotOwned(CloudError):
-    """A floating IP of the name that is needed is not ours; the reason of the event of that name."""
+    """A floating IP with the required name is not owned by this cluster; also the reason of the event."""
 
 
 class FloatingIpMissing(CloudError):
-    """The Service names a floating IP that is not there."""
+    """The Service names a floating IP that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +365,8 @@ def _create(want: Want, slot: Slot, spare: Sequence[models.FloatingIp], ips: Seq
     theirs = holder if holder is not None and holder not in own else None
     if theirs is not None and ownership.parse(theirs.description) is None:
         raise FloatingIpNotOwned(
-            f"the floating IP {theirs.name} ({theirs.ip}) is not ours: its description has no record of this Service",
+            f"the floating IP {theirs.name} ({theirs.ip}) is not managed by this cluster: "
+            "its description has no record of this Service",
             hint=f"rename or delete it, or let the Service use it with the annotation {NAME}: {theirs.name}",
         )
     name = next((candidate for candidate in slot.names.in_turn if candidate not in holders), None)

@@ -126,7 +126,7 @@ class OxideCloud(SimulatedCloud):
         name = name or f"{self.prefix}{self._added:03d}"
         project_id = project_id or self.project_id
         if self.instance_named(project_id, name) is not None:
-            raise errors.AlreadyExists(f"instance {name!r} exists already in the simulated Oxide project")
+            raise errors.AlreadyExists(f"instance {name!r} already exists in the simulated Oxide project")
         data = payloads.instance(
             identifier,
             name,

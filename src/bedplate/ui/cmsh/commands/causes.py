@@ -27,17 +27,22 @@ _BETWEEN = re.compile(r"^(\d+)\.\.(\d+)$")
 
 @command(
     "plan",
-    "Show what the staged changes would do on which node; exits 3 when there is something to do",
+    "Show what the staged changes would do on which node; exits with 3 when there is something to do",
     "plan [OPTIONS]",
     options=[
         Option("-v", "--verbose", "Also show the old and the new value"),
         DELIMITER,
-        Option("", "--at", "Instead: what that revision did, or FROM..TO the difference between two", value="revision"),
+        Option(
+            "",
+            "--at",
+            "Show what that revision did instead, or with FROM..TO the difference between two",
+            value="revision",
+        ),
     ],
     examples=[
         ("plan", "What a commit of everything staged would do"),
         ("plan --at 12", "What revision 12 did"),
-        ("plan --at 10..12", "What is different between two revisions"),
+        ("plan --at 10..12", "The differences between two revisions"),
     ],
 )
 async def _plan(desk: Desk, args: Arguments) -> int:
@@ -99,7 +104,7 @@ async def _trees(desk: Desk, at: str) -> tuple[Tree, Tree, Iterable[Address]]:
 
 
 def _on_a_device(desk: Desk) -> str:
-    return "" if desk.place[:1] == ("device",) else "explain belongs to the mode device: device use NODE first"
+    return "" if desk.place[:1] == ("device",) else "explain works in device mode: run device use NODE first"
 
 
 def _words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
@@ -121,13 +126,13 @@ def _words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
     "explain [OPTIONS] [<path, service, flag or label>]",
     "explain [OPTIONS] <node> [<path, service, flag or label>]",
     options=[
-        Option("-v", "--verbose", "With a path: print the file as it is rendered; else do not cut cells"),
+        Option("-v", "--verbose", "With a path: print the rendered file; otherwise do not truncate cells"),
         DELIMITER,
         Option("", "--at", "As of a revision", value="revision"),
     ],
     examples=[
-        ("explain", "All that holds on the selected node, staged changes included"),
-        ("explain /etc/nginx/nginx.conf", "What caused one file, and what would win next"),
+        ("explain", "Everything that applies to the selected node, staged changes included"),
+        ("explain /etc/nginx/nginx.conf", "The cause of one file, and the next candidate"),
         ("explain -v /etc/nginx/nginx.conf", "The file itself"),
         ("explain --at 12 docker", "As of revision 12"),
     ],
@@ -148,7 +153,7 @@ async def _explain(desk: Desk, args: Arguments) -> None:
         return
     facts = explain(tree, node, about, RENDERERS)
     if about and not facts:
-        raise errors.NotFound(f"nothing called {about!r} is managed on {node}", hint="explain alone lists everything")
+        raise errors.NotFound(f"nothing named {about!r} is managed on {node}", hint="explain alone lists everything")
     headers = ["Kind", "Name", "Value", "Cause", "Part", "Revision", "Next"]
     for_programs = args.flag("delimiter")
     rows = [

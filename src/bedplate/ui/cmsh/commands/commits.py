@@ -19,17 +19,17 @@ _POLL_S = 1.0
 
 @command(
     "commit",
-    "Make the staged changes below this object or list true, as one revision",
+    "Commit the staged changes of this object or list as one revision",
     "commit [OPTIONS]",
     options=[
-        Option("-m", "--message", "Say in the history what the commit is for", value="text"),
-        Option("-w", "--wait", "Wait until the nodes that report have carried it out"),
+        Option("-m", "--message", "Message for the history", value="text"),
+        Option("-w", "--wait", "Wait until the reporting nodes have applied it"),
         Option("", "--timeout", "How many seconds to wait at most (600)", value="seconds"),
         Option("", "--dry-run", "Validate, and show what would change; nothing is written"),
         Option("", "--force", "Overwrite what another user committed in the meantime"),
     ],
     examples=[
-        ("commit", "All staged changes of the object one stands in; at the top, all there are"),
+        ("commit", "All staged changes of the current object; at the top, all of them"),
         ('commit -m "more replicas"', "With a message for the history"),
         ("commit --dry-run", "Only validate"),
     ],
@@ -62,7 +62,10 @@ async def _commit(desk: Desk, args: Arguments) -> int | None:
 def _tell_elsewhere(desk: Desk) -> None:
     others = [f"{edit.mode}[{edit.key}]" for edit in desk.session.edits()]
     if others:
-        desk.note(f"note: nothing is staged here, but for {', '.join(others)}; commit there, or at the top (/) for all")
+        desk.note(
+            f"note: nothing is staged here, but there are staged changes for {', '.join(others)}; "
+            "commit there, or at the top (/) for all"
+        )
 
 
 def _count(desk: Desk, edits: Sequence[Edit]) -> None:
@@ -90,8 +93,8 @@ async def _wait(desk: Desk, revision: Revision, edits: Iterable[Edit], timeout_s
             break
         if desk.clock.monotonic() - started > timeout_s:
             raise errors.Unavailable(
-                f"revision {revision.number} is committed, but not yet carried out on {', '.join(behind[:5])}",
-                hint="history and explain show what is to come; commit --timeout waits longer",
+                f"revision {revision.number} is committed, but not yet applied on {', '.join(behind[:5])}",
+                hint="history and explain show the pending changes; commit --timeout waits longer",
             )
         await desk.clock.sleep(_POLL_S)
     if silent:
@@ -116,15 +119,15 @@ def _with_work(before: Tree, after: Tree, touched: Sequence[Address]) -> list[st
 
 @command(
     "refresh",
-    "Drop what is staged for this object, list or, at the top, everything",
-    examples=[("refresh", "The object is as the head has it")],
+    "Discard the staged changes of this object or list; at the top, all of them",
+    examples=[("refresh", "The object is back to its committed state")],
 )
 async def _refresh(desk: Desk, args: Arguments) -> None:
     await desk.backend.catch_up()
     desk.session.drop(desk.place[:2])
 
 
-@command("revert", "Drop everything that is staged", examples=[("revert", "No change is staged any more")])
+@command("revert", "Discard all staged changes", examples=[("revert", "No staged changes are left")])
 async def _revert(desk: Desk, args: Arguments) -> None:
     await desk.backend.catch_up()
     desk.session.drop()
@@ -142,11 +145,11 @@ def diff_table(desk: Desk, changes: Iterable[Change]) -> Table:
     "diff [OPTIONS]",
     "diff [OPTIONS] <revision>",
     "diff [OPTIONS] <revision> <revision>",
-    options=[Option("-v", "--verbose", "Do not cut cells, and show files line by line"), DELIMITER],
+    options=[Option("-v", "--verbose", "Do not truncate cells, and show files line by line"), DELIMITER],
     examples=[
         ("diff", "What is staged"),
         ("diff 12", "What revision 12 changed"),
-        ("diff 10 12", "What is different between the trees of two revisions"),
+        ("diff 10 12", "The differences between the trees of two revisions"),
     ],
     most=2,
 )
@@ -185,10 +188,10 @@ def _lines(desk: Desk, where: str, old: str, new: str) -> None:
 
 @command(
     "undo",
-    "Stage the reverse of a revision; commit makes it true",
+    "Stage the reverse of a revision; commit applies it",
     "undo [OPTIONS] <revision>",
     options=[Option("", "--force", "Also when a later revision touched the same parameters")],
-    examples=[("undo 12", "What revision 12 changed becomes as it was; diff shows it, commit makes it true")],
+    examples=[("undo 12", "Restore what revision 12 changed; diff shows it, commit applies it")],
     least=1,
     most=1,
 )
@@ -200,8 +203,9 @@ async def _undo(desk: Desk, args: Arguments) -> None:
     edits = tuple(desk.session.edits())
     if not edits:
         raise errors.Conflict(
-            f"revision {number} has nothing left to undo: all is as it was before it", hint="diff REV shows a revision"
+            f"revision {number} has nothing left to undo: the tree already matches the state before it",
+            hint="diff REV shows a revision",
         )
     desk.undoes = (number, edits) if is_clean and not args.flag("force") else None
     if desk.is_interactive:
-        desk.note("staged; diff shows it, commit makes it true")
+        desk.note("staged; diff shows it, commit applies it")

@@ -32,7 +32,7 @@ def _words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
     "set [OPTIONS] <parameter> [<value>]",
     "set [OPTIONS] <object> <parameter> [<value>]",
     options=[
-        Option("-e", "--extra", "Make or change a free parameter that is not in the object's list"),
+        Option("-e", "--extra", "Create or change a free parameter that the object does not define"),
         Option("-f", "--file", "Take the value from a file", value="path"),
         NODES,
         CATEGORY,
@@ -41,7 +41,7 @@ def _words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
         ("set iptables no", "Stage a value of the selected object"),
         ("set calico_typha_replicas value 3", "The same for an object of this list"),
         ("set config plugin.yaml", "Load a file; set config alone opens an editor"),
-        ("set kubecakey", "A secret that is not named is asked for, and not shown"),
+        ("set kubecakey", "A secret without a value is prompted for and not shown"),
         ("set -e ingress_proxy_enable true", "A free parameter"),
         ("set -n node00[1-4] softwareimage my-image", "Stage a value of several objects"),
     ],
@@ -59,7 +59,7 @@ async def _set(desk: Desk, args: Arguments) -> None:
     if args.flag("extra"):
         text = read_file(args.value("file")) if args.flag("file") else " ".join(values)
         if not values and not args.flag("file"):
-            raise Usage(f"set -e {name} needs a value", hint=f"clear {name} takes it away")
+            raise Usage(f"set -e {name} needs a value", hint=f"clear {name} removes it")
         for path in paths:
             desk.session.set_extra(desk.editable(path), name, text)
         return
@@ -71,7 +71,7 @@ async def _set_one(desk: Desk, path: Path, name: str, values: Sequence[str], arg
     field = _field(desk, path, name)
     if field is None:
         if not values:
-            raise Usage(f"set {name} needs a value", hint=f"clear {name} takes the extra parameter away")
+            raise Usage(f"set {name} needs a value", hint=f"clear {name} removes the extra parameter")
         desk.session.set_extra(desk.editable(path), name, " ".join(values))
         return
     text = read_file(args.value("file")) if args.flag("file") else await _value(desk, path, field, values)
@@ -92,13 +92,13 @@ def _field(desk: Desk, path: Path, name: str) -> Field | None:
     try:
         row = entity.row(name)
     except errors.NotFound as unknown:
-        hint = f"{unknown.hint}{'' if unknown.hint.endswith('?') else ';'} set -e makes a free parameter"
+        hint = f"{unknown.hint}{'' if unknown.hint.endswith('?') else ';'} set -e creates a free parameter"
         raise errors.NotFound(f"{path_text(path)} has no parameter {name!r}", hint=hint) from None
     if isinstance(row, Field) and not row.readonly:
         return row
     if isinstance(row, Field) and row.shell in ("name", "hostname", "service"):
         raise errors.Invalid(f"{path_text(path)} cannot be renamed", hint="clone it, then remove the old one")
-    hint = f"enter it with {row.shell}" if not isinstance(row, Field) else "it follows from other objects"
+    hint = f"enter it with {row.shell}" if not isinstance(row, Field) else "it is derived from other objects"
     raise errors.Invalid(f"{row.label} of {path_text(path)} cannot be set", hint=hint)
 
 
@@ -112,7 +112,8 @@ async def _value(desk: Desk, path: Path, field: Field, values: Sequence[str]) ->
         text = await desk.host.secret(f"{field.label}: ")
         if text is None:
             raise Usage(
-                f"{field.label}: nobody is there to ask", hint=f"set -f FILE {field.shell} reads it from a file"
+                f"{field.label}: cannot prompt for a value: this is not a terminal",
+                hint=f"set -f FILE {field.shell} reads it from a file",
             )
         return text
     choices = ", ".join(field.kind.choices())
@@ -136,17 +137,17 @@ def _warn_of_missing(desk: Desk, path: Path, field: Field) -> None:
     value = field.value(desk.get(path))
     missing = [key for key in field.targets(value) if desk.session.tree.find(mode, key) is None] if value else []
     if missing and desk.is_interactive:
-        desk.note(f"note: there is no {mode} {missing[0]!r} yet; make it before you commit")
+        desk.note(f"note: there is no {mode} {missing[0]!r} yet; create it before you commit")
 
 
 @command(
     "append",
-    "Add to a parameter that holds several values",
+    "Add to a parameter with several values",
     "append [OPTIONS] <parameter> <value> ...",
     "append [OPTIONS] <object> <parameter> <value> ...",
     options=[NODES, CATEGORY],
     examples=[
-        ("append categories gpu-nodes", "What is there stays; nothing is added twice"),
+        ("append categories gpu-nodes", "Existing values stay; duplicates are ignored"),
         ("append nodes node00[4-6]", "A range of nodes"),
     ],
     where=in_a_list,
@@ -165,7 +166,7 @@ async def _append(desk: Desk, args: Arguments) -> None:
 
 @command(
     "removefrom",
-    "Take values out of a parameter that holds several",
+    "Remove values from a parameter with several values",
     "removefrom [OPTIONS] <parameter> <value> ...",
     "removefrom [OPTIONS] <object> <parameter> <value> ...",
     options=[NODES, CATEGORY],
@@ -188,7 +189,7 @@ def _list_field(desk: Desk, path: Path, words: Sequence[str]) -> Field:
         raise Usage("a parameter and a value are needed", hint="show lists the parameters")
     field = _field(desk, path, words[0])
     if field is None or not field.kind.multiple:
-        raise errors.Invalid(f"{words[0]} of {path_text(path)} holds one value", hint=f"set {words[0]} VALUE")
+        raise errors.Invalid(f"{words[0]} of {path_text(path)} takes one value", hint=f"set {words[0]} VALUE")
     return field
 
 
@@ -198,13 +199,13 @@ def _clear_words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
 
 @command(
     "clear",
-    "Stage the default of a parameter, or what is inherited; take an extra parameter away",
+    "Stage the default or inherited value of a parameter; remove an extra parameter",
     "clear [OPTIONS] <parameter>",
     "clear [OPTIONS] <object> <parameter>",
     options=[NODES, CATEGORY],
     examples=[
-        ("clear softwareimage", "A node has its category's image again"),
-        ("clear ingress_proxy_enable", "Take an extra parameter away"),
+        ("clear softwareimage", "The node uses its category's image again"),
+        ("clear ingress_proxy_enable", "Remove an extra parameter"),
     ],
     where=in_a_list,
     words=_clear_words,

@@ -23,12 +23,12 @@ def _files(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
     "Write the committed tree as YAML, without secrets",
     "export [OPTIONS] [<path>]",
     options=[
-        Option("", "--with-secrets", "Write secrets in clear; asks first"),
-        Option("", "--yes", "Answer that question beforehand"),
+        Option("", "--with-secrets", "Write secrets in clear text, after confirmation"),
+        Option("", "--yes", "Confirm without a prompt"),
     ],
     examples=[
         ("export", "Print it"),
-        ("export site.yaml", "Write it to a file, which nobody else can read"),
+        ("export site.yaml", "Write it to a file that only you can read"),
     ],
     words=_files,
     most=1,
@@ -36,9 +36,9 @@ def _files(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
 async def _export(desk: Desk, args: Arguments) -> None:
     secrets = args.flag("with-secrets")
     if secrets and not args.flag("yes"):
-        answer = await desk.host.ask("Write all secrets in clear? (yes/no) ")
+        answer = await desk.host.ask("Write all secrets in clear text? (yes/no) ")
         if (answer or "").strip().lower() not in ("y", "yes"):
-            raise errors.Invalid("nothing was exported: secrets in clear were not agreed to", hint="--yes agrees")
+            raise errors.Invalid("nothing was exported: secrets in clear text were not confirmed", hint="--yes agrees")
     text = await desk.backend.export_document(with_secrets=secrets)
     if not args.words:
         desk.write(text)
@@ -48,7 +48,7 @@ async def _export(desk: Desk, args: Arguments) -> None:
 
 @command(
     "import",
-    "Stage the objects of an exported file; commit makes them true",
+    "Stage the objects of an exported file; commit applies them",
     "import [OPTIONS] <file>",
     options=[
         Option("", "--dry-run", "Show what would change, and stage nothing"),
@@ -83,4 +83,4 @@ async def _import(desk: Desk, args: Arguments) -> None:
         await desk.backend.check(session.edits())
         return
     if desk.is_interactive:
-        desk.note(f"{len(session.edits())} objects are staged; diff shows them, commit makes them true")
+        desk.note(f"{len(session.edits())} objects are staged; diff shows them, commit applies them")

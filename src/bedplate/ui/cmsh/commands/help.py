@@ -24,10 +24,10 @@ def _words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
 
 @command(
     "help",
-    "Say what can be done here, or what a command or a parameter is",
+    "Show the commands available here, or describe a command or a parameter",
     "help [<command or parameter>]",
     examples=[
-        ("help", "What is offered at this place"),
+        ("help", "The commands available here"),
         ("help set", "The page of a command"),
         ("help softwareimage", "What a parameter of the selected object means"),
     ],
@@ -74,7 +74,7 @@ def _overview(desk: Desk) -> str:
     lines: list[str] = []
     for title, rows in parts:
         lines += [f"{title}:", *(f"        {name.ljust(width)}  {about}".rstrip() for name, about in rows), ""]
-    lines.append("help COMMAND explains one; TAB completes; a * in the prompt marks what is not committed.")
+    lines.append("help COMMAND explains one; TAB completes; a * in the prompt marks uncommitted changes.")
     return "\n".join(lines) + "\n"
 
 
@@ -88,7 +88,7 @@ def _parameter(row: Row) -> str:
             assert row.default is not None
             lines.append(f"        default: {row.kind.show(row.default)}")
         if row.kind.target_mode:
-            lines.append(f"        names objects of the mode {row.kind.target_mode}")
+            lines.append(f"        refers to objects of the mode {row.kind.target_mode}")
         if row.inherits:
-            lines.append(f"        not set here, it comes from the object's {row.inherits}")
+            lines.append(f"        if not set here, inherited from the object's {row.inherits}")
     return "\n".join(lines) + "\n"

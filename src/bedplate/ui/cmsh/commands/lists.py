@@ -34,11 +34,11 @@ def _words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
         DELIMITER,
         NODES,
         CATEGORY,
-        Option("-f", "--format", "Show these parameters instead, with commas between them", value="parameters"),
+        Option("-f", "--format", "Show these parameters instead, separated by commas", value="parameters"),
     ],
     examples=[
         ("list", "The objects of this list, or at the top the modes"),
-        ("list -v", "Without cutting long cells"),
+        ("list -v", "Without truncating long cells"),
         ("list -d {2}", "As JSON, indented by 2"),
         ("device list -c default -f hostname,ip", "Names and addresses of a category's nodes"),
     ],
@@ -98,7 +98,7 @@ def _foreach_words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
 
 @command(
     "foreach",
-    "Run commands for several objects, as if each were selected; one that fails does not keep the others",
+    "Run commands for several objects, as if each were selected; a failure does not stop the others",
     "foreach [OPTIONS] (<command>; ...)",
     "foreach <object> ... (<command>; ...)",
     "foreach * (<command>; ...)",

@@ -18,8 +18,10 @@ from bedplate.ui.cmsh.wording import path_text
 
 __all__ = ["CATEGORY", "NODES", "cell", "chosen", "targets"]
 
-NODES = Option("-n", "--nodes", "Do it for these objects: names, commas, ranges such as node00[1-4]", value="list")
-CATEGORY = Option("-c", "--category", "Do it for the nodes of a category (mode device)", value="category")
+NODES = Option(
+    "-n", "--nodes", "Apply to these objects: names separated by commas, ranges such as node00[1-4]", value="list"
+)
+CATEGORY = Option("-c", "--category", "Apply to the nodes of a category (device mode)", value="category")
 
 
 def cell(desk: Desk, obj: Obj, row: Row) -> str:
@@ -65,7 +67,7 @@ def chosen(desk: Desk, args: Arguments) -> list[Path] | None:
     here = desk.list_here()
     if args.flag("category"):
         if here != ("device",):
-            raise Usage("-c chooses nodes by their category", hint="it belongs to the mode device; -n chooses by name")
+            raise Usage("-c chooses nodes by their category", hint="-c works in device mode; -n chooses by name")
         category = args.value("category")
         desk.session.find(("category",), category)
         named = desk.session.tree.referrers("category", category, "device")
@@ -83,10 +85,10 @@ def _show_words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
     "show",
     "Show the parameters of an object",
     "show [OPTIONS] [<object> ...]",
-    options=[Option("-v", "--verbose", "Also say what each parameter means"), DELIMITER],
+    options=[Option("-v", "--verbose", "Also describe each parameter"), DELIMITER],
     examples=[
         ("show", "Parameters of the selected object"),
-        ("show -v", "With what each of them means"),
+        ("show -v", "With a description of each"),
         ("show default", "Parameters of the object default of this list"),
         ("show -d {}", "The same as JSON"),
     ],
@@ -119,7 +121,7 @@ def _get_words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
     examples=[
         ("get softwareimage", "An inherited value shows where it comes from: default-image (category:default)"),
         ("get node001 category", "The value of an object of this list"),
-        ("get trusteddomains", "Several values stand on one line each"),
+        ("get trusteddomains", "Several values are printed one per line"),
     ],
     where=in_a_list,
     words=_get_words,

@@ -28,7 +28,7 @@ def _objects(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
     examples=[
         ("use node001", "Select the object node001"),
         ("device use master", "Enter the mode device and select the active head node"),
-        ("use docker::host", "Names of roles are matched without regard to case"),
+        ("use docker::host", "Names of roles are not case-sensitive"),
     ],
     where=in_a_list,
     words=_objects,
@@ -72,8 +72,8 @@ async def _exit(desk: Desk, args: Arguments) -> None:
     "quit",
     "Leave the shell",
     "quit [OPTIONS]",
-    options=[Option("-f", "--force", "Leave also with staged changes, which are lost")],
-    examples=[("quit", "Leave; with staged changes a terminal is asked twice")],
+    options=[Option("-f", "--force", "Leave even with staged changes, which are lost")],
+    examples=[("quit", "Leave; with staged changes, confirm by repeating it")],
     moves=True,
 )
 async def _quit(desk: Desk, args: Arguments) -> None:
@@ -85,7 +85,7 @@ def _leave(desk: Desk, *, is_sure: bool) -> None:
     staged = tuple(desk.session.edits())
     if staged and desk.is_interactive and not is_sure and desk.warned != staged:
         desk.warned = staged
-        desk.note(f"there are staged changes: {_named(staged)}; commit keeps them, quit again leaves without them")
+        desk.note(f"there are staged changes: {_named(staged)}; commit keeps them, quit again discards them")
         return
     tell_lost(desk)
     desk.is_over = True
@@ -96,7 +96,7 @@ def tell_lost(desk: Desk) -> None:
     staged = tuple(desk.session.edits())
     if staged and desk.lost != staged:
         desk.lost = staged
-        desk.note(f"warning: staged changes were dropped: {_named(staged)} (commit keeps them)")
+        desk.note(f"warning: staged changes were discarded: {_named(staged)} (commit keeps them)")
 
 
 def _named(staged: Iterable[Edit]) -> str:

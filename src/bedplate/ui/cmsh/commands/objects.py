@@ -36,7 +36,7 @@ def _add_words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
 
 @command(
     "add",
-    "Make an object in this list and select it",
+    "Create an object in this list and select it",
     "add <name>",
     "add <type> <name>",
     "add <value> ...",
@@ -130,7 +130,7 @@ async def _remove(desk: Desk, args: Arguments) -> None:
     "unassign",
     "Stage the removal of a role",
     "unassign [<role>]",
-    examples=[("unassign docker::host", "Nodes stop what the role had started")],
+    examples=[("unassign docker::host", "Nodes stop the services of the role")],
     where=_in_roles,
     words=_remove_words,
     most=1,

@@ -25,7 +25,7 @@ def _near_kubelet(desk: Desk) -> str:
         return ""
     if desk.place[-1:] == ("roles",):
         return ""
-    return "options belong to the role kubelet: enter roles, then use kubelet"
+    return "options works in the role kubelet: enter roles, then use kubelet"
 
 
 def _words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
@@ -36,7 +36,7 @@ def _words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
         words.pop(0)
     if not words:
         return [(name, "manifest") for name in MANIFESTS]
-    return [("set", "put a flag"), ("clear", "take a flag away")] if len(words) == 1 else ()
+    return [("set", "put a flag"), ("clear", "remove a flag")] if len(words) == 1 else ()
 
 
 @command(
@@ -64,7 +64,7 @@ async def _options(desk: Desk, args: Arguments) -> None:
         return
     verb, rest = words[1], words[2:]
     if verb not in ("set", "clear") or not 1 <= len(rest) <= 2:
-        raise Usage(f"options {filename} {verb} cannot be understood", hint="help options shows the forms")
+        raise Usage(f"options {filename} {verb} is not valid", hint="help options shows the forms")
     container = rest[0] if len(rest) == 2 else filename.removesuffix(".yaml")
     if verb == "set":
         key, _, value = rest[-1].partition("=")

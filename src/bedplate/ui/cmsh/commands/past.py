@@ -31,7 +31,7 @@ def object_path(desk: Desk, word: str) -> Path:
     if desk.place:
         here = desk.list_place
         return desk.named(here, word) or (*here, word)
-    raise errors.NotFound(f"there is no object {word!r} here", hint="write for example category[default]")
+    raise errors.NotFound(f"there is no object {word!r} here", hint="for example category[default]")
 
 
 def _words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
