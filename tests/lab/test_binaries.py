@@ -92,7 +92,7 @@ def test_a_given_program_of_another_version_is_not_used_and_that_is_said(tmp_pat
     assert binaries.ensure(["kube-apiserver"], "1.35.4", environ=environ, progress=said.append) == {
         "kube-apiserver": cached
     }
-    assert said == [f"{tmp_path}/assets/kube-apiserver is 1.34.4, not 1.35.4: not used"]
+    assert said == [f"{tmp_path}/assets/kube-apiserver is 1.34.4, not 1.35.4: ignored"]
 
 
 def test_a_patch_release_asked_for_is_the_one_used(tmp_path: Path) -> None:
