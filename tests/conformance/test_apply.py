@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from tests.conformance import objects
@@ -35,6 +36,15 @@ async def test_apply_creates_with_201_then_updates_with_200(api: Api, ns: str) -
     assert entry["time"]
     updated = (await api.apply(target, applied("a", {"k": "2"}))).expect(200)
     assert updated["data"] == {"k": "2"}
+
+
+async def test_applies_of_one_new_object_at_the_same_time_all_succeed(api: Api, ns: str) -> None:
+    target, names = core(ns, "configmaps", "a"), [f"m{number}" for number in range(12)]
+    answers = await asyncio.gather(*(api.apply(target, applied("a", {name: "1"}), name) for name in names))
+    assert sorted(answer.status for answer in answers) == [200] * 11 + [201]
+    held = (await api.get(target)).expect(200)
+    assert held["data"] == dict.fromkeys(names, "1")
+    assert {manager for manager, _, _ in managers(held)} == set(names)
 
 
 async def test_the_same_apply_again_changes_nothing(api: Api, ns: str) -> None:

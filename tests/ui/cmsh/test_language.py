@@ -66,6 +66,10 @@ def test_what_cannot_be_read_is_refused_as_usage(line: str) -> None:
         ("device use ", ["device", "use"], "", 11),
         ("list; sho", [], "sho", 6),
         ("set notes 'a b", ["set", "notes"], "a b", 10),
+        ("foreach * (list", ["foreach", "*"], "(list", 10),
+        ("foreach * (list)", ["foreach", "*"], "(list)", 10),
+        ("(list); ", [], "", 8),
+        ("(list) ", ["(list)"], "", 7),
     ],
 )
 def test_the_word_being_typed(line: str, before: list[str], partial: str, start: int) -> None:

@@ -149,7 +149,12 @@ async def apply(target: Target, config: Object, *, force: bool) -> write.Outcome
         new = merged(None)
         new["metadata"]["name"] = target.name
         owners = new["metadata"].get("managedFields")
-        return await write.create_outcome(target, meta.check_object(target.resource, new), owners=owners)
+        try:
+            return await write.create_outcome(target, meta.check_object(target.resource, new), owners=owners)
+        except status.StatusError as err:
+            # Created by another request meanwhile: this one is an update then, not a conflict.
+            if err.reason != "AlreadyExists" or target.stored() is None:
+                raise
     return await write.rewrite(target, merged, is_conditional=_insists(config), owns=False)
 
 

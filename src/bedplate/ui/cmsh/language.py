@@ -95,6 +95,7 @@ class _Reader:
             end = _closing(self._line, self._at)
             if end:
                 text, self._at = self._line[self._at : end], end
+                self.in_word = end == len(self._line)
                 return text
         parts: list[str] = []
         while self._at < len(self._line):

@@ -50,8 +50,9 @@ _moments = iter(range(1, 1_000_000))
 
 
 def write(path: Path, text: str) -> Path:
-    """Write a file so that its change time differs from that of the last writing, however fast the test is."""
-    path.write_text(text)
+    """Replace a file, at once as a whole, with a change time that no earlier version had, however fast the test is."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(text)
     moment = 1_700_000_000 + next(_moments)
-    os.utime(path, (moment, moment))
-    return path
+    os.utime(new, (moment, moment))
+    return new.replace(path)

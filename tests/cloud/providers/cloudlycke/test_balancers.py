@@ -86,7 +86,7 @@ async def test_addresses_do_not_depend_on_who_asks_first_while_there_is_room() -
 async def test_an_address_is_not_given_before_the_services_are_known() -> None:
     cache: Cache[core.Service] = Cache()
     cloud = balancers(cache, timeout_s=0.05)
-    with pytest.raises(CloudError, match="not known yet"):
+    with pytest.raises(CloudError, match="have not been listed yet"):
         await cloud.ensure(CLUSTER, service("web"), [])
 
 

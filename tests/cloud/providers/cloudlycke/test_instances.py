@@ -77,7 +77,7 @@ async def test_no_kind_of_outage_is_absence(tmp_path: Path) -> None:
     made = provider(path)
     instances = made.instances
     assert instances is not None
-    outages = ["apiError: true", "instances: [{id: a, name: one, apiError: true}]", "instances: [{", "{}: {}"]
+    outages = ["apiError: true", "instances: [{id: a, name: one, apiError: true}]", "instances: [{", "{}: {}", ""]
     for text in outages:
         write(path, text)
         for asked in (node("one"), node("one", "cloudlycke://a")):

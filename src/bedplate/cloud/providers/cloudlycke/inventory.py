@@ -85,6 +85,9 @@ class Inventory:
             if mark == self._mark:
                 return
             fresh = config.read(path)
+            if not facts.st_size and self._current.instances != config.BUILT_IN:
+                # Editors and scripts empty a file before they write it; the built-in machines would replace all others.
+                raise errors.Invalid(f"{path} is empty", hint="it may be in the middle of a write")
         except (OSError, errors.Invalid) as err:
             # The mark stays as it was, so that the next question looks again.
             if str(err) != self._fault:
