@@ -132,7 +132,7 @@ def test_the_file_of_pools_is_what_the_guide_shows() -> None:
 
 def keys_of_plugin() -> dict[str, str]:
     """Key of `ipam` → default, from the page."""
-    section = PLUGIN.read_text().split("## Configuration")[1].split("Beside `ipam`")[0]
+    section = PLUGIN.read_text().split("## Configuration")[1].split("Outside `ipam`")[0]
     rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
     return {name.strip(" `"): default.strip(" `") for name, default in rows}
 
@@ -158,7 +158,7 @@ def test_the_page_of_the_plugin_names_every_key_and_default_of_the_program() -> 
 
 def test_the_page_of_the_plugin_names_every_code_of_the_program() -> None:
     used = set(re.findall(r"pub const [A-Z_]+: u32 = (\d+);", (CRATE / "error.rs").read_text()))
-    section = PLUGIN.read_text().split("## Answers")[1]
+    section = PLUGIN.read_text().split("## Results")[1]
     assert set(re.findall(r"(?m)^\| (\d+) \|", section)) == used
 
 

@@ -63,7 +63,7 @@ def test_pruning_removes_what_the_document_does_not_name() -> None:
         ("[", "not YAML"),
         ("format: other", "not an export"),
         ("format: bedplate/head/v1\nnonsense: {}", "no mode 'nonsense'"),
-        ("format: bedplate/head/v1\ncategory: {a: {type: Nonsense}}", "holds no Nonsense"),
+        ("format: bedplate/head/v1\ncategory: {a: {type: Nonsense}}", "cannot contain Nonsense"),
         ("format: bedplate/head/v1\ncategory: {a: {values: {colour: red}}}", "has no field 'colour'"),
         ("format: bedplate/head/v1\ncategory: {a: {more: 1}}", "and nothing else"),
         ("format: bedplate/head/v1\ncategory: {a: {children: {roles: {nonsense: {}}}}}", "no role 'nonsense'"),

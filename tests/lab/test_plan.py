@@ -68,7 +68,7 @@ def test_every_problem_is_reported_at_once() -> None:
     ],
 )
 def test_what_cannot_work_is_refused(options: Options, fault: str) -> None:
-    with pytest.raises(errors.Invalid, match="cannot be made") as caught:
+    with pytest.raises(errors.Invalid, match="cannot be created") as caught:
         make_plan(options, [Network("192.0.2.0/24")])
     assert fault in str(caught.value)
 

@@ -329,7 +329,7 @@ async def test_health_fails_when_leading_goes_on_long_after_the_lease_ran_out() 
     clock._monotonic += 33  # frozen: nobody renewed, nobody stopped
     candidate.check()
     clock._monotonic += 3
-    with pytest.raises(LeadershipLost, match="ran out"):
+    with pytest.raises(LeadershipLost, match="expired"):
         candidate.check()
     await stop(task)
     candidate.check()

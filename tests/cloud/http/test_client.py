@@ -121,7 +121,7 @@ async def test_a_status_becomes_its_error_with_the_servers_words(status: int, ki
         (Answer(200, b"<html>", {"Content-Type": "text/html"}), "content type"),
         (Answer(200, b'{"id": "1"', {}), "not JSON"),
         (Answer(200, b"", {}), "not JSON"),
-        (Answer(200, [1], {}), "another type"),
+        (Answer(200, [1], {}), "not of type object"),
         (Answer(200, b'{"id": "\xff"}', {}), "not JSON"),
         (Answer(200, b"[" * 100_000, {}), "not JSON"),
     ],

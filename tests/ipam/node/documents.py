@@ -55,7 +55,7 @@ REFUSED = {
     b'{"version":1,"checksum":4294967296,"pools":{}}': "must be an integer",
     b'{"version":"x","version":1,"checksum":1512731210,"pools":{}}': "must be an integer",
     b'{"version":1,"checksum":1512731210,"pools":[]}': "object",
-    b'{"version":1,"checksum":1,"pools":{"p":{"name":1}}}': "text",
+    b'{"version":1,"checksum":1,"pools":{"p":{"name":1}}}': "string",
     b'{"version":1,"checksum":1,"pools":{"p":{"last_reserved_ip":"10.0.0.256"}}}': "address",
     b'{"version":1,"checksum":1,"pools":{"p":{"last_reserved_ip":[10]}}}': "address",
     b'{"version":NaN}': "JSON",

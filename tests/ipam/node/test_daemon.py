@@ -45,7 +45,7 @@ async def test_a_part_that_fails_ends_the_daemon_with_its_error() -> None:
 
 
 async def test_a_part_that_ends_ends_the_daemon_with_an_error() -> None:
-    with pytest.raises(errors.Terminal, match="by itself"):
+    with pytest.raises(errors.Terminal, match="stopped unexpectedly"):
         await run(Part())
 
 

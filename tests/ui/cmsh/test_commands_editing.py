@@ -219,7 +219,7 @@ async def test_an_import_can_remove_what_the_file_does_not_name(desk: Desk, tmp_
 
 async def test_secrets_are_exported_only_when_somebody_agrees(desk: Desk) -> None:
     assert "sesame" not in await desk.do("export")
-    assert "agreed" in (await desk.fails("export --with-secrets")).err
+    assert "confirmed" in (await desk.fails("export --with-secrets")).err
     assert "sesame-three" in await desk.do("export --with-secrets --yes")
 
 

@@ -327,7 +327,7 @@ def _decode(exchange: Exchange, expects: Expected | None) -> tuple[Any, str]:
         return None, "the body is not JSON"
     expected = {"object": dict, "array": list}.get(expects or "")
     if expected is not None and not isinstance(data, expected):
-        return None, f"the body is JSON, but not of type {expects}"
+        return None, f"the body is JSON but not of type {expects}"
     return data, ""
 
 
