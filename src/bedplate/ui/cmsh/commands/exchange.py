@@ -38,7 +38,9 @@ async def _export(desk: Desk, args: Arguments) -> None:
     if secrets and not args.flag("yes"):
         answer = await desk.host.ask("Write all secrets in clear text? (yes/no) ")
         if (answer or "").strip().lower() not in ("y", "yes"):
-            raise errors.Invalid("nothing was exported: secrets in clear text were not confirmed", hint="--yes confirms it")
+            raise errors.Invalid(
+                "nothing was exported: secrets in clear text were not confirmed", hint="--yes confirms it"
+            )
     text = await desk.backend.export_document(with_secrets=secrets)
     if not args.words:
         desk.write(text)
