@@ -108,9 +108,7 @@ class Ownership:
             return Owner(self.providers[0], f"it has no loadBalancerClass, so {self.providers[0]} serves it")
         if class_name not in self.classes:
             return Owner(
-                "",
-                f"its loadBalancerClass {class_name!r} is not in --load-balancer-class: "
-                "it belongs to another controller",
+                "", f"its loadBalancerClass {class_name!r} belongs to another controller (--load-balancer-class)"
             )
         provider = self.classes[class_name] or self.providers[0]
         return Owner(provider, f"its loadBalancerClass {class_name!r} is served by {provider}")
@@ -319,10 +317,7 @@ def plan(
         step = replace(step, others=others)
     if not others:
         return (step,)
-    return (
-        step,
-        Sweep(service, others, f"it is served by {owner.provider}; no other provider may keep a load balancer for it"),
-    )
+    return step, Sweep(service, others, f"it is served by {owner.provider}; other providers may keep nothing for it")
 
 
 def _others(service: core.Service, memory: Memory | None, ownership: Ownership, owner: Owner) -> tuple[str, ...]:

@@ -365,8 +365,7 @@ def _create(want: Want, slot: Slot, spare: Sequence[models.FloatingIp], ips: Seq
     theirs = holder if holder is not None and holder not in own else None
     if theirs is not None and ownership.parse(theirs.description) is None:
         raise FloatingIpNotOwned(
-            f"the floating IP {theirs.name} ({theirs.ip}) is not managed by this cluster: "
-            "its description has no record of this Service",
+            f"the floating IP {theirs.name} ({theirs.ip}) is not ours: its description does not name this Service",
             hint=f"rename or delete it, or let the Service use it with the annotation {NAME}: {theirs.name}",
         )
     name = next((candidate for candidate in slot.names.in_turn if candidate not in holders), None)
