@@ -143,6 +143,9 @@ def run(name: str, options: Sequence[str], reports: Path) -> tuple[int, Report]:
     command = [sys.executable, "-m", "pytest", f"--junit-xml={reports / name}.xml", *options]
     print(f"=== {name}: pytest {' '.join(options)}", flush=True)
     environ = with_bytecode(os.environ) | {"BEDPLATE_TEST_REPORT": str(target)}
+    if name == "test":
+        # Programs that a test starts are out of sight of its guard: they find no built program, and may build none.
+        environ |= {"BEDPLATE_NO_BUILD": "1", "BEDPLATE_CACHE": str(ROOT / "build" / "test-cache")}
     if name == "test" and has_room(MEMORY):
         # The folders of tests: what a program writes to disk there need not survive a loss of power.
         environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))

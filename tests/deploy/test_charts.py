@@ -77,11 +77,13 @@ def flags(objects: list[dict[str, Any]]) -> list[str]:
     return [*container["command"], *container.get("args", [])]
 
 
+@pytest.mark.external  # helm
 def test_what_is_made_from_charts_is_up_to_date() -> None:
     done = run_tool("manifest.py", "--check")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.external  # helm
 def test_the_check_notices_a_manifest_that_was_edited(tmp_path: Path) -> None:
     for part in ("charts", "deploy", "manifests", "tools"):
         shutil.copytree(ROOT / part, tmp_path / part)

@@ -102,7 +102,7 @@ def ensure(
     environ: Mapping[str, str] | None = None,
     only_exact: bool = False,
 ) -> dict[str, Path]:
-    """A path for every program named, building what is found nowhere.
+    """A path for every program named, building what is found nowhere, unless `$BEDPLATE_NO_BUILD` forbids it.
 
     `only_exact` ignores `$KUBEBUILDER_ASSETS` and `$PATH`: for images, where every part must be the tag it is called.
     """
@@ -119,6 +119,12 @@ def ensure(
         if path is not None:
             paths[program.name] = path
     missing = [program for program in known if program.name not in paths]
+    if missing and environ.get("BEDPLATE_NO_BUILD"):
+        names = ", ".join(program.name for program in missing)
+        raise errors.Invalid(
+            f"{names}: not in {cache}, and BEDPLATE_NO_BUILD forbids building it",
+            hint="unset the variable, or point BEDPLATE_CACHE at a folder that has it",
+        )
     if missing:
         paths |= _build(missing, versions.resolve(version), cache, environ, report)
     return {program.name: paths[program.name] for program in known}
