@@ -53,7 +53,7 @@ INTERPRETER = f"#!/{PYTHON} -IBSXutf8\n"
 # Programs and modules of the larger systems, which no manager uses: the shell, the head, the API server, the lab.
 NO_PROGRAMS = frozenset({"cmsh"})
 NO_PARTS = re.compile(
-    r"(apiserver|client|head|lab|sim|store|ui)/|cli/(head|sim|up)/|cli/(clusterview|kubectl)\.py$|apps/cmsh\.py$"
+    r"(apiserver|client|head|lab|sim|store|ui)/|cli/(sim|up)/|cli/(clusterview|head|kubectl)\.py$|apps/cmsh\.py$"
 )
 # The manager of any provider (or of several) that `--cloud-provider` names: the image's entry point.
 GENERIC = "cloud-controller-manager"

@@ -132,7 +132,7 @@ def test_only_the_programs_asked_for_are_built_and_progress_names_the_rest(tmp_p
 def test_nothing_is_built_where_building_is_forbidden(tmp_path: Path) -> None:
     _go(tmp_path / "path")
     environ = _environ(tmp_path, BEDPLATE_NO_BUILD="1")
-    with pytest.raises(errors.Invalid, match="kubelet, kubeadm: not in .*/cache, and BEDPLATE_NO_BUILD forbids"):
+    with pytest.raises(errors.Invalid, match=r"kubelet, kubeadm: not in .*/cache, and BEDPLATE_NO_BUILD forbids"):
         binaries.ensure(["kubelet", "kubeadm"], "1.35.4", environ=environ)
     assert not (tmp_path / "path/calls").exists() and not (tmp_path / "cache").exists()
     binaries.ensure(["kubelet"], "1.35.4", environ=_environ(tmp_path))
