@@ -20,6 +20,7 @@ from tests.waiting import DEADLINE_S
 from bedplate.core import errors
 from bedplate.store.etcd import EtcdOptions, EtcdStore
 from bedplate.store.etcd.translate import Verdict, judge
+from bedplate.store.etcdpb import bedplate_etcd_pb2 as pb
 from bedplate.store.interface import Compacted, Event, OutcomeUnknown, Put, StoreFull
 
 
@@ -198,15 +199,48 @@ async def test_used_up_quota_is_store_full_and_reads_go_on(tmp_path: pathlib.Pat
     with cluster_or_skip(tmp_path / "etcd", "--quota-backend-bytes=4194304") as cluster:
         async with EtcdStore(options(cluster)) as store:
             acked = 0
-            with pytest.raises(StoreFull):
+            with pytest.raises((StoreFull, OutcomeUnknown)) as refusal:
                 while True:
                     await store.commit([Put(f"/{acked:04}", b"x" * 100_000)])
                     acked += 1
             assert acked > 5
-            assert len((await store.list("/")).entries) == acked
+            in_doubt = isinstance(refusal.value, OutcomeUnknown)
+            assert len((await store.list("/")).entries) == acked + in_doubt
+            with pytest.raises(StoreFull):
+                await store.commit([Put("/later", b"x" * 100_000, 0)])
+            assert await store.get("/later") is None
             await store.compact(await store.revision())
             etcdctl(cluster, "defrag")
             etcdctl(cluster, "alarm", "disarm")
+
+
+@pytest.mark.parametrize(
+    ("put", "stored", "outcome"),
+    [
+        (Put("/a", b"ours", 0), b"ours", OutcomeUnknown),
+        (Put("/a", b"ours", 0), None, StoreFull),
+        (Put("/a", b"ours", 0), b"written after ours", OutcomeUnknown),
+        (Put("/a", b"ours", 7), b"before", StoreFull),
+        (Put("/a", b"same", 7), b"same", StoreFull),
+        (Put("/a", b"ours"), b"ours", OutcomeUnknown),
+        (Put("/a", b"ours"), b"before", StoreFull),
+    ],
+)
+async def test_no_space_answered_for_a_commit_that_is_stored_is_an_unknown_outcome(
+    put: Put, stored: bytes | None, outcome: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = EtcdStore(EtcdOptions(["127.0.0.1:1"], prefix="/x"))
+    pairs = [] if stored is None else [pb.KeyValue(key=b"/x/a", value=stored, mod_revision=7)]
+
+    async def ask(method: str, *_: object, **__: object) -> object:
+        if method.endswith("/Txn"):
+            raise StoreFull("etcd has exhausted its quota", hint="compact it")
+        return pb.RangeResponse(kvs=pairs)
+
+    monkeypatch.setattr(store._connection, "ask", ask)
+    with pytest.raises(outcome) as raised:
+        await store.commit([put])
+    assert type(raised.value) is outcome
 
 
 @pytest.mark.external

@@ -2,7 +2,8 @@
 
 In: commits, reads and watches. Out: etcd's own revisions: other users of the same etcd make them grow too, so they
 are ascending but not dense. Reads are linearizable. A commit is one transaction; when its outcome cannot be known it
-raises `OutcomeUnknown` and is not repeated. etcd's limits apply (by default 128 keys and 1.5 MiB per commit).
+raises `OutcomeUnknown` and is not repeated, and `StoreFull` says that nothing was written. etcd's limits apply (by
+default 128 keys and 1.5 MiB per commit).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from bedplate.store.etcd.members import Connection, EtcdOptions, Failed
 from bedplate.store.etcd.translate import Translator, Verdict
 from bedplate.store.etcd.watch import Watch
 from bedplate.store.etcdpb import bedplate_etcd_pb2 as pb
-from bedplate.store.interface import Compacted, Entry, FutureRevision, Op, Page
+from bedplate.store.interface import Compacted, Entry, FutureRevision, Op, OutcomeUnknown, Page, Put, StoreFull
 
 __all__ = ["EtcdStore"]
 
@@ -86,10 +87,26 @@ class EtcdStore:
         if not ops:
             return await self.revision()
         request = self._translator.transaction(ops)
-        answer = await self._connection.ask("/etcdserverpb.KV/Txn", request, pb.TxnResponse, writes=True)
+        try:
+            answer = await self._connection.ask("/etcdserverpb.KV/Txn", request, pb.TxnResponse, writes=True)
+        except StoreFull as full:
+            # etcd looks at its quota before it takes a transaction and again after it applied it, with one answer.
+            if await self._may_be_written(ops):
+                raise OutcomeUnknown(f"{full}; this write may still have been done", hint=full.hint) from full
+            raise
         if not answer.succeeded:
             raise self._translator.refusal(ops, answer)
         return answer.header.revision
+
+    async def _may_be_written(self, ops: Sequence[Op]) -> bool:
+        """Whether the first key that a refused commit wrote looks as if the commit had been applied."""
+        put = next((op for op in ops if isinstance(op, Put)), None)
+        if put is None:
+            return False
+        entry = await self.get(put.key)
+        if entry is not None and entry.value == put.value:
+            return entry.revision != put.expect
+        return put.expect is not None and put.expect != (entry.revision if entry is not None else 0)
 
     def watch(self, prefix: str, *, after: int) -> Watch:
         backoff = Backoff(first_s=0.05, cap_s=5.0, rng=self._rng)
