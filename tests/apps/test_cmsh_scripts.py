@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pathlib
 import shutil
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 
 import pytest
 from tests import forkserver
+from tests.apps import headprograms
 from tests.waiting import wait_until
 
 from bedplate.core import errors
@@ -102,12 +104,42 @@ def test_quit_ends_a_script(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
 
 def test_a_file_is_run_line_by_line_and_errors_name_the_line(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
     script = tmp_path / "changes.cmsh"
-    script.write_text("# what we want\ncategory use default\nset nothing 1\nset notes good; commit\n\nget notes\n")
+    script.write_text("# what we want\ncategory use default\nset notes good; commit\nset nothing 1\n\nget notes\n")
     done = cmsh("--data", data, "-f", script, home=tmp_path)
     assert done.returncode == 1
     assert done.stdout == "good\n"
-    assert done.stderr.startswith(f"{script}:3: ")
+    assert done.stderr.startswith(f"{script}:4: ")
     assert len(done.stderr.splitlines()) == 1
+
+
+WRONG = ["device use node001", "device use nodeTYPO", "set notes x", "commit"]
+
+
+def by_way(way: str, data: pathlib.Path, home: pathlib.Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the commands of `WRONG` out of an option, a file or a pipe."""
+    if way == "-c":
+        return cmsh(*words, "--data", data, "-c", "; ".join(WRONG), home=home)
+    (home / "wrong.cmsh").write_text("\n".join(WRONG))
+    if way == "-f":
+        return cmsh(*words, "--data", data, "-f", home / "wrong.cmsh", home=home)
+    return cmsh(*words, "--data", data, home=home, stdin="\n".join(WRONG))
+
+
+@pytest.mark.parametrize("is_served", [False, True], ids=["folder", "daemon"])
+@pytest.mark.parametrize("way", ["-c", "-f", "pipe"])
+def test_a_failed_command_never_lets_a_commit_hit_another_object(
+    way: str, is_served: bool, data: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    with headprograms.served(data) if is_served else contextlib.nullcontext():
+        done = by_way(way, data, tmp_path)
+        assert done.returncode == 1
+        assert "2 commands have failed since the last commit" in done.stderr
+        quitting = by_way(way, data, tmp_path, "-q")
+        assert quitting.returncode == 1
+        assert len(quitting.stderr.splitlines()) == 1, "the first error ends it"
+        assert "nodeTYPO" in quitting.stderr
+        asked = "device foreach * (get notes); history -d ,"
+        assert "x" not in cmsh("--data", data, "-c", asked, home=tmp_path).stdout.splitlines()
 
 
 def test_a_file_that_is_missing_is_wrong_usage(data: pathlib.Path, tmp_path: pathlib.Path) -> None:

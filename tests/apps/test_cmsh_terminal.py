@@ -74,6 +74,24 @@ def test_prompt_and_stars_follow_what_is_typed(data: pathlib.Path, home: pathlib
         screen.wait("[left with 0]")
 
 
+def test_a_selection_that_fails_leaves_nothing_selected_and_its_line_commits_nothing(
+    data: pathlib.Path, home: pathlib.Path
+) -> None:
+    with shell(home, "--data", data) as screen:
+        screen.enter("device use node001; device use nodeTYPO; set notes x; commit")
+        screen.wait("2 commands have failed since the last commit")
+        screen.wait_prompt("[basecm10->device]%")
+        screen.enter("use node001; set notes y; commit; get notes")
+        screen.wait_prompt("[basecm10->device[node001]]%")
+        assert "\ny\n" in screen.text()
+
+
+def test_a_shell_that_quits_at_a_failure_tells_its_code(data: pathlib.Path, home: pathlib.Path) -> None:
+    with shell(home, "-q", "--data", data) as screen:
+        screen.enter("device use nodeTYPO")
+        screen.wait("[left with 1]")
+
+
 def test_tab_completes_and_twice_shows_columns(data: pathlib.Path, home: pathlib.Path) -> None:
     with shell(home, "--data", data) as screen:
         screen.type("categ")

@@ -143,7 +143,7 @@ async def test_a_removed_object_is_left(desk: Desk) -> None:
 
 async def test_roles_are_assigned_and_unassigned_where_roles_are(desk: Desk) -> None:
     assert "roles" in (await desk.fails("category use default; assign docker::host")).err
-    await desk.do("roles", "assign DOCKER::host")
+    await desk.do("use default", "roles", "assign DOCKER::host")
     assert desk.prompt == "[basecm10->category*[default*]->roles*[Docker::Host*]]% "
     await desk.do("unassign docker::HOST")
     assert desk.prompt == "[basecm10->category[default]->roles]% "

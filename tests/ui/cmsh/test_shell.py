@@ -43,9 +43,77 @@ async def test_where_a_line_leaves_one(desk: Desk, line: str, prompt: str) -> No
 
 async def test_a_failure_behind_a_modes_name_leaves_one_where_one_was(desk: Desk) -> None:
     await desk.do("kubernetes")
-    await desk.fails("device use nobody")
-    await desk.fails("category roles use nothing")
+    await desk.fails("device frobnicate")
+    await desk.fails("device get nobody ip")
     assert desk.prompt == "[basecm10->kubernetes[default]]% "
+
+
+@pytest.mark.parametrize(
+    ("line", "prompt"),
+    [
+        ("use nodeTYPO", "[basecm10->device]% "),
+        ("device use nodeTYPO", "[basecm10->device]% "),
+        ("add physicalnode node001", "[basecm10->device]% "),
+        ("add nonsense x", "[basecm10->device]% "),
+        ("clone node002", "[basecm10->device]% "),
+        ("clone nodeTYPO node777", "[basecm10->device]% "),
+        ("assign docker::host", "[basecm10->device]% "),
+        ("roles; assign nonsense", "[basecm10->device[node001]->roles]% "),
+        ("kubernetes use nothing", "[basecm10->kubernetes]% "),
+        ("category use nothing", "[basecm10->category]% "),
+        ("category roles use nothing", "[basecm10->category]% "),
+        ("categroy use default", "[basecm10->device]% "),
+        ("use", "[basecm10->device]% "),
+    ],
+)
+async def test_a_selection_that_fails_leaves_nothing_selected(desk: Desk, line: str, prompt: str) -> None:
+    await desk.do("device use node001")
+    await desk.fails(line)
+    assert desk.prompt == prompt
+    await desk.fails("set notes x")
+    assert not desk.shell.left()
+
+
+@pytest.mark.parametrize("end", ["", "; refresh", "; category refresh"])
+async def test_a_commit_in_the_line_of_a_failure_is_refused(desk: Desk, site_head: Head, end: str) -> None:
+    before = site_head.revision
+    said = await desk.fails(f"category use default; set notes x; get nothing; get more{end}; commit")
+    assert "2 commands have failed since the last commit" in said.err
+    assert "--force" in said.err
+    assert site_head.revision == before
+    assert desk.shell.left() == ([] if end else ["category[default]"])
+
+
+async def test_a_commit_after_a_failure_can_be_forced_or_started_anew(desk: Desk, site_head: Head) -> None:
+    assert (await desk.type("category use default; get nothing; set notes x; commit --force; get notes")).out == "x\n"
+    assert (await desk.type("get nothing; /; revert; category set default notes y; commit")).code == 1
+    assert site_head.tree.get(("category", "default")).values["notes"] == "y"
+    await desk.fails("category set default notes z; get nothing")
+    await desk.do("commit")
+    assert site_head.tree.get(("category", "default")).values["notes"] == "z", "who types has seen the failure"
+
+
+async def test_a_commit_that_failed_can_be_made_again_in_the_same_script(desk: Desk, site_head: Head) -> None:
+    lines = "category use default; set softwareimage nowhere; commit; set softwareimage my-new-image; commit"
+    said = await desk.type(lines)
+    assert (said.code, said.err.count("error:")) == (1, 1)
+    assert site_head.tree.get(("category", "default")).values["software_image"] == "my-new-image"
+
+
+async def test_a_failure_in_a_foreach_counts_once(desk: Desk) -> None:
+    said = await desk.fails("device foreach node00[1-2] (set notes x; get nothing); commit")
+    assert "2 commands have failed" in said.err
+
+
+async def test_a_shell_that_quits_ends_at_the_first_failure(site_head: Head) -> None:
+    said: list[str] = []
+    shell = Shell(
+        LocalBackend(site_head, name="basecm10", identity=Identity.local("a")), said.append, said.append, quits=True
+    )
+    assert await shell.run_line("category use default; plan; set notes x; plan") == 0
+    assert await shell.run_line("device foreach * (get nothing); commit") == 1
+    assert shell.is_over and shell.exit_code == 1
+    assert sum(text.startswith("error:") for text in said) == 1
 
 
 async def test_an_indexed_object_stays_selected_when_a_commit_counts_anew(desk: Desk) -> None:

@@ -124,6 +124,7 @@ class Desk:
         """Run one line, whatever becomes of it."""
         self._out.clear()
         self._err.clear()
+        self.shell.new_entry()
         code = await self.shell.run_line(line.replace("{files}", str(self.files)))
         return Said(code, "".join(self._out), "".join(self._err))
 

@@ -124,7 +124,8 @@ class Command:
     """One command as it is declared.
 
     `leading`: options stand before the first word alone, because values may begin with `-`.
-    `moves`: the command is about where one stands, so that `<mode> <command>` leaves one there."""
+    `moves`: the command is about where one stands, so that `<mode> <command>` leaves one there.
+    `selects`: it chooses the object that the next commands are about, so that after a failure none is chosen."""
 
     name: str
     about: str
@@ -138,6 +139,7 @@ class Command:
     most: int | None = None
     leading: bool = False
     moves: bool = False
+    selects: bool = False
 
     def arguments(self, typed: Sequence[str], *, partial: bool = False) -> Arguments:
         """What was typed behind the name. Raises `Usage`, unless the line is still being typed (`partial`)."""
@@ -206,6 +208,7 @@ def command(
     most: int | None = 0,
     leading: bool = False,
     moves: bool = False,
+    selects: bool = False,
 ) -> Callable[[Run], Run]:
     """Declare a command; `most` None takes any number of words."""
 
@@ -222,7 +225,8 @@ def command(
             least=least,
             most=most,
             leading=leading,
-            moves=moves,
+            moves=moves or selects,
+            selects=selects,
         )
         return run
 

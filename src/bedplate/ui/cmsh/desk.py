@@ -48,6 +48,8 @@ class Desk:
     """What was staged when leaving was last refused."""
     lost: tuple[Edit, ...] = ()
     """What was staged when somebody left."""
+    failed: int = 0
+    """How many commands have failed since the last commit: what is staged may not be what was meant."""
     undoes: tuple[int, tuple[object, ...]] | None = None
     """The revision whose undo is staged, with what was staged then: a commit of exactly that says so."""
 

@@ -30,7 +30,7 @@ Examples:
   cmsh --data /var/lib/bedplate/head                       at a terminal: TAB completes, help explains
   cmsh -c "category use default; set softwareimage gpu; commit"
   cmsh -c "device list -d {}"                              JSON for programs
-  cmsh -f changes.cmsh                                     commands from a file, one or more in a line
+  cmsh -q -f changes.cmsh                                  commands from a file, one or more in a line
   echo "device; list" | cmsh                               commands from a pipe
   cmsh --url https://head1:8081 --url https://head2:8081   whichever of two heads is active
   eval "$(cmsh --completion bash)"                         completion of these options
@@ -45,7 +45,7 @@ Exit codes: 0 success, 1 a command failed, 2 wrong usage, 3 plan found something
 """
 
 _GROUPS = {
-    "What to run": ("command", "file"),
+    "What to run": ("command", "file", "quits"),
     "Which head": ("urls", "data"),
     "As whom": ("token_file", "cert", "key", "cacert"),
 }
@@ -91,6 +91,7 @@ _path = click.Path(path_type=pathlib.Path)
 )
 @click.option("-c", "command", metavar="COMMANDS", help='Run these ("a; b") and exit.')
 @click.option("-f", "file", type=_path, metavar="FILE", help="Run the commands in FILE and exit; - is standard input.")
+@click.option("-q", "--quit", "quits", is_flag=True, help="Exit at the first command that fails.")
 @click.option(
     "--url", "urls", multiple=True, metavar="URL", help="URL of a daemon; repeat it for every head of a site."
 )
@@ -114,6 +115,7 @@ _path = click.Path(path_type=pathlib.Path)
 def cmsh(
     command: str | None,
     file: pathlib.Path | None,
+    quits: bool,
     urls: tuple[str, ...],
     data: pathlib.Path | None,
     token_file: pathlib.Path | None,
@@ -132,12 +134,12 @@ def cmsh(
     with _failures_told(verbosity):
         flags = usersettings.Flags(urls, data, identity)
         target = usersettings.choose(flags, os.environ, pathlib.Path.home())
-        code = asyncio.run(_main(target, command, file, is_verbose=bool(verbosity)))
+        code = asyncio.run(_main(target, command, file, is_verbose=bool(verbosity), quits=quits))
     sys.exit(code)
 
 
 async def _main(
-    target: usersettings.Target, command: str | None, file: pathlib.Path | None, *, is_verbose: bool
+    target: usersettings.Target, command: str | None, file: pathlib.Path | None, *, is_verbose: bool, quits: bool
 ) -> int:
     from bedplate.ui.cmsh import running, targets
 
@@ -146,13 +148,14 @@ async def _main(
 
     async with targets.reach(target, say) as reached:
         if command is not None:
-            return await running.script(reached, running.of_text(command), is_verbose=is_verbose)
+            return await running.script(reached, running.of_text(command), is_verbose=is_verbose, quits=quits)
         if file is not None and str(file) != "-":
-            return await running.script(reached, running.of_file(file), is_verbose=is_verbose)
+            return await running.script(reached, running.of_file(file), is_verbose=is_verbose, quits=quits)
         if file is None and running.is_terminal(sys.stdin) and running.is_terminal(sys.stdout):
             history = usersettings.history_file(os.environ, pathlib.Path.home())
-            return await running.interactive(reached, history, is_verbose=is_verbose)
-        return await running.script(reached, running.of_stream(sys.stdin), is_verbose=is_verbose, is_long=True)
+            return await running.interactive(reached, history, is_verbose=is_verbose, quits=quits)
+        lines = running.of_stream(sys.stdin)
+        return await running.script(reached, lines, is_verbose=is_verbose, is_long=True, quits=quits)
 
 
 def _replace_closed_streams() -> None:

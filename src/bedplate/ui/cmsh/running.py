@@ -1,7 +1,8 @@
 """Running a shell: over the lines of a script, or at a terminal.
 
 In: an open backend, lines. Out: what the commands print, and the exit code of the worst of them. A failing command does
-not keep the others from running; what is staged at the end of a script is dropped with a warning.
+not keep the others from running, but it keeps a later commit from being made; what is staged at the end of a script is
+dropped with a warning.
 """
 
 from __future__ import annotations
@@ -36,12 +37,14 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
-async def script(reached: Reached, lines: AsyncIterator[Line], *, is_verbose: bool, is_long: bool = False) -> int:
-    """Run the lines of a script; `is_long` follows what others commit meanwhile."""
+async def script(
+    reached: Reached, lines: AsyncIterator[Line], *, is_verbose: bool, is_long: bool = False, quits: bool = False
+) -> int:
+    """Run the lines of a script; `is_long` follows what others commit meanwhile, `quits` ends it at a failure."""
     writer = _Writer()
     # The standard input of a script that comes from elsewhere is free for its children; else they would eat it.
     machine = Machine(os.environ, is_attended=not is_long and is_terminal(sys.stdin))
-    shell = Shell(reached.backend, writer.out, writer.err, host=machine.host())
+    shell = Shell(reached.backend, writer.out, writer.err, host=machine.host(), quits=quits)
     codes = []
     async with beside(_follow(reached.backend)) if is_long else contextlib.nullcontext():
         async for where, line in lines:
@@ -58,7 +61,7 @@ async def script(reached: Reached, lines: AsyncIterator[Line], *, is_verbose: bo
     return worst(codes)
 
 
-async def interactive(reached: Reached, history: pathlib.Path, *, is_verbose: bool) -> int:
+async def interactive(reached: Reached, history: pathlib.Path, *, is_verbose: bool, quits: bool = False) -> int:
     """A shell at this terminal."""
     from bedplate.ui.cmsh.terminal import Terminal  # line editing costs a start 150 ms
 
@@ -66,7 +69,12 @@ async def interactive(reached: Reached, history: pathlib.Path, *, is_verbose: bo
     machine = Machine(os.environ, is_attended=True)
     terminal = Terminal(machine, os.environ, history, reached.own)
     shell = Shell(
-        reached.backend, terminal.out, terminal.err, host=machine.host(terminal.ask, terminal.secret), interactive=True
+        reached.backend,
+        terminal.out,
+        terminal.err,
+        host=machine.host(terminal.ask, terminal.secret),
+        interactive=True,
+        quits=quits,
     )
     return await terminal.run(shell, lambda line: guarded(shell, line, terminal.err, is_verbose=is_verbose))
 

@@ -9,7 +9,7 @@ A word is, in this order: a command that is offered here, a submode, an object's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock
@@ -17,7 +17,7 @@ from bedplate.head import Path, Session
 from bedplate.head.schema.entity import Entity, Submode
 from bedplate.ui.backend import Backend
 from bedplate.ui.cmsh import completion, language
-from bedplate.ui.cmsh.command import FAILED, NODE_COMMANDS, OK, USAGE, needs_agents, worst
+from bedplate.ui.cmsh.command import FAILED, NODE_COMMANDS, OK, USAGE, Command, needs_agents, worst
 from bedplate.ui.cmsh.commands import COMMANDS, move
 from bedplate.ui.cmsh.completion import Completion
 from bedplate.ui.cmsh.desk import Desk
@@ -34,6 +34,8 @@ class Shell:
     """Runs lines. One shell is one session: its place and its staged edits.
 
     `interactive` says that somebody sits there: leaving with staged changes is then asked twice, and hints are given.
+    `quits` ends the shell at the first failure. After a failure `commit` refuses, until it is forced or everything is
+    reverted; somebody who sees each answer before the next line says so with `new_entry`.
     """
 
     def __init__(
@@ -44,8 +46,12 @@ class Shell:
         *,
         host: Host | None = None,
         interactive: bool = False,
+        quits: bool = False,
         clock: Clock | None = None,
     ) -> None:
+        self._quits = quits
+        self.exit_code = OK
+        """That of the command which ended a shell that quits at a failure."""
         self._out = out
         self._err = err
         self._is_moved = False
@@ -69,27 +75,54 @@ class Shell:
         """Whether somebody said quit."""
         return self.desk.is_over
 
+    def new_entry(self) -> None:
+        """Forget earlier failures: whoever types the next line has seen them."""
+        self.desk.failed = 0
+
     async def run_line(self, text: str) -> int:
         """Run one line (`;` between commands); the worst exit code: 0 ok, 1 failed, 2 usage, 3 plan has work."""
         try:
             statements = language.parse(text)
         except Usage as wrong:
+            self._failed(1, USAGE)
             return self._complain(wrong)
         codes = []
         for statement in statements:
             self._follow()
-            try:
-                if statement.host is not None:
-                    codes.append(await self._on_host(statement.host, None))
-                elif statement.filter:
-                    codes.append(await self._filtered(statement))
-                else:
-                    codes.append(await self._execute(statement.words))
-            except errors.BedplateError as wrong:
-                codes.append(self._complain(wrong))
+            codes.append(await self._counted(statement.words, self._statement(statement)))
             if self.desk.is_over:
                 break
         return worst(codes)
+
+    async def _statement(self, statement: language.Statement) -> int:
+        if statement.host is not None:
+            return await self._on_host(statement.host, None)
+        if statement.filter:
+            return await self._filtered(statement)
+        return await self._execute(statement.words)
+
+    async def _counted(self, words: Sequence[str], run: Awaitable[int]) -> int:
+        """Run a command; when it fails, nothing is selected that it was to select, and it counts once."""
+        before, command = self.desk.failed, _command(words)
+        try:
+            code = await run
+        except errors.BedplateError as wrong:
+            if command is not None and command.selects:
+                self.desk.place = self.desk.list_place
+            code = self._complain(wrong)
+        except BaseException:
+            self._failed()
+            raise
+        if code in (FAILED, USAGE):
+            # A commit that was refused has done nothing that another one would have to fear.
+            is_counted = self.desk.failed > before or (command is not None and command.name == "commit")
+            self._failed(0 if is_counted else 1, code)
+        return code
+
+    def _failed(self, count: int = 1, code: int = FAILED) -> None:
+        self.desk.failed += count
+        if self._quits:
+            self.desk.is_over, self.exit_code = True, code
 
     def prompt(self) -> str:
         """`[head->mode[object]->submode]% `, stars included."""
@@ -156,11 +189,8 @@ class Shell:
         if any(statement.host is not None or statement.filter for statement in statements):
             raise Usage("! and | are not allowed inside parentheses", hint="put | after them")
         for statement in statements:
-            try:
-                code = await self._execute(statement.words)
-            except errors.BedplateError as wrong:
-                code = self._complain(wrong)
-            if code != OK:
+            code = await self._counted(statement.words, self._execute(statement.words))
+            if code != OK or self.desk.is_over:
                 return code
         return OK
 
@@ -187,7 +217,10 @@ class Shell:
         try:
             code = await self._execute(rest)
         except BaseException:
-            self.desk.place = before
+            # What the next commands are about must not be what was selected before a selection that failed.
+            command = _command(rest)
+            if command is None or not command.selects:
+                self.desk.place = before
             raise
         if not self._is_moved:
             self.desk.place = before
@@ -226,6 +259,11 @@ class Shell:
         hint = wrong.hint.strip()
         self._err(f"error: {text}{f' ({hint})' if hint else ''}\n")
         return USAGE if isinstance(wrong, Usage) else FAILED
+
+
+def _command(words: Sequence[str]) -> Command | None:
+    """The command in a statement, behind the names of modes and objects."""
+    return next((COMMANDS[word.lower()] for word in words if word.lower() in COMMANDS), None)
 
 
 def _submode(entity: type[Entity], name: str) -> Submode | None:

@@ -102,7 +102,8 @@ class Terminal:
     # The loop
 
     async def run(self, shell: Shell, run_line: Run) -> int:
-        """Read lines and have them run until the shell is over; 0, as leaving is not a failure."""
+        """Read lines and have them run until the shell is over; 0, as leaving is not a failure, or the code of what
+        ended a shell that quits at a failure."""
         session: PromptSession[str] = PromptSession(
             history=Lines(self._history, shell.holds_secret),
             key_bindings=self._bindings(shell),
@@ -122,10 +123,11 @@ class Terminal:
                     if await self._may_leave(shell):
                         break
                     continue
+                shell.new_entry()
                 for line in text.splitlines():
                     if not shell.is_over:
                         await self._run(run_line(line))
-        return 0
+        return shell.exit_code
 
     async def _read(
         self, session: PromptSession[str], message: Callable[[], FormattedText | str], *, is_password: bool = False

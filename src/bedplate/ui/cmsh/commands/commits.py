@@ -26,7 +26,11 @@ _POLL_S = 1.0
         Option("-w", "--wait", "Wait until the reporting nodes have applied it"),
         Option("", "--timeout", "How many seconds to wait at most (600)", value="seconds"),
         Option("", "--dry-run", "Validate, and show what would change; nothing is written"),
-        Option("", "--force", "Overwrite what another user committed in the meantime"),
+        Option(
+            "",
+            "--force",
+            "Also after a failed command, and overwrite what another user committed in the meantime",
+        ),
     ],
     examples=[
         ("commit", "All staged changes of the current object; at the top, all of them"),
@@ -44,12 +48,19 @@ async def _commit(desk: Desk, args: Arguments) -> int | None:
     if args.flag("dry-run"):
         desk.table(diff_table(desk, await desk.backend.check(edits, force=force, undoes=undoes)), args)
         return None
+    if desk.failed and not force:
+        many = "1 command has" if desk.failed == 1 else f"{desk.failed} commands have"
+        raise errors.Conflict(
+            f"{many} failed since the last commit, so that what is staged may not be what was meant",
+            hint="nothing was committed; commit --force commits it, revert discards it",
+        )
     if not edits:
+        desk.failed = 0
         _tell_elsewhere(desk)
         return None
     after = desk.renumbered()
     revision = await desk.backend.commit(edits, args.value("message"), force=force, undoes=undoes)
-    desk.undoes = None
+    desk.undoes, desk.failed = None, 0
     desk.session.follow(desk.backend.tree, edits)
     desk.place = after
     if not desk.is_at_object and len(desk.place) <= 1:
@@ -125,12 +136,15 @@ def _with_work(before: Tree, after: Tree, touched: Sequence[Address]) -> list[st
 async def _refresh(desk: Desk, args: Arguments) -> None:
     await desk.backend.catch_up()
     desk.session.drop(desk.place[:2])
+    if not desk.place:
+        desk.failed = 0
 
 
 @command("revert", "Discard all staged changes", examples=[("revert", "No staged changes are left")])
 async def _revert(desk: Desk, args: Arguments) -> None:
     await desk.backend.catch_up()
     desk.session.drop()
+    desk.failed = 0
 
 
 def diff_table(desk: Desk, changes: Iterable[Change]) -> Table:

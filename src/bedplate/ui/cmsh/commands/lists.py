@@ -134,6 +134,8 @@ async def _foreach(desk: Desk, args: Arguments) -> int:
                 desk.say(f"{path[-1]}:")
             desk.place = path
             codes.append(await desk.run(body[1:-1]))
+            if desk.is_over:
+                break
     finally:
         desk.place = before
     return worst(codes)

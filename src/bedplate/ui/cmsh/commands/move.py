@@ -34,7 +34,7 @@ def _objects(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
     words=_objects,
     least=1,
     most=1,
-    moves=True,
+    selects=True,
 )
 async def _use(desk: Desk, args: Arguments) -> None:
     desk.place = desk.find(desk.list_here(), args.words[0])

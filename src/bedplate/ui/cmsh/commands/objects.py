@@ -49,7 +49,7 @@ def _add_words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
     words=_add_words,
     most=None,
     leading=True,
-    moves=True,
+    selects=True,
 )
 async def _add(desk: Desk, args: Arguments) -> None:
     here = desk.list_here()
@@ -75,7 +75,7 @@ async def _add(desk: Desk, args: Arguments) -> None:
     words=_add_words,
     least=1,
     most=1,
-    moves=True,
+    selects=True,
 )
 async def _assign(desk: Desk, args: Arguments) -> None:
     desk.place = desk.session.add(desk.list_here(), args.words[0])
@@ -98,7 +98,7 @@ def _clone_words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
     words=_clone_words,
     least=1,
     most=2,
-    moves=True,
+    selects=True,
 )
 async def _clone(desk: Desk, args: Arguments) -> None:
     path = desk.find(desk.list_here(), args.words[0]) if len(args.words) == 2 else desk.here()
