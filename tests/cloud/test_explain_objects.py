@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from bedplate.cloud.controllers import lifecycle_plan, service_plan
 from bedplate.cloud.explain_objects import Explanation, Finding, State, explain_node, explain_service
 from bedplate.cloud.interface import Target
 from bedplate.cloud.routing import Clouds
+from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 
 TAINT = core.Taint(key=names.TAINT_UNINITIALIZED, value="true", effect="NoSchedule")
@@ -212,3 +214,44 @@ async def test_local_traffic_names_the_nodes_without_endpoints(cloud: ScriptedPr
     found = await service_explained(cloud, service(externalTrafficPolicy="Local"), *nodes, slices=(slices,))
     assert finding(found, "target n1").answer == "yes"
     assert finding(found, "target n2").answer == "no endpoint"
+
+
+class PlacedBalancers(ScriptedBalancers):
+    """Load balancers that sit on one node; `taken` says which nodes are in use by others."""
+
+    taken: Mapping[str, str] = MappingProxyType({})
+
+    async def obstacles(self, cluster: str, service: core.Service, targets: Sequence[Target]) -> Mapping[str, str]:
+        if "fault" in self.taken:
+            raise errors.Unavailable("503")
+        assert {target.node.name for target in targets} == {"n1", "n2"}
+        return self.taken
+
+
+@pytest.mark.parametrize(
+    ("taken", "room", "state"),
+    [
+        ({}, None, None),
+        ({"n2": "port 80/TCP is taken there by shop/other"}, "one node", State.NOTICE),
+        (dict.fromkeys(("n1", "n2"), "port 80/TCP is taken there by shop/other"), "none", State.BAD),
+    ],
+)
+async def test_ports_that_other_services_take_are_told(
+    cloud: ScriptedProvider, taken: dict[str, str], room: str | None, state: str | None
+) -> None:
+    balancers = cloud.load_balancers = PlacedBalancers()
+    balancers.taken = taken
+    nodes = (node("n1", provider_id="fake://m1", ready="True"), node("n2", provider_id="fake://m2", ready="True"))
+    found = await service_explained(cloud, service(), *nodes)
+    assert [(one.answer, one.state) for one in found.findings if one.topic == "room"] == (
+        [(room, state)] if room is not None else []
+    )
+    for name, why in taken.items():
+        assert finding(found, f"target {name}").answer == "taken" and why in finding(found, f"target {name}").why
+
+
+async def test_ports_that_cannot_be_asked_for_are_unknown(cloud: ScriptedProvider) -> None:
+    balancers = cloud.load_balancers = PlacedBalancers()
+    balancers.taken = {"fault": ""}
+    found = await service_explained(cloud, service(), node("n1", provider_id="fake://m1", ready="True"))
+    assert finding(found, "ports").state == State.UNKNOWN

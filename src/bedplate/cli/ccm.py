@@ -12,6 +12,8 @@ from typing import NoReturn
 
 import click
 
+from bedplate.cli import cluster
+
 __all__ = ["ccm"]
 
 
@@ -47,12 +49,14 @@ _EXPLAIN = {"ignore_unknown_options": True, "allow_extra_args": True}
 NODE_EXAMPLES = """
 \b
 Examples:
+  bedplate ccm explain node worker-1                 with the flags of the manager that works for the cluster
   bedplate ccm explain node worker-1 --cloud-provider=nvidia-bmm --cloud-config=cloud-config.yaml
   bedplate ccm explain node worker-1 --cloud-provider=oxide --kubeconfig=admin.conf -o json
 """
 SERVICE_EXAMPLES = """
 \b
 Examples:
+  bedplate ccm explain service default/web
   bedplate ccm explain service default/web --cloud-provider=oxide
   bedplate ccm explain service default/web --cloud-provider=oxide --load-balancer-class=oxide.computer/lb -o json
 """
@@ -62,9 +66,11 @@ Examples:
 def explain() -> None:
     """Explain the state of an object, from the live cluster and clouds; nothing is changed.
 
-    Takes the manager's flags, so that it sees what the manager sees; without --kubeconfig it finds the cluster as
-    kubectl does. Exit code: 0 no problem was found, 1 something needs attention, 2 wrong flags or configuration, 3
-    something could not be checked, 4 no such object.
+    Takes the manager's flags, so that it sees what the manager sees. Without --cloud-config it takes them, and the
+    manager's environment and files, from the Deployment, DaemonSet or static pod that runs the manager, or from
+    `bedplate up`; flags and variables that are given take precedence. Without --kubeconfig it finds the cluster as
+    kubectl does, and first that of `bedplate up` in this folder. Exit code: 0 no problem was found, 1 something needs
+    attention, 2 wrong flags or configuration, 3 something could not be checked, 4 no such object.
     """
 
 
@@ -94,5 +100,5 @@ def _explain(kind: str, words: list[str]) -> NoReturn:
     request = explaining.read(kind, words)
     log = flags_global.log_options(request.options.globals, request.options.given, os.environ)
     logging.configure(dataclasses.replace(log, is_quiet=log.verbosity == 0))
-    answer = asyncio.run(explaining.explain(request, dict(os.environ)))
+    answer = asyncio.run(explaining.explain(request, cluster.environ()))
     sys.exit(explanation.show(answer, request.output, sys.stdout))

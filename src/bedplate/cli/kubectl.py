@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
 
 import click
 
+from bedplate.cli import cluster
 from bedplate.core import errors
 
 __all__ = ["kubectl"]
-
-LOCAL = Path(".bedplate") / "kubeconfig"
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False)
@@ -24,10 +22,7 @@ LOCAL = Path(".bedplate") / "kubeconfig"
 def kubectl(arguments: tuple[str, ...]) -> None:
     """Run kubectl with ARGUMENTS."""
     program = _find()
-    environ = dict(os.environ)
-    if "KUBECONFIG" not in environ and LOCAL.exists():
-        environ["KUBECONFIG"] = str(LOCAL.resolve())
-    os.execve(program, [program, *arguments], environ)
+    os.execve(program, [program, *arguments], cluster.environ())
 
 
 def _find() -> str:

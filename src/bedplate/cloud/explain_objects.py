@@ -8,7 +8,7 @@ remembers earlier passes (absences, targets told); what follows only from that i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bedplate.api import core, discovery
@@ -16,7 +16,7 @@ from bedplate.cloud import taints
 from bedplate.cloud.controllers import lifecycle, lifecycle_plan, node_plan, service_plan, targets
 from bedplate.cloud.controllers.nodewrites import in_parallel
 from bedplate.cloud.errors import InstanceNotFound
-from bedplate.cloud.interface import InstanceMetadata, Provider, same_status
+from bedplate.cloud.interface import InstanceMetadata, Placed, Provider, Target, same_status
 from bedplate.cloud.routing import Claimed, Clouds, Contested, Foreign, Owned, Unclaimed, Unplaced, Waiting
 from bedplate.core import clock
 from bedplate.core.explanation import Explanation, Finding, State
@@ -220,7 +220,8 @@ async def explain_service(
     if provider is not None and provider.load_balancers is not None:
         findings.append(await _published(service, provider, cluster))
         ready = targets.nodes_with_endpoints(slices) if targets.is_local(service) else None
-        findings += _targets(nodes, provider, clouds, ready)
+        obstacles = await _obstacles(service, nodes, provider, clouds, cluster)
+        findings += _targets(nodes, provider, clouds, ready, obstacles)
     return Explanation("Service", f"{service.namespace}/{service.name}", tuple(findings))
 
 
@@ -264,12 +265,35 @@ async def _published(service: core.Service, provider: Provider, cluster: str) ->
     return Finding("in the cloud", "differs", f"{name} has {shown}; its status says {stated}", State.BAD)
 
 
+async def _obstacles(
+    service: core.Service, nodes: Sequence[core.Node], provider: Provider, clouds: Clouds, cluster: str
+) -> Mapping[str, str] | Exception:
+    """Why nodes cannot take the Service, where its load balancer sits on one of them; or why that is not known."""
+    if not isinstance(provider.load_balancers, Placed):
+        return {}
+    eligible = [Target(node) for node in nodes if targets.verdict(node, provider.name, clouds.place).is_target]
+    try:
+        async with asyncio.timeout(ASK_S):
+            return await provider.load_balancers.obstacles(cluster, service, eligible)
+    except Exception as err:
+        return err
+
+
 def _targets(
-    nodes: Sequence[core.Node], provider: Provider, clouds: Clouds, ready: frozenset[str] | None
+    nodes: Sequence[core.Node],
+    provider: Provider,
+    clouds: Clouds,
+    ready: frozenset[str] | None,
+    obstacles: Mapping[str, str] | Exception,
 ) -> Iterable[Finding]:
+    if isinstance(obstacles, Exception):
+        failure = str(obstacles) or type(obstacles).__name__
+        yield Finding("ports", "?", f"whether other Services take them is not known: {failure}", State.UNKNOWN)
+        obstacles = {}
     verdicts = [(node, targets.verdict(node, provider.name, clouds.place)) for node in nodes]
     if not any(verdict.is_target for _, verdict in verdicts):
         yield Finding("targets", "none", "no node is eligible to carry its traffic", State.BAD)
+    yield from _room([node.name for node, verdict in verdicts if verdict.is_target], obstacles)
     for node, verdict in sorted(verdicts, key=lambda pair: pair[0].name):
         words = [verdict.why]
         answer = "yes" if verdict.is_target else "no"
@@ -279,5 +303,19 @@ def _targets(
         if verdict.is_target and ready is not None and node.name not in ready:
             words.append("it has no ready endpoint, and traffic must stay local")
             answer = "no endpoint"
+        if verdict.is_target and node.name in obstacles:
+            words.append(obstacles[node.name])
+            answer = "taken"
         state = State.GOOD if answer == "yes" else State.NOTICE
         yield Finding(f"target {node.name}", answer, "; ".join(words), state)
+
+
+def _room(eligible: Sequence[str], obstacles: Mapping[str, str]) -> Iterable[Finding]:
+    """Whether the Service could go to a node at all, and to another one."""
+    room = [name for name in eligible if name not in obstacles]
+    if obstacles and not room:
+        text = "every node that could carry it is taken, see below: add a node, or use other ports"
+        yield Finding("room", "none", text, State.BAD)
+    elif obstacles and len(room) == 1:
+        text = f"every node but {room[0]} is taken, see below: it cannot move when {room[0]} fails; add a node"
+        yield Finding("room", "one node", text, State.NOTICE)

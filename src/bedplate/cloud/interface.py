@@ -23,6 +23,7 @@ __all__ = [
     "Instances",
     "LegacyInstances",
     "LoadBalancers",
+    "Placed",
     "Provider",
     "Route",
     "Routes",
@@ -143,6 +144,14 @@ class Carried(Protocol):
 
     def carriers(self, service: core.Service) -> frozenset[str]:
         """The nodes that carry the Service's traffic, as far as known without asking; empty when not known."""
+
+
+@runtime_checkable
+class Placed(Protocol):
+    """What load balancers that put a Service on one node may offer besides, for explanations."""
+
+    async def obstacles(self, cluster: str, service: core.Service, targets: Sequence[Target]) -> Mapping[str, str]:
+        """By the names of nodes: why the Service cannot be put there. Reads, and changes nothing."""
 
 
 @dataclass(frozen=True, slots=True)

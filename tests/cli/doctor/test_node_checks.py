@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 from tests.cloud.scripted import ScriptedProvider
 
 from bedplate.api import core, meta, names
@@ -42,10 +43,18 @@ def test_a_node_that_was_never_tainted_shows_a_kubelet_without_external_provider
     assert "--cloud-provider=external" in finding.message and "kubectl delete node n1" in finding.fix
 
 
-def test_a_node_that_waits_too_long_is_told_and_a_young_one_is_not() -> None:
+def test_a_node_that_waits_too_long_is_told_and_a_young_one_is_only_noted() -> None:
     (finding,) = look(node(taints=(TAINT,)))
     assert finding.fix == "bedplate ccm explain node n1"
-    assert look(node(taints=(TAINT,), age_s=30)) == []
+    (young,) = look(node(taints=(TAINT,), age_s=30))
+    assert (young.level, young.message) == ("note", "joined 30 s ago and is not initialised yet")
+
+
+def test_nodes_that_wait_are_not_counted_among_the_initialised() -> None:
+    well = msgspec.structs.replace(node(f"{SCHEME}://1", ip="yes"), metadata=meta.ObjectMeta(name="n2"))
+    findings = check_nodes([node(taints=(TAINT,), age_s=30), well], Clouds([ScriptedProvider()]), NOW)
+    texts = [finding.message for finding in findings if finding.level == "ok"]
+    assert [text.partition(",")[0] for text in texts] == ["1 of 2 are initialised"]
 
 
 def test_a_node_of_another_cloud_is_a_note_not_a_problem() -> None:

@@ -210,3 +210,46 @@ def test_of_several_requirements_only_those_that_fail_are_named() -> None:
 def test_nothing_is_said_of_a_node_that_matches() -> None:
     assert why_not(None, node("host-a")) == ""
     assert why_not(selector({"matchExpressions": [expression("role", "Exists")]}), node("host-a", role="")) == ""
+
+
+def pool_explained(where: Landscape, number: int = 0) -> Explanation:
+    return explain_pools.explain_pool(where.pools[number], where.views[number], where)
+
+
+def test_nodes_keep_their_blocks_while_the_spec_is_invalid_and_are_counted() -> None:
+    where = land(ippool("pool1", BLOCKS, **SPEC | {"perNodeBlockSize": 0}), nodes=NODES)
+    found = pool_explained(where)
+    assert of(found, "blocks") == [("2 kept", "2 nodes keep theirs; no other node gets one")]
+    ((answer, why),) = of(found, "status")
+    assert answer == "kept" and "host-a: 192.168.0.1-192.168.0.100" in why
+    assert of(found, "nodes")[0][1].endswith("without a block: 0")
+    (keeps,) = explain_pools.explain_node(NODES[0], where).findings
+    assert (keeps.answer, keeps.state) == ("192.168.0.1-192.168.0.100", State.BAD)
+    assert "given by an earlier spec and kept" in keeps.why
+
+
+def test_a_pool_whose_exclusions_cover_it_is_not_called_full() -> None:
+    spec = SPEC | {"exclusions": [{"startIP": "192.168.0.1", "endIP": "192.168.0.254"}]}
+    where = land(ippool("pool1", {}, **spec), nodes=NODES)
+    ((_, why),) = of(pool_explained(where), "no block")
+    assert why.startswith("spec.exclusions leave no address of any block")
+    (finding,) = explain_pools.explain_node(NODES[0], where).findings
+    assert "are assigned" not in finding.why and "spec.exclusions" in finding.why
+
+
+def test_an_invalid_pool_and_addresses_that_are_excluded_overlap_with_nobody() -> None:
+    good = ippool("good", BLOCKS, **SPEC)
+    for other in (
+        ippool("bad", {}, **SPEC | {"perNodeBlockSize": 0}),
+        cidrpool(
+            "rest",
+            cidr="192.168.0.0/24",
+            perNodeNetworkPrefix=28,
+            exclusions=[{"startIP": "192.168.0.0", "endIP": "192.168.0.255"}],
+        ),
+    ):
+        where = land(good, other, nodes=NODES)
+        assert of(pool_explained(where, 0), "overlap") == [] == of(pool_explained(where, 1), "overlap")
+    where = land(good, ippool("bad", {}, **SPEC | {"perNodeBlockSize": 0}), nodes=NODES)
+    assert of(about("192.168.0.7", where), "pools") == []
+    assert of(pool_explained(land(good, ippool("too", {}, **SPEC), nodes=NODES)), "overlap")

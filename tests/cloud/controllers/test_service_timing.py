@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.cloud.controllers.serviceworld import World, world
 from bedplate.api import discovery, meta, names
 from bedplate.cloud.controllers import service_plan as plans
 from bedplate.cloud.errors import CloudError, RetryError
-from bedplate.core import errors
+from bedplate.core import errors, logging
 
 
 async def test_failures_are_repeated_after_five_seconds_doubling_to_five_minutes() -> None:
@@ -342,3 +343,18 @@ async def test_a_kubernetes_write_that_fails_is_told_and_repeated() -> None:
         assert message.startswith("Error syncing load balancer: failed to add load balancer cleanup finalizer: ")
         await one.after(10)
         assert one.api.services["n/web"].status.load_balancer.ingress
+
+
+async def test_clouds_without_load_balancers_are_not_an_error() -> None:
+    log = io.StringIO()
+    async with world() as one:
+        one.clouds[0].load_balancers = None
+        await one.kill()
+        logging.configure(logging.LogOptions(), log)
+        try:
+            await one.start()
+            assert one.controller is not None and one.controller.parts() == []
+        finally:
+            logging.configure(logging.LogOptions())
+    (line,) = [line for line in log.getvalue().splitlines() if "service.unsupported" in line]
+    assert "error" not in line and "warn" not in line

@@ -143,6 +143,14 @@ def test_a_changed_or_deleted_neighbour_is_noticed() -> None:
     assert not place.neighbours.overlaps(kinds.IPPOOL, one)
 
 
+def test_an_invalid_pool_overlaps_with_nobody() -> None:
+    place = Place()
+    good = place.put("IPPool", "good", {"subnet": "10.0.0.0/16", "perNodeBlockSize": 4})
+    bad = place.put("IPPool", "bad", {"subnet": "10.0.0.0/16", "perNodeBlockSize": 0})
+    assert place.neighbours.overlaps(kinds.IPPOOL, good) == []
+    assert place.neighbours.overlaps(kinds.IPPOOL, bad) == []
+
+
 def test_pools_that_make_no_sense_disturb_nobody() -> None:
     place = Place()
     for seed in range(1500):

@@ -193,3 +193,14 @@ async def test_the_usable_addresses_are_counted_when_somebody_looks() -> None:
         for name in ("addresses_usable", "block_addresses_usable_min")
     }
     assert samples == {"addresses_usable": 31.0, "block_addresses_usable_min": 15.0}
+
+
+async def test_a_pool_whose_exclusions_cover_it_is_not_called_exhausted() -> None:
+    bench = Bench()
+    await bench.given(pool(spec={**SPEC, "exclusions": [{"startIP": "10.0.0.0", "endIP": "10.0.0.255"}]}), "a")
+    ((_, text),) = bench.heard.texts
+    assert text == "no block for node a: spec.exclusions and what is reserved leave none of the pool"
+    bench = Bench()
+    await bench.given(pool(spec={"subnet": "10.0.0.0/28", "perNodeBlockSize": 14}), "a", "b")
+    ((_, text),) = bench.heard.texts
+    assert text == "no free block for node b: the pool is exhausted"

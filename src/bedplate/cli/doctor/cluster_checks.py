@@ -6,11 +6,11 @@ In: `ClusterFacts`. Out: findings, a good one too, so that people see what was l
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from bedplate.api import names
-from bedplate.cli.doctor.facts import ClusterFacts
+from bedplate.api import coordination
+from bedplate.cli.doctor.facts import ClusterFacts, subjects_of
 from bedplate.cli.doctor.reading import Permission
 from bedplate.cloud.doctor import Finding, fine, note, problem, unknown
 
@@ -21,12 +21,14 @@ def check_cluster(facts: ClusterFacts) -> list[Finding]:
     """All checks that need no cloud."""
     if isinstance(facts.version, Exception):
         return list(_api(facts))
-    return [*_api(facts), *_account(facts), *_role(facts), *_rights(facts), *_lease(facts)]
+    # A manager outside the cluster has no account in it.
+    objects = [*_account(facts), *_role(facts)] if facts.names.account else []
+    return [*_api(facts), *objects, *_rights(facts), *_lease(facts)]
 
 
 def _api(facts: ClusterFacts) -> Iterator[Finding]:
     if isinstance(facts.version, Exception):
-        fix = "check the kubeconfig (kubectl --kubeconfig=… version) and the network to the API server"
+        fix = "check the kubeconfig and the network to the API server; then: kubectl version"
         yield unknown("kubernetes-api", "API server", facts.version, fix)
     else:
         yield fine("kubernetes-api", "API server", f"answers, version {facts.version}")
@@ -45,8 +47,11 @@ def _account(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _role(facts: ClusterFacts) -> Iterator[Finding]:
-    name = facts.names.role
-    for kind, item in (("ClusterRole", facts.role), ("ClusterRoleBinding", facts.binding)):
+    binding = facts.names.binding or facts.names.role
+    for kind, name, item in (
+        ("ClusterRole", facts.names.role, facts.role),
+        ("ClusterRoleBinding", binding, facts.binding),
+    ):
         about = f"{kind} {name}"
         if isinstance(item, Exception):
             yield unknown("rbac", about, item)
@@ -59,23 +64,19 @@ def _role(facts: ClusterFacts) -> Iterator[Finding]:
         yield from _subject(facts, facts.binding)
     if isinstance(facts.role, Mapping) and _is_everything(facts.role):
         text = "allows everything: a bug in the manager, or a stolen token, could do anything to the cluster"
-        yield note("rbac", f"ClusterRole {name}", text, facts.names.remedy)
+        yield note("rbac", f"ClusterRole {facts.names.role}", text, facts.names.remedy)
 
 
 def _subject(facts: ClusterFacts, binding: Mapping[str, Any]) -> Iterator[Finding]:
-    about = f"ClusterRoleBinding {facts.names.role}"
-    account = ("ServiceAccount", facts.names.namespace, facts.names.account)
-    subjects = [
-        (subject.get("kind"), subject.get("namespace"), subject.get("name"))
-        for subject in binding.get("subjects") or ()
-    ]
-    if account not in subjects:
+    name = facts.names.binding or facts.names.role
+    about = f"ClusterRoleBinding {name}"
+    if ("ServiceAccount", facts.names.namespace, facts.names.account) not in subjects_of(binding):
         fix = (
-            f"kubectl create clusterrolebinding {facts.names.role} --clusterrole={facts.names.role}"
+            f"kubectl create clusterrolebinding {name} --clusterrole={facts.names.role}"
             f" --serviceaccount={facts.names.namespace}:{facts.names.account}"
         )
         text = f"does not name the service account {facts.names.namespace}/{facts.names.account}"
-        yield problem("rbac", about, text, f"kubectl delete clusterrolebinding {facts.names.role}; {fix}")
+        yield problem("rbac", about, text, f"kubectl delete clusterrolebinding {name}; {fix}")
     if (binding.get("roleRef") or {}).get("name") == "cluster-admin":
         text = "grants cluster-admin: a bug in the manager, or a stolen token, could do anything to the cluster"
         yield note("rbac", about, text, f"bind the shipped ClusterRole instead: {facts.names.remedy}")
@@ -122,26 +123,43 @@ def _by_resource(rows: Iterable[Permission]) -> list[list[Permission]]:
 
 
 def _lease(facts: ClusterFacts) -> Iterator[Finding]:
-    about = f"Lease {names.NAMESPACE_SYSTEM}/{facts.names.lease}"
+    about = f"Lease {facts.names.lease_namespace}/{facts.names.lease}"
+    if not facts.names.elects:
+        yield fine("leader", "manager", "runs with --leader-elect=false, without a Lease")
+        return
     if isinstance(facts.lease, Exception):
         yield unknown("leader", about, facts.lease)
         return
-    fix = (
-        f"kubectl get pods -n {names.NAMESPACE_SYSTEM} | grep cloud-controller-manager, then kubectl logs; "
-        "--lease-name selects another Lease"
-    )
+    fix = "start the manager, or see why its pods do not run: kubectl get pods -A | grep cloud-controller-manager"
     if facts.lease is None:
-        yield problem("leader", about, "does not exist: no manager has ever led here", fix)
+        yield _without_lease(facts, about, fix)
         return
     spec = facts.lease.spec
     if not spec.holder_identity:
         yield problem("leader", about, "has no holder: no manager runs", fix)
         return
     age = facts.now - spec.renew_time if spec.renew_time is not None else None
-    limit = timedelta(seconds=spec.lease_duration_seconds or 15)
-    if age is None or age > limit:
+    if not _is_held(facts.lease, facts.now):
         ago = "never" if age is None else f"{age.total_seconds():.0f} s ago"
-        text = f"{spec.holder_identity} renewed it {ago}; it is valid for {limit.total_seconds():.0f} s"
+        text = f"{spec.holder_identity} renewed it {ago}; it is valid for {spec.lease_duration_seconds or 15} s"
         yield problem("leader", about, f"has expired: {text}", fix)
     else:
         yield fine("leader", about, f"{spec.holder_identity} leads")
+
+
+def _without_lease(facts: ClusterFacts, about: str, fix: str) -> Finding:
+    """Nobody holds the Lease of this name; somebody may hold another."""
+    fresh = [lease for lease in facts.leases if _is_held(lease, facts.now)]
+    if not fresh:
+        return problem("leader", about, "does not exist: no manager has led under this name", fix)
+    leaders = ", ".join(f"{lease.spec.holder_identity} leads with Lease {lease.name}" for lease in fresh)
+    text = f"does not exist; {leaders}"
+    fix = f"if that is this manager, add --lease-name={fresh[0].name}"
+    return (problem if facts.names.is_lease_given else note)("leader", about, text, fix)
+
+
+def _is_held(lease: coordination.Lease, now: datetime) -> bool:
+    spec = lease.spec
+    if not spec.holder_identity or spec.renew_time is None:
+        return False
+    return now - spec.renew_time <= timedelta(seconds=spec.lease_duration_seconds or 15)

@@ -1,6 +1,7 @@
 """`bedplate doctor`: gather, judge, print. This part looks at a cloud controller manager; `ipam_command` at pools.
 
-In: a kubeconfig and the manager's own provider configuration. Out: a table of findings (or JSON) and an exit code.
+In: a kubeconfig, and the manager's own provider configuration, or the manager that runs (`deployed`). Out: a table of
+findings (or JSON) and an exit code.
 """
 
 from __future__ import annotations
@@ -8,18 +9,21 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-from collections.abc import Sequence
+import re
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from bedplate.api import core
-from bedplate.cli import display
-from bedplate.cli.doctor import cluster_checks, facts, ipam_command, node_checks, rates, report
+from bedplate.cli import cluster, display
+from bedplate.cli.doctor import cluster_checks, facts, ipam_command, ipam_facts, node_checks, rates, reading, report
 from bedplate.cloud import registry
-from bedplate.cloud.doctor import Diagnosable, Finding, problem, unknown
+from bedplate.cloud.doctor import Diagnosable, Finding, note, problem, unknown
 from bedplate.cloud.interface import Provider
+from bedplate.cloud.manager import deployed, selection
 from bedplate.cloud.routing import Clouds
 from bedplate.core import clock, errors
 from bedplate.kube import Client, config
@@ -29,6 +33,7 @@ __all__ = ["doctor"]
 EXAMPLES = """
 \b
 Examples:
+  bedplate doctor                              what there is: managers, and address management
   bedplate doctor --cloud-provider nvidia-bmm --cloud-config /etc/nvidia-bmm/cloud-config
   OXIDE_HOST=… OXIDE_TOKEN=… OXIDE_PROJECT=… bedplate doctor --cloud-provider oxide
   bedplate doctor --cloud-provider cloudlycke -o json
@@ -36,47 +41,115 @@ Examples:
 \b
 Exit code: 0 all checks passed, 1 something is wrong, 2 something could not be checked.
 """
-# What the originals' manifests call their objects (ClusterRole, ServiceAccount, Lease), and where they are.
+# What the originals' manifests call their objects (ClusterRole, ServiceAccount, Lease), where they are, and the name of
+# the ClusterRoleBinding where it is another than the role's.
 _NAMES = {
     "nvidia-bmm": (
         "system:cloud-controller-manager",
         "cloud-controller-manager",
         "nvidia-bmm-cloud-controller-manager",
         "deploy/rbac",
+        "",
     ),
     "oxide": (
         "system:oxide-cloud-controller-manager",
         "oxide-cloud-controller-manager",
         "cloud-controller-manager",
         "manifests/oxide-cloud-controller-manager.yaml",
+        "",
     ),
     "cloudlycke": (
-        "system:cloud-controller-manager",
+        "system:cloudlycke-cloud-controller-manager",
         "cloudlycke-cloud-controller-manager",
         "cloud-controller-manager",
         "manifests/cloudlycke-ccm.yaml",
+        "system:cloud-controller-manager",
     ),
 }
+
+_EXPLAIN = re.compile(r"bedplate ccm explain (?:node|service) \S+")
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What was asked for."""
+    """One manager to look at."""
 
     providers: tuple[str, ...]
-    configs: dict[str, Path]
-    kubeconfig: str
+    configs: Mapping[str, Path | None]
+    settings: config.ClientConfig = dataclasses.field(repr=False)
     called: facts.Names
-    metrics_url: str
-    metrics_token: str = dataclasses.field(repr=False)
-    metrics_ca_file: Path | None
-    is_metrics_insecure: bool
+    environ: Mapping[str, str] = dataclasses.field(repr=False)
+    flags: str
+    """What `bedplate ccm explain` needs to see the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsAddress:
+    """Where the running manager's metrics are, if anywhere."""
+
+    url: str
+    token: str = dataclasses.field(repr=False)
+    ca_file: Path | None
+    is_insecure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Names that the command line has; empty for those of the manager that runs, or of the manifests."""
+
+    account: str = ""
+    role: str = ""
+    lease: str = ""
+
+    def names(self, provider: str, manager: deployed.Manager | None) -> facts.Names:
+        """What a manager's objects are called."""
+        role, account, lease, manifests, binding = _NAMES.get(provider, _NAMES["nvidia-bmm"])
+        namespace, elects = "kube-system", True
+        lease_namespace = "kube-system"
+        if manager is not None:
+            generic = manager.options.generic
+            account, namespace = manager.account, manager.namespace
+            lease, lease_namespace = generic.leader_elect_resource_name, generic.leader_elect_resource_namespace
+            elects = generic.leader_elect and not generic.dry_run
+        if self.account:
+            namespace, _, account = self.account.rpartition("/")
+        return facts.Names(
+            role=self.role or role,
+            account=account,
+            namespace=namespace,
+            lease=self.lease or lease,
+            manifests=manifests,
+            binding="" if self.role else binding,
+            lease_namespace=lease_namespace,
+            is_lease_given=bool(self.lease) or manager is not None,
+            elects=elects,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The command line."""
+
+    providers: tuple[str, ...]
+    configs: str
+    kubeconfig: str
+    given: Given
+    metrics: MetricsAddress
+
+    def flags(self, providers: Sequence[str]) -> str:
+        """What has to follow `bedplate ccm explain`, so that it looks at the same."""
+        pairs = (
+            ("--cloud-provider", ",".join(providers)),
+            ("--cloud-config", self.configs),
+            ("--kubeconfig", self.kubeconfig),
+        )
+        return "".join(f" {name}={shlex.quote(value)}" for name, value in pairs if value)
 
 
 @click.group(epilog=EXAMPLES, invoke_without_command=True)
 @click.option("--cloud-provider", default="", help="One provider, or several separated by commas.")
 @click.option("--cloud-config", default="", help="The manager's configuration: FILE, or NAME=FILE,NAME=FILE.")
-@click.option("--kubeconfig", default="", help="Kubeconfig of the cluster.  [default: as for kubectl]")
+@cluster.kubeconfig_option
 @click.option("--service-account", default="", help="NAMESPACE/NAME of the manager's account.  [as in the manifests]")
 @click.option("--cluster-role", default="", help="Name of the manager's ClusterRole.  [as in the manifests]")
 @click.option("--lease-name", default="", help="Name of the leader's Lease in kube-system.  [as in the manifests]")
@@ -106,38 +179,30 @@ def doctor(
 ) -> None:
     """Diagnose the programs of a cluster, and suggest the command that fixes each problem.
 
-    With --cloud-provider: the cloud controller manager. `ipam`: address management.
+    Without options: the cloud controller managers that run in the cluster, or in `bedplate up`, with their own flags,
+    environment and files; and address management where it is installed. With --cloud-provider: that manager. `ipam`:
+    address management alone.
     """
     if ctx.invoked_subcommand is not None:
         return
-    if not cloud_provider:
-        raise click.UsageError("give --cloud-provider NAME, or the command ipam.", ctx)
-    providers = tuple(name.strip() for name in cloud_provider.split(",") if name.strip())
-    role, account, lease, manifests = _NAMES.get(providers[0] if providers else "", _NAMES["nvidia-bmm"])
-    namespace, _, name = service_account.rpartition("/")
-    called = facts.Names(
-        role=cluster_role or role,
-        account=name or account,
-        namespace=namespace or "kube-system",
-        lease=lease_name or lease,
-        manifests=manifests,
-    )
-    options = Options(
-        providers,
-        _configs(cloud_config, providers),
+    if cloud_config and not cloud_provider:
+        raise click.UsageError("--cloud-config needs --cloud-provider.", ctx)
+    if service_account and "/" not in service_account:
+        service_account = f"kube-system/{service_account}"
+    request = Request(
+        tuple(name.strip() for name in cloud_provider.split(",") if name.strip()),
+        cloud_config,
         kubeconfig,
-        called,
-        metrics_url,
-        _token(metrics_token_file),
-        metrics_ca_file,
-        metrics_insecure,
+        Given(service_account, cluster_role, lease_name),
+        MetricsAddress(metrics_url, _token(metrics_token_file), metrics_ca_file, metrics_insecure),
     )
-    findings = asyncio.run(_examine(options))
+    _configs(cloud_config, request.providers)
+    findings = asyncio.run(_examine(request))
     report.show(findings, output)
     raise SystemExit(report.exit_code(findings))
 
 
-def _configs(text: str, providers: Sequence[str]) -> dict[str, Path]:
+def _configs(text: str, providers: Sequence[str]) -> dict[str, Path | None]:
     if not text:
         return {}
     if "=" not in text:
@@ -158,18 +223,92 @@ def _token(file: Path | None) -> str:
         raise errors.Invalid(f"--metrics-token-file {file} cannot be read: {err.strerror}") from err
 
 
-async def _examine(options: Options) -> list[Finding]:
-    time = clock.SystemClock()
-    providers, findings = _providers(options)
+async def _examine(request: Request) -> list[Finding]:
     try:
-        settings = config.load(options.kubeconfig or None).with_user_agent("bedplate-doctor")
+        settings = cluster.connection(request.kubeconfig).with_user_agent("bedplate-doctor")
     except errors.BedplateError as err:
-        findings.append(unknown("kubernetes-api", "kubeconfig", err, "give --kubeconfig"))
-        return [*findings, *await _ask_clouds(providers, ())]
+        findings = [unknown("kubernetes-api", "kubeconfig", err, "give --kubeconfig")]
+        providers, more = _providers(request.providers, _configs(request.configs, request.providers), os.environ)
+        return [*more, *findings, *await _ask_clouds(providers, ())]
+    async with Client(settings.with_rate(-1, 1)) as client:
+        managers = await _managers(client, request)
+        if isinstance(managers, Exception):
+            fix = "check the kubeconfig and the network to the API server; then: kubectl version"
+            findings = [unknown("kubernetes-api", "API server", managers, fix)]
+        elif request.providers and not managers:
+            findings = await _examine_manager(_as_given(request, settings, None), request.metrics)
+        else:
+            findings = []
+            for manager in managers:
+                findings += await _examine_running(client, request, settings, manager, is_only=len(managers) == 1)
+    if request.providers or isinstance(managers, Exception):
+        return findings
+    pools = await ipam_command.examine_if_installed(settings, ipam_facts.Names())
+    if not managers:
+        text = "no Deployment, DaemonSet or static pod of this cluster runs a cloud controller manager"
+        fix = "bedplate doctor --cloud-provider NAME looks at one that runs elsewhere"
+        # One program is enough to be well; nothing at all is most likely the wrong cluster.
+        findings = [note("manager", "cluster", text, fix)] if pools else [unknown("manager", "cluster", text, fix)]
+    return list(dict.fromkeys(findings + pools))
+
+
+async def _managers(client: Client, request: Request) -> list[deployed.Manager] | Exception:
+    """Those to look at; none where the command line tells all, or where they cannot be found but are not needed."""
+    if request.configs:
+        return []
+    file = deployed.kubeconfig_file(request.kubeconfig, cluster.environ())
+    managers = await reading.attempt(deployed.find(client, file))
+    if not request.providers:
+        return managers
+    if isinstance(managers, Exception):
+        return []
+    return [manager for manager in managers if set(request.providers) <= set(manager.providers)]
+
+
+def _as_given(request: Request, settings: config.ClientConfig, manager: deployed.Manager | None) -> Options:
+    """A manager as the command line describes it."""
+    providers = request.providers
+    return Options(
+        providers,
+        _configs(request.configs, providers),
+        settings,
+        request.given.names(providers[0], manager),
+        os.environ,
+        request.flags(providers),
+    )
+
+
+async def _examine_running(
+    client: Client, request: Request, settings: config.ClientConfig, manager: deployed.Manager, *, is_only: bool
+) -> list[Finding]:
+    """A manager that was found, with its own flags and files."""
+    findings = [note("manager", manager.where, f"works for {', '.join(manager.providers)}")]
+    try:
+        async with deployed.taken_over(client, manager) as (flags, environ):
+            generic = flags.generic
+            chosen, _ = selection.choose_clouds(generic.cloud_provider, generic.cloud_config, registry.names())
+            options = Options(
+                manager.providers,
+                {cloud.name: cloud.config for cloud in chosen},
+                settings,
+                request.given.names(manager.providers[0], manager),
+                {**environ, **os.environ},
+                request.flags(request.providers if is_only else manager.providers),
+            )
+            return findings + await _examine_manager(options, request.metrics)
+    except errors.BedplateError as err:
+        fix = "use a kubeconfig that may read its Secrets and ConfigMaps, or give --cloud-provider and --cloud-config"
+        return [*findings, unknown("configuration", manager.where, err, fix)]
+
+
+async def _examine_manager(options: Options, metrics: MetricsAddress) -> list[Finding]:
+    time = clock.SystemClock()
+    providers, findings = _providers(options.providers, options.configs, options.environ)
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{options.called.namespace}", "system:authenticated")
     pretence = config.Impersonation(user=options.called.user, groups=groups)
-    async with Client(settings) as client, Client(dataclasses.replace(settings, impersonate=pretence)) as acting:
-        read = await facts.gather(client, acting, options.called, time.now())
+    acting = dataclasses.replace(options.settings, impersonate=pretence)
+    async with Client(options.settings) as client, Client(acting) as account:
+        read = await facts.gather(client, account, options.called, time.now())
     findings += cluster_checks.check_cluster(read)
     nodes: tuple[core.Node, ...] = ()
     if isinstance(read.nodes, Exception):
@@ -182,22 +321,29 @@ async def _examine(options: Options) -> list[Finding]:
         nodes = read.nodes
         findings += node_checks.check_nodes(nodes, Clouds(providers), time.now())
     findings += await _ask_clouds(providers, nodes)
-    metrics = await _metrics(options) if options.metrics_url else None
-    return findings + rates.check_rates(metrics, time.now())
+    text = await _metrics(metrics) if metrics.url else None
+    return [_complete(finding, options.flags) for finding in findings + rates.check_rates(text, time.now())]
 
 
-async def _metrics(options: Options) -> str | Exception:
-    return await rates.read(
-        options.metrics_url, options.metrics_token, options.metrics_ca_file, is_insecure=options.is_metrics_insecure
-    )
+def _complete(finding: Finding, flags: str) -> Finding:
+    """A finding whose command can be pasted: `bedplate ccm explain` looks at what was looked at here."""
+    if not flags:
+        return finding
+    return dataclasses.replace(finding, fix=_EXPLAIN.sub(lambda match: match.group() + flags, finding.fix))
 
 
-def _providers(options: Options) -> tuple[list[Provider], list[Finding]]:
+async def _metrics(metrics: MetricsAddress) -> str | Exception:
+    return await rates.read(metrics.url, metrics.token, metrics.ca_file, is_insecure=metrics.is_insecure)
+
+
+def _providers(
+    chosen: Sequence[str], configs: Mapping[str, Path | None], environ: Mapping[str, str]
+) -> tuple[list[Provider], list[Finding]]:
     providers: list[Provider] = []
     findings: list[Finding] = []
-    for name in options.providers:
+    for name in chosen:
         try:
-            providers.append(registry.create(name, registry.Setting(options.configs.get(name), os.environ)))
+            providers.append(registry.create(name, registry.Setting(configs.get(name), environ)))
         except errors.BedplateError as err:
             fix = err.hint or "correct the file of --cloud-config, or the environment"
             findings.append(problem("configuration", name, errors.describe(err), fix))

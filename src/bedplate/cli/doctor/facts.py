@@ -7,7 +7,7 @@ not be read is the error itself, and what is not there is None. Writes nothing b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +16,7 @@ from bedplate.cli.doctor import reading
 from bedplate.cli.doctor.reading import NEEDED, Permission
 from bedplate.kube.client import Client
 
-__all__ = ["ClusterFacts", "Names", "gather"]
+__all__ = ["ClusterFacts", "Names", "gather", "subjects_of"]
 
 _ROLES = resources.custom("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", False)
 _BINDINGS = resources.custom("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", False)
@@ -25,13 +25,19 @@ _SELF_REVIEWS = resources.custom("authentication.k8s.io", "v1", "selfsubjectrevi
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the manager's objects are called in this cluster."""
+    """What the manager's objects are called in this cluster. Without an account it is outside, with our own rights."""
 
     role: str
     account: str
     namespace: str
     lease: str
     manifests: str = "deploy/rbac"
+    binding: str = ""
+    """Where it has another name than the role; what binds the role to the account counts, not what it is called."""
+    lease_namespace: str = names.NAMESPACE_SYSTEM
+    is_lease_given: bool = True
+    """False: the name is that of the manifests, and the manager may use another."""
+    elects: bool = True
 
     @property
     def remedy(self) -> str:
@@ -41,7 +47,7 @@ class Names:
     @property
     def user(self) -> str:
         """The user name of the service account."""
-        return f"system:serviceaccount:{self.namespace}:{self.account}"
+        return f"system:serviceaccount:{self.namespace}:{self.account}" if self.account else "the kubeconfig's user"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,8 @@ class ClusterFacts:
     binding: Mapping[str, Any] | Exception | None = None
     lease: coordination.Lease | Exception | None = None
     rights: Mapping[Permission, bool | Exception] = field(default_factory=dict)
+    leases: tuple[coordination.Lease, ...] = ()
+    """The other Leases in the same namespace that look like a manager's."""
 
 
 async def gather(client: Client, acting: Client, called: Names, now: datetime) -> ClusterFacts:
@@ -66,16 +74,53 @@ async def gather(client: Client, acting: Client, called: Names, now: datetime) -
     if isinstance(version, Exception):
         # A server that cannot be reached is not asked for everything else, with a time limit each.
         return ClusterFacts(called, now, version, version)
-    account = await reading.get(client, resources.SERVICE_ACCOUNTS, called.account, called.namespace)
-    role = await reading.get(client, _ROLES, called.role)
-    binding = await reading.get(client, _BINDINGS, called.role)
-    lease = await reading.get(client, resources.LEASES, called.lease, names.NAMESPACE_SYSTEM)
+    lease = await reading.get(client, resources.LEASES, called.lease, called.lease_namespace)
+    leases = await _leases(client, called) if lease is None else ()
     nodes = await reading.attempt(_nodes(client))
+    if not called.account:
+        rights = await reading.rights(client, NEEDED, called.lease)
+        return ClusterFacts(called, now, version, nodes, lease=lease, rights=rights, leases=leases)
+    account = await reading.get(client, resources.SERVICE_ACCOUNTS, called.account, called.namespace)
+    binding = await _binding(client, called)
+    if isinstance(binding, Mapping) and not called.binding:
+        called = replace(called, binding=binding["metadata"]["name"])
+    role = await reading.get(client, _ROLES, called.role)
     if await _whoami(client) == called.user:
         # We run as the manager itself, which may not impersonate anybody and need not.
         acting = client
     rights = await reading.rights(acting, NEEDED, called.lease)
-    return ClusterFacts(called, now, version, nodes, account, role, binding, lease, rights)
+    return ClusterFacts(called, now, version, nodes, account, role, binding, lease, rights, leases)
+
+
+async def _binding(client: Client, called: Names) -> Mapping[str, Any] | Exception | None:
+    """What binds the role to the account, whatever its name is; else the one of the manifests' name."""
+    bindings = await reading.attempt(client.list(_BINDINGS))
+    if isinstance(bindings, Exception):
+        return bindings
+    by_name = {binding["metadata"]["name"]: binding for binding in bindings.items}
+    named = by_name.get(called.binding or called.role)
+    fitting = [binding for binding in by_name.values() if _binds(binding, called)]
+    if named is not None and (named in fitting or not fitting):
+        return named
+    return fitting[0] if fitting else None
+
+
+def _binds(binding: Mapping[str, Any], called: Names) -> bool:
+    account = ("ServiceAccount", called.namespace, called.account)
+    role = (binding.get("roleRef") or {}).get("name")
+    return role == called.role and account in subjects_of(binding)
+
+
+def subjects_of(binding: Mapping[str, Any]) -> list[tuple[Any, Any, Any]]:
+    """Kind, namespace and name of those whom a binding names."""
+    return [(each.get("kind"), each.get("namespace"), each.get("name")) for each in binding.get("subjects") or ()]
+
+
+async def _leases(client: Client, called: Names) -> tuple[coordination.Lease, ...]:
+    leases = await reading.attempt(client.list(resources.LEASES, called.lease_namespace))
+    if isinstance(leases, Exception):
+        return ()
+    return tuple(lease for lease in leases.items if "cloud-controller-manager" in lease.name)
 
 
 async def _whoami(client: Client) -> str:

@@ -11,13 +11,15 @@ from pathlib import Path
 
 import click
 
-from bedplate.cli import display
-from bedplate.cli.doctor import ipam_checks, ipam_facts, ipam_node, report
+from bedplate.api import resources
+from bedplate.cli import cluster, display
+from bedplate.cli.doctor import ipam_checks, ipam_facts, ipam_node, reading, report
 from bedplate.cloud.doctor import Finding, note, unknown
 from bedplate.core import clock, errors
+from bedplate.ipam.pools import IPPOOLS
 from bedplate.kube import Client, config
 
-__all__ = ["ipam"]
+__all__ = ["examine_if_installed", "ipam"]
 
 EXAMPLES = """
 \b
@@ -32,7 +34,7 @@ _DEFAULT = ipam_node.Places()
 
 
 @click.command(epilog=EXAMPLES, short_help="Diagnose address management.")
-@click.option("--kubeconfig", default="", help="Kubeconfig of the cluster.  [default: as for kubectl]")
+@cluster.kubeconfig_option
 @click.option(
     "-n", "--namespace", default="kube-system", show_default=True, help="Namespace of the pools and programs."
 )
@@ -79,10 +81,20 @@ async def _examine(
 
 async def _cluster(kubeconfig: str, called: ipam_facts.Names) -> list[Finding]:
     try:
-        settings = config.load(kubeconfig or None).with_user_agent("bedplate-doctor")
+        settings = cluster.connection(kubeconfig).with_user_agent("bedplate-doctor")
     except errors.BedplateError as err:
         return [unknown("kubernetes-api", "kubeconfig", err, "give --kubeconfig, or --no-cluster")]
+    return await _judge(settings, called)
 
+
+async def examine_if_installed(settings: config.ClientConfig, called: ipam_facts.Names) -> list[Finding]:
+    """The cluster's findings; none where pools are not defined."""
+    async with Client(settings) as client:
+        definition = await reading.get(client, resources.CRDS, f"{IPPOOLS.plural}.{IPPOOLS.group}")
+    return [] if definition is None else await _judge(settings, called)
+
+
+async def _judge(settings: config.ClientConfig, called: ipam_facts.Names) -> list[Finding]:
     def acting(user: str) -> Client:
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{called.namespace}", "system:authenticated")
         pretence = config.Impersonation(user=user, groups=groups)

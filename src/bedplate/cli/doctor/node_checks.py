@@ -44,6 +44,8 @@ def _check(node: core.Node, clouds: Clouds, now: datetime) -> Iterator[Finding]:
         if born is None or now - born > PATIENCE:
             text = f"still has the taint {names.TAINT_UNINITIALIZED}: no manager has initialised it"
             yield problem("kubelet", about, text, f"bedplate ccm explain node {node.name}")
+        else:
+            yield note("kubelet", about, f"joined {(now - born).total_seconds():.0f} s ago and is not initialised yet")
     elif not isinstance(place, Owned):
         text = "has no provider ID and no uninitialized taint: its kubelet does not run with --cloud-provider=external"
         fix = (

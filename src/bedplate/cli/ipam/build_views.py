@@ -30,7 +30,7 @@ def view_of(
     bare = _ippool(pool) if isinstance(pool, pools.IPPool) else _cidrpool(pool)
     bare = dataclasses.replace(bare, problems=tuple(problems))
     if bare.grid is None or bare.network is None:
-        return bare
+        return dataclasses.replace(bare, strays=tuple((entry.node, entry.text) for entry in _entries(pool)))
     wide = RangeSet(_exclusions(pool, bare.network.bits))
     entries = list(_entries(pool))
     blocks = [block for entry in entries if (block := _block(entry, pool, bare.network, bare.grid, wide)) is not None]
@@ -42,7 +42,7 @@ def view_of(
         blocks=tuple(_counted(blocks, used)),
         held=tuple(_held(quarantined or {}, bare.network, bare.grid)),
         strays=tuple(
-            f"{allocation.node}: {allocation.text}"
+            (allocation.node, allocation.text)
             for allocation in entries
             if (allocation.node, allocation.text) not in known
         ),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from bedplate.cli import display
+from bedplate.cli import cluster, display
 from bedplate.core import clock, errors
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _of_cluster(command: F) -> F:
     """The options of every command that looks at a cluster."""
     for option in (
         click.option("-n", "--namespace", default="kube-system", show_default=True, help="Where the pools are."),
-        click.option("--kubeconfig", default="", help="Kubeconfig of the cluster.  [default: as for kubectl]"),
+        cluster.kubeconfig_option,
     ):
         command = option(command)
     return command
@@ -251,12 +251,12 @@ def _look(kubeconfig: str, namespace: str, stores: tuple[str, ...] = ()) -> Land
 
 
 async def _read(kubeconfig: str, namespace: str, stores: tuple[str, ...]) -> Landscape:
-    from bedplate.cli import display
+    from bedplate.cli import cluster, display
     from bedplate.cli.ipam import landscape, survey
     from bedplate.cli.ipam.stores import holdings
-    from bedplate.kube import Client, config
+    from bedplate.kube import Client
 
-    settings = config.load(kubeconfig or None).with_rate(-1, 1).with_user_agent("bedplate-ipam")
+    settings = cluster.connection(kubeconfig).with_rate(-1, 1).with_user_agent("bedplate-ipam")
     with display.progress() as tell:
         async with Client(settings) as client:
             read = await survey.read(client, namespace, tell)

@@ -39,8 +39,9 @@ def explain_address(address: Address, land: Landscape) -> Explanation:
     if not views:
         names = ", ".join(view.network_text for view in land.views) or "there are none"
         findings.append(Finding("pool", "none", f"no pool's network contains it ({names})", State.NOTICE))
-    if len(views) > 1:
-        both = " and ".join(f"{view.kind} {view.name}" for view in views)
+    giving = [view for view in views if not view.problems]
+    if len(giving) > 1:
+        both = " and ".join(f"{view.kind} {view.name}" for view in giving)
         text = f"{both} overlap here: two pods may get this address; change one pool's network"
         findings.append(Finding("pools", "overlap", text, State.BAD))
     findings += _holders(holdings, views, land)
@@ -166,6 +167,8 @@ def _node_in_pool(node: core.Node, pool: Pool, view: PoolView, namespace: str, u
         return Finding(topic, block.text, text)
     if view.problems:
         text = f"the spec is invalid, so no node gets a new block: {'; '.join(view.problems)}"
+        if kept := dict(view.strays).get(node.name):
+            return Finding(topic, kept, f"given by an earlier spec and kept; {text}", State.BAD)
         return Finding(topic, "no block", text, State.BAD)
     if reason:
         return Finding(topic, "not for it", reason, State.NOTICE)
@@ -173,6 +176,8 @@ def _node_in_pool(node: core.Node, pool: Pool, view: PoolView, namespace: str, u
 
 
 def _why_none(why: str, view: PoolView, namespace: str) -> str:
+    if why == "exhausted" and view.excluded.total() >= view.total:
+        return "spec.exclusions leave no address of any block: exclude less, or enlarge the network"
     if why == "exhausted":
         return (
             f"all {tables.count(view.total - view.excluded.total())} blocks are assigned: enlarge the network, or make "
@@ -206,8 +211,12 @@ def _about_pool(pool: Pool, view: PoolView, land: Landscape) -> Iterator[Finding
     yield from (Finding("overlap", other, text, State.BAD) for other, text in land.overlaps(view.key))
     yield _blocks(view)
     yield from _nodes(pool, view, land)
-    for stray in view.strays:
-        yield Finding("status", "does not fit", f"{stray} is not a block of this pool", State.BAD)
+    if view.strays and view.problems:
+        text = f"{_few([f'{node}: {block}' for node, block in view.strays])}; given by an earlier spec and kept"
+        yield Finding("status", "kept", f"{text} until this one is valid; pods still get addresses there", State.NOTICE)
+    elif view.strays:
+        for node, block in view.strays:
+            yield Finding("status", "does not fit", f"{node}: {block} is not a block of this pool", State.BAD)
     yield from _stale(view, land)
     for kept in view.held:
         until = f"until {kept.until:%Y-%m-%d %H:%M:%S} UTC" if kept.until is not None else "for now"
@@ -219,17 +228,21 @@ def _about_pool(pool: Pool, view: PoolView, land: Landscape) -> Iterator[Finding
 
 def _blocks(view: PoolView) -> Finding:
     free, total, out = (tables.count(number) for number in (view.free, view.total, view.excluded.total()))
+    if view.problems:
+        # While the spec is invalid nothing is given, and nothing is taken away.
+        given = len(view.blocks) + len(view.strays)
+        return Finding("blocks", f"{given} kept", f"{given} nodes keep theirs; no other node gets one", State.NOTICE)
     text = f"{len(view.blocks)} given, {free} free of {total}, {out} excluded"
     if view.total and view.excluded.total() >= view.total:
         return Finding("blocks", "all excluded", "exclusions leave no address of any block", State.BAD)
-    if view.free == 0 and not view.problems:
+    if view.free == 0:
         return Finding("blocks", "none free", f"{text}; new nodes get none", State.NOTICE)
     return Finding("blocks", f"{free} free", text)
 
 
 def _nodes(pool: Pool, view: PoolView, land: Landscape) -> Iterator[Finding]:
     selected = [node for node in land.nodes if not why_not(pool.spec.node_selector, node)]
-    given, unplaced = {block.node for block in view.blocks}, land.unplaced(view.key)
+    given, unplaced = {block.node for block in view.blocks} | dict(view.strays).keys(), land.unplaced(view.key)
     without = [node.name for node in selected if node.name not in given]
     text = f"{len(selected)} of the cluster's {len(land.nodes)} match the nodeSelector; without a block: {len(without)}"
     state = State.BAD if without else State.NOTICE if not selected else State.GOOD

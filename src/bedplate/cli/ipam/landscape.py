@@ -37,16 +37,15 @@ class Landscape:
 
     def overlaps(self, key: str) -> list[tuple[str, str]]:
         """The other pools that share addresses with this one, each with a sentence."""
-        mine = next(view for view in self.views if view.key == key)
-        overlapping: list[tuple[str, str]] = []
-        for other in self.views:
-            if other.key == key or mine.network is None or other.network is None:
-                continue
-            if mine.network.overlaps(other.network):
-                name = f"{other.kind} {other.name}"
-                text = f"its {other.network_text} and this pool's {mine.network_text} share addresses"
-                overlapping.append((name, f"{text}: two pods may get the same one"))
-        return overlapping
+        territories = {view.key: territory_of(pool) for pool, view in zip(self.pools, self.views, strict=True)}
+        mine = territories.pop(key)
+        if mine is None:
+            return []
+        others = [territory for territory in territories.values() if territory is not None]
+        return [
+            (overlap.other, f"{overlap}: two pods may get the same address")
+            for overlap in warnings.overlaps_of(mine, others)
+        ]
 
     def unplaced(self, key: str) -> Mapping[str, str]:
         """Nodes that the controller would leave without a block, and why: exhausted or quarantined."""
@@ -91,6 +90,15 @@ def problems_of(pool: Pool) -> list[str]:
     if isinstance(pool, pools.IPPool):
         return [str(problem) for problem in validation.ippool_problems(pool.name, pool.spec)]
     return [str(problem) for problem in validation.cidrpool_problems(pool.name, pool.spec)]
+
+
+def territory_of(pool: Pool) -> warnings.Territory | None:
+    """What a pool may give; None for an invalid one, which gives nothing."""
+    if problems_of(pool):
+        return None
+    if isinstance(pool, pools.IPPool):
+        return warnings.ippool_territory(f"IPPool {pool.name}", pool.spec)
+    return warnings.cidrpool_territory(f"CIDRPool {pool.name}", pool.spec)
 
 
 def oddities(pool: Pool) -> list[str]:

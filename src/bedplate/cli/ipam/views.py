@@ -74,7 +74,8 @@ class PoolView:
     reserved: tuple[int, ...] = ()
     blocks: tuple[Block, ...] = ()
     held: tuple[HeldBlock, ...] = ()
-    strays: tuple[str, ...] = ()
+    strays: tuple[tuple[str, str], ...] = ()
+    """Nodes with what the status says they have, though it is not a block of this spec."""
     problems: tuple[str, ...] = ()
 
     @property

@@ -11,6 +11,7 @@ import asyncio
 
 import click
 
+from bedplate.cli import cluster
 from bedplate.cli.sim import simclouds, simdevices
 from bedplate.core import duration
 from bedplate.program import stopping
@@ -41,7 +42,7 @@ sim.add_command(simdevices.devices)
 @sim.command(epilog=EXAMPLES)
 @click.option("--count", type=click.IntRange(1, 16_384), default=50, show_default=True, help="How many nodes.")
 @click.option("--prefix", default="node", show_default=True, help="Names are PREFIX001, PREFIX002, …")
-@click.option("--kubeconfig", default="", help="Kubeconfig of the cluster.  [default: as for kubectl]")
+@cluster.kubeconfig_option
 @click.option("--uninitialized", is_flag=True, help="Register with the cloud provider's taint, without addresses.")
 @click.option("--heartbeat", default="10s", show_default=True, help="How often each node renews its Lease.")
 @click.option("--scheduler/--no-scheduler", default=True, show_default=True, help="Also bind pending pods to nodes.")
@@ -72,9 +73,9 @@ def nodes(
 async def _run(
     count: int, prefix: str, kubeconfig: str, shape: machines.Shape, heartbeat_s: float, schedules: bool, deletes: bool
 ) -> None:
-    from bedplate.kube import Client, config
+    from bedplate.kube import Client
 
-    settings = config.load(kubeconfig or None).with_rate(-1, 0).with_user_agent("bedplate-sim")
+    settings = cluster.connection(kubeconfig).with_rate(-1, 0).with_user_agent("bedplate-sim")
     async with Client(settings) as client:
         fleet = fleets.assemble(client, count, prefix=prefix, shape=shape, heartbeat_s=heartbeat_s, schedules=schedules)
         try:

@@ -152,7 +152,7 @@ async def _simulate(options: Options, kubeconfig: Path, started: float, lines: l
         churn = None if options.is_calm else sites.CHURN
         site = sites.Site(cloud, fleet.kubelets, fleet.nodes, churn=churn, time=clock.SystemClock())
         await site.forget_strangers(client)
-        config_file = options.data / "nvidia-bmm.yaml"
+        config_file = kubeconfig.parent / "nvidia-bmm.yaml"
         sites.write_config(cloud, config_file)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(fleet.manager.run())
@@ -164,10 +164,8 @@ async def _simulate(options: Options, kubeconfig: Path, started: float, lines: l
             if not options.is_calm:
                 tasks.create_task(demopools.Tide(client, options.nodes, time=clock.SystemClock()).run())
             more = [f"{options.nodes} simulated nodes ready after {time.monotonic() - started:.1f} s; Ctrl-C stops all"]
-            more += [
-                f"the cloud: a simulated NVIDIA BMM site at {cloud.url}, configured in {config_file}",
-                _next_step(),
-            ]
+            shown = options.data / config_file.name
+            more += [f"the cloud: a simulated NVIDIA BMM site at {cloud.url}, configured in {shown}", _next_step()]
             click.echo("\n".join(more))
             async with _head(options) as head:
                 if head is not None:
@@ -199,7 +197,7 @@ async def _head(options: Options) -> AsyncIterator[UpHead | None]:
 def _assemble(kubeconfig: Path, config_file: Path) -> Assembly:
     """The manager as a user starts it, but with the patience of a demonstration."""
     from bedplate.cli.up.site import LEASE
-    from bedplate.cloud.manager import options
+    from bedplate.cloud.manager import deployed, options
     from bedplate.cloud.manager.assembly import Assembly
 
     words = [
@@ -214,6 +212,8 @@ def _assemble(kubeconfig: Path, config_file: Path) -> Assembly:
         "--kube-api-burst=500",
         "--event-qps=500",
     ]
+    # For `bedplate ccm explain` and `bedplate doctor`.
+    deployed.write_flags(kubeconfig.parent, words)
     return Assembly(options.read(words).options, {})
 
 

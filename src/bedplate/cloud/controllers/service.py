@@ -128,7 +128,7 @@ class ServiceController:
     def parts(self) -> list[Leading]:
         """What to run while leading: nothing where no provider has load balancers."""
         if not self.books:
-            log.error("service.unsupported", hint="no cloud provider of this manager has load balancers")
+            log.info("service.unsupported", hint="no cloud provider of this manager has load balancers")
             return []
         return [self]
 

@@ -1,8 +1,9 @@
 """`bedplate ccm explain`: looks at the live cluster and the clouds, and says why an object is as it is.
 
-In: a command line with the manager's own flags (which cloud, which file, which cluster). Out: an `Explanation`, which
-`core.explanation` shows. Raises `Invalid` for a wrong command line or configuration, `NotFound` when there is no such
-object. It reads, and writes nothing anywhere.
+In: a command line with the manager's own flags (which cloud, which file, which cluster); what it does not say is taken
+from the manager that works for the cluster (`deployed`). Out: an `Explanation`, which `core.explanation` shows.
+Raises `Invalid` for a wrong command line or configuration, `NotFound` when there is no such object. It reads, and
+writes nothing anywhere.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from bedplate.cloud import registry
 from bedplate.cloud.controllers import service_plan
 from bedplate.cloud.explain_objects import explain_node, explain_service
 from bedplate.cloud.interface import Provider
-from bedplate.cloud.manager import leading, selection, validation, wiring
+from bedplate.cloud.manager import deployed, leading, selection, validation, wiring
 from bedplate.cloud.manager import options as reading
 from bedplate.cloud.manager.assembly import create_clouds
 from bedplate.cloud.manager.options import Options
@@ -32,6 +33,7 @@ from bedplate.runtime.cache import Cache
 __all__ = ["Request", "explain", "read"]
 
 log = logging.get_logger("cloud.explaining")
+_CANNOT = "this object cannot be explained"
 OUTPUT = Flag("output", "output", "string", "table", "table or json.", short="o")
 
 
@@ -43,6 +45,7 @@ class Request:
     name: str
     output: str
     options: Options
+    words: tuple[str, ...] = ()
 
 
 def read(kind: str, words: Sequence[str]) -> Request:
@@ -58,39 +61,71 @@ def read(kind: str, words: Sequence[str]) -> Request:
     name = command.arguments[0] if command.arguments else ""
     if kind == "service" and name and name.count("/") != 1:
         problems.append(f"{name!r} is not NAMESPACE/NAME")
-    problems += validation.problems(options, registry.names())
+    if options.generic.cloud_provider:
+        problems += validation.problems(options, registry.names())
     if problems:
-        raise errors.Invalid("this object cannot be explained", problems=problems)
-    return Request(kind, name, command.extra["output"], options)
+        raise errors.Invalid(_CANNOT, problems=problems)
+    return Request(kind, name, command.extra["output"], options, tuple(words))
 
 
 async def explain(request: Request, environ: Mapping[str, str]) -> Explanation:
     """Look at everything, and say why."""
-    options, time = request.options, clock.SystemClock()
+    options = request.options
     settings = config.load(options.misc.kubeconfig or None, environ=environ).with_rate(-1, 1)
     async with Client(settings.with_user_agent("bedplate-explain")) as client:
-        caches = wiring.Caches()
-        identity = leading.ClusterIdentity(client, time, caches.services)
-        await identity.look()
-        clouds = create_clouds(
-            _reading_only(options),
-            environ,
-            nodes=caches.nodes,
-            services=caches.services,
-            guard=_refuse,
-            cluster_id=lambda: identity.uid,
-            time=time,
-        )
-        try:
-            await _fill(client, NODES, caches.nodes, options.generic.node_selector)
-            for provider in clouds:
-                await _check(provider)
-            if request.kind == "node":
-                return await _node(client, request, caches, clouds, time)
-            return await _service(client, request, caches, clouds)
-        finally:
-            for provider in clouds:
-                await provider.close()
+        if options.generic.cloud_config:
+            return await _explain(client, request, environ)
+        manager = await _manager(client, options, environ)
+        if manager is None:
+            return await _explain(client, request, environ)
+        async with deployed.taken_over(client, manager) as (defaults, more):
+            command = reading.read(request.words, defaults, extra=(OUTPUT,), takes_arguments=True)
+            request = dataclasses.replace(request, options=command.options)
+            return await _explain(client, request, {**more, **environ})
+
+
+async def _manager(client: Client, options: Options, environ: Mapping[str, str]) -> deployed.Manager | None:
+    """The manager whose flags apply; None when the command line says which cloud, and none works for that."""
+    providers = options.generic.cloud_provider
+    file = deployed.kubeconfig_file(options.misc.kubeconfig, environ)
+    try:
+        manager = deployed.choose(await deployed.find(client, file), providers)
+    except (errors.Denied, errors.Unavailable):
+        if not providers:
+            raise
+        return None
+    if manager is None and not providers:
+        problems = ["--cloud-provider is required: no Deployment, DaemonSet or static pod here runs a manager"]
+        raise errors.Invalid(_CANNOT, problems=problems, hint="give the flags of the manager that works for it")
+    return manager
+
+
+async def _explain(client: Client, request: Request, environ: Mapping[str, str]) -> Explanation:
+    options, time = request.options, clock.SystemClock()
+    if problems := validation.problems(options, registry.names()):
+        raise errors.Invalid(_CANNOT, problems=problems)
+    caches = wiring.Caches()
+    identity = leading.ClusterIdentity(client, time, caches.services)
+    await identity.look()
+    clouds = create_clouds(
+        _reading_only(options),
+        environ,
+        nodes=caches.nodes,
+        services=caches.services,
+        guard=_refuse,
+        cluster_id=lambda: identity.uid,
+        time=time,
+    )
+    try:
+        await _fill(client, NODES, caches.nodes, options.generic.node_selector)
+        for provider in clouds:
+            await _check(provider)
+        if request.kind == "node":
+            return await _node(client, request, caches, clouds, time)
+        return await _service(client, request, caches, clouds)
+    finally:
+        for provider in clouds:
+            await provider.close()
 
 
 def _reading_only(options: Options) -> Options:

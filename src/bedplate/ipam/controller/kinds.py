@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from bedplate.api.resources import ResourceRef
-from bedplate.ipam import warnings
+from bedplate.ipam import validation, warnings
 from bedplate.ipam.addresses import Address, first_usable, last_usable, parse_address, parse_network
 from bedplate.ipam.plan_cidrpool import cut_prefixes, plan_cidrpool
 from bedplate.ipam.plan_ippool import cut_blocks, plan_ippool
@@ -57,6 +57,8 @@ class Kind(Generic[P]):
     """What a pool of this name and spec may give."""
     warnings: Callable[[Any], list[str]]
     """What is odd about a spec."""
+    problems: Callable[[str, Any], list[validation.Problem]]
+    """What is wrong with the spec of a pool of this name."""
 
 
 def _blocks(pool: IPPool) -> int:
@@ -127,6 +129,7 @@ IPPOOL: Kind[IPPool] = Kind(
     _usable_in_blocks,
     warnings.ippool_territory,
     warnings.ippool_warnings,
+    validation.ippool_problems,
 )
 CIDRPOOL: Kind[CIDRPool] = Kind(
     "cidrpool",
@@ -138,6 +141,7 @@ CIDRPOOL: Kind[CIDRPool] = Kind(
     _usable_in_prefixes,
     warnings.cidrpool_territory,
     warnings.cidrpool_warnings,
+    validation.cidrpool_problems,
 )
 BOTH: tuple[Kind[Any], ...] = (IPPOOL, CIDRPOOL)
 
@@ -175,4 +179,7 @@ class Neighbours:
 
 
 def _territory(kind: Kind[Any], pool: Any) -> Territory | None:
+    """What a pool may give; None for an invalid one, which gives nothing."""
+    if kind.problems(pool.name, pool.spec):
+        return None
     return kind.territory(f"{kind.ref.kind} {pool.name}", pool.spec)

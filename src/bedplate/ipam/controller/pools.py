@@ -209,7 +209,9 @@ class PoolController(Generic[P]):
         text = validation.summary(plan.problems)
         self.teller.state(about, key, telling.INVALID_SPEC, [text] if text else [])
         if not plan.problems:
-            self.teller.nodes(about, key, self.kind.exhausted, {node.node: _why(node) for node in plan.unplaced})
+            has_blocks = not plan.unplaced or self.kind.capacity(pool) > 0
+            reasons = {node.node: _why(node, has_blocks=has_blocks) for node in plan.unplaced}
+            self.teller.nodes(about, key, self.kind.exhausted, reasons)
         usage = Usage(
             capacity=0 if plan.problems else self.kind.capacity(pool),
             used=len(plan.allocations),
@@ -234,7 +236,9 @@ def _is_too_large(refused: kube_errors.ApiError) -> bool:
     return refused.code == 413 or "too large" in refused.message
 
 
-def _why(node: Unplaced) -> str:
+def _why(node: Unplaced, *, has_blocks: bool) -> str:
+    if not has_blocks:
+        return f"no block for node {node.node}: spec.exclusions and what is reserved leave none of the pool"
     if node.why is UnplacedWhy.QUARANTINED:
         return f"no free block for node {node.node}: the remaining blocks are held back for nodes that were removed"
     return f"no free block for node {node.node}: the pool is exhausted"

@@ -307,3 +307,20 @@ async def test_calls_for_one_service_run_one_after_the_other() -> None:
         assert w.ips() == []
         # 503 is what an address on its way says; anything else would be two of our own calls in each other's way.
         assert {entry.status for entry in w.cloud.journal.entries if entry.method != "GET"} <= {200, 201, 202, 204, 503}
+
+
+async def test_nodes_on_which_another_service_has_the_port_are_named() -> None:
+    async with world(instances=0) as w:
+        targets = [w.node("n1"), w.node("n2")]
+        first, second, other = w.service("first"), w.service("second"), w.service("other", ports=[(443, "TCP")])
+        manager = w.provider()
+        await manager.load_balancers.ensure(CLUSTER, first, targets)
+        [made] = w.ips_of(first)
+        carrier = next(one.node.name for one in targets if made["instance_id"] in one.node.spec.provider_id)
+        # As `bedplate ccm explain` asks: a process that has placed nothing itself.
+        balancers = w.provider().load_balancers
+        assert await balancers.obstacles(CLUSTER, second, targets) == {
+            carrier: "port 80/TCP is taken there by shop/first"
+        }
+        assert await balancers.obstacles(CLUSTER, first, targets) == {}
+        assert await balancers.obstacles(CLUSTER, other, targets) == {}

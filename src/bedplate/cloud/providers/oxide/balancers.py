@@ -138,6 +138,12 @@ class FloatingIpBalancers:
             self._seats.leave(owner.service)
             self._ranges_told.pop(owner.service, None)
 
+    async def obstacles(self, cluster: str, service: core.Service, targets: Sequence[Target]) -> dict[str, str]:
+        """Nodes on which the Service's ports are taken, or that have no room for another address."""
+        owner = self._owner(service)
+        seen = await self._look(cluster, owner, service)
+        return self._seats.obstacles(seats.Request(owner, service, targets, seen.ips), cluster)
+
     # Looking
 
     def _owner(self, service: core.Service) -> ownership.Owner:

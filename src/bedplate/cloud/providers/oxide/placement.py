@@ -25,6 +25,7 @@ __all__ = [
     "Occupant",
     "candidates",
     "choose",
+    "obstacles",
     "ports_of",
     "seniority",
 ]
@@ -164,6 +165,27 @@ def choose(
         is_clash=True,
         clashing=tuple(sorted(node.uid for node in rivals if node.touches & reachable)),
     )
+
+
+def obstacles(
+    asker: Asker,
+    nodes: Sequence[Candidate],
+    occupants: Sequence[Occupant],
+    used: Mapping[str, int],
+    own: Mapping[str, int],
+) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """By the names of nodes: why the Service cannot be put there, and the Services that are in its way."""
+    reasons: dict[str, tuple[str, tuple[str, ...]]] = {}
+    rivals = [other for other in occupants if other.uid != asker.uid and other.ports & asker.ports]
+    for node in nodes:
+        there = [other for other in rivals if node.instance in other.touches]
+        if there:
+            ports = sorted({port for other in there for port in other.ports & asker.ports})
+            shown = ", ".join(f"{port}/{protocol}" for port, protocol in ports)
+            reasons[node.node.name] = (f"port {shown} is taken there by", tuple(other.uid for other in there))
+        elif used.get(node.instance, 0) - own.get(node.instance, 0) + asker.needs > LIMIT:
+            reasons[node.node.name] = (f"its instance has {LIMIT} external IPs already", ())
+    return reasons
 
 
 def _present(asker: Asker, nodes: Sequence[Candidate]) -> Candidate | None:

@@ -58,7 +58,29 @@ class Seats:
         """Choose a node for a Service and note it."""
         own = plan.owned(request.owner, request.ips)
         nodes = placement.candidates(request.targets, self._refusals.current())
-        asker = placement.Asker(
+        asker = self._asker(request, own)
+        occupants = self._occupants(request, cluster_name)
+        choice = placement.choose(asker, nodes, occupants, self.used(request, nodes), _count(own))
+        if choice.candidate is not None:
+            self._seats[request.owner.service] = _Seat(choice.candidate.instance, request.service, request.slots)
+        return choice
+
+    def obstacles(self, request: Request, cluster_name: str) -> dict[str, str]:
+        """By the names of nodes: why a Service cannot be put there. Nothing is noted."""
+        own = plan.owned(request.owner, request.ips)
+        nodes = placement.candidates(request.targets)
+        occupants = self._occupants(request, cluster_name)
+        names_by_uid = {other.metadata.uid: f"{other.namespace}/{other.name}" for other in self._services()}
+        reasons = placement.obstacles(
+            self._asker(request, own), nodes, occupants, self.used(request, nodes), _count(own)
+        )
+        return {
+            node: " ".join(filter(None, (text, ", ".join(sorted(names_by_uid.get(uid, uid) for uid in rivals)))))
+            for node, (text, rivals) in reasons.items()
+        }
+
+    def _asker(self, request: Request, own: Sequence[models.FloatingIp]) -> placement.Asker:
+        return placement.Asker(
             uid=request.owner.service,
             ports=placement.ports_of(request.service),
             seniority=placement.seniority(request.service),
@@ -66,11 +88,6 @@ class Seats:
             needs=max(request.slots, len(own)),
             families=request.families,
         )
-        occupants = self._occupants(request, cluster_name)
-        choice = placement.choose(asker, nodes, occupants, self.used(request, nodes), _count(own))
-        if choice.candidate is not None:
-            self._seats[request.owner.service] = _Seat(choice.candidate.instance, request.service, request.slots)
-        return choice
 
     def instance(self, service: str) -> str:
         """Where the Service of this UID sits; empty when this process has not placed it."""
