@@ -292,3 +292,18 @@ async def test_kill_9_loses_no_acknowledged_commit_and_repeats_none(tmp_path: Pa
     assert sorted(one.nonce for one in revisions if one.number > 1) == sorted(names)
     assert acknowledged.keys() == set(names), "who asks again gets the answer it lost"
     assert all(acknowledged[name] == number for name, number in before.items())
+
+
+# A store that goes away
+
+
+async def test_a_database_that_is_deleted_under_a_daemon_is_noticed(tmp_path: Path) -> None:
+    data = heads.init(tmp_path / "site", "--nodes", "1")
+    with heads.served(data) as running:
+        async with running.client(attempts=1) as client:
+            assert (await ask(running, "/readyz"))[0] == 200
+            (data / "head.db").rename(data / "elsewhere.db")
+            with pytest.raises(errors.Unavailable, match="deleted while it was open"):
+                await client.create("category", "lost", {})
+            assert (await ask(running, "/readyz"))[0] == 500
+            assert (await ask(running, "/livez"))[0] == 200

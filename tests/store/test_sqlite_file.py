@@ -14,8 +14,8 @@ import textwrap
 import pytest
 
 from bedplate.core import errors
-from bedplate.store.interface import Put, StoreFull
-from bedplate.store.sqlite import Damaged, InUse, SqliteStore
+from bedplate.store.interface import Delete, Put, StoreFull
+from bedplate.store.sqlite import Damaged, InUse, SqliteStore, read_entries
 
 
 def contents(folder: pathlib.Path) -> dict[str, bytes]:
@@ -233,3 +233,62 @@ async def test_full_disk_refuses_whole_commits_and_recovers(tmp_path: pathlib.Pa
                 pass
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("is_missing", [True, False], ids=["missing", "empty"])
+async def test_a_store_that_must_exist_is_not_made(tmp_path: pathlib.Path, is_missing: bool) -> None:
+    path = tmp_path / "deep" / "store.db"
+    if not is_missing:
+        path.parent.mkdir()
+        path.write_bytes(b"")
+    with pytest.raises(Damaged, match="is missing" if is_missing else "is empty"):
+        async with SqliteStore(path, must_exist=True):
+            raise AssertionError
+    assert list(tmp_path.rglob("*")) == ([] if is_missing else [path.parent, path])
+
+
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["deleted", "replaced"])
+async def test_a_file_that_goes_away_while_it_is_open_is_noticed_before_anything_is_lost(
+    tmp_path: pathlib.Path, is_replaced: bool
+) -> None:
+    path = tmp_path / "store.db"
+    async with SqliteStore(path) as store:
+        await store.commit([Put("a", b"1")])
+        await store.check()
+        path.rename(tmp_path / "elsewhere.db")
+        if is_replaced:
+            path.write_bytes(b"something else")
+        with pytest.raises(errors.Unavailable, match="replaced" if is_replaced else "deleted"):
+            await store.commit([Put("a", b"2")])
+        with pytest.raises(errors.Unavailable, match="nothing is written any more"):
+            await store.check()
+        (tmp_path / "elsewhere.db").replace(path)
+        with pytest.raises(errors.Unavailable):
+            await store.commit([Put("a", b"3")])
+    async with SqliteStore(path) as store:
+        entry = await store.get("a")
+        assert entry is not None and entry.value == b"1"
+
+
+async def test_a_file_that_goes_away_is_noticed_without_a_commit(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "store.db"
+    async with SqliteStore(path) as store:
+        path.unlink()
+        with pytest.raises(errors.Unavailable, match="deleted"):
+            await store.check()
+
+
+async def test_entries_are_read_of_an_open_and_of_a_closed_database_and_nothing_is_written(
+    tmp_path: pathlib.Path,
+) -> None:
+    path = tmp_path / "a ?#%.db"
+    async with SqliteStore(path) as store:
+        await store.commit([Put("/a/1", b"1"), Put("/a/2", b"2"), Put("/b", b"3")])
+        await store.commit([Delete("/a/2"), Put("/a/3", b"4")])
+        opened = read_entries(path, "/a/")
+    before = sorted(tmp_path.iterdir())
+    assert read_entries(path, "/a/") == opened
+    assert [(entry.key, entry.value) for entry in opened] == [("/a/1", b"1"), ("/a/3", b"4")]
+    assert sorted(tmp_path.iterdir()) == before
+    with pytest.raises(Damaged, match="is missing"):
+        read_entries(tmp_path / "none", "/")

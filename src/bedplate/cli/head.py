@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -259,6 +260,10 @@ def restore(file: Path, data: Path, keys: Path | None) -> None:
 
     content = _run(backups.restore(file, data, keys=keys))
     click.echo(f"{data} holds {_content(content)}, as they were at {content.made}")
+    if content.recovered is not None:
+        name, revision = content.recovered
+        since = f", an enabled administrator since revision {revision}" if revision else ""
+        click.echo(f"  admin.token, admin.crt, admin.key   new credentials of {name}{since}")
     click.echo(f"  bedplate head serve --data {shlex.quote(str(data))}   serves it")
 
 
@@ -322,6 +327,23 @@ def revoke(id_: str, data: Path) -> None:
     click.echo(f"token {id_} is revoked")
 
 
+@head.command(name="recover-admin", short_help="Regain access as an administrator.")
+@click.argument("name", default="admin")
+@data_option
+def recover_admin(name: str, data: Path) -> None:
+    """Make the user NAME (default: admin) an enabled administrator and write new credentials for it.
+
+    For a site whose administrators have all lost their access. It needs the data folder, not a credential. With the
+    tree in the folder, stop the daemon first; with the tree in an etcd, the heads may be running or not.
+    """
+    from bedplate.head.folder import administration
+
+    recovered = _run(administration.recover_admin(Folder.find(data), name))
+    since = f"since revision {recovered.revision}" if recovered.revision else "as before"
+    click.echo(f"{recovered.name} is an enabled administrator, {since}")
+    click.echo(f"  admin.token, admin.crt, admin.key   new credentials of {recovered.name}, in {data}")
+
+
 @head.command(short_help="Issue a client certificate.")
 @click.argument("name")
 @data_option
@@ -342,7 +364,12 @@ def certificate(name: str, data: Path, is_node: bool, days: int, out: Path) -> N
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Do it and give its answer, without the log lines that are a daemon's to write."""
+    """Do it and give its answer, without the log lines that are a daemon's to write.
+
+    Who is told to end cleans up first: a folder half made must not stay behind.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     if logging.verbosity() == 0:
         logging.configure(logging.LogOptions(is_quiet=True))
     return asyncio.run(work)

@@ -30,7 +30,7 @@ from bedplate.head.policy import NODE, Identity, user_in
 from bedplate.head.tree import Tree
 from bedplate.store.interface import Batch, Compacted, CompareFailed, Delete, Entry, Put, Store
 
-__all__ = ["NODES", "TOKENS", "USER", "USERS", "Access", "Tokens", "subject_of"]
+__all__ = ["NODES", "TOKENS", "USER", "USERS", "Access", "Tokens", "decode", "subject_of"]
 
 TOKENS: Final = "/head/tokens/"
 USER: Final = "user"
@@ -209,7 +209,7 @@ class Tokens:
             entry = await self._store.get(TOKENS + id_)
             if entry is None:
                 continue
-            token = msgspec.structs.replace(_decode(entry), used=moment)
+            token = msgspec.structs.replace(decode(entry), used=moment)
             try:
                 await self._store.commit([Put(entry.key, msgspec.json.encode(token), expect=entry.revision)])
             except CompareFailed:
@@ -247,7 +247,7 @@ class Tokens:
 
     def _take(self, entry: Entry) -> None:
         try:
-            token = _decode(entry)
+            token = decode(entry)
         except errors.Invalid as err:
             # One damaged record must not lock everybody out.
             _LOG.error("head.token_unreadable", key=entry.key, error=str(err))
@@ -255,7 +255,8 @@ class Tokens:
         self._held[token.id] = token
 
 
-def _decode(entry: Entry) -> _Kept:
+def decode(entry: Entry) -> _Kept:
+    """The token of a record. Raises `Invalid`."""
     try:
         return msgspec.json.decode(entry.value, type=_Kept)
     except msgspec.DecodeError as err:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import ipaddress
 import socket
 import uuid
@@ -26,13 +25,13 @@ from bedplate.core import errors, memory
 from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.core.logging import get_logger
-from bedplate.head import metrics, records
+from bedplate.head import metrics
 from bedplate.head.access import USERS, Access, Tokens
 from bedplate.head.election import Candidate, Election, Timing
 from bedplate.head.entities import SCHEMA
 from bedplate.head.explain import Renderer
 from bedplate.head.folder import pki, transfer
-from bedplate.head.folder.datafolder import DATABASE, SECRETS_KEY, Etcd, Folder
+from bedplate.head.folder.datafolder import DATABASE, Etcd, Folder, require_tree
 from bedplate.head.health import Health
 from bedplate.head.notices import Notices
 from bedplate.head.render import RENDERERS
@@ -132,6 +131,7 @@ class Daemon:
                     Notices(store, clock=self._clock) as notices,
                     Health(store, clock=self._clock) as health,
                 ):
+                    require_tree(head, self.folder.path)
                     self.revision = lambda: head.revision
                     await self._serve(_Parts(store, head, notices, health), tls)
 
@@ -139,9 +139,7 @@ class Daemon:
         """Make the etcd this folder's store: remembered before anything is written there, and from then on the only
         one, whatever the folder held before."""
         database = self.folder.file(DATABASE)
-        authority, key = self.folder.file("ca.crt").read_bytes(), self.folder.file(SECRETS_KEY).read_bytes()
-        digest = hashlib.sha256(b"key of a head's secrets:" + key.strip()).hexdigest()
-        own = transfer.Site(pki.fingerprint(authority), digest, self._settings.name)
+        own = transfer.Site.of(self.folder, self._settings.name)
         there = database if _is_there(database) else None
         await transfer.claim(store, own, there, lambda: self.folder.remember(self._settings), self._clock)
         self.folder.retire_database()
@@ -196,7 +194,7 @@ class Daemon:
         registry = CollectorRegistry()
         metrics.watch(registry, parts.head, parts.health, standing, self.folder.path)
         ready = Checks("readyz")
-        ready.add("store", lambda: _reachable(parts.store))
+        ready.add("store", parts.store.check)
         return Service(
             parts.head,
             access,
@@ -242,9 +240,10 @@ class Daemon:
                 self.folder.path, "server"
             )
             _LOG.info("head.certificate_renewed", file="server.crt", names=hosts)
-        ends = pki.good_until(file(f"{ADMIN}.crt"))
-        if ends is not None and ends < now + pki.RENEW_BEFORE:
-            pki.Authority.load(self.folder.path).client(ADMIN, USERS, now).write(self.folder.path, ADMIN)
+        own = pki.presented(file(f"{ADMIN}.crt"))
+        if own is not None and own.ends < now + pki.RENEW_BEFORE:
+            name = (*own.subject["commonName"], ADMIN)[0]
+            pki.Authority.load(self.folder.path).client(name, USERS, now).write(self.folder.path, ADMIN)
             _LOG.info("head.certificate_renewed", file=f"{ADMIN}.crt")
 
     def _refuse_other_store(self) -> None:
@@ -255,8 +254,9 @@ class Daemon:
             )
         if self.options.etcd is None and not _is_there(self.folder.file(DATABASE)):
             raise errors.Invalid(
-                f"{self.folder.path} holds no tree: it joined a site whose tree is in an etcd",
-                hint="serve it with --store etcd --etcd-endpoints ...",
+                f"{self.folder.path} holds no tree: there is no {DATABASE} in it",
+                hint=f"put {DATABASE} back, or restore a backup into another folder; a folder that joined a site is "
+                "served with --store etcd --etcd-endpoints ...",
             )
 
 
@@ -266,10 +266,6 @@ class _Parts:
     head: Head
     notices: Notices
     health: Health
-
-
-async def _reachable(store: Store) -> None:
-    await store.get(records.LATEST)
 
 
 async def _persistently(name: str, work: Callable[[], Awaitable[None]], clock: Clock) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from bedplate.core import errors
 
-__all__ = ["write_private"]
+__all__ = ["new_private", "write_private"]
 
 
 def write_private(path: Path, content: bytes, *, mode: int = 0o600) -> None:
@@ -27,3 +30,45 @@ def write_private(path: Path, content: bytes, *, mode: int = 0o600) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise errors.Invalid(f"cannot write {path}: {err.strerror}", hint="choose a path this user can write") from err
+
+
+@contextlib.contextmanager
+def new_private(path: Path) -> Iterator[BinaryIO]:
+    """A new file that only its owner may read, for writing and reading; it gets its name when the block has ended well.
+
+    Until then it has none, so that a process that is killed leaves nothing behind (where the file system has no files
+    without names, it has a temporary one). Raises `AlreadyExists`, and `Invalid` where the path cannot be written.
+    """
+    path = path.absolute()
+    temporary: Path | None = None
+    try:
+        try:
+            descriptor = os.open(path.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as err:
+            if err.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+                raise
+            temporary = path.with_name(f".{path.name}.{os.getpid()}")
+            descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            _name(temporary or Path(f"/proc/self/fd/{file.fileno()}"), path)
+    except FileExistsError as err:
+        raise errors.AlreadyExists(f"{path} already exists; nothing was written", hint="choose another name") from err
+    except OSError as err:
+        raise errors.Invalid(f"cannot write {path}: {err.strerror}", hint="choose a path this user can write") from err
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def _name(file: Path, path: Path) -> None:
+    """Give a file its name, for good; a name that is taken is `FileExistsError`."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # Only with the descriptor of a folder Python asks the system to follow the link of a file without a name.
+        os.link(file, path, src_dir_fd=folder, follow_symlinks=True)
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -151,6 +151,10 @@ class Store(Protocol):
         """The newest durable revision."""
         ...
 
+    async def check(self) -> None:
+        """Raise `Unavailable` unless the store can be read and written."""
+        ...
+
     async def get(self, key: str, *, revision: int = 0) -> Entry | None:
         """The key now, or as of a past revision."""
         ...

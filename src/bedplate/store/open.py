@@ -22,8 +22,9 @@ _SQLITE = "sqlite:"
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
     """`location` is `sqlite:PATH` or `etcd`; the `etcd_` options are those of `--etcd-endpoints`, `--etcd-cafile`,
-    `--etcd-certfile`, `--etcd-keyfile`, `--etcd-prefix`. `history_s` is for SQLite: how long old revisions stay
-    readable. An etcd keeps its own history, for as long as its operator configured."""
+    `--etcd-certfile`, `--etcd-keyfile`, `--etcd-prefix`. `history_s` and `must_exist` are for SQLite: how long old
+    revisions stay readable, and whether a missing or empty file is an error. An etcd keeps its own history, for as long
+    as its operator configured."""
 
     location: str = ""
     history_s: float = 300.0
@@ -32,6 +33,7 @@ class StoreOptions:
     etcd_certfile: str = ""
     etcd_keyfile: str = ""
     etcd_prefix: str = "/bedplate"
+    must_exist: bool = False
     etcd_user: str = ""
     etcd_password: str = ""
 
@@ -42,7 +44,8 @@ def open_store(options: StoreOptions, *, clock: Clock | None = None) -> Store:
     if problems:
         raise errors.Invalid("the store cannot be opened", problems=problems)
     if options.location.startswith(_SQLITE):
-        return SqliteStore(options.location.removeprefix(_SQLITE), history_s=options.history_s, clock=clock)
+        path = options.location.removeprefix(_SQLITE)
+        return SqliteStore(path, history_s=options.history_s, clock=clock, must_exist=options.must_exist)
     extras.require("--store etcd", "etcd")
     # Loaded only when used: gRPC would cost every program 12 MB and 50 ms.
     from bedplate.store.etcd import EtcdOptions, EtcdStore

@@ -21,10 +21,13 @@ from tests.waiting import DEADLINE_S
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 from bedplate.head.access import Tokens
+from bedplate.head.daemon import Daemon, Options
 from bedplate.head.folder import administration, backups, creation, pki
 from bedplate.head.folder.datafolder import Etcd, Folder, Settings, open_head
 from bedplate.head.objects import Obj, Secret
 from bedplate.head.session import Edit
+from bedplate.store.sqlite import Damaged, SqliteStore
+from bedplate.ui import web
 
 FILES = {"head.db", "secrets.key", "ca.crt", "ca.key", "server.crt", "server.key", "admin.crt", "admin.key"}
 FILES |= {"admin.token", "head.yaml"}
@@ -195,6 +198,39 @@ async def test_a_missing_key_is_not_replaced_by_a_new_one(tmp_path: Path) -> Non
         async with open_head(folder.path):
             raise AssertionError
     assert not folder.file("secrets.key").exists()
+
+
+@pytest.mark.parametrize("content", ["missing", "empty", "no revision"])
+async def test_a_folder_without_its_database_is_an_error_and_never_a_new_site(tmp_path: Path, content: str) -> None:
+    folder = await made(tmp_path / "site")
+    folder.file("head.db").unlink()
+    if content == "empty":
+        folder.file("head.db").touch()
+    elif content == "no revision":
+        async with SqliteStore(folder.file("head.db")):
+            pass
+    before = sorted(path.name for path in folder.path.iterdir())
+    refusal = f"head.db is {content}" if content != "no revision" else "holds no revision"
+    with pytest.raises((Damaged, errors.Invalid), match=refusal):
+        async with open_head(folder.path):
+            raise AssertionError
+    refusal = refusal if content != "missing" else "holds no tree"
+    with pytest.raises((Damaged, errors.Invalid), match=refusal):
+        await Daemon(folder, Options(bind="127.0.0.1", port=0), web.serve).run()
+    left = {path.name for path in folder.path.iterdir()} - {"lock", "head.db.lock"}
+    assert left == set(before) - {"lock", "head.db.lock"}
+    if content != "missing":
+        size = folder.file("head.db").stat().st_size
+        assert (size == 0) == (content == "empty")
+
+
+def test_the_shell_and_the_commands_say_that_the_database_is_missing(tmp_path: Path) -> None:
+    data = heads.init(tmp_path / "site", "--nodes", "0")
+    (data / "head.db").unlink()
+    for words in (["head", "status"], ["head", "token", "list"], ["head", "recover-admin"]):
+        refused = heads.bedplate(*words, "--data", data, code=1)
+        assert "head.db is missing" in refused.stderr and "backup" in refused.stderr
+    assert not (data / "head.db").exists()
 
 
 def test_what_is_no_folder_of_a_head_is_said_so(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from bedplate.head.objects import Obj
 from bedplate.head.service import Head
 from bedplate.head.session import Edit
 from bedplate.store.interface import Put
-from bedplate.store.sqlite import SqliteStore
+from bedplate.store.sqlite import Damaged, SqliteStore
 
 OWN, STRANGER = transfer.Site("ours", "key", "basecm10"), transfer.Site("theirs", "key", "other")
 
@@ -111,6 +111,9 @@ async def test_who_has_no_tree_waits_for_the_one_who_has(tmp_path: Path, has_emp
     clock = ManualClock()
     async with SqliteStore(tmp_path / "shared.db") as store:
         empty = tmp_path / "empty.db" if has_empty_database else None
+        if empty is not None:
+            async with SqliteStore(empty):
+                pass
         waiting = asyncio.create_task(transfer.claim(store, OWN, empty, lambda: None, clock))
         await clock.advance(5.0)
         assert not waiting.done() and await store.get(transfer.SITE) is None
@@ -120,6 +123,14 @@ async def test_who_has_no_tree_waits_for_the_one_who_has(tmp_path: Path, has_emp
                 await clock.advance(1.0)
                 await asyncio.sleep(0.01)
         await waiting
+
+
+async def test_an_empty_file_is_not_taken_for_a_database_without_a_tree(tmp_path: Path) -> None:
+    (tmp_path / "head.db").write_bytes(b"")
+    async with SqliteStore(tmp_path / "shared.db") as store:
+        with pytest.raises(Damaged, match="is empty"):
+            await transfer.claim(store, OWN, tmp_path / "head.db", lambda: None, ManualClock())
+    assert (tmp_path / "head.db").read_bytes() == b""
 
 
 async def test_a_retired_database_is_kept_and_never_replaced(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What an administrator asks of a head at its data folder: tokens, client certificates, how it is.
+"""What an administrator asks of a head at its data folder: tokens, access, client certificates, how it is.
 
 In: a data folder, with or without a daemon on it. Out: values for the program to print. A running daemon is asked over
 its API, with the folder's own credential; without one the folder's store is opened here, under its lock.
@@ -20,14 +20,25 @@ from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock, rfc3339
 from bedplate.head.access import NODES, USERS, Access, Tokens
 from bedplate.head.entities import SCHEMA
-from bedplate.head.folder import pki
+from bedplate.head.folder import administrator, pki, transfer
+from bedplate.head.folder.administrator import Recovered
 from bedplate.head.folder.datafolder import Folder, open_head
 from bedplate.head.service import Head
 from bedplate.head.site import ADMIN
 from bedplate.store.interface import Store
 from bedplate.store.open import open_store
 
-__all__ = ["Issued", "Status", "client", "create_token", "issue_certificate", "list_tokens", "revoke_token", "status"]
+__all__ = [
+    "Issued",
+    "Status",
+    "client",
+    "create_token",
+    "issue_certificate",
+    "list_tokens",
+    "recover_admin",
+    "revoke_token",
+    "status",
+]
 
 _BY = "bedplate head token"
 
@@ -97,8 +108,30 @@ async def _head(folder: Folder) -> AsyncIterator[tuple[Store, Head]]:
             yield opened.store, opened.head
         return
     # Tokens are records of their own, so that several heads may write them; the tree is only read here.
-    async with open_store(folder.store_options()) as store, Head(store, SCHEMA, folder.vault()) as head:
-        yield store, head
+    async with open_store(folder.store_options()) as store:
+        await transfer.require_own(store, transfer.Site.of(folder, folder.settings.name))
+        async with Head(store, SCHEMA, folder.vault()) as head:
+            yield store, head
+
+
+# Access
+
+
+async def recover_admin(folder: Folder, name: str, *, clock: Clock | None = None) -> Recovered:
+    """Make a user an enabled administrator, with new credentials in the folder, whoever is locked out.
+
+    On SQLite no daemon may run; on an etcd the heads that run take the revision up. Raises `Unavailable`, `Invalid`.
+    """
+    holder = folder.holder()
+    if folder.settings.etcd is None and holder is not None:
+        raise errors.Unavailable(
+            f"{folder.path} is in use by process {holder.pid or '(not known)'}",
+            hint="stop the daemon first; start it again afterwards",
+        )
+    async with _head(folder) as (store, head):
+        tokens = Tokens(store, clock=clock)
+        await tokens.open()
+        return await administrator.recover(folder.path, head, tokens, name, clock or SystemClock())
 
 
 # Certificates

@@ -1,9 +1,8 @@
 """Backups of a head: one file with its whole history, made while it is served, and a new folder from such a file.
 
 In: a data folder. Out: a gzipped tar of `manifest.json` (what is in it, with digests), `records` (every record of the
-store, as of one moment), `ca.crt`, and the keys only when asked for. Secrets in records stay sealed. Reading one back
-checks the digests, every record, that the revisions have no holes, and that the log gives the very tree the records
-show.
+store, as of one moment), `ca.crt`, and the keys only when asked for. Secrets in records stay sealed. Writing one and
+restoring one both end with the same proof (`proof`), after the digests.
 """
 
 from __future__ import annotations
@@ -11,30 +10,28 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
-import sqlite3
 import tarfile
-import tempfile
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock, rfc3339
-from bedplate.head import changes, records
-from bedplate.head.access import TOKENS
+from bedplate.head import records
+from bedplate.head.access import TOKENS, Tokens
 from bedplate.head.entities import SCHEMA
-from bedplate.head.folder import creation, pki, transfer
+from bedplate.head.folder import administrator, creation, pki, transfer
+from bedplate.head.folder.administrator import Recovered
 from bedplate.head.folder.datafolder import DATABASE, SECRETS_KEY, Folder, Settings
+from bedplate.head.folder.proof import prove
 from bedplate.head.service import Head
-from bedplate.head.tree import Tree
 from bedplate.head.vault import Vault
-from bedplate.serving.files import write_private
-from bedplate.store.interface import Entry, Store
+from bedplate.serving.files import new_private, write_private
+from bedplate.store.interface import Entry
 from bedplate.store.open import open_store
-from bedplate.store.sqlite import SqliteStore
+from bedplate.store.sqlite import SqliteStore, read_entries
 
 __all__ = ["Content", "backup", "restore"]
 
@@ -67,14 +64,19 @@ class Content(NamedTuple):
     objects: int
     tokens: int
     has_keys: bool
+    recovered: Recovered | None = None
+    """Whose credentials a restore replaced because those of the backup no longer worked."""
 
 
 async def backup(folder: Folder, target: Path, *, with_keys: bool, clock: Clock | None = None) -> Content:
-    """Write a backup. Raises `AlreadyExists` for a file that is there, `Unavailable` when the store does not answer."""
+    """Write a backup, read it back and prove it; only then it has its name, and a killed one leaves no file.
+
+    Raises `AlreadyExists` for a file that is there, `Unavailable` when the store does not answer, `Damaged` and
+    `Invalid` for a store that no head could be restored from.
+    """
     clock = clock or SystemClock()
     _refuse_existing(target)
-    async with _readable(folder) as store:
-        entries = [entry async for entry in transfer.entries(store)]
+    entries = await _entries(folder)
     content = _described(folder.settings.name, rfc3339(clock.now()), [entry.key for entry in entries], with_keys)
     lines = [msgspec.json.encode(_Line(entry.key, entry.value)) + b"\n" for entry in entries]
     members = {_RECORDS: b"".join(lines), "ca.crt": _read(folder.file("ca.crt"))}
@@ -82,18 +84,41 @@ async def backup(folder: Folder, target: Path, *, with_keys: bool, clock: Clock 
         members |= {name: _read(folder.file(name)) for name in _KEYS}
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
     manifest = _Manifest(FORMAT, content.made, content.name, content.revision, len(entries), digests)
-    write_private(target, _packed({_MANIFEST: msgspec.json.encode(manifest), **members}))
+    with new_private(target) as file:
+        file.write(_packed({_MANIFEST: msgspec.json.encode(manifest), **members}))
+        file.seek(0)
+        _proven(target, file, None if with_keys else folder.path)
     return content
 
 
 async def restore(source: Path, data: Path, *, keys: Path | None = None, clock: Clock | None = None) -> Content:
     """A new folder from a backup; `keys` is a folder of the same site, for a backup that was made without them.
 
-    Raises `AlreadyExists` unless the folder is empty, `Invalid` for a file that is damaged, or does not fit the keys.
+    An administrator's credentials in it work: those of the backup, or new ones (`Content.recovered`). Raises
+    `AlreadyExists` unless the folder is empty, `Invalid` for a file that is damaged, or does not fit the keys.
     """
     clock = clock or SystemClock()
     creation.check_empty(data)
-    members = _unpacked(source)
+    with source.open("rb") as file:
+        content, secrets, entries = _proven(source, file, keys)
+    with creation.Workshop(data) as folder:
+        for name, text in secrets.items():
+            write_private(folder / name, text, mode=0o644 if name.endswith(".crt") else 0o600)
+        async with SqliteStore(folder / DATABASE, clock=clock) as store:
+            await transfer.fill(store, _each(entries))
+            tokens = Tokens(store, clock=clock)
+            await tokens.open()
+            async with Head(store, SCHEMA, Vault(secrets[SECRETS_KEY]), clock=clock) as head:
+                recovered = await administrator.provide(folder, head, tokens, clock)
+        authority = pki.Authority.load(folder)
+        authority.server(pki.host_names(content.name), content.name, clock.now()).write(folder, "server")
+        creation.settle(folder, data, Settings(content.name))
+    return content._replace(recovered=recovered)
+
+
+def _proven(source: Path, file: BinaryIO, keys: Path | None) -> tuple[Content, dict[str, bytes], list[Entry]]:
+    """What a backup holds, its keys and records, after the proof that it can be restored. Raises `Invalid`."""
+    members = _unpacked(source, file)
     manifest = _checked(source, members)
     secrets = _with_keys(members, keys)
     entries = [_entry(line) for line in members[_RECORDS].splitlines()]
@@ -103,50 +128,21 @@ async def restore(source: Path, data: Path, *, keys: Path | None = None, clock: 
             f"{source} does not contain the records that its manifest lists",
             hint="the file is damaged: use another backup",
         )
-    with creation.Workshop(data) as folder:
-        for name, text in secrets.items():
-            write_private(folder / name, text, mode=0o644 if name.endswith(".crt") else 0o600)
-        async with SqliteStore(folder / DATABASE, clock=clock) as store:
-            await transfer.fill(store, _each(entries))
-            await _prove(store, Vault(secrets[SECRETS_KEY]), content.revision)
-            await creation.write_admin(folder, store, clock)
-        authority = pki.Authority.load(folder)
-        authority.server(pki.host_names(manifest.name), manifest.name, clock.now()).write(folder, "server")
-        creation.settle(folder, data, Settings(manifest.name))
-    return content
+    prove(entries, Vault(secrets[SECRETS_KEY]))
+    return content, secrets, entries
 
 
 # Out
 
 
-@asynccontextmanager
-async def _readable(folder: Folder) -> AsyncIterator[Store]:
-    """The folder's store for reading, whoever else has it open."""
-    if folder.settings.etcd is not None:
-        async with open_store(folder.store_options()) as store:
-            yield store
-        return
-    with tempfile.TemporaryDirectory(prefix=".backup.", dir=folder.path) as copies:
-        copy = Path(copies) / DATABASE
-        await asyncio.to_thread(_copy, folder.file(DATABASE), copy)
-        async with SqliteStore(copy) as store:
-            yield store
-
-
-def _copy(source: Path, target: Path) -> None:
-    """A copy of a database as of one moment; SQLite lets its owner go on writing meanwhile."""
-    try:
-        old = sqlite3.connect(f"file:{source}?mode=ro", uri=True)
-        try:
-            new = sqlite3.connect(target)
-            try:
-                old.backup(new)
-            finally:
-                new.close()
-        finally:
-            old.close()
-    except sqlite3.Error as err:
-        raise errors.Unavailable(f"{source} cannot be copied: {err}", hint="check the free space on the disk") from err
+async def _entries(folder: Folder) -> list[Entry]:
+    """All records of the folder's head as of one moment, whoever else has its store open."""
+    if folder.settings.etcd is None:
+        entries = await asyncio.to_thread(read_entries, folder.file(DATABASE), transfer.ROOT)
+        return transfer.own_records(entries)
+    async with open_store(folder.store_options()) as store:
+        await transfer.require_own(store, transfer.Site.of(folder, folder.settings.name))
+        return [entry async for entry in transfer.entries(store)]
 
 
 def _described(name: str, created: str, keys: list[str], has_keys: bool) -> Content:
@@ -187,15 +183,15 @@ def _read(path: Path) -> bytes:
 # Back in
 
 
-def _unpacked(source: Path) -> dict[str, bytes]:
+def _unpacked(source: Path, file: BinaryIO) -> dict[str, bytes]:
     """The members of the archive. Nothing is ever written under a name that the archive chose."""
     members: dict[str, bytes] = {}
     try:
-        with tarfile.open(source, mode="r:gz") as tar:
+        with tarfile.open(fileobj=file, mode="r:gz") as tar:
             for info in tar:
-                file = tar.extractfile(info) if info.isreg() and info.size <= _LARGEST else None
-                if file is not None:
-                    members[info.name] = file.read()
+                member = tar.extractfile(info) if info.isreg() and info.size <= _LARGEST else None
+                if member is not None:
+                    members[info.name] = member.read()
     except (OSError, EOFError, tarfile.TarError) as err:
         raise errors.Invalid(
             f"{source} cannot be read as a backup: {err}", hint="the file is damaged: use another backup"
@@ -254,35 +250,3 @@ def _entry(line: bytes) -> Entry:
 async def _each(entries: list[Entry]) -> AsyncIterator[Entry]:
     for entry in entries:
         yield entry
-
-
-async def _prove(store: Store, vault: Vault, revision: int) -> None:
-    """The records give a tree, the log gives the same one, and there is every revision."""
-    async with Head(store, SCHEMA, vault) as head:
-        if head.revision != revision:
-            raise errors.Invalid(
-                f"the backup's log ends at revision {head.revision}, not at {revision}",
-                hint="the file is damaged: use another backup",
-            )
-        _compare(head.tree, await _replayed(store, vault))
-
-
-async def _replayed(store: Store, vault: Vault) -> Tree:
-    codec, tree, expected = records.Codec(SCHEMA, vault), Tree(SCHEMA), 1
-    async for entry in transfer.entries(store):
-        if entry.key.startswith(records.REVISIONS):
-            revision = codec.decode_revision(entry.value)
-            if revision.number != expected:
-                raise errors.Invalid(
-                    f"the backup lacks revision {expected}", hint="the file is damaged: use another backup"
-                )
-            tree, expected = changes.apply(tree, revision.changes, vault.unseal, revision.number), expected + 1
-    return tree
-
-
-def _compare(stored: Tree, replayed: Tree) -> None:
-    def content(tree: Tree) -> dict[tuple[str, str], Any]:
-        return {(mode, obj.key): obj for mode, obj in tree.objects()}
-
-    if content(stored) != content(replayed):
-        raise errors.Invalid("the backup's objects do not match its log", hint="use another backup")

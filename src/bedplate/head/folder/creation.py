@@ -9,6 +9,7 @@ revision 1. What is there already is never touched. All of it is made beside its
 from __future__ import annotations
 
 import base64
+import fcntl
 import os
 import shutil
 from collections.abc import Sequence
@@ -17,21 +18,23 @@ from pathlib import Path
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.head import site
-from bedplate.head.access import USER, USERS, Tokens
+from bedplate.head.access import Tokens
 from bedplate.head.entities import SCHEMA
-from bedplate.head.folder import pki
+from bedplate.head.folder import administrator, pki
 from bedplate.head.folder.datafolder import DATABASE, SECRETS_KEY, SETTINGS, Folder, Settings
+from bedplate.head.service import Head
 from bedplate.head.site import create_site
 from bedplate.head.vault import Vault
 from bedplate.serving.files import write_private
-from bedplate.store.interface import Store
 from bedplate.store.sqlite import SqliteStore
 
-__all__ = ["SHARED", "Workshop", "check_empty", "join", "make", "settle", "write_admin"]
+__all__ = ["SHARED", "Workshop", "check_empty", "join", "make", "settle"]
 
 SHARED = ("ca.crt", "ca.key", SECRETS_KEY, "admin.crt", "admin.key", "admin.token")
 """What all heads of a site have in common."""
 _KEY_BYTES = 32
+_WORKSHOP = ".making."
+_MOVING = "moving"
 
 
 def check_empty(data: Path) -> None:
@@ -47,6 +50,7 @@ def check_empty(data: Path) -> None:
         return
     except OSError as err:
         raise errors.Invalid(f"{data} cannot be used: {err.strerror}", hint="choose another folder") from err
+    names = sorted(set(names).difference(*map(_leftovers, _abandoned(data))))
     if names:
         raise errors.AlreadyExists(
             f"{data} is not empty ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''}); nothing was changed",
@@ -65,11 +69,12 @@ async def make(data: Path, *, name: str, nodes: int, hosts: Sequence[str] = (), 
         _write_server(folder, authority, name, hosts, clock)
         key = base64.urlsafe_b64encode(os.urandom(_KEY_BYTES))
         write_private(folder / SECRETS_KEY, key)
+        vault = Vault(key)
         async with SqliteStore(folder / DATABASE, clock=clock) as store:
-            await create_site(
-                store, SCHEMA, Vault(key), edits, author=site.ADMIN, message=f"first tree of {name}", clock=clock
-            )
-            await write_admin(folder, store, clock)
+            message = f"first tree of {name}"
+            await create_site(store, SCHEMA, vault, edits, author=site.ADMIN, message=message, clock=clock)
+            async with Head(store, SCHEMA, vault, clock=clock) as head:
+                await administrator.provide(folder, head, Tokens(store, clock=clock), clock)
         return settle(folder, data, Settings(name))
 
 
@@ -97,16 +102,6 @@ async def join(data: Path, other: Path, *, name: str, hosts: Sequence[str] = (),
         return settle(folder, data, Settings(name, etcd=known.etcd))
 
 
-async def write_admin(folder: Path, store: Store, clock: Clock) -> None:
-    """The administrator's certificate and token, where they are missing."""
-    name = site.ADMIN
-    if not _is_there(folder / f"{name}.key"):
-        pki.Authority.load(folder).client(name, USERS, clock.now()).write(folder, name)
-    if not _is_there(folder / f"{name}.token"):
-        _, text = await Tokens(store, clock=clock).create(USER, name, "of the data folder", by="bedplate head")
-        write_private(folder / f"{name}.token", f"{text}\n".encode())
-
-
 def _write_server(folder: Path, authority: pki.Authority, name: str, hosts: Sequence[str], clock: Clock) -> None:
     authority.server(pki.host_names(name, *hosts), name, clock.now()).write(folder, "server")
 
@@ -114,25 +109,35 @@ def _write_server(folder: Path, authority: pki.Authority, name: str, hosts: Sequ
 def settle(folder: Path, data: Path, settings: Settings) -> Folder:
     """Move what was made to its place, `head.yaml` last."""
     Folder(folder).remember(settings)
-    for file in sorted(folder.iterdir(), key=lambda path: path.name == SETTINGS):
-        # The locks of stores are of no use to the next process.
-        if not file.name.endswith(".lock"):
-            os.rename(file, data / file.name)
+    names = [file.name for file in folder.iterdir() if not file.name.endswith(".lock")]
+    write_private(folder / _MOVING, "\n".join(names).encode())
+    for name in sorted(names, key=lambda name: name == SETTINGS):
+        os.rename(folder / name, data / name)
     return Folder(data)
 
 
 class Workshop:
-    """A folder inside of the data folder, which is made if it is missing; both go if making fails."""
+    """A folder inside of the data folder, which is made if it is missing; both go if making fails.
+
+    It is locked while it is in use, so that what a killed process left behind is known, and removed by the next one.
+    """
 
     def __init__(self, data: Path) -> None:
         self._data = data
-        self._folder = data / f".making.{os.getpid()}"
+        self._folder = data / f"{_WORKSHOP}{os.getpid()}"
         self._is_new = not data.exists()
+        self._descriptor = -1
 
     def __enter__(self) -> Path:
         try:
             self._data.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for leftover in _abandoned(self._data):
+                for name in _leftovers(leftover) - {leftover.name}:
+                    (self._data / name).unlink(missing_ok=True)
+                shutil.rmtree(leftover)
             self._folder.mkdir(mode=0o700)
+            self._descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as err:
             raise errors.Invalid(
                 f"{self._data} cannot be created: {err.strerror}", hint="choose another folder"
@@ -140,10 +145,37 @@ class Workshop:
         return self._folder
 
     def __exit__(self, kind: object, *rest: object) -> None:
+        if kind is not None:
+            for name in _leftovers(self._folder) - {self._folder.name}:
+                (self._data / name).unlink(missing_ok=True)
         shutil.rmtree(self._folder, ignore_errors=True)
+        os.close(self._descriptor)
         if kind is not None and self._is_new and not any(self._data.iterdir()):
             self._data.rmdir()
 
 
-def _is_there(path: Path) -> bool:
-    return path.exists()
+def _abandoned(data: Path) -> list[Path]:
+    """The workshops of processes that are gone: nobody holds their locks."""
+    folders = []
+    for folder in sorted(data.glob(f"{_WORKSHOP}*")):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            folders.append(folder)
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(descriptor)
+    return folders
+
+
+def _leftovers(workshop: Path) -> set[str]:
+    """What belongs to a workshop in the data folder: itself, and what it has moved there so far.
+
+    One that still has its `head.yaml` did not finish; all the others must not take anything with them.
+    """
+    try:
+        is_unfinished = (workshop / SETTINGS).is_file()
+        return {workshop.name, *((workshop / _MOVING).read_text().split("\n") if is_unfinished else ())}
+    except OSError:
+        return {workshop.name}

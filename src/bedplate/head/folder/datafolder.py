@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bedplate.head.vault import Vault
     from bedplate.store.interface import Store
 
-__all__ = ["Etcd", "Folder", "Opened", "Settings", "open_head"]
+__all__ = ["Etcd", "Folder", "Opened", "Settings", "open_head", "require_tree"]
 
 SETTINGS = "head.yaml"
 LOCK = "lock"
@@ -146,7 +146,7 @@ class Folder:
     def options_of(self, etcd: Etcd | None) -> StoreOptions:
         """The store in an etcd, or the folder's own."""
         if etcd is None:
-            return StoreOptions(location=f"sqlite:{self.file(DATABASE)}")
+            return StoreOptions(location=f"sqlite:{self.file(DATABASE)}", must_exist=True)
         return StoreOptions(
             location="etcd",
             etcd_endpoints=etcd.endpoints,
@@ -259,4 +259,13 @@ async def open_head(data: Path, *, clock: Clock | None = None) -> AsyncIterator[
             open_store(folder.store_options(), clock=clock) as store,
             Head(store, SCHEMA, vault, clock=clock) as head,
         ):
+            require_tree(head, data)
             yield Opened(folder, store, vault, head)
+
+
+def require_tree(head: Head, data: Path) -> None:
+    """Raise `Invalid` for a store without a single revision: only init and restore may make a site."""
+    if head.revision == 0:
+        raise errors.Invalid(
+            f"the store of {data} is empty: it holds no revision", hint="restore the newest backup into another folder"
+        )

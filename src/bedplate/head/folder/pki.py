@@ -12,15 +12,27 @@ import socket
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.x509.oid import NameOID
 
 from bedplate.core import errors
 from bedplate.serving import issuing
 from bedplate.serving.issuing import Pair, Use
 
-__all__ = ["Authority", "Pair", "fingerprint", "good_until", "host_names", "lacks", "outward_addresses"]
+__all__ = [
+    "Authority",
+    "Pair",
+    "Presented",
+    "fingerprint",
+    "good_until",
+    "host_names",
+    "lacks",
+    "outward_addresses",
+    "presented",
+]
 
 AUTHORITY_LIFE = datetime.timedelta(days=3650)
 LEAF_LIFE = datetime.timedelta(days=365)
@@ -122,6 +134,26 @@ def good_until(file: Path) -> datetime.datetime | None:
         return x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc
     except (OSError, ValueError):
         return None
+
+
+class Presented(NamedTuple):
+    """A client certificate as a head sees it: its subject by the names of its parts, its bytes, its end."""
+
+    subject: dict[str, list[str]]
+    der: bytes
+    ends: datetime.datetime
+
+
+def presented(file: Path) -> Presented | None:
+    """What a client with that certificate presents; None where it cannot be read."""
+    try:
+        certificate = x509.load_pem_x509_certificate(file.read_bytes())
+    except (OSError, ValueError):
+        return None
+    subject: dict[str, list[str]] = {}
+    for name, oid in (("commonName", NameOID.COMMON_NAME), ("organizationName", NameOID.ORGANIZATION_NAME)):
+        subject[name] = [str(part.value) for part in certificate.subject.get_attributes_for_oid(oid)]
+    return Presented(subject, certificate.public_bytes(serialization.Encoding.DER), certificate.not_valid_after_utc)
 
 
 def fingerprint(pem: bytes) -> str:

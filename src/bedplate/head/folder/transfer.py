@@ -6,7 +6,9 @@ that holds what a folder held. What a record says is known to `head` alone.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -17,11 +19,13 @@ from bedplate.core.clock import Clock
 from bedplate.core.logging import get_logger
 from bedplate.head import records
 from bedplate.head.election import ACTIVE
+from bedplate.head.folder import pki
+from bedplate.head.folder.datafolder import SECRETS_KEY, Folder
 from bedplate.store.interface import CompareFailed, Delete, Entry, Op, Put, Store
 from bedplate.store.sqlite import SqliteStore
 from bedplate.store.sqlite.file import InUse
 
-__all__ = ["SITE", "Site", "claim", "entries", "fill"]
+__all__ = ["SITE", "Site", "claim", "entries", "fill", "own_records", "require_own"]
 
 ROOT: Final = "/head/"
 SITE: Final = "/head/site"
@@ -39,16 +43,41 @@ class Site(msgspec.Struct, frozen=True):
     key: str
     filled_by: str
 
+    @classmethod
+    def of(cls, folder: Folder, name: str) -> Site:
+        """The site of a folder, whose head node has that name. Raises `Invalid`."""
+        try:
+            authority, key = folder.file("ca.crt").read_bytes(), folder.file(SECRETS_KEY).read_bytes()
+        except OSError as err:
+            hint = "restore it from a backup or from another head node"
+            raise errors.Invalid(f"{err.filename} cannot be read: {err.strerror}", hint=hint) from err
+        digest = hashlib.sha256(b"key of a head's secrets:" + key.strip()).hexdigest()
+        return cls(pki.fingerprint(authority), digest, name)
+
+
+async def require_own(store: Store, own: Site) -> None:
+    """Raise `Invalid` unless an etcd holds the tree of this site."""
+    entry = await store.get(SITE)
+    if entry is None:
+        raise errors.Invalid(
+            "the etcd contains no tree of a head", hint="check its address and --etcd-prefix in head.yaml"
+        )
+    _check(entry, own)
+
 
 async def entries(store: Store) -> AsyncIterator[Entry]:
     """All records of a head, in the order of their keys, as of one revision of the store; not those of the store."""
     at, after, more = await store.revision(), "", True
     while more:
         page = await store.list(ROOT, revision=at, limit=_PAGE, after=after)
-        for entry in page.entries:
-            if entry.key not in (ACTIVE, SITE):
-                yield entry
+        for entry in own_records(page.entries):
+            yield entry
         after, more = page.entries[-1].key if page.entries else "", page.more
+
+
+def own_records(entries: Iterable[Entry]) -> list[Entry]:
+    """Without those that belong to a store: which head is active in it, and whose it is."""
+    return [entry for entry in entries if entry.key not in (ACTIVE, SITE)]
 
 
 async def fill(store: Store, content: AsyncIterator[Entry], fence: str = "") -> int:
@@ -93,8 +122,10 @@ async def claim(store: Store, own: Site, database: Path | None, on_ours: Callabl
 
 async def _fill_from(store: Store, own: Site, database: Path, on_ours: Callable[[], None]) -> bool:
     """Whether the etcd is filled now; not while another process has the database open, to do the same."""
+    if not await asyncio.to_thread(database.exists):  # another process has put it aside, as the etcd is filled
+        return False
     try:
-        async with SqliteStore(database) as source:
+        async with SqliteStore(database, must_exist=True) as source:
             if not await _has_tree(source, store):
                 return False
             on_ours()

@@ -58,6 +58,9 @@ class EtcdStore:
     async def revision(self) -> int:
         return (await self._range(pb.RangeRequest(key=self._translator.key("\x00"), keys_only=True))).header.revision
 
+    async def check(self) -> None:
+        await self.revision()
+
     async def get(self, key: str, *, revision: int = 0) -> Entry | None:
         interface.check_key(key)
         answer = await self._range(pb.RangeRequest(key=self._translator.key(key), revision=revision))

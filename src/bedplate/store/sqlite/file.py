@@ -17,7 +17,7 @@ from pathlib import Path
 from bedplate.core import errors
 from bedplate.store.interface import OutcomeUnknown, StoreFull
 
-__all__ = ["Damaged", "InUse", "Ownership", "connect", "explain", "prepare"]
+__all__ = ["Damaged", "InUse", "Lost", "Ownership", "connect", "explain", "inspect", "prepare", "require_same"]
 
 _MAGIC = b"SQLite format 3\x00"
 _APPLICATION_ID = 0x42504C54
@@ -48,6 +48,24 @@ class InUse(errors.Terminal):
 
 class Damaged(errors.Terminal):
     """The file is not a Bedplate store, or it is damaged."""
+
+
+class Lost(errors.Unavailable):
+    """The file was deleted or replaced while it was open: what is written now would be gone with the process."""
+
+
+def require_same(path: Path, identity: tuple[int, int]) -> None:
+    """Raise `Lost` unless the file of that name is the one that was opened (device and inode)."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        status = None
+    if status is None or (status.st_dev, status.st_ino) != identity:
+        what = "deleted" if status is None else "replaced"
+        raise Lost(
+            f"{path} was {what} while it was open; nothing is written any more",
+            hint="stop the process, restore the file or the newest backup, and start it again",
+        )
 
 
 class Ownership:
@@ -82,10 +100,11 @@ class Ownership:
             self._descriptor = -1
 
 
-def prepare(path: Path) -> None:
-    """Make the database if there is none; otherwise make sure, without touching it, that it is one of ours."""
-    if path.exists() and path.stat().st_size > 0:
-        _inspect(path)
+def prepare(path: Path, *, must_exist: bool) -> None:
+    """Make the database if there is none and there may be none; otherwise make sure, without touching it, that it is
+    one of ours."""
+    if must_exist or (path.exists() and path.stat().st_size > 0):
+        inspect(path)
         return
     for suffix in ("-wal", "-journal"):
         if Path(f"{path}{suffix}").exists():
@@ -96,9 +115,15 @@ def prepare(path: Path) -> None:
     _create(path)
 
 
-def _inspect(path: Path) -> None:
-    with path.open("rb") as file:
-        header = file.read(_HEADER_BYTES)
+def inspect(path: Path) -> None:
+    """Raise `Damaged` unless the file is a database of ours."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+    except FileNotFoundError:
+        raise Damaged(f"{path} is missing", hint="restore it from a backup, or put the file back") from None
+    if not header:
+        raise Damaged(f"{path} is empty", hint="restore it from a backup, or put the file back")
     if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
         raise Damaged(f"{path} is not a database", hint="choose another path, or move the file away")
     if int.from_bytes(header[68:72], "big") != _APPLICATION_ID:

@@ -11,6 +11,7 @@ order. Reads of the past run in reader threads on snapshots of their own and nev
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import queue
@@ -31,22 +32,33 @@ from bedplate.store.sqlite.feed import Feed, Watch
 from bedplate.store.sqlite.plan import SEQUENCE_BITS, Commit, Group, Heads, entry_of, events, plan, refusal, take
 from bedplate.store.sqlite.writer import Mark, Write, Writer
 
-__all__ = ["SqliteStore"]
+__all__ = ["SqliteStore", "read_entries"]
 
 _READERS = 2
 _MOST_OPS = (1 << SEQUENCE_BITS) - 1
+_NEWEST = (1 << 62 - SEQUENCE_BITS) - 1
+"""A revision after all others."""
 
 _log = get_logger("store.sqlite")
 _T = TypeVar("_T")
 
 
 class SqliteStore:
-    """A `Store` in one file. `history_s`: how long old revisions stay readable, None = until `compact` is called."""
+    """A `Store` in one file. `history_s`: how long old revisions stay readable, None = until `compact` is called.
+
+    `must_exist`: a file that is missing or empty is `Damaged`, not a new store.
+    """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, history_s: float | None = 300.0, clock: Clock | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        history_s: float | None = 300.0,
+        clock: Clock | None = None,
+        must_exist: bool = False,
     ) -> None:
         self._path = Path(path)
+        self._must_exist = must_exist
         self._history_s = history_s
         self._clock = clock or SystemClock()
         self._ownership = file.Ownership(self._path)
@@ -56,7 +68,7 @@ class SqliteStore:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed: errors.BedplateError | None = errors.Unavailable(f"{self._path} is not open")
-        self._broken: OutcomeUnknown | None = None
+        self._broken: OutcomeUnknown | file.Lost | None = None
 
     async def __aenter__(self) -> SqliteStore:
         self._loop = asyncio.get_running_loop()
@@ -88,9 +100,13 @@ class SqliteStore:
     def _open(self) -> None:
         opened: list[sqlite3.Connection] = []
         try:
+            if self._must_exist:
+                file.inspect(self._path)
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._ownership.acquire()
-            file.prepare(self._path)
+            file.prepare(self._path, must_exist=self._must_exist)
+            status = os.stat(self._path)
+            self._identity = (status.st_dev, status.st_ino)
             opened = [file.connect(self._path, writer=index == 0) for index in range(1 + _READERS)]
             loaded = queries.load(opened[0])
         except BaseException as error:
@@ -104,7 +120,7 @@ class SqliteStore:
             self._connections.put(connection)
         self._heads = Heads(loaded.heads)
         self._feed = Feed(loaded.revision, loaded.oldest, self._history)
-        self._writer = Writer(self._path, opened[0], oldest=loaded.oldest, swept=loaded.swept)
+        self._writer = Writer(self._path, opened[0], self._identity, oldest=loaded.oldest, swept=loaded.swept)
         self._writer.start()
 
     def _close(self) -> None:
@@ -120,6 +136,15 @@ class SqliteStore:
 
     async def oldest(self) -> int:
         return self._feed.oldest
+
+    async def check(self) -> None:
+        if self._broken is None:
+            try:
+                file.require_same(self._path, self._identity)
+            except file.Lost as lost:
+                self._broken = lost
+                _log.error("store.lost", path=str(self._path), error=str(lost))
+        self._check_usable()
 
     async def get(self, key: str, *, revision: int = 0) -> Entry | None:
         interface.check_key(key)
@@ -229,7 +254,7 @@ class SqliteStore:
                 commit.alone = True
             self._queue.extendleft(reversed(group.commits))
             return
-        if isinstance(problem, OutcomeUnknown):
+        if isinstance(problem, OutcomeUnknown | file.Lost):
             self._broken = problem
         self._fail(group.commits, problem)
 
@@ -280,6 +305,8 @@ class SqliteStore:
         assert self._history_s is not None
         seen: deque[tuple[float, int]] = deque()
         while True:
+            with contextlib.suppress(errors.BedplateError):
+                await self.check()
             now = self._clock.monotonic()
             seen.append((now, self._feed.revision))
             reached = 0
@@ -291,6 +318,38 @@ class SqliteStore:
                 except errors.BedplateError as error:
                     _log.warning("store.compaction_failed", path=str(self._path), error=str(error))
             await self._clock.sleep(min(max(self._history_s / 10, 1.0), 30.0))
+
+
+def read_entries(path: Path, prefix: str) -> list[Entry]:
+    """All entries below a prefix as of one moment, from a database whose owner goes on writing. Blocks.
+
+    Raises `Damaged` where the database is missing, not ours, or not consistent in itself.
+    """
+    file.inspect(path)
+    try:
+        while True:
+            closed_at = _closed_at(path)
+            # Of a database that nobody has open, SQLite would leave files beside it.
+            mode = "mode=ro" if closed_at is None else "mode=ro&immutable=1"
+            entries = _entries(path, f"{path.absolute().as_uri()}?{mode}", prefix)
+            if closed_at is None or closed_at == _closed_at(path):
+                return entries
+    except (sqlite3.Error, OSError) as error:
+        raise file.explain(error, path) from error
+
+
+def _entries(path: Path, uri: str, prefix: str) -> list[Entry]:
+    with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
+        fault = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        if fault != "ok":
+            raise file.Damaged(f"{path} is damaged: {fault}", hint="restore it from a backup")
+        return list(queries.page_at(connection, prefix, _NEWEST, 0, "").entries)
+
+
+def _closed_at(path: Path) -> tuple[int, int, int] | None:
+    """What tells that a database was not touched in between; None while it has a log, which somebody may write to."""
+    status = os.stat(path)
+    return None if Path(f"{path}-wal").exists() else (status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _again(problem: errors.BedplateError) -> errors.BedplateError:

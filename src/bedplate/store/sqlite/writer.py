@@ -49,8 +49,11 @@ class Mark(NamedTuple):
 class Writer:
     """Owns the writing connection. `reply`s are called in the thread and must hand over to the loop themselves."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, *, oldest: int, swept: int) -> None:
+    def __init__(
+        self, path: Path, connection: sqlite3.Connection, identity: tuple[int, int], *, oldest: int, swept: int
+    ) -> None:
         self._path = path
+        self._identity = identity
         self._connection = connection
         self._jobs: queue.SimpleQueue[Write | Mark | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="bedplate-store-writer", daemon=True)
@@ -86,6 +89,8 @@ class Writer:
                 values = self._perform(job)
             except sqlite3.Error as error:
                 problem = file.explain(error, self._path)
+            except file.Lost as lost:
+                problem = lost
             except Exception as error:
                 # The loop must hear of it in any case, or its callers would wait forever.
                 problem = errors.Unavailable(f"{self._path} could not be written: {error!r}")
@@ -100,6 +105,7 @@ class Writer:
         values = queries.values_of(self._connection, job.missing) if job.missing else {}
         if not job.rows:
             return values
+        file.require_same(self._path, self._identity)
         if len(job.rows) <= _ROWS_PER_STATEMENT and not self._is_sweeping():
             self._insert(job.rows)
         else:

@@ -1,0 +1,197 @@
+"""The way back into a site: credentials in the folder that work, offline, on SQLite and on an etcd."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.apps import headprograms as heads
+from tests.head.committing import commit_session
+from tests.store import etcd_cluster
+
+from bedplate.core import errors
+from bedplate.core.clock import ManualClock, SystemClock
+from bedplate.head.access import USERS, Access, Tokens
+from bedplate.head.entities import SCHEMA
+from bedplate.head.folder import administration, backups, creation, pki, transfer
+from bedplate.head.folder.datafolder import Etcd, Folder, Settings, open_head
+from bedplate.head.objects import Obj
+from bedplate.head.policy import Identity
+from bedplate.head.service import Head
+from bedplate.store.interface import Store
+from bedplate.store.open import open_store
+
+
+@pytest.fixture
+async def folder(tmp_path: Path) -> Folder:
+    return await creation.make(tmp_path / "site", name="basecm10", nodes=0)
+
+
+async def by_credentials(folder: Folder, store: Store, head: Head) -> tuple[Identity | None, Identity | None]:
+    """Who the folder's token and its certificate are for."""
+    tokens = Tokens(store)
+    await tokens.open()
+    access = Access(lambda: head.tree, tokens)
+    presented = pki.presented(folder.file("admin.crt"))
+    assert presented is not None and presented.ends > SystemClock().now()
+    return access.by_token(folder.admin_token()), access.by_certificate(presented.subject, presented.der)
+
+
+async def require_access(folder: Folder, name: str = "admin") -> None:
+    async with opened(folder) as (store, head):
+        for identity in await by_credentials(folder, store, head):
+            assert identity is not None and (identity.name, identity.role) == (name, "admin")
+
+
+@asynccontextmanager
+async def opened(folder: Folder) -> AsyncIterator[tuple[Store, Head]]:
+    options = folder.store_options()
+    async with open_store(options) as store, Head(store, SCHEMA, folder.vault()) as head:
+        yield store, head
+
+
+async def lock_out(folder: Folder) -> None:
+    """As an earlier version allowed it, or somebody who edited the store: the rule is not asked."""
+    async with opened(folder) as (_, head):
+        session = head.session()
+        session.set(("user", "admin"), "enabled", "no")
+        session.set(("user", "admin"), "role", "auditor")
+        session.set(("user", "admin"), "certificate", "0" * 64)
+        from bedplate.head import policy
+
+        keep, policy.keep_access = policy.keep_access, lambda *_: None  # type: ignore[assignment]
+        try:
+            await commit_session(head, session)
+        finally:
+            policy.keep_access = keep
+
+
+async def test_an_administrator_is_recovered_offline_on_sqlite(folder: Folder) -> None:
+    await lock_out(folder)
+    async with opened(folder) as (store, head):
+        assert await by_credentials(folder, store, head) == (None, None)
+    recovered = await administration.recover_admin(folder, "admin")
+    assert recovered == ("admin", 3)
+    await require_access(folder)
+    async with open_head(folder.path) as there:
+        changed = {change.path[2] for change in (await there.head.read(3)).changes}
+        assert changed == {"role", "enabled", "certificate"}
+        assert (await there.head.read(3)).author == "bedplate head recover-admin"
+
+
+async def test_an_administrator_is_recovered_offline_on_etcd(folder: Folder, etcd: etcd_cluster.Cluster) -> None:
+    there = Etcd(tuple(f"http://{address}" if "//" not in address else address for address in etcd.endpoints))
+    there = Etcd(there.endpoints, prefix=f"/{uuid.uuid4().hex}")
+    own = transfer.Site.of(folder, "basecm10")
+    async with open_store(folder.options_of(there)) as store:
+        folder.remember(Settings("basecm10", etcd=there))
+        with pytest.raises(errors.Invalid, match="contains no tree"):
+            await administration.recover_admin(folder, "admin")
+        await transfer.claim(store, own, folder.file("head.db"), lambda: None, SystemClock())
+    await lock_out(folder)
+    # A running daemon shares the lock.
+    with folder.lock(is_shared=True):
+        assert await administration.recover_admin(folder, "admin") == ("admin", 3)
+    await require_access(folder)
+
+
+async def test_another_user_can_be_made_the_administrator(folder: Folder) -> None:
+    assert await administration.recover_admin(folder, "anna") == ("anna", 2)
+    await require_access(folder, "anna")
+    assert await administration.recover_admin(folder, "anna") == ("anna", 0), "who is one needs no revision"
+    with pytest.raises(errors.Invalid):
+        await administration.recover_admin(folder, "../anna")
+    await require_access(folder, "anna")
+
+
+async def test_a_folder_in_use_is_left_alone(folder: Folder) -> None:
+    async with open_head(folder.path):
+        with pytest.raises(errors.Unavailable, match="in use") as refused:
+            await administration.recover_admin(folder, "admin")
+        assert "stop the daemon" in refused.value.hint
+
+
+def test_recover_admin_as_a_program(tmp_path: Path) -> None:
+    data = heads.init(tmp_path / "site", "--nodes", "0")
+    before = (data / "admin.token").read_text()
+    said = heads.bedplate("head", "recover-admin", "--data", data).stdout
+    assert "admin is an enabled administrator, as before" in said and "admin.token" in said
+    assert (data / "admin.token").read_text() != before
+    said = heads.bedplate("head", "recover-admin", "anna", "--data", data).stdout
+    assert "anna is an enabled administrator, since revision 2" in said
+
+
+# After a restore
+
+
+async def restored(folder: Folder, tmp_path: Path, *, with_keys: bool = True) -> tuple[Folder, backups.Content]:
+    await backups.backup(folder, tmp_path / "b.tar.gz", with_keys=with_keys)
+    content = await backups.restore(tmp_path / "b.tar.gz", tmp_path / "new", keys=None if with_keys else folder.path)
+    return Folder.find(tmp_path / "new"), content
+
+
+async def test_credentials_that_work_are_kept_by_a_restore(folder: Folder, tmp_path: Path) -> None:
+    new, content = await restored(folder, tmp_path)
+    assert content.recovered is None
+    assert new.admin_token() == folder.admin_token()
+    await require_access(new)
+
+
+async def test_a_restore_after_everybody_was_locked_out_lets_an_administrator_in(
+    folder: Folder, tmp_path: Path
+) -> None:
+    await lock_out(folder)
+    new, content = await restored(folder, tmp_path)
+    assert content.recovered == ("admin", 3) and content.revision == 2
+    await require_access(new)
+
+
+async def test_a_restore_without_keys_writes_credentials_that_work(folder: Folder, tmp_path: Path) -> None:
+    new, content = await restored(folder, tmp_path, with_keys=False)
+    assert content.recovered == ("admin", 0)
+    await require_access(new)
+
+
+async def test_a_restore_gives_the_folder_to_an_administrator_who_is_enabled(folder: Folder, tmp_path: Path) -> None:
+    async with open_head(folder.path) as there:
+        session = there.head.session()
+        session.put(("user", "anna"), Obj("User", "anna", {"role": "admin"}))
+        session.set(("user", "admin"), "enabled", "no")
+        await commit_session(there.head, session)
+    new, content = await restored(folder, tmp_path)
+    assert content.recovered == ("anna", 0), "who was disabled on purpose stays disabled"
+    await require_access(new, "anna")
+
+
+async def test_a_restore_replaces_a_revoked_token_and_a_certificate_at_its_end(folder: Folder, tmp_path: Path) -> None:
+    for token in await administration.list_tokens(folder):
+        await administration.revoke_token(folder, token.id)
+    old = SystemClock().now() - timedelta(days=400)
+    pki.Authority.load(folder.path).client("admin", USERS, old).write(folder.path, "admin")
+    new, content = await restored(folder, tmp_path)
+    assert content.recovered == ("admin", 0)
+    await require_access(new)
+
+
+def test_the_program_says_whose_credentials_a_restore_made(tmp_path: Path) -> None:
+    data = heads.init(tmp_path / "site", "--nodes", "0")
+    heads.bedplate("head", "backup", tmp_path / "b.tar.gz", "--data", data)
+    words = ("head", "restore", tmp_path / "b.tar.gz", "--data", tmp_path / "new", "--keys", data)
+    assert "new credentials of admin" in heads.bedplate(*words).stdout
+
+
+async def test_the_daemon_renews_the_certificate_for_its_owner(folder: Folder) -> None:
+    from bedplate.head.daemon import Daemon, Options
+    from bedplate.ui import web
+
+    clock = ManualClock()
+    await administration.recover_admin(folder, "anna", clock=clock)
+    clock.jump(timedelta(days=340).total_seconds())
+    Daemon(folder, Options(bind="127.0.0.1"), web.serve, clock=clock)._renew()
+    presented = pki.presented(folder.file("admin.crt"))
+    assert presented is not None and presented.subject["commonName"] == ["anna"]
+    assert presented.ends > clock.now() + timedelta(days=360)
