@@ -9,28 +9,21 @@ export PATH := $(PATH):$(CACHE)/go/root/go/bin
 # Where run results of tests (skips, counts) are written.
 export BEDPLATE_REPORTS ?= build/reports
 
-# Which manager `docker-build`, `docker-push`, `deploy` and `run` are about, and its image.
+# Which manager `deploy`, `run` and `helm-push` are about.
 PROVIDER ?= nvidia-bmm
+# The one image, with every program: registry, name and tag. IMAGE names a registry that does not exist, since nothing is
+# published yet; `make manifest IMG=…` writes another name into charts, manifests and overlays.
 VERSION ?= $(shell cat VERSION)
-IMG_nvidia-bmm = ghcr.io/fabiendupont/cloud-provider-nvidia-bmm:$(VERSION:v%=%)
-IMG_oxide = ghcr.io/oxidecomputer/oxide-cloud-controller-manager:$(VERSION:v%=%)
-IMG_cloudlycke = mikejoh/cloudlycke-cloud-controller-manager:latest
-IMG ?= $(IMG_$(PROVIDER))
+IMG ?= $(shell cat IMAGE):$(VERSION:v%=%)
+HELM_CHART_REGISTRY ?= oci://$(patsubst %/,%,$(dir $(IMG)))/helm-charts
 MANAGER = $(PROVIDER)-cloud-controller-manager
 KUBECTL ?= $(or $(shell command -v kubectl),$(BIN)/bedplate kubectl --)
-WORKLOAD_nvidia-bmm = deployment/nvidia-bmm-cloud-controller-manager
-WORKLOAD_oxide = deployment/oxide-cloud-controller-manager
-WORKLOAD_cloudlycke = daemonset/cloudlycke-cloud-controller-manager daemonset/cloudlycke-lb-agent
-MANIFESTS_nvidia-bmm = -f deploy/rbac/ -f deploy/manifests/
-MANIFESTS_oxide = -f manifests/oxide-cloud-controller-manager.yaml
-MANIFESTS_cloudlycke = -f manifests/cloudlycke-ccm.yaml
 RUN_nvidia-bmm = --cloud-config=./config/cloud-config.yaml
 $(if $(filter nvidia-bmm oxide cloudlycke,$(PROVIDER)),,$(error PROVIDER is nvidia-bmm, oxide or cloudlycke, not '$(PROVIDER)'))
-HELM_CHART_REGISTRY ?= oci://ghcr.io/oxidecomputer/helm-charts
 
 .DEFAULT_GOAL := help
 .PHONY: help setup up test verify soak lint fmt bench lab docs proof build clean
-.PHONY: vet manifest rootfs docker-build docker-push deploy undeploy run helm-package helm-push
+.PHONY: vet manifest rootfs image docker-build docker-push check-image deploy undeploy run helm-package helm-push
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -89,7 +82,7 @@ proof: ## run the cheap commands of docs/proof.md and keep what they print (ARGS
 	@$(SETUP) venv
 	@$(BIN)/python tools/proof.py $(ARGS)
 
-build: ## build the wheel into dist/, and the image of PROVIDER where one is named
+build: ## build the wheel into dist/, and the image too where PROVIDER is named
 	@$(SETUP) venv
 	@$(BIN)/python -m hatchling build -t wheel
 	@$(if $(filter file default,$(origin PROVIDER)),,$(MAKE) --no-print-directory docker-build)
@@ -99,13 +92,17 @@ vet: ## check types and layers
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache > build/imports.txt 2>&1 || { cat build/imports.txt; exit 1; }
 
-manifest: ## make the manifests from the charts, and put VERSION into both
+manifest: ## write VERSION and IMG into charts, manifests and overlays, and the manifests that are made from charts
 	@$(SETUP) venv
-	@$(BIN)/python tools/manifest.py
+	@$(BIN)/python tools/manifest.py --image $(IMG)
 
-rootfs: ## assemble the root file system of the managers' image in build/rootfs/
+rootfs: ## assemble the root file system of the image in build/rootfs/
 	@$(SETUP) venv
 	@$(BIN)/python tools/rootfs.py
+
+image: ## write the image IMG as an archive into build/image/, for `bedplate lab load-image`, `ctr images import` and others
+	@$(SETUP) venv
+	@$(BIN)/python tools/image.py archive --image $(IMG)
 
 docker-build: ## build the image IMG with docker, podman or buildah, or as an archive without any of them
 	@$(SETUP) venv
@@ -115,12 +112,17 @@ docker-push: ## push the image IMG to its registry
 	@$(SETUP) venv
 	@$(BIN)/python tools/image.py push --image $(IMG) $(ARGS)
 
-deploy: ## apply the manifests of PROVIDER (nvidia-bmm, oxide or cloudlycke) to kubectl's cluster, with the image IMG if one is named
-	$(KUBECTL) apply $(MANIFESTS_$(PROVIDER))
-	$(if $(filter file,$(origin IMG)),,$(KUBECTL) --namespace kube-system set image $(WORKLOAD_$(PROVIDER)) '*=$(IMG)')
+check-image: ## check that every node of kubectl's cluster can pull and run the image IMG
+	@$(SETUP) venv
+	@$(BIN)/python tools/deploy.py check-image --image $(IMG) --kubectl '$(KUBECTL)' $(ARGS)
 
-undeploy: ## remove from the cluster what `make deploy` applied
-	$(KUBECTL) delete --ignore-not-found $(MANIFESTS_$(PROVIDER))
+deploy: ## apply the manifests of PROVIDER (nvidia-bmm, oxide or cloudlycke) with the image IMG to kubectl's cluster
+	@$(SETUP) venv
+	@$(BIN)/python tools/deploy.py apply --provider $(PROVIDER) --image $(IMG) --kubectl '$(KUBECTL)'
+
+undeploy: ## remove from the cluster what `make deploy` made there; a Secret of yours stays
+	@$(SETUP) venv
+	@$(BIN)/python tools/deploy.py delete --provider $(PROVIDER) --kubectl '$(KUBECTL)'
 
 run: ## run the manager of PROVIDER here, with $KUBECONFIG and, for nvidia-bmm, config/cloud-config.yaml
 	@$(SETUP) venv
@@ -129,7 +131,7 @@ run: ## run the manager of PROVIDER here, with $KUBECONFIG and, for nvidia-bmm, 
 
 helm-package: ## package the chart of PROVIDER into dist/
 	@$(SETUP) venv
-	@$(BIN)/python tools/manifest.py --check
+	@$(BIN)/python tools/manifest.py --image $(IMG) --check
 	@$(BIN)/python tools/chart.py package $(MANAGER)
 
 helm-push: helm-package ## push the packaged chart of PROVIDER to HELM_CHART_REGISTRY

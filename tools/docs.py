@@ -60,6 +60,7 @@ VARIABLES = {
     "BEDPLATE_DATA": "Data folder of a head, for `cmsh` and `bedplate head`; `--data` takes precedence.",
     "BEDPLATE_KEY": "File of that certificate's key; `--key` takes precedence.",
     "BEDPLATE_NO_BUILD": "`1`: build and download no Kubernetes program; a command that lacks one fails and names it.",
+    "BEDPLATE_LAB": "Which lab the commands of `bedplate lab` act on; `--name` takes precedence.",
     "BEDPLATE_PEERS": "Folder with the original programs; benchmarks and compatibility tests use them if they exist.",
     "BEDPLATE_OPENAPI": "Folder with the vendors' OpenAPI documents, against which tests check every request and "
     "response. Default: `../shared/openapi` if it exists.",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -18,6 +20,9 @@ from tests import programs, servers
 
 ROOT = Path(__file__).parents[2]
 CHARTS = ("cloudlycke", "nvidia-bmm", "oxide")
+VERSION = (ROOT / "VERSION").read_text().strip().removeprefix("v")
+IMAGE = f"{(ROOT / 'IMAGE').read_text().strip()}:{VERSION}"
+"""The one image, as the files of the repository name it."""
 
 
 def run_tool(name: str, *arguments: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -25,6 +30,33 @@ def run_tool(name: str, *arguments: str | Path, env: dict[str, str] | None = Non
     command = [sys.executable, str(ROOT / "tools" / name), *map(str, arguments)]
     environ = os.environ | (env or {})
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environ, cwd=ROOT)
+
+
+def load_tool(name: str) -> Any:
+    """One of tools/*.py as a module, with those it imports."""
+    folder = str(ROOT / "tools")
+    sys.path.insert(0, folder)
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(folder)
+
+
+def checkout(folder: Path) -> Path:
+    """A copy of the repository's files for commands that change them, with the virtual environment of the original."""
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    for name in filter(None, names.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    original = Path(sys.executable).parent.parent
+    (folder / ".venv").mkdir()
+    for part in ("bin", "lib", "lib64", "pyvenv.cfg"):
+        (folder / ".venv" / part).symlink_to(original / part)
+    # `make` leaves a virtual environment alone that carries this mark.
+    pins = load_tool("setup").pins()
+    (folder / ".venv" / "bedplate-setup").write_text(f"{folder / '.venv'}\n{pins}\n")
+    return folder
 
 
 def chart_folder(provider: str) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from tests import servers
-from tests.deploy.conftest import CHARTS, ROOT, Program, chart_folder, documents, of_kind, run_tool
+from tests.deploy.conftest import CHARTS, IMAGE, ROOT, Program, chart_folder, documents, of_kind, run_tool
 
 # Sets of values that between them touch every branch of the templates.
 VALUES: dict[str, dict[str, Any]] = {
@@ -87,7 +87,7 @@ def test_what_is_made_from_charts_is_up_to_date() -> None:
 def test_the_check_notices_a_manifest_that_was_edited(tmp_path: Path) -> None:
     for part in ("charts", "deploy", "manifests", "tools"):
         shutil.copytree(ROOT / part, tmp_path / part)
-    shutil.copy(ROOT / "VERSION", tmp_path)
+    shutil.copy(ROOT / "IMAGE", tmp_path)
     edited = tmp_path / "manifests" / "oxide-cloud-controller-manager.yaml"
     edited.write_text(edited.read_text().replace("replicas: 1", "replicas: 7"))
     (tmp_path / "VERSION").write_text("v9.9.9")
@@ -97,7 +97,7 @@ def test_the_check_notices_a_manifest_that_was_edited(tmp_path: Path) -> None:
     assert "manifests/oxide-cloud-controller-manager.yaml is not up to date" in done.stdout
     assert "charts/oxide-cloud-controller-manager/Chart.yaml is not up to date" in done.stdout
     subprocess.run(command, capture_output=True, timeout=300, check=True)
-    assert "oxide-cloud-controller-manager:9.9.9" in edited.read_text()
+    assert "registry.example/bedplate:9.9.9" in edited.read_text()
 
 
 @pytest.mark.parametrize("chart", CHARTS)
@@ -194,7 +194,7 @@ def test_the_oxide_manifest_keeps_the_originals_names_labels_and_arguments() -> 
     assert spec["priorityClassName"] == "system-cluster-critical"
     (container,) = spec["containers"]
     assert container["command"] == ["/usr/bin/oxide-cloud-controller-manager", "--cloud-provider=oxide"]
-    assert container["image"] == f"ghcr.io/oxidecomputer/oxide-cloud-controller-manager:{version}"
+    assert container["image"] == IMAGE
     names = {each["metadata"]["name"] for each in objects if each["kind"] in ("ServiceAccount", "Deployment")}
     assert names == {"oxide-cloud-controller-manager"}
 

@@ -36,7 +36,12 @@ WITH_COMMANDS = ("ipam.md", "ipam-debug.md", "migrate-from-nv-ipam.md", "migrate
 PLUGIN = ROOT / "docs" / "reference" / "nv-ipam.md"
 CRATE = ROOT / "crates" / "nv-ipam" / "src"
 # What a page tells people to run and this test cannot -> the test that does.
-ELSEWHERE = {r"kubectl logs ": "tests/lab/test_ipam_network.py"}
+ELSEWHERE = {
+    r"kubectl logs ": "tests/lab/test_ipam_network.py",
+    r"make (docker-build docker-push|manifest|image)$": "tests/deploy/test_guides.py",
+    r"bedplate lab load-image ": "tests/deploy/test_guides_lab.py",
+    r"make check-image$": "tests/deploy/test_guides_lab.py",
+}
 # Flags of other programs that the pages name.
 OF_OTHERS = {"--ignore-daemonsets", "--delete-emptydir-data", "--selector"}
 

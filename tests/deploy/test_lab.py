@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import yaml
 from tests import programs, servers
-from tests.deploy.conftest import ROOT, Program, chart_folder, run_tool
+from tests.deploy.conftest import IMAGE, ROOT, Program, chart_folder, run_tool
 from tests.waiting import DEADLINE_S, wait_until
 
 from bedplate.sim.clouds import BmmCloud, OxideCloud
@@ -33,11 +33,6 @@ pytestmark = [
 ]
 SUBNET = f"10.83.{os.getpid() % 250}"
 NODES = {"bmm-001": f"{SUBNET}.20", "bmm-002": f"{SUBNET}.21", "oxide-001": f"{SUBNET}.22"}
-VERSION = (ROOT / "VERSION").read_text().strip().removeprefix("v")
-IMAGES = (
-    f"ghcr.io/fabiendupont/cloud-provider-nvidia-bmm:{VERSION}",
-    f"ghcr.io/oxidecomputer/oxide-cloud-controller-manager:{VERSION}",
-)
 TAINT = "node.cloudprovider.kubernetes.io/uninitialized"
 
 
@@ -64,8 +59,9 @@ class Lab:
 class Clouds:
     """Both simulated clouds, in a thread of their own."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, nodes: dict[str, str]) -> None:
         self.bmm, self.oxide = BmmCloud(host=host), OxideCloud(host=host)
+        self._nodes = nodes
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
@@ -73,7 +69,7 @@ class Clouds:
         self._thread.start()
         for cloud in (self.bmm, self.oxide):
             self._wait(cloud.__aenter__())
-        for name, address in NODES.items():
+        for name, address in self._nodes.items():
             self.call(lambda name=name, address=address: self._add(name, address))
         return self
 
@@ -109,11 +105,10 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     nodes = [word for name, address in NODES.items() for word in ("--node", f"{name}={address}")]
     made.command("up", *nodes, "--subnet", f"{SUBNET}.0/24", "--cloud-provider", "external")
     try:
-        for image in IMAGES:
-            archive = folder / "image.tar"
-            done = run_tool("image.py", "archive", "--image", image, "--output", archive)
-            assert done.returncode == 0, done.stderr
-            made.command("load-image", str(archive))
+        archive = folder / "image.tar"
+        done = run_tool("image.py", "archive", "--image", IMAGE, "--output", archive)
+        assert done.returncode == 0, done.stderr
+        made.command("load-image", str(archive))
         yield made
     finally:
         made.command("down")
@@ -122,7 +117,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def clouds(lab: Lab) -> Iterator[Clouds]:
-    with Clouds(f"{SUBNET}.1") as running:
+    with Clouds(f"{SUBNET}.1", NODES) as running:
         yield running
 
 

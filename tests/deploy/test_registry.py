@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.server
 import json
 import os
+import ssl
 import threading
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ import yaml
 from tests import programs, servers, tiers
 from tests.deploy.conftest import CHARTS, Program, chart_folder, documents, of_kind, run_tool, unique
 
-from bedplate.lab import binaries
+from bedplate.lab import binaries, credentials
 
 # Images are assembled with the linker and the container programs of the machine.
 pytestmark = pytest.mark.external
@@ -28,31 +31,63 @@ MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 @pytest.fixture(scope="module")
 def registry() -> Iterator[str]:
     """The address of a registry of the distribution project, empty at first."""
+    with _running({}) as (address, _):
+        yield address
+
+
+@dataclass(frozen=True)
+class TlsRegistry:
+    """A registry as users have one: over HTTPS, with a certificate of an authority that they trust."""
+
+    address: str
+    authority: Path
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """What makes helm, Python and curl trust it."""
+        return {"SSL_CERT_FILE": str(self.authority), "CURL_CA_BUNDLE": str(self.authority)}
+
+
+@contextlib.contextmanager
+def tls_registry(folder: Path, host: str = "127.0.0.1") -> Iterator[TlsRegistry]:
+    authority = credentials.Authority.open(folder / "registry-pki")
+    pair = authority.issue("registry", "registry", hosts=[host])
+    tls = {"certificate": str(pair.certificate), "key": str(pair.key)}
+    with _running(tls, host, authority.certificate_path) as (address, _):
+        yield TlsRegistry(address, authority.certificate_path)
+
+
+@contextlib.contextmanager
+def _running(
+    tls: dict[str, str], host: str = "127.0.0.1", authority: Path | None = None
+) -> Iterator[tuple[str, servers.Processes]]:
     tiers.guard("registry")
     program = binaries.cached("registry")
     if program is None:
         pytest.skip("registry is not in the cache folder (make setup builds it)")
     processes = servers.Processes("registry")
     try:
-        address = f"127.0.0.1:{servers.free_port()}"
+        address = f"{host}:{servers.free_port()}"
         settings = {
             "version": 0.1,
             "log": {"accesslog": {"disabled": True}},
             "storage": {"filesystem": {"rootdirectory": str(processes.folder / "data")}},
-            "http": {"addr": address},
+            "http": {"addr": address, **({"tls": tls} if tls else {})},
         }
         config = processes.folder / "config.yml"
         config.write_text(yaml.safe_dump(settings))
         processes.start("registry", str(program), "serve", str(config), env={"OTEL_TRACES_EXPORTER": "none"})
-        processes.wait_until("registry", lambda: answers(f"http://{address}/v2/"))
-        yield address
+        url = f"{'https' if tls else 'http'}://{address}/v2/"
+        processes.wait_until("registry", lambda: answers(url, authority))
+        yield address, processes
     finally:
         processes.stop()
 
 
-def answers(url: str) -> bool:
+def answers(url: str, authority: Path | None = None) -> bool:
+    trust = ssl.create_default_context(cafile=authority) if authority else None
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=5, context=trust) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

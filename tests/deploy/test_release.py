@@ -1,4 +1,4 @@
-"""The release workflow: it runs for tags, names only what exists here, and releases only the version of VERSION."""
+"""The workflows: a release runs for tags, names only what exists here, and no job has a right that it does not use."""
 
 from __future__ import annotations
 
@@ -7,37 +7,99 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
-from tests.deploy.conftest import CHARTS, ROOT, chart_folder
+from tests.deploy.conftest import CHARTS, IMAGE, ROOT, chart_folder
 
-WORKFLOW = ROOT / ".github" / "workflows" / "release.yaml"
+WORKFLOWS = ROOT / ".github" / "workflows"
+WORKFLOW = WORKFLOWS / "release.yaml"
+FILES = sorted(WORKFLOWS.glob("*"))
+# Which job may write what; every other right is to read the sources.
+WRITES = {
+    ("release.yaml", "image"): {"packages", "id-token", "attestations"},
+    ("release.yaml", "publish"): {"packages", "id-token", "attestations"},
+    ("release.yaml", "release"): {"contents"},
+}
 
 
-def jobs() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(WORKFLOW.read_text())["jobs"]
+def jobs(workflow: Path = WORKFLOW) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(workflow.read_text())["jobs"]
     return found
 
 
-def scripts() -> list[str]:
-    return [step["run"] for job in jobs().values() for step in job["steps"] if "run" in step]
+def scripts(workflow: Path = WORKFLOW) -> list[str]:
+    return [step["run"] for job in jobs(workflow).values() for step in job["steps"] if "run" in step]
+
+
+def triggers(workflow: Path) -> Any:
+    # YAML 1.1 reads the key `on` as a truth value.
+    return yaml.safe_load(workflow.read_text())[True]
 
 
 def test_it_runs_for_version_tags_alone() -> None:
-    # YAML 1.1 reads the key `on` as a truth value.
-    triggers = yaml.safe_load(WORKFLOW.read_text())[True]
-    assert triggers == {"push": {"tags": ["v*"]}}
+    assert triggers(WORKFLOW) == {"push": {"tags": ["v*"]}}
+
+
+def test_changes_are_checked_before_they_are_merged_without_rights_or_secrets() -> None:
+    workflow = WORKFLOWS / "check.yaml"
+    assert set(triggers(workflow)) == {"pull_request", "push"}
+    said = "\n".join(scripts(workflow))
+    assert "make lint" in said and "make test" in said and ".ci/run" in said
+    assert "secrets." not in workflow.read_text()
+
+
+@pytest.mark.parametrize("workflow", FILES, ids=lambda path: path.name)
+def test_every_action_is_named_by_its_digest(workflow: Path) -> None:
+    used = re.findall(r"(?m)^ *(?:- )?uses: (.*)$", workflow.read_text())
+    assert used
+    for each in used:
+        assert re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each), each
+    # One digest for one action, in every workflow.
+    digests = {each.partition(" ")[0] for file in FILES for each in re.findall(r"uses: (.*)", file.read_text())}
+    assert len(digests) == len({each.partition("@")[0] for each in digests})
+
+
+@pytest.mark.parametrize("workflow", FILES, ids=lambda path: path.name)
+def test_every_job_has_the_rights_that_it_needs_and_no_others(workflow: Path) -> None:
+    assert yaml.safe_load(workflow.read_text())["permissions"] == {}
+    assert "pull_request_target" not in triggers(workflow)
+    for name, job in jobs(workflow).items():
+        rights = job["permissions"]
+        assert {right for right, level in rights.items() if level == "write"} == WRITES.get(
+            (workflow.name, name), set()
+        ), name
+        for step in job["steps"]:
+            if step.get("uses", "").startswith("actions/checkout@"):
+                assert step["with"]["persist-credentials"] is False, name
+            assert "${{" not in step.get("run", ""), "an expression in a script is code that whoever names it writes"
+
+
+def test_what_is_pushed_is_signed_with_provenance_and_sbom() -> None:
+    used = {step["uses"].partition("@")[0] for job in jobs().values() for step in job["steps"] if "uses" in step}
+    assert {"actions/attest-sbom", "actions/attest-build-provenance"} <= used
+    assert any("cosign sign --yes" in script for script in scripts())
+
+
+def test_charts_and_manifests_of_a_release_name_what_it_pushed() -> None:
+    (script,) = [each for each in scripts() if "make manifest" in each]
+    named = re.findall(r"IMG=(\S+)", script)
+    assert named and set(named) == {'"$IMG@$DIGEST"'}
+    assert script.index("make manifest") < script.index("make helm-push") < script.index("cp manifests/*.yaml")
+    folders = {f"{each}-cloud-controller-manager" for each in CHARTS}
+    assert {path.name for path in (ROOT / "charts").iterdir()} == folders
 
 
 def test_nothing_is_pushed_before_the_check_has_passed() -> None:
     pushing = {name for name, job in jobs().items() if any("push" in str(step.get("run", "")) for step in job["steps"])}
     assert pushing == {"image", "publish"}
-    assert jobs()["image"]["needs"] == "check" and jobs()["publish"]["needs"] == "image"
+    assert jobs()["image"]["needs"] == "check" and jobs()["publish"]["needs"] == ["check", "image"]
+    assert "publish" in jobs()["release"]["needs"]
     assert any('"$GITHUB_REF_NAME" = "$(cat VERSION)"' in step.get("run", "") for step in jobs()["check"]["steps"])
 
 
 def test_it_uses_only_targets_tools_and_folders_that_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    for script in scripts():
+    for script in [each for workflow in FILES for each in scripts(workflow)]:
         for line in re.findall(r"\bmake ([a-z-]+(?: [a-z-]+)*)(?= |$)", script, re.MULTILINE):
             for target in line.split():
                 assert re.search(rf"(?m)^{target}:", makefile), target
@@ -45,18 +107,22 @@ def test_it_uses_only_targets_tools_and_folders_that_exist() -> None:
             assert (ROOT / path).exists(), path
 
 
-def test_images_are_named_as_the_charts_name_them() -> None:
-    pairs = dict(each.split("=") for each in yaml.safe_load(WORKFLOW.read_text())["env"]["IMAGES"].split())
-    assert set(pairs) == set(CHARTS)
-    for chart, name in pairs.items():
-        values = yaml.safe_load((chart_folder(chart) / "values.yaml").read_text())
-        assert values["deployment"]["image"]["name"].rpartition("/")[2] == name
+def test_the_image_has_the_name_in_the_repository_below_the_owners_registry() -> None:
+    (script,) = [each for each in scripts() if "GITHUB_OUTPUT" in each and "cat IMAGE" in each]
+    environ = {"GITHUB_REPOSITORY_OWNER": "SomeOne", "GITHUB_REF_NAME": "v1.2.3", "GITHUB_OUTPUT": "/dev/stdout"}
+    path = "/usr/local/bin:/usr/bin:/bin"
+    done = subprocess.run(
+        ["bash", "-ec", script], cwd=ROOT, env={**environ, "PATH": path}, capture_output=True, text=True, timeout=60,
+        check=True,
+    )  # fmt: skip
+    assert done.stdout == f"image=ghcr.io/someone/{IMAGE.rpartition('/')[2].partition(':')[0]}:1.2.3\n"
+    for name in ("image", "publish"):
+        assert jobs()[name]["env"]["IMG"] == "${{ needs.check.outputs.image }}"
 
 
 def test_every_script_is_one_that_a_shell_can_read() -> None:
-    for script in scripts():
-        plain = re.sub(r"\$\{\{[^}]*\}\}", "x", script)
-        done = subprocess.run(["bash", "-n", "-c", plain], capture_output=True, text=True, timeout=60, check=False)
+    for script in [each for workflow in FILES for each in scripts(workflow)]:
+        done = subprocess.run(["bash", "-n", "-c", script], capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, f"{script}\n{done.stderr}"
 
 

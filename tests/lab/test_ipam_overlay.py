@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.deploy.conftest import IMAGE
 from tests.lab.ipam_lab import CONFIGURATION, DEADLINE_S, POOL, ROOT, Cluster, definition, node_of
 
 from bedplate.lab import credentials
@@ -28,7 +29,6 @@ pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
 SUBNET = f"10.85.{os.getpid() % 250}"
 NODES = ("node-1", "node-2")
 OVERLAYS = ROOT / "deploy" / "overlays"
-IMAGE = "ghcr.io/bedplate/nvidia-k8s-ipam:latest"
 ATTACH = Path(__file__).with_name("ipam_attach.py")
 LOG = "/var/log/nv-ipam-cni.log"
 STATUS = "k8s.v1.cni.cncf.io/network-status"

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import pytest
 import yaml
+from tests.deploy.conftest import IMAGE
 from tests.waiting import wait_until
 
 T = TypeVar("T")
@@ -30,7 +31,6 @@ pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
 ROOT = Path(__file__).parent.parent.parent
 MANIFEST = ROOT / "manifests" / "cloudlycke-ccm.yaml"
 MANAGER = "cloudlycke-cloud-controller-manager"
-IMAGE = f"mikejoh/{MANAGER}:latest"
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
 EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"
@@ -296,7 +296,7 @@ def test_the_manager_works_with_the_rights_of_the_manifest_and_no_others(managed
         if any(subject["name"] == MANAGER for subject in item.get("subjects", []))
     ]
     assert sorted(bound) == [
-        ("clusterrolebindings", "system:cloud-controller-manager", f"system:{MANAGER}"),
+        ("clusterrolebindings", f"system:{MANAGER}", f"system:{MANAGER}"),
         ("clusterrolebindings", f"system:{MANAGER}:auth-delegator", "system:auth-delegator"),
         ("rolebindings", f"system:{MANAGER}", f"system:{MANAGER}"),
         ("rolebindings", f"system:{MANAGER}:authentication-reader", "extension-apiserver-authentication-reader"),

@@ -28,7 +28,9 @@ __all__ = ["binaries", "lab"]
 
 T = TypeVar("T")
 
-_NAME = click.option("--name", default="lab", show_default=True, metavar="L", help="Which lab.")
+_NAME = click.option(
+    "--name", default="lab", show_default=True, envvar="BEDPLATE_LAB", show_envvar=True, metavar="L", help="Which lab."
+)
 _OUTPUT = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 _REST = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 

@@ -65,6 +65,23 @@ async def test_a_file_that_vanishes_or_empties_leaves_the_last_token(tmp_path: P
     assert (await source.current()).reveal() == "two"
 
 
+@pytest.mark.parametrize("sample", ["your-api-token", f"oxide-token-{40 * 'X'}"])
+async def test_a_placeholder_of_the_samples_is_refused_by_its_name_and_never_used(tmp_path: Path, sample: str) -> None:
+    with pytest.raises(TokenUnavailable, match=f"placeholder '{sample}'"):
+        await FixedToken(Secret(sample)).current()
+    file = tmp_path / "cloud-config"
+    file.write_text(f'token: "{sample}"\n')
+    source = TokenFile(file, yaml_key("token"))
+    with pytest.raises(TokenUnavailable, match=f"cloud-config: what is there is the placeholder '{sample}'"):
+        await source.current()
+    file.write_text("token: good\n")
+    assert (await source.current()).reveal() == "good"
+    # A file that somebody put the sample over does not take the good token away.
+    file.write_text(f"token: {sample}\n")
+    os.utime(file, ns=(1, 1))
+    assert (await source.current()).reveal() == "good"
+
+
 async def test_without_a_file_there_is_no_token_until_it_comes(tmp_path: Path) -> None:
     source = TokenFile(tmp_path / "token")
     with pytest.raises(TokenUnavailable):

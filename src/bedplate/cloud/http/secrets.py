@@ -11,11 +11,13 @@ import re
 from typing import Any
 from urllib.parse import quote
 
-__all__ = ["REDACTED", "Scrubber", "Secret"]
+__all__ = ["PLACEHOLDER", "REDACTED", "Scrubber", "Secret"]
 
 REDACTED = "[redacted]"
 # A secret shorter than this would blank out ordinary words; it is not a real token.
 SHORTEST = 6
+PLACEHOLDER = re.compile(r"your-api-token|oxide-token-X{8,}")
+"""What manifests, samples and guides have in place of a token. It is not a secret: messages may quote it."""
 REMEMBERED = 16
 _AUTHORIZATION = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{4,}")
 _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")

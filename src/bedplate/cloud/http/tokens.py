@@ -2,7 +2,8 @@
 
 In: a text or a file. Out: the token to use now. A file is read again when it has changed (checked before every call:
 one stat), and once after a 401. When it cannot be read the last token stays in use; the cloud will say when it is no
-longer good. `oidc` has the source that fetches tokens itself.
+longer good. A placeholder of a sample is refused by its name, and never sent. `oidc` has the source that fetches tokens
+itself.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Protocol
 
 import yaml
 
-from bedplate.cloud.http.secrets import Secret
+from bedplate.cloud.http.secrets import PLACEHOLDER, Secret
 from bedplate.core import yamls
 from bedplate.core.logging import get_logger
 
@@ -54,6 +55,8 @@ class FixedToken:
         self._token = token
 
     async def current(self) -> Secret:
+        if reason := _placeholder(self._token):
+            raise TokenUnavailable(f"the token {reason}")
         return self._token
 
     async def renew(self, refused: Secret) -> bool:
@@ -92,13 +95,14 @@ class TokenFile:
         self._reloads = reloads if reloads is not None else lambda result: None
         self._token = Secret("")
         self._stamp: object = None
+        self._reason = ""
 
     async def current(self) -> Secret:
         stamp = _stamp(self._path)
         if not self._token or (stamp is not None and stamp != self._stamp):
             await self._read(stamp)
         if not self._token:
-            raise TokenUnavailable(f"no token found in {self._path}")
+            raise TokenUnavailable(f"no token found in {self._path}{self._reason}")
         return self._token
 
     async def renew(self, refused: Secret) -> bool:
@@ -119,6 +123,10 @@ class TokenFile:
         if not secret:
             self._failed("no token in it")
             return
+        if reason := _placeholder(secret):
+            self._reason = f": what is there {reason}"
+            self._failed(reason)
+            return
         # The first read does not count as a reload.
         if self._token:
             result = "changed" if secret != self._token else "unchanged"
@@ -130,6 +138,13 @@ class TokenFile:
     def _failed(self, reason: str) -> None:
         self._reloads("error")
         log.warning("cloud.token.unreadable", file=str(self._path), reason=reason, keeps_last=bool(self._token))
+
+
+def _placeholder(token: Secret) -> str:
+    """Why a token cannot be one: it is what samples have in its place."""
+    sample = token.reveal()
+    is_sample = PLACEHOLDER.fullmatch(sample) is not None
+    return f"is the placeholder {sample!r}; replace it with a token of the API" if is_sample else ""
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

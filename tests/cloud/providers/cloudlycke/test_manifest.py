@@ -23,7 +23,7 @@ def objects() -> dict[tuple[str, str], dict[str, Any]]:
 def test_the_originals_objects_are_there_under_their_names(objects: dict[tuple[str, str], Any]) -> None:
     account = objects["ServiceAccount", NAME]
     assert account["metadata"]["namespace"] == "kube-system"
-    binding = objects["ClusterRoleBinding", "system:cloud-controller-manager"]
+    binding = objects["ClusterRoleBinding", f"system:{NAME}"]
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": NAME, "namespace": "kube-system"}]
     manager = objects["DaemonSet", NAME]
     labels = {"k8s-app": NAME}
