@@ -28,6 +28,7 @@ from typing import Any, TypeVar, cast
 import click
 import headpages
 import msgspec
+from eventpages import events_page
 from pagetext import NOTE, options, table, wrapped
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
@@ -441,6 +442,7 @@ PAGES = {
     "reference/errors-and-exit-codes.md": errors_page,
     "reference/metrics.md": metrics_page,
     "reference/environment.md": environment_page,
+    "reference/events.md": events_page,
     "reference/head-entities.md": headpages.entities_page,
     "reference/cmsh.md": headpages.cmsh_page,
     "reference/head-rest.md": headpages.rest_page,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
+import sys
 from pathlib import Path
 
 import click
 import pytest
 from click import testing
-from tests import forkserver, servers
+from tests import forkserver, programs, servers
 
 from bedplate.apps import bedplate as program
 from bedplate.apps.bedplate import COMMANDS
@@ -45,7 +46,32 @@ def test_a_misspelt_command_is_pointed_to_the_right_one() -> None:
 def test_completion_scripts_are_printed(shell: str) -> None:
     done = bedplate("completion", shell)
     assert done.returncode == 0
-    assert "_BEDPLATE_COMPLETE" in done.stdout
+    for name in ("_BEDPLATE_COMPLETE", "_CMSH_COMPLETE", "_CLOUDLYCKE_LB_AGENT_COMPLETE"):
+        assert name in done.stdout
+    for name in ("oxide-cloud-controller-manager", "ipam-controller", "ipam-node"):
+        script = bedplate("completion", shell, "--program", name).stdout
+        assert script in done.stdout and name in script
+        assert "feature-gates" in script and script.count("'") % 2 == 0
+
+
+COMPLETIONS = """
+set -e
+source /dev/stdin <<< "$($1 completion bash)"
+complete -p ipam-node oxide-cloud-controller-manager cmsh bedplate > /dev/null
+compgen -W "$(complete -p ipam-node | sed "s/.*-W '//; s/'.*//")" -- --node-n
+COMP_WORDS=(cmsh --da) COMP_CWORD=1
+_cmsh_completion cmsh
+echo "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.external
+def test_bash_completes_flags_and_options(tmp_path: Path) -> None:
+    folder = Path(sys.executable).parent
+    environ = {"PATH": f"{folder}:/usr/bin:/bin", "HOME": str(tmp_path)}
+    command = [str(programs.on_path("bash")), "-c", COMPLETIONS, "bash", str(folder / "bedplate")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ, timeout=120)
+    assert (done.returncode, done.stdout.split()) == (0, ["--node-name", "--data"]), done.stderr
 
 
 def test_an_error_is_one_message_with_a_hint_and_an_exit_code(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 import subprocess
@@ -125,3 +126,10 @@ def test_generated_pages_are_what_the_code_says() -> None:
     command = [sys.executable, str(ROOT / "tools/docs.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+
+
+def test_every_way_to_write_an_event_is_seen_by_the_page_of_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    reasons: set[str] = importlib.import_module("eventpages").reasons()
+    # A literal, a constant, one of another module, one of a kind of pool, one that a provider adds.
+    assert reasons >= {"SyncLoadBalancerFailed", "DeletingNode", "AmbiguousInstance", "NoFreeRanges", "PortConflict"}

@@ -29,7 +29,7 @@ COMMANDS: dict[str, lazygroup.Entry] = {
     "cmsh": ("bedplate.ui.cmsh.program", "cmsh", "The shell of the head node: one line, a file, or at a terminal."),
     "sim": (f"{_CLI}.sim.command", "sim", "Simulated nodes, and simulated NVIDIA BMM and Oxide clouds."),
     "doctor": (f"{_CLI}.doctor.command", "doctor", "Diagnose the programs of a cluster."),
-    "completion": (f"{_CLI}.lazygroup", "completion", "Print a shell completion script."),
+    "completion": (f"{_CLI}.completion", "completion", "Print completion scripts for bash, zsh and fish."),
 }
 # command -> the extras that it cannot do without
 NEEDS = {"up": ("apiserver", "head"), "apiserver": ("apiserver",), "head": ("head",), "cmsh": ("head",)}

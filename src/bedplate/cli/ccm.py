@@ -12,12 +12,18 @@ from typing import NoReturn
 
 import click
 
-from bedplate.cli import cluster
+from bedplate.cli import cluster, display
 
 __all__ = ["ccm"]
 
 
-@click.group()
+@click.group(
+    epilog=display.examples(
+        "bedplate ccm run --cloud-provider=oxide --kubeconfig=admin.conf -v=2",
+        "bedplate ccm explain node worker-1",
+        "bedplate ccm explain service default/web",
+    )
+)
 def ccm() -> None:
     """The cloud controller manager."""
 
@@ -62,7 +68,10 @@ Examples:
 """
 
 
-@ccm.group(short_help="Explain the state of a node or a Service.")
+@ccm.group(
+    short_help="Explain the state of a node or a Service.",
+    epilog=display.examples("bedplate ccm explain node worker-1", "bedplate ccm explain service default/web -o json"),
+)
 def explain() -> None:
     """Explain the state of an object, from the live cluster and clouds; nothing is changed.
 

@@ -17,7 +17,7 @@ from typing import Any
 import click
 import msgspec
 
-__all__ = ["Progress", "age", "bar", "heat", "is_terminal", "output_option", "progress", "show", "table"]
+__all__ = ["Progress", "age", "bar", "examples", "heat", "is_terminal", "output_option", "progress", "show", "table"]
 
 QUIET_S = 2.0
 EVERY_S = 0.2
@@ -26,6 +26,11 @@ _ERASE = "\r\x1b[K"
 output_option = click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print."
 )
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help: command lines, each with two blanks before what it is for."""
+    return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))
 
 
 def is_terminal() -> bool:

@@ -56,7 +56,14 @@ def head() -> None:
     """The head node: one tree of objects, served to cmsh, programs, agents and browsers."""
 
 
-@head.command(short_help="Create a data folder: authority, credentials, first tree.")
+@head.command(
+    short_help="Create a data folder: authority, credentials, first tree.",
+    epilog=display.examples(
+        "bedplate head init --data ./site --nodes 20",
+        "bedplate head init --data ./site --host head.example.org",
+        "bedplate head init --data ./second --join ./site --name head2    a second head of the same site",
+    ),
+)
 @data_option
 @click.option("--name", default="", help="The head node's name.  [default: basecm10]")
 @click.option("--nodes", type=int, default=None, help="Number of compute nodes in the first tree.  [default: 6]")
@@ -128,7 +135,14 @@ def _etcd_options(command: F) -> F:
     return command
 
 
-@head.command(short_help="Serve a data folder: REST API, page, events.")
+@head.command(
+    short_help="Serve a data folder: REST API, page, events.",
+    epilog=display.examples(
+        "bedplate head serve --data ./site",
+        "bedplate head serve --data ./site --bind 0.0.0.0 --port 8443",
+        "bedplate head serve --data ./site --store etcd --etcd-endpoints https://10.0.0.1:2379",
+    ),
+)
 @data_option
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=None, help="Port; 0 chooses a free one.  [default: 8081]"
@@ -210,7 +224,14 @@ async def _serve(daemon: Daemon) -> None:
         sys.stdout.flush()
 
 
-@head.command(name="status", short_help="Show the state of the head of a data folder.")
+@head.command(
+    name="status",
+    short_help="Show the state of the head of a data folder.",
+    epilog=display.examples(
+        "bedplate head status --data ./site",
+        "bedplate head status --data ./site -o json",
+    ),
+)
 @data_option
 @display.output_option
 def status_(data: Path, output: str) -> None:
@@ -231,7 +252,13 @@ def status_(data: Path, output: str) -> None:
     display.show(output, ("what", "value"), [row for row in rows if row[1] != ""], status)
 
 
-@head.command(short_help="Write the whole history to one file.")
+@head.command(
+    short_help="Write the whole history to one file.",
+    epilog=display.examples(
+        "bedplate head backup site.backup --data ./site",
+        "bedplate head backup site.backup --data ./site --with-keys",
+    ),
+)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @data_option
 @click.option("--with-keys", is_flag=True, help="Include the keys of the authority and of the secrets.")
@@ -248,7 +275,10 @@ def backup(file: Path, data: Path, with_keys: bool) -> None:
     click.echo(f"{file} holds {_content(content)}, {keys}")
 
 
-@head.command(short_help="Create a data folder from a backup.")
+@head.command(
+    short_help="Create a data folder from a backup.",
+    epilog=display.examples("bedplate head restore site.backup --data ./new"),
+)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @data_option
 @click.option(
@@ -274,12 +304,23 @@ def _content(content: Content) -> str:
     )
 
 
-@head.group()
+@head.group(
+    epilog=display.examples(
+        "bedplate head token create anna --data ./site --days 90",
+        "bedplate head token list --data ./site",
+    ),
+)
 def token() -> None:
     """Bearer tokens of users and nodes. The head keeps digests only: a token's text is shown once."""
 
 
-@token.command(short_help="Make a token.")
+@token.command(
+    short_help="Make a token.",
+    epilog=display.examples(
+        "bedplate head token create anna --data ./site --name laptop --days 90 > token",
+        "bedplate head token create node001 --node --data ./site",
+    ),
+)
 @click.argument("subject")
 @data_option
 @click.option("--node", "is_node", is_flag=True, help="SUBJECT is a node: the token is for its agent only.")
@@ -301,7 +342,11 @@ def create(subject: str, data: Path, is_node: bool, name: str, days: int, output
     )
 
 
-@token.command(name="list", short_help="Show tokens, without their texts.")
+@token.command(
+    name="list",
+    short_help="Show tokens, without their texts.",
+    epilog=display.examples("bedplate head token list --data ./site"),
+)
 @data_option
 @display.output_option
 def list_(data: Path, output: str) -> None:
@@ -316,7 +361,10 @@ def list_(data: Path, output: str) -> None:
     display.show(output, ("id", "kind", "subject", "name", "created", "expires", "last used"), rows, tokens)
 
 
-@token.command(short_help="Revoke a token.")
+@token.command(
+    short_help="Revoke a token.",
+    epilog=display.examples("bedplate head token revoke ID --data ./site    with an ID of `bedplate head token list`"),
+)
 @click.argument("id_", metavar="ID")
 @data_option
 def revoke(id_: str, data: Path) -> None:
@@ -327,7 +375,13 @@ def revoke(id_: str, data: Path) -> None:
     click.echo(f"token {id_} is revoked")
 
 
-@head.command(name="recover-admin", short_help="Regain access as an administrator.")
+@head.command(
+    name="recover-admin",
+    short_help="Regain access as an administrator.",
+    epilog=display.examples(
+        "bedplate head recover-admin --data ./site", "bedplate head recover-admin anna --data ./site"
+    ),
+)
 @click.argument("name", default="admin")
 @data_option
 def recover_admin(name: str, data: Path) -> None:
@@ -344,7 +398,13 @@ def recover_admin(name: str, data: Path) -> None:
     click.echo(f"  admin.token, admin.crt, admin.key   new credentials of {recovered.name}, in {data}")
 
 
-@head.command(short_help="Issue a client certificate.")
+@head.command(
+    short_help="Issue a client certificate.",
+    epilog=display.examples(
+        "bedplate head certificate anna --data ./site --out .",
+        "bedplate head certificate node001 --node --data ./site --days 30",
+    ),
+)
 @click.argument("name")
 @data_option
 @click.option("--node", "is_node", is_flag=True, help="NAME is a node: the certificate is for its agent only.")

@@ -11,13 +11,17 @@ import shutil
 
 import click
 
-from bedplate.cli import cluster
+from bedplate.cli import cluster, display
 from bedplate.core import errors
 
 __all__ = ["kubectl"]
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False)
+@click.command(
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+    epilog=display.examples("bedplate kubectl get nodes -o wide", "bedplate kubectl --help    of kubectl itself"),
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def kubectl(arguments: tuple[str, ...]) -> None:
     """Run kubectl with ARGUMENTS."""

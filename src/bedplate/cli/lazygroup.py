@@ -1,7 +1,7 @@
 """A command line whose commands are imported when they are run, so that `--help` does not pay for all of them.
 
 In: a table of commands. Out: a click group that accepts `-v` behind every command as Kubernetes' programs do, suggests
-the command that was meant, and ends with the exit codes that shells expect; and its command `completion`.
+the command that was meant, and ends with the exit codes that shells expect.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import click
 
 from bedplate.core import errors, extras, logging
 
-__all__ = ["LEVEL", "Entry", "LazyGroup", "color", "completion"]
+__all__ = ["LEVEL", "Entry", "LazyGroup", "color"]
 
 LEVEL = click.IntRange(0, 10)
 Entry = tuple[str, str, str]
@@ -119,23 +119,3 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, _, text) in self._table.items()])
-
-
-EXAMPLES = """
-\b
-Examples:
-  eval "$(bedplate completion bash)"
-  bedplate completion fish > ~/.config/fish/completions/bedplate.fish
-"""
-
-
-@click.command(epilog=EXAMPLES)
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.pass_context
-def completion(ctx: click.Context, shell: str) -> None:
-    """Print a completion script for SHELL."""
-    from click.shell_completion import get_completion_class
-
-    kind = get_completion_class(shell)
-    assert kind is not None, "click knows the three shells of the choice above"
-    click.echo(kind(ctx.find_root().command, {}, "bedplate", "_BEDPLATE_COMPLETE").source())

@@ -126,7 +126,7 @@ def up(
     click.echo(f"export KUBECONFIG={folder / 'admin.kubeconfig'}")
 
 
-@lab.command()
+@lab.command(epilog="Example: bedplate lab status -o json")
 @_NAME
 @_OUTPUT
 def status(name: str, output: str) -> None:
@@ -141,7 +141,7 @@ def status(name: str, output: str) -> None:
     _table(["NODE", "ADDRESS", "STATE", "PROGRAMS"], rows)
 
 
-@lab.command("list")
+@lab.command("list", epilog="Example: bedplate lab list")
 @_OUTPUT
 def list_labs(output: str) -> None:
     """List the labs of this user."""
@@ -206,7 +206,7 @@ def start_node(name: str, node: str, timeout_s: float) -> None:
     _run(power.start_node(name, node, state.Shelf(), _reporter(), timeout_s))
 
 
-@lab.command()
+@lab.command(epilog="Example: bedplate lab down --name second")
 @_NAME
 def down(name: str) -> None:
     """Stop a lab and remove all of it. It is safe to repeat."""
@@ -221,7 +221,7 @@ def binaries() -> None:
     """Kubernetes programs: from KUBEBUILDER_ASSETS, the cache, the PATH, or built with Go."""
 
 
-@binaries.command("get")
+@binaries.command("get", epilog="Example: bedplate binaries get kubectl --kubernetes 1.34")
 @click.argument("programs", nargs=-1, required=True)
 @click.option("--kubernetes", default=versions.DEFAULT, show_default=True, metavar="VERSION")
 @_OUTPUT
@@ -235,7 +235,7 @@ def get_binaries(programs: tuple[str, ...], kubernetes: str, output: str) -> Non
             click.echo(path)
 
 
-@binaries.command("list")
+@binaries.command("list", epilog="Example: bedplate binaries list -o json")
 @_OUTPUT
 def list_binaries(output: str) -> None:
     """List what the cache has."""

@@ -193,7 +193,9 @@ def _scalar_paths(schemas: Mapping[str, Any], name: str, prefix: str = "", depth
             yield prefix + field
 
 
-@click.command("facts")
+@click.command(
+    "facts", epilog="Example: bedplate lab facts --kubernetes 1.35 --out facts --samples tests/apiserver/data"
+)
 @click.option("--kubernetes", "version", default=versions.DEFAULT, show_default=True, help="Version to read.")
 @click.option(
     "--out",

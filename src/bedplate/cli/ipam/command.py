@@ -64,7 +64,13 @@ _stores = click.option(
 )
 
 
-@ipam.command(short_help="List pools: network, blocks, free blocks, addresses in use.")
+@ipam.command(
+    short_help="List pools: network, blocks, free blocks, addresses in use.",
+    epilog=display.examples(
+        "bedplate ipam pools",
+        "bedplate ipam pools -n nvidia-network-operator -o json",
+    ),
+)
 @_of_cluster
 @display.output_option
 def pools(kubeconfig: str, namespace: str, output: str) -> None:
@@ -75,7 +81,13 @@ def pools(kubeconfig: str, namespace: str, output: str) -> None:
     _show(tables.pools(land), output, f"there are no pools in namespace {namespace}")
 
 
-@ipam.command(short_help="Show which node has which block.")
+@ipam.command(
+    short_help="Show which node has which block.",
+    epilog=display.examples(
+        "bedplate ipam blocks                 of every pool",
+        "bedplate ipam blocks my-pool --node host-a",
+    ),
+)
 @click.argument("pool", default="")
 @click.option("--node", default="", help="Only of this node.")
 @_of_cluster
@@ -89,7 +101,14 @@ def blocks(pool: str, node: str, kubeconfig: str, namespace: str, output: str) -
     _show(tables.blocks(land, pool, node), output, "no node has a block")
 
 
-@ipam.command(short_help="Show which pod holds which address.")
+@ipam.command(
+    short_help="Show which pod holds which address.",
+    epilog=display.examples(
+        "bedplate ipam allocations --pool my-pool",
+        "bedplate ipam allocations --node host-a -o json",
+        "bedplate ipam allocations --store-file /var/lib/cni/nv-ipam/store    on a node",
+    ),
+)
 @click.option("--pool", default="", help="Only of this pool.")
 @click.option("--node", default="", help="Only on this node.")
 @click.option("--pod", default="", metavar="NAMESPACE/NAME", help="Only of this pod.")
@@ -111,7 +130,14 @@ def allocations(
     _show(table, output, "no pod holds an address of a pool")
 
 
-@ipam.command(short_help="Explain the state of an address, a node or a pool.")
+@ipam.command(
+    short_help="Explain the state of an address, a node or a pool.",
+    epilog=display.examples(
+        "bedplate ipam explain 192.168.0.7     who holds it, since when, whose block it is in",
+        "bedplate ipam explain host-a          what a node has of every pool, and why not of some",
+        "bedplate ipam explain my-pool",
+    ),
+)
 @click.argument("what", metavar="ADDRESS|NODE|POOL")
 @_stores
 @_of_cluster
@@ -128,7 +154,14 @@ def explain(what: str, stores: tuple[str, ...], kubeconfig: str, namespace: str,
     sys.exit(explanation.show(answer, output, sys.stdout))
 
 
-@ipam.command(name="map", short_help="Draw a pool: which blocks are assigned, and how full they are.")
+@ipam.command(
+    name="map",
+    short_help="Draw a pool: which blocks are assigned, and how full they are.",
+    epilog=display.examples(
+        "bedplate ipam map                     every pool",
+        "bedplate ipam map my-pool --nodes 20",
+    ),
+)
 @click.argument("pool", default="")
 @click.option("--nodes", type=click.IntRange(0), default=12, show_default=True, help="How many blocks to list below.")
 @_of_cluster
@@ -143,7 +176,10 @@ def map_(pool: str, nodes: int, kubeconfig: str, namespace: str) -> None:
     click.echo("\n\n".join(drawn) or f"there are no pools in namespace {namespace}")
 
 
-@ipam.command(short_help="Print the definitions of IPPool and CIDRPool, for kubectl apply.")
+@ipam.command(
+    short_help="Print the definitions of IPPool and CIDRPool, for kubectl apply.",
+    epilog=display.examples("bedplate ipam crds | kubectl apply -f -"),
+)
 def crds() -> None:
     """Print the custom resource definitions of IPPool and CIDRPool: bedplate ipam crds | kubectl apply -f -"""
     import yaml
@@ -173,7 +209,10 @@ def store() -> None:
 _file = click.argument("file", type=click.Path(path_type=Path))
 
 
-@store.command(short_help="List the reservations in FILE.")
+@store.command(
+    short_help="List the reservations in FILE.",
+    epilog=display.examples("bedplate ipam store show /var/lib/cni/nv-ipam/store"),
+)
 @_file
 @display.output_option
 def show(file: Path, output: str) -> None:
@@ -189,7 +228,10 @@ def show(file: Path, output: str) -> None:
         raise errors.Invalid(f"{file} is broken: {view.problem}", hint=f"bedplate ipam store check {file}")
 
 
-@store.command(short_help="Check whether FILE is intact.")
+@store.command(
+    short_help="Check whether FILE is intact.",
+    epilog=display.examples("bedplate ipam store check /var/lib/cni/nv-ipam/store"),
+)
 @_file
 @display.output_option
 def check(file: Path, output: str) -> None:
@@ -204,7 +246,10 @@ def check(file: Path, output: str) -> None:
     sys.exit(explanation.show(stores.check(file, read_store(file)), output, sys.stdout))
 
 
-@store.command(short_help="Bring FILE up to date with its journal.")
+@store.command(
+    short_help="Bring FILE up to date with its journal.",
+    epilog=display.examples("bedplate ipam store sync /var/lib/cni/nv-ipam/store    before the original takes over"),
+)
 @_file
 def sync(file: Path) -> None:
     """Bring FILE up to date, so that the original's daemon finds everything that was acknowledged.
@@ -228,7 +273,14 @@ _PROGRAM: dict[str, Any] = {
 }
 
 
-@ipam.command(short_help="Run ipam-controller: blocks for nodes.", **_PROGRAM)
+@ipam.command(
+    short_help="Run ipam-controller: blocks for nodes.",
+    epilog=display.examples(
+        "bedplate ipam controller --kubeconfig=admin.conf --ippools-namespace=kube-system",
+        "bedplate ipam controller --help",
+    ),
+    **_PROGRAM,
+)
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def controller(flags: tuple[str, ...]) -> None:
     """Run ipam-controller, which gives every node its block of every pool; --help shows every flag."""
@@ -237,7 +289,14 @@ def controller(flags: tuple[str, ...]) -> None:
     sys.exit(process.main(flags))
 
 
-@ipam.command(short_help="Run ipam-node: addresses for the pods of one node.", **_PROGRAM)
+@ipam.command(
+    short_help="Run ipam-node: addresses for the pods of one node.",
+    epilog=display.examples(
+        "bedplate ipam node --node-name=worker-1 --kubeconfig=admin.conf",
+        "bedplate ipam node --help",
+    ),
+    **_PROGRAM,
+)
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def node(flags: tuple[str, ...]) -> None:
     """Run ipam-node, which gives a node's pods their addresses; --help shows every flag."""

@@ -11,7 +11,7 @@ import asyncio
 
 import click
 
-from bedplate.cli import cluster
+from bedplate.cli import cluster, display
 from bedplate.cli.sim import simclouds, simdevices
 from bedplate.core import duration
 from bedplate.program import stopping
@@ -29,7 +29,14 @@ Examples:
 """
 
 
-@click.group()
+@click.group(
+    epilog=display.examples(
+        "bedplate sim nodes --count 1000                       on the cluster of the kubeconfig",
+        "bedplate sim nvidia-bmm --machines 200                a cloud to point a manager at",
+        "bedplate sim oxide --instances 20 --transition 5s",
+        "bedplate sim devices --data ./site                    what a head commits, they apply",
+    )
+)
 def sim() -> None:
     """Simulated parts of a data centre."""
 
