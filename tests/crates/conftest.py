@@ -25,16 +25,17 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.log = self.folder / "cni.log"
-        self.conf = {"daemonSocket": f"unix://{self.folder}/daemon.sock", "logFile": str(self.log)}
+        socket = f"unix://{self.folder}/daemon.sock"
+        self.conf = {"daemonSocket": socket, "logFile": str(self.log), "allowNetworkPaths": True}
         self.write_conf()
 
     def write_conf(self, text: str | None = None) -> None:
-        """The file `nv-ipam.conf`."""
+        """The node's file `nv-ipam.conf`."""
         (self.folder / "nv-ipam.conf").write_text(json.dumps(self.conf) if text is None else text)
 
     def network(self, **more: Any) -> dict[str, Any]:
         """A network configuration; `ipam` is added to the usual section."""
-        ipam = {"type": "nv-ipam", "confDir": str(self.folder), **(more.pop("ipam", None) or {})}
+        ipam = {"type": "nv-ipam", **(more.pop("ipam", None) or {})}
         return {"cniVersion": "1.1.0", "name": "net", "type": "macvlan", "ipam": ipam, **more}
 
     def environment(self, command: str, **more: str) -> dict[str, str]:
@@ -46,6 +47,7 @@ class Bench:
             "CNI_IFNAME": "net1",
             "CNI_PATH": "/opt/cni/bin",
             "CNI_ARGS": "IgnoreUnknown=1;K8S_POD_NAME=pod;K8S_POD_NAMESPACE=ns;K8S_POD_UID=uid",
+            "NV_IPAM_CONF_DIR": str(self.folder),
             **more,
         }
         return {key: value for key, value in env.items() if value}

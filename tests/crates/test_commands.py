@@ -208,8 +208,10 @@ def test_del_sends_what_it_has(bench: Bench, config: dict[str, Any], env: dict[s
 
 
 def test_del_goes_on_with_a_broken_file(bench: Bench) -> None:
-    bench.write_conf("{")
-    network = bench.network(ipam={"daemonSocket": f"unix://{bench.folder}/daemon.sock", "logFile": str(bench.log)})
+    (bench.folder / "other").mkdir()
+    (bench.folder / "other" / "nv-ipam.conf").write_text("{")
+    network = bench.network(ipam={"confDir": f"{bench.folder}/other"})
+    network["ipam"]["daemonSocket"] = f"unix://{bench.folder}/daemon.sock"
     assert bench.call("DEL", network).exit == 0
     assert bench.call("ADD", network).error["code"] == 7
     assert bench.daemon.names() == ["Deallocate"]

@@ -71,12 +71,16 @@ def test_local_time_has_its_offset(bench: Bench) -> None:
 
 def test_folders_are_made_and_links_are_not_followed(bench: Bench) -> None:
     deep = bench.folder / "a" / "b" / "c.log"
-    bench.call("ADD", bench.network(ipam={"logFile": str(deep)}))
+    bench.conf["logFile"] = str(deep)
+    bench.write_conf()
+    bench.call("ADD")
     assert len(lines(deep)) == 2
     link, target = bench.folder / "link", bench.folder / "target"
     target.touch()
     link.symlink_to(target)
-    answer = bench.call("ADD", bench.network(ipam={"logFile": str(link)}))
+    bench.conf["logFile"] = str(link)
+    bench.write_conf()
+    answer = bench.call("ADD")
     assert answer.exit == 0
     assert "symbolic link" in answer.stderr
     assert target.read_text() == ""
@@ -91,7 +95,9 @@ def test_a_log_that_cannot_be_written_changes_nothing_else(bench: Bench, place: 
         os.mkfifo(path)
     else:
         path = Path("/proc/no/such/log")
-    answer = bench.call("ADD", bench.network(ipam={"logFile": str(path)}))
+    bench.conf["logFile"] = str(path)
+    bench.write_conf()
+    answer = bench.call("ADD")
     assert answer.exit == 0
     assert "no log file" in answer.stderr
 

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use crate::error::{CniError, INVALID_ENVIRONMENT};
+use crate::settings::CONF_DIR;
 
 const MAX_INTERFACE_NAME: usize = 15;
 
@@ -57,6 +58,8 @@ pub struct Environment {
     pub ifname: String,
     pub args: String,
     pub has_netns_override: bool,
+    /// The folder of the node's `nv-ipam.conf`. Only who starts the plugin can set it; a network cannot.
+    pub conf_dir: String,
 }
 
 impl Environment {
@@ -65,6 +68,7 @@ impl Environment {
         let text = |name: &str| variable(name).unwrap_or_default().to_string_lossy().into_owned();
         let command_text = text("CNI_COMMAND");
         let override_text = text("CNI_NETNS_OVERRIDE");
+        let conf_dir = text("NV_IPAM_CONF_DIR");
         let environment = Environment {
             command: Command::of(&command_text),
             command_text,
@@ -73,6 +77,7 @@ impl Environment {
             ifname: text("CNI_IFNAME"),
             args: text("CNI_ARGS"),
             has_netns_override: override_text == "1" || override_text.eq_ignore_ascii_case("true"),
+            conf_dir: if conf_dir.is_empty() { CONF_DIR.to_string() } else { conf_dir },
         };
         environment.check(&text("CNI_PATH"))?;
         Ok(environment)

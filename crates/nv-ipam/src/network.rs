@@ -29,6 +29,8 @@ pub struct Ipam {
     pub conf_dir: String,
     pub log_file: String,
     pub log_level: String,
+    /// Counts only in the node's file: a network's own paths are used.
+    pub allow_network_paths: Option<bool>,
 }
 
 /// `args.cni`: what a user asks for one pod.
@@ -118,11 +120,9 @@ pub fn read_ipam(ipam: &mut Ipam, section: &Value, place: &str, problems: &mut P
         "daemoncalltimeoutseconds" => {
             read_integer(&mut ipam.daemon_call_timeout_s, value, "ipam.daemonCallTimeoutSeconds", problems);
         }
-        "forcepoolname" if *value == Value::Null => ipam.force_pool_name = None,
-        "forcepoolname" => {
-            let mut is_forced = ipam.force_pool_name.unwrap_or(false);
-            read_bool(&mut is_forced, value, "ipam.forcePoolName", problems);
-            ipam.force_pool_name = Some(is_forced);
+        "forcepoolname" => read_switch(&mut ipam.force_pool_name, value, "ipam.forcePoolName", problems),
+        "allownetworkpaths" => {
+            read_switch(&mut ipam.allow_network_paths, value, "ipam.allowNetworkPaths", problems);
         }
         _ => {}
     });
@@ -218,6 +218,18 @@ fn read_bool(into: &mut bool, value: &Value, place: &str, problems: &mut Problem
         Value::Null => {}
         other => problems.push(format!("{place} must be true or false, not {}", other.kind())),
     }
+}
+
+/// A boolean that may be absent; null makes it so.
+fn read_switch(into: &mut Option<bool>, value: &Value, place: &str, problems: &mut Problems) {
+    *into = match value {
+        Value::Null => None,
+        _ => {
+            let mut is_on = into.unwrap_or(false);
+            read_bool(&mut is_on, value, place, problems);
+            Some(is_on)
+        }
+    };
 }
 
 fn read_integer(into: &mut i64, value: &Value, place: &str, problems: &mut Problems) {

@@ -79,12 +79,15 @@ impl<'a> Plugin<'a> {
             Command::Gc => network::read_valid_attachments(&config.document, &mut problems),
             _ => None,
         };
-        let ipam = settings::merge(&network, &mut problems);
-        let place = settings::place(&ipam, &mut problems);
-        log.set(&place.log_level, &place.log_file);
+        let merged = settings::merge(&network, &environment.conf_dir, &mut problems);
+        let place = settings::place(&merged, &mut problems);
+        log.set(&place.log_level, &place.log_file, place.is_log_confined);
         let (args, arg_problems) = arguments(environment);
-        let wish = settings::wish(&network, &ipam, &args.ip, &mut problems);
+        let wish = settings::wish(&network, &merged.ipam, &args.ip, &mut problems);
         announce(environment, stdin, &place, &wish, log);
+        for note in &merged.ignored {
+            log.warning(note);
+        }
         if command == Command::Del {
             for problem in problems.iter().chain(&arg_problems) {
                 log.warning(&format!("DEL ignores an invalid configuration: {problem}"));

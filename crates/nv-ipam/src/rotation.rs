@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use crate::calendar::Moment;
@@ -15,7 +15,7 @@ const MAX_AGE_DAYS: i64 = 5;
 
 /// Rename a full log and create a new one with the same mode and owner. Only one of several processes does it.
 pub fn rotate(path: &Path, full: &Metadata, now: Moment) -> io::Result<bool> {
-    let file = File::open(path)?;
+    let file = open_itself(path)?;
     if !sys::try_lock(&file) || fs::symlink_metadata(path)?.ino() != full.ino() {
         return Ok(false);
     }
@@ -23,7 +23,7 @@ pub fn rotate(path: &Path, full: &Metadata, now: Moment) -> io::Result<bool> {
     fs::rename(path, path.with_file_name(format!("{stem}{}{extension}", now.file_stamp())))?;
     // Another process may have created the new log already.
     match OpenOptions::new().append(true).create_new(true).mode(full.mode() & 0o7777).open(path) {
-        Ok(_) => chown(path, Some(full.uid()), Some(full.gid()))?,
+        Ok(log) => fchown(&log, Some(full.uid()), Some(full.gid()))?,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),
     }
@@ -59,7 +59,8 @@ fn backups(path: &Path) -> io::Result<Vec<(Moment, PathBuf)>> {
         let name = entry.file_name().to_string_lossy().into_owned();
         let plain = name.strip_suffix(".gz").unwrap_or(&name);
         let stamp = plain.strip_prefix(&stem).and_then(|rest| rest.strip_suffix(&extension));
-        if let Some(moment) = stamp.and_then(Moment::from_file_stamp) {
+        let moment = stamp.and_then(Moment::from_file_stamp);
+        if let Some(moment) = moment.filter(|_| entry.file_type().is_ok_and(|kind| kind.is_file())) {
             backups.push((moment, entry.path()));
         }
     }
@@ -74,9 +75,14 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Open a file to read, but not what a symbolic link of its name points to.
+fn open_itself(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(sys::O_NOFOLLOW | sys::O_NONBLOCK).open(path)
+}
+
 /// Compress a rotated log, unless another process is doing so.
 fn compress(path: &Path) -> io::Result<()> {
-    let mut source = match File::open(path) {
+    let mut source = match open_itself(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => opened?,
     };
@@ -88,11 +94,12 @@ fn compress(path: &Path) -> io::Result<()> {
     let target = PathBuf::from(name);
     let part = target.with_extension("part");
     let about = source.metadata()?;
-    let mut packed =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(about.mode() & 0o7777).open(&part)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(about.mode() & 0o7777).custom_flags(sys::O_NOFOLLOW);
+    let mut packed = options.open(&part)?;
     // A process that opened the log before the rotation may still write to it; its lines become a second gzip member.
     while gzip::compress(&mut source, &mut packed)? > 0 {}
-    chown(&part, Some(about.uid()), Some(about.gid()))?;
+    fchown(&packed, Some(about.uid()), Some(about.gid()))?;
     fs::rename(&part, &target)?;
     remove(path)
 }

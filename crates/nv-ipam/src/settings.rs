@@ -1,18 +1,24 @@
 //! Settings of a call from the configuration, its file and `CNI_ARGS`: pools, requested addresses, socket, log.
 //!
 //! A value comes from standard input, else from `nv-ipam.conf` in the configuration directory, else it is the default.
+//! Users of a cluster write networks, and the plugin runs as root on the node: where the node has a file of its own, the
+//! paths of a network (`confDir`, `daemonSocket`, `logFile`) do not count unless that file allows them, and a log file
+//! that the node did not choose is below `/var/log`.
+//!
 //! Problems are collected: ADD and CHECK reject a configuration with problems; DEL uses the valid rest, because an
 //! address must be released even when the configuration became invalid.
 
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind, Read};
 use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
 use crate::address;
 use crate::json;
 use crate::network::{self, Ipam, Network, Problems};
+use crate::sys;
 
 pub const CONF_DIR: &str = "/etc/cni/net.d/nv-ipam.d";
 pub const CONF_FILE: &str = "nv-ipam.conf";
@@ -20,9 +26,10 @@ pub const DAEMON_SOCKET: &str = "unix:///var/lib/cni/nv-ipam/daemon.sock";
 pub const LOG_FILE: &str = "/var/log/nv-ipam-cni.log";
 pub const LOG_LEVEL: &str = "info";
 const CALL_TIMEOUT_S: i64 = 5;
-/// Upper limit of timeouts, so that sums with them cannot overflow.
-const LONGEST_TIMEOUT_S: i64 = 365 * 24 * 3600;
+/// Upper limit of timeouts: a network must not occupy the container runtime for longer.
+const LONGEST_TIMEOUT_S: i64 = 60;
 const MAX_POOLS: usize = 2;
+const MAX_FILE_SIZE: u64 = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PoolType {
@@ -36,7 +43,18 @@ pub struct Place {
     pub socket: String,
     pub timeout: Duration,
     pub log_file: String,
+    /// Whether the log file must be below `/var/log`, because the node did not choose it.
+    pub is_log_confined: bool,
     pub log_level: String,
+}
+
+/// The `ipam` section merged with the file and the defaults.
+#[derive(Debug)]
+pub struct Merged {
+    pub ipam: Ipam,
+    is_log_confined: bool,
+    /// The values of the network that are not used, one sentence each.
+    pub ignored: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -48,16 +66,20 @@ pub struct Wish {
     pub index: Option<i32>,
 }
 
-/// The `ipam` section merged with the file and the defaults.
-pub fn merge(network: &Network, problems: &mut Problems) -> Ipam {
+/// `node_folder` is the folder of the node's own file.
+pub fn merge(network: &Network, node_folder: &str, problems: &mut Problems) -> Merged {
     if network.ipam.is_none() {
         problems.push("the configuration has no ipam section".to_string());
     }
     let mut ipam = network.ipam.clone().unwrap_or_default();
-    if ipam.conf_dir.is_empty() {
-        ipam.conf_dir = CONF_DIR.to_string();
+    let node_file = read_file(node_folder, true, problems);
+    let mut ignored = Vec::new();
+    if let Some(file) = node_file.as_ref().filter(|file| file.allow_network_paths != Some(true)) {
+        set_paths_aside(&mut ipam, file, node_folder, &mut ignored);
     }
-    let file = read_file(&ipam.conf_dir, problems);
+    let is_node_file = ipam.conf_dir.is_empty() || ipam.conf_dir == node_folder;
+    let file = if is_node_file { node_file } else { read_file(&ipam.conf_dir, false, problems) }.unwrap_or_default();
+    let is_log_confined = !ipam.log_file.is_empty() || !is_node_file && !file.log_file.is_empty();
     fill(&mut ipam.pool_name, file.pool_name, "");
     fill(&mut ipam.pool_type, file.pool_type, "ippool");
     fill(&mut ipam.daemon_socket, file.daemon_socket, DAEMON_SOCKET);
@@ -72,24 +94,46 @@ pub fn merge(network: &Network, problems: &mut Problems) -> Ipam {
     if ipam.force_pool_name != Some(true) && ipam.pool_name.is_empty() {
         ipam.pool_name.clone_from(&network.name);
     }
-    ipam
+    Merged { ipam, is_log_confined, ignored }
+}
+
+/// Empty the paths that the network sets; those that differ from the node's are reported.
+fn set_paths_aside(ipam: &mut Ipam, node_file: &Ipam, node_folder: &str, ignored: &mut Vec<String>) {
+    for (key, given, in_use) in [
+        ("confDir", &mut ipam.conf_dir, node_folder),
+        ("daemonSocket", &mut ipam.daemon_socket, or(&node_file.daemon_socket, DAEMON_SOCKET)),
+        ("logFile", &mut ipam.log_file, or(&node_file.log_file, LOG_FILE)),
+    ] {
+        let text = std::mem::take(given);
+        if !text.is_empty() && text != in_use {
+            ignored.push(format!(
+                "the network's {key} {text:?} is ignored: {node_folder}/{CONF_FILE} does not set allowNetworkPaths"
+            ));
+        }
+    }
+}
+
+fn or<'a>(value: &'a str, default: &'a str) -> &'a str {
+    if value.is_empty() { default } else { value }
 }
 
 fn fill(value: &mut String, from_file: String, default: &str) {
     if value.is_empty() {
-        *value = if from_file.is_empty() { default.to_string() } else { from_file };
+        *value = or(&from_file, default).to_string();
     }
 }
 
-fn read_file(folder: &str, problems: &mut Problems) -> Ipam {
+/// The file's settings; `None` where there is no file. A file that cannot be read has none, but it exists. Only the
+/// node's own file may be a symbolic link, as a mounted ConfigMap makes it.
+fn read_file(folder: &str, is_node_file: bool, problems: &mut Problems) -> Option<Ipam> {
     let mut ipam = Ipam::default();
     let path = Path::new(folder).join(CONF_FILE);
-    let text = match fs::read(&path) {
+    let text = match read_regular(&path, if is_node_file { 0 } else { sys::O_NOFOLLOW }) {
         Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => return ipam,
+        Err(error) if error.kind() == ErrorKind::NotFound => return None,
         Err(error) => {
             problems.push(format!("cannot read {}: {error}", path.display()));
-            return ipam;
+            return Some(ipam);
         }
     };
     let known = problems.len();
@@ -100,10 +144,25 @@ fn read_file(folder: &str, problems: &mut Problems) -> Ipam {
     for problem in &mut problems[known..] {
         *problem = format!("{}: {problem}", path.display());
     }
-    ipam
+    Some(ipam)
 }
 
-pub fn place(ipam: &Ipam, problems: &mut Problems) -> Place {
+/// The content of a file, not of something that blocks or never ends.
+fn read_regular(path: &Path, flags: i32) -> io::Result<Vec<u8>> {
+    let file = OpenOptions::new().read(true).custom_flags(flags | sys::O_NONBLOCK).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a file"));
+    }
+    let mut text = Vec::new();
+    file.take(MAX_FILE_SIZE + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > MAX_FILE_SIZE {
+        return Err(io::Error::other(format!("it has more than {MAX_FILE_SIZE} bytes")));
+    }
+    Ok(text)
+}
+
+pub fn place(merged: &Merged, problems: &mut Problems) -> Place {
+    let ipam = &merged.ipam;
     let mut timeout_s = ipam.daemon_call_timeout_s;
     if timeout_s <= 0 {
         problems.push(format!("daemonCallTimeoutSeconds must be greater than zero, not {timeout_s}"));
@@ -113,6 +172,7 @@ pub fn place(ipam: &Ipam, problems: &mut Problems) -> Place {
         socket: ipam.daemon_socket.clone(),
         timeout: Duration::from_secs(timeout_s.min(LONGEST_TIMEOUT_S) as u64),
         log_file: ipam.log_file.clone(),
+        is_log_confined: merged.is_log_confined,
         log_level: ipam.log_level.clone(),
     }
 }
@@ -196,27 +256,35 @@ fn pool_type(network: &Network, ipam: &Ipam, problems: &mut Problems) -> Option<
 mod tests {
     use super::*;
     use crate::scratch;
+    use std::fs;
 
     struct Case {
         ipam: Ipam,
+        ignored: usize,
         place: Place,
         wish: Wish,
         problems: Problems,
     }
 
-    /// The settings for a configuration, in which `$C` is the configuration directory.
+    /// The settings for a configuration, in which `$C` is the configuration directory. The node has no file.
     fn load(stdin: &str, file: Option<&str>, arg_ip: &str) -> Case {
-        let folder = scratch::folder();
-        if let Some(text) = file {
-            fs::write(folder.join(CONF_FILE), text).unwrap();
+        load_on_node(stdin, file, None, arg_ip)
+    }
+
+    fn load_on_node(stdin: &str, file: Option<&str>, node_file: Option<&str>, arg_ip: &str) -> Case {
+        let (folder, node_folder) = (scratch::folder(), scratch::folder());
+        for (folder, text) in [(&folder, file), (&node_folder, node_file)] {
+            if let Some(text) = text {
+                fs::write(folder.join(CONF_FILE), text).unwrap();
+            }
         }
         let text = stdin.replace("$C", folder.to_str().unwrap());
         let mut problems = Problems::new();
         let network = network::read_network(&json::parse(text.as_bytes()).unwrap(), &mut problems);
-        let ipam = merge(&network, &mut problems);
-        let place = place(&ipam, &mut problems);
-        let wish = wish(&network, &ipam, arg_ip, &mut problems);
-        Case { ipam, place, wish, problems }
+        let merged = merge(&network, node_folder.to_str().unwrap(), &mut problems);
+        let place = place(&merged, &mut problems);
+        let wish = wish(&network, &merged.ipam, arg_ip, &mut problems);
+        Case { ipam: merged.ipam, ignored: merged.ignored.len(), place, wish, problems }
     }
 
     #[test]
@@ -242,6 +310,79 @@ mod tests {
         assert_eq!((case.place.log_level.as_str(), case.place.log_file.as_str()), ("error", "/f.log"));
         assert_eq!((case.wish.pools, case.wish.pool_type), (vec!["a".to_string(), "b".to_string()], PoolType::IpPool));
         assert_eq!(case.ipam.force_pool_name, Some(true));
+    }
+
+    const PATHS: &str = r#"{"name":"n","ipam":{"confDir":"$C","daemonSocket":"unix:///s","logFile":"/s.log",
+        "logLevel":"error","daemonCallTimeoutSeconds":7,"poolName":"p"}}"#;
+
+    #[test]
+    fn the_nodes_file_wins_over_the_paths_of_a_network() {
+        let node_file = r#"{"daemonSocket":"unix:///node","logFile":"/node.log","logLevel":"debug"}"#;
+        let case = load_on_node(PATHS, Some(r#"{"poolType":"cidrpool"}"#), Some(node_file), "");
+        assert_eq!((case.place.socket.as_str(), case.place.log_file.as_str()), ("unix:///node", "/node.log"));
+        assert_eq!((case.place.is_log_confined, case.ignored, case.problems.len()), (false, 3, 0));
+        assert_eq!((case.place.log_level.as_str(), case.place.timeout), ("error", Duration::from_secs(7)));
+        assert_eq!((case.wish.pools, case.wish.pool_type), (vec!["p".to_string()], PoolType::IpPool));
+    }
+
+    #[test]
+    fn a_file_of_the_node_without_paths_or_without_sense_wins_too() {
+        for (node_file, problems) in [("{}", 0), ("{", 1), (r#"{"allowNetworkPaths":false}"#, 0)] {
+            let case = load_on_node(PATHS, None, Some(node_file), "");
+            assert_eq!((case.place.socket.as_str(), case.place.log_file.as_str()), (DAEMON_SOCKET, LOG_FILE));
+            assert_eq!((case.ignored, case.problems.len()), (3, problems), "{node_file}");
+        }
+        let same = r#"{"name":"n","ipam":{"daemonSocket":"unix:///node"}}"#;
+        let case = load_on_node(same, None, Some(r#"{"daemonSocket":"unix:///node"}"#), "");
+        assert_eq!((case.place.socket.as_str(), case.ignored), ("unix:///node", 0));
+    }
+
+    #[test]
+    fn the_nodes_file_may_allow_the_paths_of_a_network() {
+        let node_file = r#"{"allowNetworkPaths":true,"daemonSocket":"unix:///node","logFile":"/node.log"}"#;
+        let case = load_on_node(PATHS, Some(r#"{"poolType":"cidrpool"}"#), Some(node_file), "");
+        assert_eq!((case.place.socket.as_str(), case.place.log_file.as_str()), ("unix:///s", "/s.log"));
+        assert_eq!((case.place.is_log_confined, case.ignored), (true, 0));
+        assert_eq!(case.wish.pool_type, PoolType::CidrPool);
+        let case = load_on_node(r#"{"name":"n","ipam":{}}"#, None, Some(node_file), "");
+        assert_eq!((case.place.log_file.as_str(), case.place.is_log_confined), ("/node.log", false));
+    }
+
+    #[test]
+    fn a_network_cannot_allow_its_own_paths() {
+        let stdin = PATHS.replace("\"poolName\"", "\"allowNetworkPaths\":true,\"poolName\"");
+        let case = load_on_node(&stdin, Some(r#"{"allowNetworkPaths":true}"#), Some("{}"), "");
+        assert_eq!((case.place.socket.as_str(), case.place.log_file.as_str()), (DAEMON_SOCKET, LOG_FILE));
+    }
+
+    #[test]
+    fn a_log_that_the_node_did_not_choose_is_confined() {
+        let case = load(r#"{"name":"n","ipam":{"confDir":"$C"}}"#, Some(r#"{"logFile":"/f.log"}"#), "");
+        assert!(case.place.is_log_confined);
+        assert!(load(r#"{"name":"n","ipam":{"logFile":"/s.log"}}"#, None, "").place.is_log_confined);
+        assert!(!load(r#"{"name":"n","ipam":{"confDir":"$C"}}"#, None, "").place.is_log_confined);
+    }
+
+    #[test]
+    fn links_devices_and_large_files_are_no_configuration() {
+        let folder = scratch::folder();
+        let path = folder.join(CONF_FILE);
+        fs::write(folder.join("target"), "{}").unwrap();
+        std::os::unix::fs::symlink(folder.join("target"), &path).unwrap();
+        let read = || {
+            let mut problems = Problems::new();
+            (read_file(folder.to_str().unwrap(), false, &mut problems).is_some(), problems.len())
+        };
+        assert_eq!(read(), (true, 1));
+        assert!(read_file(folder.to_str().unwrap(), true, &mut Problems::new()).is_some());
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert_eq!(read(), (true, 1));
+        fs::remove_dir(&path).unwrap();
+        fs::write(&path, vec![b' '; MAX_FILE_SIZE as usize + 1]).unwrap();
+        assert_eq!(read(), (true, 1));
+        fs::write(&path, "{}").unwrap();
+        assert_eq!(read(), (true, 0));
     }
 
     #[test]

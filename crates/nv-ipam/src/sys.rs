@@ -15,6 +15,15 @@ const SOCK_CLOEXEC: c_int = 0o2_000_000;
 const LOCK_EX: c_int = 2;
 const LOCK_NB: c_int = 4;
 const PATH_SIZE: usize = 108;
+pub const O_NONBLOCK: c_int = 0o4000;
+#[cfg(any(target_arch = "aarch64", target_arch = "powerpc64"))]
+pub const O_NOFOLLOW: c_int = 0o100_000;
+#[cfg(any(target_arch = "aarch64", target_arch = "powerpc64"))]
+pub const O_DIRECTORY: c_int = 0o40_000;
+#[cfg(not(any(target_arch = "aarch64", target_arch = "powerpc64")))]
+pub const O_NOFOLLOW: c_int = 0o400_000;
+#[cfg(not(any(target_arch = "aarch64", target_arch = "powerpc64")))]
+pub const O_DIRECTORY: c_int = 0o200_000;
 
 #[repr(C)]
 struct UnixAddress {
@@ -127,6 +136,19 @@ mod tests {
         };
         assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{error}");
         assert!(begun.elapsed() >= Duration::from_millis(30));
+    }
+
+    #[test]
+    fn the_flags_of_open_are_this_machines() {
+        use std::os::unix::fs::OpenOptionsExt;
+        let folder = scratch::folder();
+        std::fs::write(folder.join("file"), "").unwrap();
+        std::os::unix::fs::symlink("file", folder.join("link")).unwrap();
+        let open = |name: &str, flags| {
+            std::fs::OpenOptions::new().read(true).custom_flags(flags).open(folder.join(name)).is_ok()
+        };
+        assert!(open("link", 0) && !open("link", O_NOFOLLOW) && open("file", O_NOFOLLOW | O_NONBLOCK));
+        assert!(open(".", O_DIRECTORY) && !open("file", O_DIRECTORY));
     }
 
     #[test]

@@ -63,6 +63,13 @@ def test_the_configuration_has_five_keys(folders: Path) -> None:
     assert os.listdir(folders / "conf") == ["nv-ipam.conf"]
 
 
+def test_the_configuration_allows_paths_of_networks_only_on_demand(folders: Path) -> None:
+    put(folders)
+    assert "allowNetworkPaths" not in json.loads((folders / "conf" / "nv-ipam.conf").read_text())
+    put(folders, "--cni-allow-network-paths")
+    assert json.loads((folders / "conf" / "nv-ipam.conf").read_text())["allowNetworkPaths"] is True
+
+
 def test_texts_in_the_configuration_are_quoted(folders: Path) -> None:
     put(folders, '--cni-log-level=a"b\\c')
     assert json.loads((folders / "conf" / "nv-ipam.conf").read_text())["logLevel"] == 'a"b\\c'

@@ -63,13 +63,15 @@ def install(chosen: Cni, plugin: Path | None) -> None:
 
 def configuration(chosen: Cni) -> str:
     """The text of the plugin's configuration."""
-    content = {
+    content: dict[str, str | int | bool] = {
         "daemonSocket": chosen.cni_daemon_socket,
         "daemonCallTimeoutSeconds": chosen.cni_daemon_call_timeout,
         "logFile": chosen.cni_log_file,
         "logLevel": chosen.cni_log_level,
         "forcePoolName": chosen.cni_force_pool_name,
     }
+    if chosen.cni_allow_network_paths:
+        content["allowNetworkPaths"] = True
     return json.dumps(content, indent=2)
 
 
