@@ -26,7 +26,12 @@ def test_a_network_cannot_make_root_write_a_file(bench: Bench, command: str) -> 
     log.parent.mkdir()
     conf = {"daemonSocket": "unix:///$(touch z)", "logFile": str(log), "allowNetworkPaths": True}
     (log.parent / "nv-ipam.conf").write_text(json.dumps(conf))
-    ipam = {"logFile": str(script), "daemonSocket": "unix:///$(touch z)", "confDir": str(log.parent), "logLevel": "debug"}
+    ipam = {
+        "logFile": str(script),
+        "daemonSocket": "unix:///$(touch z)",
+        "confDir": str(log.parent),
+        "logLevel": "debug",
+    }
     network = bench.network(ipam=ipam | {"allowNetworkPaths": True}, **{"cni.dev/valid-attachments": []})
     answer = bench.call(command, network)
     assert answer.exit == 0, answer

@@ -74,6 +74,18 @@ def test_integer_division_and_remainder_go_towards_zero_for_large_numbers_too() 
     assert run("a % b", a=-7, b=4) == -3
 
 
+@pytest.mark.parametrize("text", ["9" * 5000, f"0.{'9' * 5000}", f"1e{'9' * 5000}", "1e101", "1e-1001"])
+def test_a_number_that_is_too_long_is_no_quantity(text: str) -> None:
+    assert run("isQuantity(a)", a=text) is False
+    with pytest.raises(values.CelError):
+        run("quantity(a)", a=text)
+
+
+@pytest.mark.parametrize("text", ["9" * 100, f"{'9' * 100}Ki", "1e90", f"0.{'9' * 100}"])
+def test_a_long_number_is_a_quantity(text: str) -> None:
+    assert run("quantity(a).isGreaterThan(quantity('0'))", a=text) is True
+
+
 def test_macros_may_be_nested_and_shadow_outer_variables() -> None:
     assert run("a.map(x, a.filter(x, x > 1).size() + x)", a=[1, 2, 3]) == [3, 4, 5]
 

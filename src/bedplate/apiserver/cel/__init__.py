@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from bedplate.apiserver.cel import checker, evaluator, kubernetes, operators, parser, strings
+from bedplate.apiserver.cel import checker, cost, evaluator, kubernetes, operators, parser, strings
+from bedplate.apiserver.cel.lexer import Fault
 from bedplate.apiserver.cel.signatures import Registry
 from bedplate.apiserver.cel.types import Type
+from bedplate.apiserver.cel.values import TOO_DEEP
 
 __all__ = ["CompileError", "Expression", "compile_expression", "functions"]
 
@@ -27,6 +29,8 @@ class Expression:
     checked: checker.Checked
     run: evaluator.Program
     """takes the variables in the order they were declared."""
+    cost: int
+    """what one run costs at most, as estimated."""
 
     @property
     def result(self) -> Type:
@@ -46,10 +50,18 @@ def functions() -> Registry:
 
 
 def compile_expression(source: str, variables: Mapping[str, Type]) -> Expression:
+    """The expression, or `CompileError`; also for one that is nested more deeply than this server can follow."""
+    try:
+        return _compile(source, variables)
+    except RecursionError:
+        raise CompileError(checker.render([Fault(1, 0, TOO_DEEP)], source)) from None
+
+
+def _compile(source: str, variables: Mapping[str, Type]) -> Expression:
     root, faults = parser.parse(source)
     if root is None:
         raise CompileError(checker.render(faults, source))
     checked = checker.check(root, variables, functions().functions)
     if checked.faults:
         raise CompileError(checker.render(checked.faults, source))
-    return Expression(checked, evaluator.compile_program(checked, list(variables)))
+    return Expression(checked, evaluator.compile_program(checked, list(variables)), cost.estimate(checked, variables))

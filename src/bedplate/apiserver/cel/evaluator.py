@@ -15,7 +15,7 @@ from bedplate.apiserver.cel.checker import Checked
 from bedplate.apiserver.cel.macros import FAILURES, MACROS, Closure, Slots, as_bool, optional_macro, shown_key, steps
 from bedplate.apiserver.cel.signatures import Overload
 from bedplate.apiserver.cel.types import Type, equality_of, list_sum
-from bedplate.apiserver.cel.values import NO_OVERLOAD, NONE, CelError, Optional, TypeValue, UInt
+from bedplate.apiserver.cel.values import NO_OVERLOAD, NONE, TOO_DEEP, CelError, Optional, TypeValue, UInt
 from bedplate.apiserver.schema import gotext
 
 __all__ = ["Program", "compile_program"]
@@ -36,6 +36,8 @@ def compile_program(checked: Checked, variables: Sequence[str]) -> Program:
             return closure([*given, *spare])
         except (TypeError, AttributeError) as error:
             raise CelError(NO_OVERLOAD) from error
+        except RecursionError:
+            raise CelError(TOO_DEEP) from None
 
     return run
 

@@ -64,6 +64,8 @@ _SKIPPED = re.compile(
 _ESCAPE = re.compile(
     r"\\(?:([abfnrtv\\?\"'`])|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL
 )
+# Far more than a number of 64 bits has, and fewer than Python refuses to read.
+_MAX_DIGITS = 1000
 _SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
@@ -99,11 +101,11 @@ def tokenize(source: str) -> tuple[list[Token], list[Fault]]:
 def _read(kind: str, text: str, line: int, column: int) -> Token:
     if kind == "ident" and text in ("true", "false", "null", "in"):
         return Token("word", text, line, column)
-    if kind == "int":
-        return Token("int", text, line, column, int(text, 0) if text.startswith("0x") else int(text))
-    if kind == "uint":
-        body = text[:-1]
-        return Token("uint", text, line, column, int(body, 0) if body.startswith("0x") else int(body))
+    if kind in ("int", "uint"):
+        body = text[:-1] if kind == "uint" else text
+        if len(body) > _MAX_DIGITS:
+            raise SyntaxFault(f"invalid {kind} literal", line, column)
+        return Token(kind, text, line, column, int(body, 0) if body.startswith("0x") else int(body))
     if kind == "double":
         return Token("double", text, line, column, float(text))
     if kind == "string":

@@ -17,11 +17,13 @@ from datetime import UTC, datetime, timedelta
 from functools import total_ordering
 from typing import Any
 
+from bedplate.api import quantity
 from bedplate.apiserver.schema import gotext
 
 __all__ = [
     "NONE",
     "NO_OVERLOAD",
+    "TOO_DEEP",
     "CelError",
     "Cidr",
     "Duration",
@@ -46,6 +48,7 @@ class CelError(Exception):
 
 
 NO_OVERLOAD = "no such overload"
+TOO_DEEP = "expression recursion limit exceeded"
 
 
 class UInt(int):
@@ -158,6 +161,7 @@ def _timestamp(match: re.Match[str]) -> Timestamp:
     return Timestamp(_seconds(moment) * 1_000_000_000 + fraction)
 
 
+_MIN_EXPONENT, _MAX_EXPONENT = -1000, 100
 _QUANTITY = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)?")
 _SUFFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -174,14 +178,16 @@ class Quantity:
 
     @classmethod
     def parse(cls, text: str) -> Quantity:
-        match = _QUANTITY.fullmatch(text)
+        match = _QUANTITY.fullmatch(text) if len(text) <= quantity.MAX_LENGTH else None
         if match is None:
             raise ValueError(
                 "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
             )
-        with decimal.localcontext(decimal.Context(prec=100)):
+        suffix = match[3] or ""
+        if len(suffix) > 2 and not _MIN_EXPONENT <= int(suffix[1:]) <= _MAX_EXPONENT:
+            raise ValueError("unable to parse quantity's suffix")
+        with decimal.localcontext(decimal.Context(prec=quantity.PRECISION)):
             number = decimal.Decimal(match[1] + match[2])
-            suffix = match[3] or ""
             if suffix in _BINARY:
                 number *= 2 ** _BINARY[suffix]
             elif suffix in _SUFFIXES:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bedplate.apiserver import cel
-from bedplate.apiserver.cel import cost, declarations, types
+from bedplate.apiserver.cel import declarations, types
 from bedplate.apiserver.cel.types import Type
 from bedplate.apiserver.cel.values import NONE, CelError, Optional
 from bedplate.apiserver.schema import causes, gotext, values
@@ -81,7 +81,7 @@ def compile_rule(text: Schema, kind: Type) -> Rule:
         rule.error = "cel expression must evaluate to a bool"
         return rule
     rule.uses_old = "oldSelf" in rule.program.used
-    rule.cost = cost.estimate(rule.program.checked, variables)
+    rule.cost = rule.program.cost
     if source := text.get("messageExpression"):
         try:
             rule.message = cel.compile_expression(source, variables)
@@ -90,7 +90,7 @@ def compile_rule(text: Schema, kind: Type) -> Rule:
             return rule
         if rule.message.result.kind != "string":
             rule.message_error = "messageExpression must evaluate to a string"
-        rule.message_cost = cost.estimate(rule.message.checked, variables)
+        rule.message_cost = rule.message.cost
     return rule
 
 

@@ -70,6 +70,7 @@ class Dispatcher:
             name=info.name,
             user=user,
             subresource=info.subresource,
+            size_bytes=len(incoming.body),
         )
         if info.verb in ("list", "watch") and wish == codec.Wanted() and _prefers_protobuf(incoming):
             target.protobuf = self._encoder
@@ -115,14 +116,14 @@ class Dispatcher:
         match info.verb:
             case "create":
                 request.read_options(target, query, incoming.header(b"user-agent"), "CreateOptions")
-                obj = self._object(incoming, target)
+                obj = await self._object(incoming, target)
                 if (handler := target.behaviour.call) is not None:
                     code, obj = await handler(self._call(incoming, info, target, obj))
                     return answers.written(wish, code, bodies.encode(obj), target.warnings)
                 outcome = await write.create_outcome(target, obj)
             case "update":
                 request.read_options(target, query, incoming.header(b"user-agent"), "UpdateOptions")
-                outcome = await write.replace(target, self._object(incoming, target))
+                outcome = await write.replace(target, await self._object(incoming, target))
             case "patch":
                 request.read_options(target, query, incoming.header(b"user-agent"), "PatchOptions")
                 outcome = await patch.patch(target, incoming.header(b"content-type"), incoming.body, query)
@@ -133,7 +134,7 @@ class Dispatcher:
     async def _delete(
         self, incoming: http.Request, info: routes.RequestInfo, target: request.Target, wish: codec.Wanted
     ) -> http.Answer:
-        body = self._decode(incoming).object if incoming.body else None
+        body = (await self._decode(incoming)).object if incoming.body else None
         options = delete.read_options(body, incoming.query)
         if info.verb == "delete":
             code, obj = await delete.delete(target, options)
@@ -153,12 +154,12 @@ class Dispatcher:
         if info.verb not in ("get", "delete"):
             request.read_options(target, incoming.query, incoming.header(b"user-agent"), "UpdateOptions")
         if handler is not None:
-            body = self._preview(incoming, info, target)
+            body = await self._preview(incoming, info, target)
             code, obj = await handler(self._call(incoming, info, target, body))
             return answers.written(wish, code, bodies.encode(obj), target.warnings)
         if info.verb == "get":
             return answers.written(wish, 200, bodies.encode(scale.get(target)), target.warnings)
-        change = self._scale_change(incoming, info)
+        change = await self._scale_change(incoming, info)
         return answers.written(wish, 200, bodies.encode(await scale.update(target, change)), target.warnings)
 
     def _call(
@@ -178,18 +179,22 @@ class Dispatcher:
             warnings=target.warnings,
         )
 
-    def _decode(self, incoming: http.Request, *, find_duplicates: bool = False) -> codec.Body:
+    async def _decode(self, incoming: http.Request, *, find_duplicates: bool = False) -> codec.Body:
         """The body by its content type."""
-        content_type = incoming.header(b"content-type")
-        return codec.decode_body(content_type, incoming.body, self._decoder, find_duplicates=find_duplicates)
+        content_type, raw = incoming.header(b"content-type"), incoming.body
+        return await request.aside(
+            len(raw), lambda: codec.decode_body(content_type, raw, self._decoder, find_duplicates=find_duplicates)
+        )
 
-    def _object(self, incoming: http.Request, target: request.Target) -> bodies.Object:
+    async def _object(self, incoming: http.Request, target: request.Target) -> bodies.Object:
         """The body as an object of the target's kind, without unknown fields."""
-        body = self._decode(incoming, find_duplicates=target.field_validation != "Ignore")
+        body = await self._decode(incoming, find_duplicates=target.field_validation != "Ignore")
         obj = meta.check_object(target.resource, body.object)
-        return obj if body.is_protobuf else request.checked(target, obj, body.problems)
+        if body.is_protobuf:
+            return obj
+        return await request.aside(target.size_bytes, lambda: request.checked(target, obj, body.problems))
 
-    def _preview(
+    async def _preview(
         self, incoming: http.Request, info: routes.RequestInfo, target: request.Target
     ) -> bodies.Object | None:
         """The body for a behaviour's own handler: decoded, a patch as the object it leads to."""
@@ -197,10 +202,10 @@ class Dispatcher:
             return None
         if info.verb == "patch":
             return patch.preview(target, incoming.header(b"content-type"), incoming.body)
-        body = self._decode(incoming).object
+        body = (await self._decode(incoming)).object
         return body if isinstance(body, dict) else None
 
-    def _scale_change(
+    async def _scale_change(
         self, incoming: http.Request, info: routes.RequestInfo
     ) -> Callable[[bodies.Object], bodies.Object]:
         """What the body makes of a Scale."""
@@ -209,7 +214,7 @@ class Dispatcher:
             if incoming.header(b"content-type").startswith(patch.JSON_PATCH):
                 return lambda old: patches.json_patch(old, body)
             return lambda old: patches.merge_patch(old, body)
-        asked = self._decode(incoming).object
+        asked = (await self._decode(incoming)).object
         return lambda _old: asked
 
 

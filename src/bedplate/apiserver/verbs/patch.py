@@ -47,7 +47,7 @@ async def patch(target: Target, content_type: str, raw: bytes, query: Mapping[st
     if "force" in query:
         problem = status.FieldProblem.forbidden("force", "may not be specified for non-apply patch")
         raise status.invalid_kind("meta.k8s.io", "PatchOptions", "", [problem])
-    body = codec.decode_patch(raw)
+    body = await request.aside(len(raw), lambda: codec.decode_patch(raw))
     change = _change(target, media, body)
     insists = media != JSON_PATCH and _insists(body)
     return await _rewrite(target, change, insists)
@@ -110,7 +110,7 @@ async def _apply_request(target: Target, raw: bytes, query: Mapping[str, str]) -
         problems.append(status.FieldProblem.required("fieldManager", "is required for apply patch"))
     if problems:
         raise status.invalid_kind("meta.k8s.io", "PatchOptions", "", problems)
-    body = codec.decode_yaml(raw)
+    body = await request.aside(len(raw), lambda: codec.decode_yaml(raw))
     if not isinstance(body, dict):
         raise status.bad_request("error decoding YAML: the patch must be an object")
     return await apply(target, body, force=request.is_true(query.get("force")))
@@ -137,7 +137,7 @@ async def apply(target: Target, config: Object, *, force: bool) -> write.Outcome
             _check_identity(target, live, new)
         return new
 
-    request.checked(target, copy.deepcopy(config), [])
+    await request.aside(target.size_bytes, lambda: request.checked(target, copy.deepcopy(config), []))
     metadata = config.get("metadata") or {}
     if metadata.get("name", target.name) != target.name:
         text = f"the name of the object ({metadata['name']}) does not match the name on the URL ({target.name})"
@@ -146,7 +146,7 @@ async def apply(target: Target, config: Object, *, force: bool) -> write.Outcome
         if metadata.get("uid") or metadata.get("resourceVersion"):
             raise status.not_found(target.resource, target.name)
         write.require_create(target)
-        new = merged(None)
+        new = await request.aside(target.size_bytes, lambda: merged(None))
         new["metadata"]["name"] = target.name
         owners = new["metadata"].get("managedFields")
         try:

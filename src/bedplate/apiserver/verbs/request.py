@@ -6,19 +6,25 @@ drops, warns of or refuses unknown and duplicate fields, as `fieldValidation` sa
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent import futures
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from bedplate.apiserver import hooks, kinds, services, status, views
 from bedplate.apiserver.access import subjects
 from bedplate.apiserver.protobuf import encoding
 from bedplate.apiserver.state import bodies
 
-__all__ = ["Target", "checked", "checked_patch", "integer", "list_options_invalid", "resource_version"]
+__all__ = ["Target", "aside", "checked", "checked_patch", "integer", "list_options_invalid", "resource_version"]
+
+T = TypeVar("T")
 
 _MANAGER_LENGTH = 128
+LARGE_BYTES = 128 * 1024
+_ASIDE = futures.ThreadPoolExecutor(1, "large-bodies")
 
 
 @dataclass(slots=True)
@@ -40,6 +46,8 @@ class Target:
     """Set when the client would rather have protobuf."""
     media: str = "application/json"
     """The form a list was made in."""
+    size_bytes: int = 0
+    """Of the request's body."""
 
     @property
     def kind(self) -> tuple[str, str]:
@@ -147,6 +155,16 @@ def resource_version(text: str) -> int:
 
 def list_options_invalid(*problems: status.FieldProblem) -> status.StatusError:
     return status.invalid_kind("meta.k8s.io", "ListOptions", "", problems)
+
+
+async def aside(size_bytes: int, work: Callable[[], T]) -> T:
+    """Work on a body or object of this size: a large one takes seconds, in which the loop must answer others.
+
+    One thread is enough: more of them would only compete with the loop for the interpreter.
+    """
+    if size_bytes <= LARGE_BYTES:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(_ASIDE, work)
 
 
 def checked(target: Target, obj: bodies.Object, duplicates: list[str]) -> bodies.Object:

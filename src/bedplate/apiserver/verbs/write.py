@@ -9,10 +9,12 @@ on a version.
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from bedplate.api import quantity
 from bedplate.apiserver import hooks, kinds, meta, status
 from bedplate.apiserver.access import subjects
 from bedplate.apiserver.merge import managed
@@ -115,15 +117,18 @@ async def _create_once(target: Target, obj: Object, owners: list[Object] | None)
     meta.fill_new(resource, obj, target.namespace, now, _rng)
     if "status" in resource.subresources and (resource.group, resource.resource) not in _KEEPS_STATUS_ON_CREATE:
         obj.pop("status", None)
-    default(target, obj)
-    if owners is None:
-        owners = services.field_manager(resource).on_create(obj, target.manager, now, target.subresource)
-    _set_owners(obj, owners)
+    fields = services.field_manager(resource)
+
+    def complete() -> list[Object] | None:
+        default(target, obj)
+        return fields.on_create(obj, target.manager, now, target.subresource) if owners is None else owners
+
+    _set_owners(obj, await request.aside(target.size_bytes, complete))
     write = target.write("CREATE", None, obj)
     try:
         await _admit(write, behaviour.prepare_create)
         problems = meta.problems(resource, write.object, None) if target.name else _no_name()
-        _check(write, problems)
+        await _check(write, problems, target.size_bytes)
         if services.admission.wants(write):
             await services.admission.validate(write)
             check_namespace(target, write.object["metadata"])  # webhooks take their time
@@ -175,8 +180,24 @@ def shown(target: Target, body: bytes) -> bytes:
 
 
 def default(target: Target, obj: Object) -> None:
-    target.services.rules.default(target.resource, obj)
+    try:
+        target.services.rules.default(target.resource, obj)
+    except quantity.TooLong as err:
+        problem = status.FieldProblem.invalid(_path_of(obj, err.given).lstrip("."), "", str(err))
+        raise status.invalid(target.resource, target.name, [problem]) from None
     target.behaviour.default(target.resource, obj)
+
+
+def _path_of(obj: Any, value: Any) -> str:
+    """Where in an object a value is; empty where it is not."""
+    pairs = obj.items() if isinstance(obj, dict) else enumerate(obj) if isinstance(obj, list) else ()
+    for key, member in pairs:
+        step = f"[{key}]" if isinstance(key, int) else f".{key}"
+        if member is value:
+            return step
+        if path := _path_of(member, value):
+            return step + path
+    return ""
 
 
 def _set_owners(obj: Object, owners: list[Object] | None) -> None:
@@ -194,10 +215,12 @@ async def _admit(write: hooks.Write, prepare: Callable[[hooks.Write], None]) -> 
     prepare(write)
 
 
-def _check(write: hooks.Write, problems: list[status.FieldProblem]) -> None:
+async def _check(write: hooks.Write, problems: list[status.FieldProblem], size_bytes: int) -> None:
     services, resource = write.services, write.resource
     problems += services.behaviour(resource).validate(write)
-    problems += services.rules.validate(resource, write.object, write.old, write.subresource)
+    problems += await request.aside(
+        size_bytes, lambda: services.rules.validate(resource, write.object, write.old, write.subresource)
+    )
     if problems:
         raise status.invalid(resource, write.name or write.object["metadata"].get("name", ""), problems)
 
@@ -253,7 +276,7 @@ async def rewrite(
     for attempt in range(CONFLICT_ATTEMPTS):
         stored = target.existing()
         old = target.read(stored)
-        new = change(old)
+        new = await request.aside(_size(target, stored), functools.partial(change, old))
         if target.services.registry.is_shared:
             new = bodies.decode(bodies.encode(new))  # may be tried again, and is filled in each time
         _check_uid(target, old, new)
@@ -272,6 +295,11 @@ async def rewrite(
     raise status.conflict(target.resource, target.name)
 
 
+def _size(target: Target, stored: bodies.Stored) -> int:
+    """Of the larger of the two: what came and what is there."""
+    return max(target.size_bytes, len(stored.body))
+
+
 def _check_uid(target: Target, old: Object, new: Object) -> None:
     expected, uid = new["metadata"].get("uid"), old["metadata"].get("uid", "")
     if expected and expected != uid:
@@ -288,23 +316,27 @@ def _check_version(target: Target, old: Object, new: Object) -> None:
 
 async def _rewrite_once(target: Target, stored: bodies.Stored, old: Object, new: Object, owns: bool) -> Outcome:
     services, resource, behaviour = target.services, target.resource, target.behaviour
+    size_bytes = _size(target, stored)
     meta.keep_server_owned(old, new)
     new = isolate(target, old, new)
-    default(target, new)
-    if owns:
-        now = services.now_text()
-        fields = services.field_manager(resource)
-        _set_owners(new, fields.on_update(old, new, target.manager, now, target.subresource))
+    now, fields = services.now_text(), services.field_manager(resource)
+
+    def complete() -> None:
+        default(target, new)
+        if owns:
+            _set_owners(new, fields.on_update(old, new, target.manager, now, target.subresource))
+
+    await request.aside(size_bytes, complete)
     write = target.write("UPDATE", old, new)
     try:
         await _admit(write, behaviour.prepare_update)
         new = write.object
         meta.set_generation(resource, old, new)
-        _check(write, meta.problems(resource, new, old))
+        await _check(write, meta.problems(resource, new, old), size_bytes)
         if services.admission.wants(write):
             await services.admission.validate(write)
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
-        new = managed.keep_times(old, new)
+        new = await request.aside(size_bytes, lambda: managed.keep_times(old, new))
         return await _commit_change(target, write, stored, new)
     except BaseException:
         _roll_back(write)

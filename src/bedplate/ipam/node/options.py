@@ -46,12 +46,14 @@ class Cni:
 
     cni_allow_network_paths: bool = flag(
         False,
-        "Written to nv-ipam.conf: use confDir, daemonSocket and logFile of a network, which anybody who may write "
-        "networks can set; its log files stay below /var/log.",
+        "Written to nv-ipam.conf: use confDir, daemonSocket and logFile of networks, which any user who may write "
+        "networks can set; their log files stay below /var/log.",
     )
     cni_bin_dir: str = flag("/opt/cni/bin", "Folder of CNI plugins, where nv-ipam is installed.")
     cni_conf_dir: str = flag("/etc/cni/net.d/nv-ipam.d", "Folder where nv-ipam.conf is written.")
-    cni_daemon_call_timeout: int = flag(5, "Written to nv-ipam.conf: seconds the plugin waits for the daemon, at most 60.")
+    cni_daemon_call_timeout: int = flag(
+        5, "Written to nv-ipam.conf: seconds the plugin waits for the daemon, at most 60."
+    )
     cni_daemon_socket: str = flag(DEFAULT_SOCKET, "Written to nv-ipam.conf: where the plugin finds the daemon.")
     cni_force_pool_name: bool = flag(
         False, "Written to nv-ipam.conf: refuse network configurations that do not name a pool."
