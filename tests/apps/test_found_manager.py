@@ -151,7 +151,7 @@ async def test_cloudlyckes_own_manifest_is_in_order_for_the_doctor(
         assert {finding["level"] for finding in rbac} == {"ok"}, rbac
         assert {finding["about"] for finding in rbac} >= {
             "ClusterRole system:cloudlycke-cloud-controller-manager",
-            "ClusterRoleBinding system:cloud-controller-manager",
+            "ClusterRoleBinding system:cloudlycke-cloud-controller-manager",
         }
         assert not [finding for finding in findings if finding["check"] == "configuration"], findings
 

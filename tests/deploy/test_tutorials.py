@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from tests import pages, programs
-from tests.deploy.conftest import ROOT
+from tests.deploy.conftest import ROOT, VERSION, checkout
+
+from bedplate.lab import binaries
 
 DEADLINE_S = 1200
 PORTS = ("8900", "8901", "6443")
@@ -49,6 +51,51 @@ def test_the_tutorial_of_address_management(tmp_path: Path, nv_ipam: Path) -> No
     assert re.search(r"spec +invalid +spec.perNodeBlockSize", printed)
     # Programs that are being stopped may still say something after it.
     assert any(line.startswith("+ kill") for line in printed.splitlines())
+
+
+@pytest.mark.external
+@pytest.mark.root
+@pytest.mark.lab
+@pytest.mark.xdist_group("lab")
+@pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root")
+def test_the_tutorial_of_cloudlycke(tmp_path: Path) -> None:
+    """In a checkout of its own, as `make image` writes into it, with the PATH that the page asks for."""
+    (tmp_path / "checkout").mkdir()
+    folder = checkout(tmp_path / "checkout")
+    environ = {
+        **os.environ,
+        "PATH": f"{folder / '.venv' / 'bin'}:{os.environ['PATH']}",
+        "XDG_STATE_HOME": str(tmp_path),
+        "BEDPLATE_CACHE": str(binaries.cache_folder()),
+    }
+    try:
+        printed = pages.run(ROOT / "docs" / "tutorials" / "cloudlycke.md", folder, environ, (), 2 * DEADLINE_S)
+    finally:
+        for name in ("c1", "c2"):
+            line = [str(folder / ".venv/bin/bedplate"), "lab", "down", "--name", name]
+            subprocess.run(line, env=environ, capture_output=True, timeout=300, check=False)
+    assert "untolerated taint" in printed, "pods of cluster 2 wait"
+    assert "topology.kubernetes.io/zone=virtualbox" in printed
+    assert "method=instance_metadata" in printed and "node.initialised" in printed
+    assert re.search(r"LoadBalancer +\S+ +192\.168\.20\.20[0-7] ", printed)
+    assert "holderIdentity" not in printed and "CARRIER=" in printed
+
+
+def test_the_tutorial_of_cloudlycke_can_be_followed_without_an_editor_or_an_end_by_hand() -> None:
+    """Nothing waits for a person, and nothing is named that only one machine has."""
+    page = ROOT / "docs" / "tutorials" / "cloudlycke.md"
+    lines = pages.console_lines(page)
+    assert lines[0].startswith("bedplate lab up") and lines[-1].startswith("bedplate lab down")
+    for line in lines:
+        assert not line.endswith("\\"), "a command is one line"
+        assert not re.search(r" edit | -f$|^sudo ", line), line
+    started = [line for line in lines if re.match(r"curl ", line)]
+    assert started and all("$ADDRESS" in line for line in started), "the address is the one that was given"
+    assert f"bedplate lab load-image --name c2 build/image/bedplate-{VERSION}.tar" in lines
+    assert lines.index("make image") < lines.index(
+        "bedplate lab kubectl --name c2 -- apply -f manifests/cloudlycke-ccm.yaml"
+    )
+    assert "sudo --shell" in page.read_text() and "export PATH=$PWD/.venv/bin:$PATH" in page.read_text()
 
 
 @pytest.mark.parametrize("page", ["nvidia-bmm.md", "oxide.md"])

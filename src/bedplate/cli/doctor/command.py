@@ -41,29 +41,25 @@ Examples:
 \b
 Exit code: 0 all checks passed, 1 something is wrong, 2 something could not be checked.
 """
-# What the originals' manifests call their objects (ClusterRole, ServiceAccount, Lease), where they are, and the name of
-# the ClusterRoleBinding where it is another than the role's.
+# What the manifests call their objects (ClusterRole and its binding, ServiceAccount, Lease), and where they are.
 _NAMES = {
     "nvidia-bmm": (
         "system:cloud-controller-manager",
         "cloud-controller-manager",
         "nvidia-bmm-cloud-controller-manager",
         "deploy/rbac",
-        "",
     ),
     "oxide": (
         "system:oxide-cloud-controller-manager",
         "oxide-cloud-controller-manager",
         "cloud-controller-manager",
         "manifests/oxide-cloud-controller-manager.yaml",
-        "",
     ),
     "cloudlycke": (
         "system:cloudlycke-cloud-controller-manager",
         "cloudlycke-cloud-controller-manager",
         "cloud-controller-manager",
         "manifests/cloudlycke-ccm.yaml",
-        "system:cloud-controller-manager",
     ),
 }
 
@@ -103,7 +99,7 @@ class Given:
 
     def names(self, provider: str, manager: deployed.Manager | None) -> facts.Names:
         """What a manager's objects are called."""
-        role, account, lease, manifests, binding = _NAMES.get(provider, _NAMES["nvidia-bmm"])
+        role, account, lease, manifests = _NAMES.get(provider, _NAMES["nvidia-bmm"])
         namespace, elects = "kube-system", True
         lease_namespace = "kube-system"
         if manager is not None:
@@ -119,7 +115,6 @@ class Given:
             namespace=namespace,
             lease=self.lease or lease,
             manifests=manifests,
-            binding="" if self.role else binding,
             lease_namespace=lease_namespace,
             is_lease_given=bool(self.lease) or manager is not None,
             elects=elects,
