@@ -102,11 +102,11 @@ rootfs: ## assemble the root file system of the image in build/rootfs/
 
 image: ## write the image IMG as an archive into build/image/, for `bedplate lab load-image`, `ctr images import` and others
 	@$(SETUP) venv
-	@$(BIN)/python tools/image.py archive --image $(IMG)
+	@$(BIN)/python tools/image.py archive --image $(IMG) $(ARGS)
 
 docker-build: ## build the image IMG with docker, podman or buildah, or as an archive without any of them
 	@$(SETUP) venv
-	@$(BIN)/python tools/image.py build --image $(IMG)
+	@$(BIN)/python tools/image.py build --image $(IMG) $(ARGS)
 
 docker-push: ## push the image IMG to its registry
 	@$(SETUP) venv

@@ -67,9 +67,10 @@ class Image:
     layers: tuple[Blob, ...]
 
 
-def assembled() -> Image:
-    """The image of the current sources."""
-    tars = rootfs.assemble()
+def assembled(*, has_plugin: bool) -> Image:
+    """The image of the current sources; its SBOM is written beside the layers."""
+    tars = rootfs.assemble(has_plugin=has_plugin)
+    rootfs.write_sbom(tars[1], LAYERS)
     layers = tuple(_file_blob(LAYER, _compressed(tar)) for tar in tars)
     config = _text_blob(CONFIG, _config([_digest_of(tar) for tar in tars]))
     parts = {"config": config.described(), "layers": [layer.described() for layer in layers]}
@@ -175,23 +176,25 @@ def archive_path(name: str) -> Path:
     return ROOT / "build" / "image" / (images.full_name(name).rpartition("/")[2].replace(":", "-") + ".tar")
 
 
-def build(name: str) -> None:
+def build(name: str, *, has_plugin: bool) -> None:
     with_tool = tool()
     if with_tool is None:
         target = archive_path(name)
-        write_archive(assembled(), name, target)
+        write_archive(assembled(has_plugin=has_plugin), name, target)
         print(f"no docker, podman or buildah that works here: wrote {target.relative_to(ROOT)} instead")
         print("load it with `docker load -i FILE`, `ctr images import FILE` or `bedplate lab load-image FILE`")
         return
-    subprocess.run([sys.executable, str(ROOT / "tools" / "rootfs.py")], check=True)
+    options = [] if has_plugin else ["--without-plugin"]
+    if code := subprocess.run([sys.executable, str(ROOT / "tools" / "rootfs.py"), *options], check=False).returncode:
+        sys.exit(code)
     verb = ["bud"] if with_tool == "buildah" else ["build"]
     sys.exit(subprocess.run([with_tool, *verb, "--tag", name, str(ROOT)], check=False).returncode)
 
 
-def push(name: str, *, is_plain: bool) -> None:
+def push(name: str, *, is_plain: bool, has_plugin: bool) -> None:
     with_tool = tool()
     if with_tool is None:
-        image = assembled()
+        image = assembled(has_plugin=has_plugin)
         parts = [(blob.digest, blob.read) for blob in (*image.layers, image.config)]
         where = registrypush.push(images.full_name(name), image.manifest.read(), MANIFEST, parts, is_plain=is_plain)
         print(f"pushed {where}@{image.manifest.digest}")
@@ -206,16 +209,20 @@ def main() -> None:
     parser.add_argument("--image", required=True, help="name of the image, with registry and tag")
     parser.add_argument("--output", type=Path, help="file of the archive")
     parser.add_argument("--plain-http", action="store_true", help="the registry speaks HTTP without TLS")
+    parser.add_argument(
+        "--without-plugin", action="store_true", help="for managers only, where nv-ipam cannot be built"
+    )
     given = parser.parse_args()
+    has_plugin = not given.without_plugin
     try:
         if given.what == "archive":
             target = given.output or archive_path(given.image)
-            write_archive(assembled(), given.image, target)
+            write_archive(assembled(has_plugin=has_plugin), given.image, target)
             print(f"{target}: {target.stat().st_size / 1e6:.1f} MB")
         elif given.what == "build":
-            build(given.image)
+            build(given.image, has_plugin=has_plugin)
         else:
-            push(given.image, is_plain=given.plain_http)
+            push(given.image, is_plain=given.plain_http, has_plugin=has_plugin)
     except errors.BedplateError as err:
         sys.exit(f"image: {err}")
 

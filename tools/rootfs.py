@@ -1,6 +1,6 @@
 """Assembles a root file system that runs the cloud controller managers and address management, and nothing else.
 
-    python tools/rootfs.py [--output FOLDER]     default: build/rootfs, with base.tar and app.tar
+    python tools/rootfs.py [--output FOLDER] [--without-plugin]     default: build/rootfs, with base.tar and app.tar
 
 In: the Python that runs this (its interpreter, standard library and the shared libraries they load), the packages
 pinned in requirements/base.txt as they are installed, the managers' sources in src/bedplate, the native programs that
@@ -8,6 +8,7 @@ tools/crates.py builds, the machine's CA certificates.
 Out: two layers. `base.tar` changes with Python and the packages, `app.tar` with our sources; both are kept in the
 user's cache under a key of what went in, so that only what changed is made again. Equal input gives equal bytes.
 
+Both say what they hold (tools/sbom.py): an SBOM, records of the distribution's packages, the licence texts.
 There is no shell, no package manager, no test of anybody's and nothing to compile: modules come as byte code (our own
 with their sources, so that a traceback in a log shows the line), and nothing is ever written. `tools/image.py` makes an
 image of it; the Dockerfile adds the two archives to `scratch`.
@@ -35,6 +36,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import sbom
+
+import bedplate
 import crates
 from bedplate.lab import binaries
 
@@ -53,7 +57,9 @@ INTERPRETER = f"#!/{PYTHON} -IBSXutf8\n"
 # Programs and modules of the larger systems, which no manager uses: the shell, the head, the API server, the lab.
 NO_PROGRAMS = frozenset({"cmsh"})
 NO_PARTS = re.compile(
-    r"(apiserver|client|head|lab|sim|store|ui)/|cli/(sim|up)/|cli/(clusterview|head|kubectl)\.py$|apps/cmsh\.py$"
+    r"(apiserver|client|head|lab|sim|store|ui)/"
+    r"|cli/(head|sim|up)(/|\.py$)|cli/(clusterview|kubectl)\.py$|apps/cmsh\.py$"
+    r"|api/(desired|headapi|quantity|steps)\.py$|core/memory\.py$"
 )
 # The manager of any provider (or of several) that `--cloud-provider` names: the image's entry point.
 GENERIC = "cloud-controller-manager"
@@ -120,11 +126,16 @@ def _starts(name: str) -> Iterator[int]:
     yield from (found.end() for found in re.finditer("/", name))
 
 
+def pins() -> list[tuple[str, str]]:
+    """Name and version of every package in requirements/base.txt."""
+    text = (ROOT / "requirements" / "base.txt").read_text()
+    return re.findall(r"^([A-Za-z0-9_.-]+)==(\S+)", text, re.MULTILINE)
+
+
 def packages() -> dict[str, Path]:
     """What requirements/base.txt pins, as installed: path inside -> file here."""
-    pinned = re.findall(r"^([A-Za-z0-9_.-]+)==(\S+)", (ROOT / "requirements" / "base.txt").read_text(), re.MULTILINE)
     found: dict[str, Path] = {}
-    for name, version in pinned:
+    for name, version in pins():
         package = importlib.metadata.distribution(name)
         if package.version != version:
             sys.exit(f"rootfs: {name} {package.version} is installed, requirements/base.txt says {version}: make setup")
@@ -180,20 +191,52 @@ def programs() -> dict[str, str]:
 
 
 def native() -> dict[str, Path]:
-    """The CNI plugin, and the library that the node daemon loads, where they can be had."""
+    """The CNI plugin, and the library that the node daemon loads. Without them the image is not what it says."""
     try:
         found = crates.artefacts()
     except crates.Left as left:
-        print(f"rootfs: left out: nv-ipam ({left})", file=sys.stderr)
-        return {}
+        sys.exit(f"rootfs: nv-ipam cannot be built ({left}); --without-plugin makes an image for managers only")
     library = f"{MODULES}/{crates.PLACES[crates.LIBRARY].relative_to(ROOT / 'src').as_posix()}"
     return {f"usr/bin/{crates.PLUGIN}": found[crates.PLUGIN], library: found[crates.LIBRARY]}
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What the image says about itself: texts for its two layers, and the SBOM."""
+
+    base: dict[str, bytes]
+    app: dict[str, bytes]
+    document: str
+
+
+def contents(machine: Mapping[str, Path], *, has_plugin: bool) -> Contents:
+    """`machine`: path inside -> file of this machine, for the interpreter, shared libraries and certificates."""
+    # The file of certificates is written when their package is installed, and so belongs to none.
+    debian, loose = sbom.debian_packages([*machine.values(), Path(os.__file__)], also=["ca-certificates"])
+    records = sbom.files(debian, _python_licence())
+    release = records.get("etc/os-release", b"").decode()
+    parts = [sbom.interpreter(), *sbom.python_packages(pins())]
+    parts += [package.component(sbom.distribution(release)) for package in debian]
+    parts += sbom.loose_libraries(path for path in loose if ".so" in path.name)
+    if has_plugin:
+        version = bedplate.__version__
+        parts.append(sbom.Component("nv-ipam", version, f"pkg:generic/bedplate/nv-ipam@{version}", "Apache-2.0"))
+    text = sbom.document(bedplate.__version__, parts)
+    own = {f"{MODULES}/{name}": content for name, content in sbom.own_metadata(bedplate.__version__).items()}
+    own |= {"usr/share/doc/bedplate/copyright": (ROOT / "LICENSE").read_bytes(), sbom.PLACE: text.encode()}
+    return Contents(records, own, text)
+
+
+def _python_licence() -> dict[str, Path]:
+    """The licence of an interpreter that is not a package of the distribution."""
+    text = Path(os.__file__).parent / "LICENSE.txt"
+    return {"python": text} if text.is_file() else {}
 
 
 # Layers
 
 
-def base_layer(sources: Mapping[str, Path], scratch: Path) -> Layer:
+def base_layer(sources: Mapping[str, Path], scratch: Path, extra: Mapping[str, bytes]) -> Layer:
     """Python, its packages and what a system must have."""
     code = compiled({inside: source for inside, source in sources.items() if inside.endswith(".py")}, scratch)
     layer: Layer = {inside + "c": Entry(content=content) for inside, content in code.items()}
@@ -210,6 +253,7 @@ def base_layer(sources: Mapping[str, Path], scratch: Path) -> Layer:
         "etc/nsswitch.conf": "hosts: files dns\n",
     }
     layer |= {name: Entry(content=text.encode()) for name, text in texts.items()}
+    layer |= {name: Entry(content=content) for name, content in extra.items()}
     layer["tmp"] = Entry(0o1777)
     # ipam-node wants the folder of the plugin's log to exist where it runs itself, as the original does.
     layer["var/log"] = Entry(0o755)
@@ -218,9 +262,10 @@ def base_layer(sources: Mapping[str, Path], scratch: Path) -> Layer:
     return layer
 
 
-def app_layer(sources: Mapping[str, Path], scratch: Path) -> Layer:
+def app_layer(sources: Mapping[str, Path], scratch: Path, extra: Mapping[str, bytes]) -> Layer:
     """Our own modules with their sources, and the programs, which users know at `/NAME` and at `/usr/bin/NAME`."""
     layer: Layer = {inside: Entry(source=source) for inside, source in sources.items()}
+    layer |= {name: Entry(content=content) for name, content in extra.items()}
     for inside in [inside for inside in sources if inside.startswith("usr/bin/")]:
         layer[inside] = Entry(0o755, source=sources[inside])
         layer[inside.removeprefix("usr/bin/")] = Entry(0o777, link=inside)
@@ -289,18 +334,20 @@ def write_layer(layer: Layer, target: Path) -> None:
 # The cache
 
 
-def assemble() -> tuple[Path, Path]:
+def assemble(*, has_plugin: bool = True) -> tuple[Path, Path]:
     """Both layers, from the cache where what goes in is what went in before."""
     folder = binaries.cache_folder() / "rootfs"
     folder.mkdir(parents=True, exist_ok=True)
     python, packaged = interpreter(), packages()
     extensions = [path for path in (*python.values(), *packaged.values()) if is_elf(path)]
-    base = python | packaged | libraries(extensions) | certificates()
-    app = modules() | native()
+    system = libraries(extensions) | certificates()
+    base = python | packaged | system
+    app = modules() | (native() if has_plugin else {})
+    said = contents({PYTHON: python[PYTHON]} | system, has_plugin=has_plugin)
     with _locked(folder):
         layers = (
-            _kept(folder, f"base-{_key_by_times(base)}", lambda scratch: base_layer(base, scratch)),
-            _kept(folder, f"app-{_key_by_content(app)}", lambda scratch: app_layer(app, scratch)),
+            _kept(folder, f"base-{_key_by_times(base, said.base)}", lambda at: base_layer(base, at, said.base)),
+            _kept(folder, f"app-{_key_by_content(app, said.app)}", lambda at: app_layer(app, at, said.app)),
         )
         _forget_old(folder, layers)
     return layers
@@ -319,17 +366,18 @@ def _kept(folder: Path, name: str, make: Callable[[Path], Layer]) -> Path:
 
 def _tool() -> list[str]:
     """What the result depends on besides the files: this program, the Python that compiles, and `strip`."""
-    return [Path(__file__).read_text(), sys.version, str(shutil.which("strip"))]
+    own = [Path(module).read_text() for module in (__file__, sbom.__file__)]
+    return [*own, sys.version, str(shutil.which("strip"))]
 
 
-def _key_by_times(files: Mapping[str, Path]) -> str:
+def _key_by_times(files: Mapping[str, Path], extra: Mapping[str, bytes]) -> str:
     facts = [[name, path.stat().st_size, path.stat().st_mtime_ns] for name, path in sorted(files.items())]
-    return hashlib.sha256(repr([_tool(), facts]).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr([_tool(), facts, sorted(extra.items())]).encode()).hexdigest()[:16]
 
 
-def _key_by_content(files: Mapping[str, Path]) -> str:
+def _key_by_content(files: Mapping[str, Path], extra: Mapping[str, bytes]) -> str:
     facts = [[name, hashlib.sha256(path.read_bytes()).hexdigest()] for name, path in sorted(files.items())]
-    return hashlib.sha256(repr([_tool(), programs(), facts]).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr([_tool(), programs(), facts, sorted(extra.items())]).encode()).hexdigest()[:16]
 
 
 def _forget_old(folder: Path, used: Iterable[Path]) -> None:
@@ -351,13 +399,27 @@ def _locked(folder: Path) -> Iterator[None]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Assemble the root file system of the image.")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "rootfs", help="folder for base.tar, app.tar")
-    output: Path = parser.parse_args().output
+    parser.add_argument(
+        "--without-plugin", action="store_true", help="for managers only, where nv-ipam cannot be built"
+    )
+    given = parser.parse_args()
+    output: Path = given.output
     output.mkdir(parents=True, exist_ok=True)
-    for layer, name in zip(assemble(), ("base.tar", "app.tar"), strict=True):
+    for layer, name in zip(assemble(has_plugin=not given.without_plugin), ("base.tar", "app.tar"), strict=True):
         part = output / f"{name}.part"
         shutil.copyfile(layer, part)
         part.rename(output / name)
         print(f"{output / name}: {layer.stat().st_size / 1e6:.1f} MB")
+    write_sbom(output / "app.tar", output)
+
+
+def write_sbom(app: Path, output: Path) -> None:
+    """The SBOM of a layer as a file of its own, for a release."""
+    output.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(app) as layer:
+        document = layer.extractfile(sbom.PLACE)
+        assert document is not None
+        (output / Path(sbom.PLACE).name.replace("bedplate", "sbom")).write_bytes(document.read())
 
 
 if __name__ == "__main__":

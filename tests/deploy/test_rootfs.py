@@ -51,10 +51,12 @@ def test_a_second_assembly_elsewhere_gives_the_same_bytes(tmp_path: Path) -> Non
     # A copy, so that nobody changes a source between the two.
     for part in ("src", "tools", "requirements"):
         shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for name in ("pyproject.toml", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
     digests = []
     for number in ("one", "two"):
-        command = [sys.executable, str(tmp_path / "tools" / "rootfs.py"), "--output", str(tmp_path / number)]
+        tool = str(tmp_path / "tools" / "rootfs.py")
+        command = [sys.executable, tool, "--output", str(tmp_path / number), "--without-plugin"]
         environ = os.environ | {"BEDPLATE_CACHE": str(tmp_path / f"cache-{number}")}
         subprocess.run(command, check=True, timeout=600, env=environ, capture_output=True)
         layers = (tmp_path / number / name for name in ("base.tar", "app.tar"))
@@ -78,6 +80,27 @@ def test_the_image_holds_what_managers_need_and_no_part_of_the_larger_systems(un
     for package in ("prompt_toolkit", "jinja2", "rich", "grpc", "httptools"):
         assert not (modules / package).exists()
     assert not (unpacked / "usr/bin/cmsh").exists()
+
+
+def test_the_image_holds_every_program_that_manifests_start(unpacked: Path) -> None:
+    for program in ("ipam-controller", "ipam-node", "nv-ipam", "cloudlycke-lb-agent", "cloud-controller-manager"):
+        assert (unpacked / program).exists() and (unpacked / "usr/bin" / program).is_file(), program
+
+
+def test_the_image_says_what_it_holds_and_under_which_licences(unpacked: Path) -> None:
+    listed = json.loads((unpacked / "usr/share/sbom/bedplate.spdx.json").read_text())["packages"]
+    names = {each["name"]: each["versionInfo"] for each in listed}
+    assert names["python"] == ".".join(map(str, sys.version_info[:3])) and "aiohttp" in names
+    assert (unpacked / "usr/share/doc/bedplate/copyright").read_text() == (ROOT / "LICENSE").read_text()
+    records = sorted(path.name for path in (unpacked / "var/lib/dpkg/status.d").glob("*"))
+    if shutil.which("dpkg-query") is not None:
+        assert "libc6" in records and (unpacked / "etc/os-release").is_file()
+        for name in records:
+            assert (unpacked / "usr/share/doc" / name / "copyright").is_file(), name
+            assert names[name], name
+    # Every shared library is one of a package in the list, or is listed itself.
+    for path in unpacked.rglob("*.dist-info"):
+        assert list(path.rglob("*LICEN*")) or path.name.startswith("bedplate-"), path
 
 
 def test_the_image_runs_as_nobody_in_particular(archive: Path, unpacked: Path) -> None:

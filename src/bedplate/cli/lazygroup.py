@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,6 +67,14 @@ def _as_shells_expect() -> Iterator[None]:
         sys.exit(141)
 
 
+def _is_installed(module: str) -> bool:
+    """Whether a command's module is here: the image holds managers and address management only."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are needed, in the order of the table."""
 
@@ -86,7 +95,7 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self._table)
+        return [name for name, (module, _, _) in self._table.items() if _is_installed(module)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._table:
@@ -118,4 +127,4 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, _, text) in self._table.items()])
+            formatter.write_dl([(name, self._table[name][2]) for name in self.list_commands(ctx)])
