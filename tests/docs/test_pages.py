@@ -102,6 +102,15 @@ def linked(page: Path) -> set[Path]:
     return {(page.parent / target).resolve() for target in targets if "://" not in target}
 
 
+def test_the_front_page_is_short_and_leads_to_every_tutorial_and_deployment_guide() -> None:
+    page = ROOT / "README.md"
+    assert len(page.read_text().splitlines()) <= 130
+    names = ("install", "run-a-manager", "monitoring", "ipam", "head", "head-service", "lab")
+    guides = {*ROOT.glob("docs/guides/deploy-*.md"), *(ROOT / f"docs/guides/{name}.md" for name in names)}
+    pages = guides | set(ROOT.glob("docs/tutorials/*.md")) | {ROOT / "docs/README.md", ROOT / "docs/proof.md"}
+    assert not pages - linked(page), sorted(map(named, pages - linked(page)))
+
+
 def test_the_index_lists_every_page() -> None:
     index = ROOT / "docs/README.md"
     missing = set(ROOT.glob("docs/**/*.md")) - linked(index) - {index}

@@ -238,7 +238,8 @@ async def _examine(request: Request) -> list[Finding]:
                 findings += await _examine_running(client, request, settings, manager, is_only=len(managers) == 1)
     if request.providers or isinstance(managers, Exception):
         return findings
-    pools = await ipam_command.examine_if_installed(settings, ipam_facts.Names())
+    is_of_up = any(not manager.namespace for manager in managers)
+    pools = await ipam_command.examine_if_installed(settings, ipam_facts.Names(), is_deployed=not is_of_up)
     if not managers:
         text = "no Deployment, DaemonSet or static pod of this cluster runs a cloud controller manager"
         fix = "bedplate doctor --cloud-provider NAME looks at one that runs elsewhere"

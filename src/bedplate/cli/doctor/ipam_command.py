@@ -31,6 +31,7 @@ Examples:
 Exit code: 0 all checks passed, 1 something is wrong, 2 something could not be checked.
 """
 _DEFAULT = ipam_node.Places()
+_OF_PODS = ("controller", "daemons", "rbac", "webhook")
 
 
 @click.command(epilog=EXAMPLES, short_help="Diagnose address management.")
@@ -87,11 +88,18 @@ async def _cluster(kubeconfig: str, called: ipam_facts.Names) -> list[Finding]:
     return await _judge(settings, called)
 
 
-async def examine_if_installed(settings: config.ClientConfig, called: ipam_facts.Names) -> list[Finding]:
-    """The cluster's findings; none where pools are not defined."""
+async def examine_if_installed(
+    settings: config.ClientConfig, called: ipam_facts.Names, *, is_deployed: bool
+) -> list[Finding]:
+    """The cluster's findings; none where pools are not defined. `is_deployed`: the programs are expected in pods."""
     async with Client(settings) as client:
         definition = await reading.get(client, resources.CRDS, f"{IPPOOLS.plural}.{IPPOOLS.group}")
-    return [] if definition is None else await _judge(settings, called)
+    if definition is None:
+        return []
+    findings = await _judge(settings, called)
+    if is_deployed:
+        return findings
+    return [finding for finding in findings if finding.level != "note" or finding.check not in _OF_PODS]
 
 
 async def _judge(settings: config.ClientConfig, called: ipam_facts.Names) -> list[Finding]:

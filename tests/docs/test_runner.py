@@ -1,0 +1,67 @@
+"""The runner of pages notices what a page shows and a command does not print, and what a command does not do."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests import pages
+
+PAGE = """# A page
+
+```console
+$ echo one; echo two
+one
+$ printf 'a  b 3.2 s\\n'
+a b 0.1 s
+```
+
+1. Indented:
+
+   ```console
+   $ seq 30
+   1
+   …
+   30
+   ```
+"""
+
+
+def page(folder: Path, text: str = PAGE) -> Path:
+    file = folder / "page.md"
+    file.write_text(text)
+    return file
+
+
+def run(file: Path, folder: Path) -> str:
+    return pages.run(file, folder, os.environ, (), 60)
+
+
+def test_output_that_fits_is_accepted(tmp_path: Path) -> None:
+    assert "two" in run(page(tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("\none\n", "\nthree\n"), ("   1\n", "   31\n"), ("   …\n   30", "   …\n   1")]
+)
+def test_output_that_differs_or_is_in_another_order_is_refused(tmp_path: Path, old: str, new: str) -> None:
+    assert old in PAGE
+    with pytest.raises(AssertionError, match="the page shows"):
+        run(page(tmp_path, PAGE.replace(old, new, 1)), tmp_path)
+
+
+def test_a_command_that_fails_is_named(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=r"\$ false"):
+        run(page(tmp_path, "```console\n$ true\n$ false\n$ echo never\n```\n"), tmp_path)
+
+
+def test_the_run_writes_what_was_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = page(tmp_path, PAGE.replace("one\n$", "$").replace("   1\n   …\n   30\n", ""))
+    monkeypatch.setenv("BEDPLATE_UPDATE_GOLDEN", "1")
+    run(file, tmp_path)
+    text = file.read_text()
+    assert "$ echo one; echo two\none\ntwo\n$ printf" in text
+    assert "   $ seq 30\n   1\n   2\n" in text and "   11\n   …\n   ```" in text
+    monkeypatch.delenv("BEDPLATE_UPDATE_GOLDEN")
+    run(file, tmp_path)
