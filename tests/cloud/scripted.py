@@ -8,7 +8,7 @@ raise; `hold` makes every call wait until it is set again. `calls` records (oper
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -22,6 +22,7 @@ from bedplate.cloud.interface import (
     InstanceMetadata,
     Instances,
     LegacyInstances,
+    Listing,
     LoadBalancers,
     Routes,
 )
@@ -141,6 +142,14 @@ class ScriptedInstances:
 
     def was_absent(self, name: str, within_s: float) -> bool:
         return name in self._cloud.listed_without
+
+    async def listing(self, nodes: Sequence[core.Node]) -> Listing:
+        self._cloud.calls.append(("listing", "", True))
+        await self._cloud.hold.wait()
+        if (failure := self._cloud.fault("listing", node())) is not None:
+            raise failure
+        there = {self._cloud.provider_id(id) for id in self._cloud.machines}
+        return Listing(len(there), frozenset(one.name for one in nodes if one.spec.provider_id in there))
 
 
 def node(

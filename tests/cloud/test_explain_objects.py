@@ -19,7 +19,7 @@ from bedplate.cloud.controllers import lifecycle_plan, service_plan
 from bedplate.cloud.explain_objects import Explanation, Finding, State, explain_node, explain_service
 from bedplate.cloud.interface import Target
 from bedplate.cloud.routing import Clouds
-from bedplate.core import errors
+from bedplate.core import clock, errors
 from bedplate.core.clock import ManualClock
 
 TAINT = core.Taint(key=names.TAINT_UNINITIALIZED, value="true", effect="NoSchedule")
@@ -34,7 +34,7 @@ SIX = {
 
 
 async def explained(
-    one: core.Node, *clouds: ScriptedProvider, others: tuple[core.Node, ...] = (), **rules: Any
+    one: core.Node, *clouds: ScriptedProvider, others: tuple[core.Node, ...] = (), blocked: str = "", **rules: Any
 ) -> Explanation:
     return await explain_node(
         one,
@@ -43,6 +43,7 @@ async def explained(
         rules=lifecycle_plan.Rules(**rules),
         reconciles_labels=True,
         time=ManualClock(),
+        blocked=blocked,
     )
 
 
@@ -88,6 +89,24 @@ async def test_a_cloud_that_cannot_be_asked_leaves_everything_unknown(cloud: Scr
     assert finding(found, "lifecycle").answer == "kept"
 
 
+@pytest.mark.parametrize(
+    ("provider_id", "remedy"),
+    [("", "--provider-id, or give the node the name"), ("fake://gone", "kubectl delete node")],
+)
+async def test_a_node_without_a_machine_is_told_the_remedy(
+    cloud: ScriptedProvider, provider_id: str, remedy: str
+) -> None:
+    found = finding(await explained(node("lost", provider_id=provider_id, taints=(TAINT,)), cloud), "initialised")
+    assert remedy in found.why
+
+
+async def test_a_waiting_node_of_another_organisation_is_told_the_remedy(cloud: ScriptedProvider) -> None:
+    cloud.foreign["fake://m1"] = "its provider ID is of organisation x"
+    found = finding(await explained(node(provider_id="fake://m1", taints=(TAINT,)), cloud), "cloud")
+    assert found.state == State.BAD
+    assert "--provider-id" in found.why
+
+
 async def test_an_absent_machine_would_be_deleted_and_what_is_missing_is_said(cloud: ScriptedProvider) -> None:
     found = finding(await explained(node(provider_id="fake://gone"), cloud), "lifecycle")
     assert (found.answer, found.state) == ("would be deleted", State.BAD)
@@ -99,6 +118,28 @@ async def test_the_brake_is_seen_when_too_many_are_absent(cloud: ScriptedProvide
     found = finding(await explained(node(provider_id="fake://gone"), cloud, others=others), "lifecycle")
     assert found.answer == "not deleted: brake"
     assert "4 of the 4 managed nodes" in found.why
+
+
+@pytest.mark.parametrize(("after_s", "answer"), [(750.0, "opens in 12m30s"), (-5.0, "closed"), (None, "closed")])
+async def test_the_brake_counts_down_to_what_the_manager_has_announced(
+    cloud: ScriptedProvider, after_s: float | None, answer: str
+) -> None:
+    others = (node("other", provider_id="fake://gone-too"),)
+    told = ""
+    if after_s is not None:
+        told = f"it opens by itself at {clock.rfc3339(ManualClock().now() + timedelta(seconds=after_s))}, in a while"
+    found = finding(await explained(node(provider_id="fake://gone"), cloud, others=others, blocked=told), "brake")
+    assert found.answer == answer
+    assert "opens by itself" in found.why
+
+
+async def test_the_brake_of_an_empty_site_stays_closed_whatever_was_announced() -> None:
+    others = (node("other", provider_id="fake://gone-too"),)
+    told = f"it opens by itself at {clock.rfc3339(ManualClock().now() + timedelta(seconds=60))}"
+    empty = ScriptedProvider("fake")
+    found = finding(await explained(node(provider_id="fake://gone"), empty, others=others, blocked=told), "brake")
+    assert found.answer == "stays closed"
+    assert "no machine at all" in found.why
 
 
 async def test_a_young_node_is_given_time(cloud: ScriptedProvider) -> None:

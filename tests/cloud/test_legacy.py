@@ -125,3 +125,8 @@ async def test_the_new_interface_suppresses_the_old_one() -> None:
     found = Clouds([both]).instances(both)
     assert isinstance(found, AdaptedInstances)
     assert found.was_absent("n1", 600) is False
+
+
+async def test_the_old_interface_cannot_list() -> None:
+    with pytest.raises(NotImplementedByCloud):
+        await adapted(Old()).listing([])

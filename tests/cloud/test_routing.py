@@ -36,7 +36,7 @@ async def test_other_schemes_are_foreign(pair: tuple[ScriptedProvider, ScriptedP
 
 async def test_a_provider_may_call_its_own_scheme_foreign(pair: tuple[ScriptedProvider, ScriptedProvider]) -> None:
     pair[0].foreign["one://theirs"] = "another organisation"
-    assert Clouds(pair).place(node(provider_id="one://theirs")) == Foreign("another organisation")
+    assert Clouds(pair).place(node(provider_id="one://theirs")) == Foreign("another organisation", "one")
 
 
 async def test_an_id_its_own_provider_cannot_read_is_nobodys(

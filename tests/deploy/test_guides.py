@@ -98,6 +98,7 @@ def test_the_guide_to_the_lifecycle_names_the_defaults_of_the_flags() -> None:
     assert f"`--node-deletion-confirmations` times ({rules.confirmations})" in page
     assert f"`--node-startup-grace-period` ({rules.grace_s / 60:.0f} minutes)" in page
     assert f"`--max-node-deletions-percent` ({rules.max_percent} %" in page
+    assert f"`--mass-deletion-hold` ({rules.hold_s / 60:.0f} minutes)" in page
 
 
 def test_what_is_shown_elsewhere_is_shown_there() -> None:

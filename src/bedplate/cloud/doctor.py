@@ -17,7 +17,8 @@ from typing import Literal, Protocol, runtime_checkable
 import msgspec
 
 from bedplate.api import core
-from bedplate.cloud.errors import AmbiguousInstance, InstanceNotFound
+from bedplate.cloud.controllers import node_refusals
+from bedplate.cloud.errors import AmbiguousInstance, InstanceNotFound, NoAddresses
 from bedplate.cloud.http import errors as http_errors
 from bedplate.cloud.http.secrets import Secret
 from bedplate.cloud.interface import Instances
@@ -148,18 +149,19 @@ async def _examine(instances: Instances, node: core.Node, where: str) -> Finding
     look = f"bedplate ccm explain node {node.name}"
     try:
         if not await instances.exists(node):
-            return _absent(about, where, look)
+            return _absent(node, where, look)
         if await instances.is_shutdown(node):
             text = f"its machine {where} is switched off or in error"
             return problem("instance", about, text, f"start the machine in the cloud; then: {look}")
         metadata = await instances.metadata(node)
     except InstanceNotFound:
-        return _absent(about, where, look)
+        return _absent(node, where, look)
     except AmbiguousInstance as err:
-        fix = "give its kubelet --provider-id, or rename one of the machines"
-        return problem("instance", about, str(err), fix)
+        return problem("instance", about, str(err), node_refusals.remedy_for(node, err))
     except errors.Invalid as err:
-        return problem("provider-id", about, str(err), f"correct --provider-id of its kubelet; then: {look}")
+        return problem("provider-id", about, str(err), node_refusals.remedy_for(node, err))
+    except NoAddresses as err:
+        return problem("addresses", about, str(err), node_refusals.remedy_for(node, err))
     except errors.BedplateError as err:
         return unknown("instance", about, err, look)
     if metadata is not None and not any(address.type == "InternalIP" for address in metadata.addresses):
@@ -168,5 +170,6 @@ async def _examine(instances: Instances, node: core.Node, where: str) -> Finding
     return None
 
 
-def _absent(about: str, where: str, look: str) -> Finding:
-    return problem("instance", about, f"there is no such machine {where}", f"check its UUID and name; then: {look}")
+def _absent(node: core.Node, where: str, look: str) -> Finding:
+    fix = f"{node_refusals.remedy(node, node_refusals.NOT_FOUND)}; then: {look}"
+    return problem("instance", f"Node {node.name}", f"there is no such machine {where}", fix)

@@ -13,6 +13,7 @@ __all__ = [
     "CloudError",
     "ImplementedElsewhere",
     "InstanceNotFound",
+    "NoAddresses",
     "NotImplementedByCloud",
     "RetryError",
 ]
@@ -42,3 +43,7 @@ class ImplementedElsewhere(errors.Terminal):
 
 class RetryError(requeue.Postponed):
     """Not yet: raised by a provider for a load balancer or an instance that is still being created."""
+
+
+class NoAddresses(RetryError):
+    """The instance exists, but has no addresses yet."""

@@ -10,15 +10,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from bedplate.api import core, discovery
 from bedplate.cloud import taints
-from bedplate.cloud.controllers import lifecycle, lifecycle_plan, node_plan, service_plan, targets
+from bedplate.cloud.controllers import (
+    lifecycle,
+    lifecycle_brake,
+    lifecycle_plan,
+    node_plan,
+    node_refusals,
+    service_plan,
+    targets,
+)
 from bedplate.cloud.controllers.nodewrites import in_parallel
 from bedplate.cloud.errors import InstanceNotFound
 from bedplate.cloud.interface import InstanceMetadata, Placed, Provider, Target, same_status
 from bedplate.cloud.routing import Claimed, Clouds, Contested, Foreign, Owned, Unclaimed, Unplaced, Waiting
-from bedplate.core import clock
+from bedplate.core import clock, duration
 from bedplate.core.explanation import Explanation, Finding, State
 
 __all__ = ["Explanation", "Finding", "State", "explain_node", "explain_service"]
@@ -38,6 +47,7 @@ class _Asked:
     metadata: InstanceMetadata | None = None
     failure: str = ""
     is_absent: bool = False
+    error: Exception | None = None
     finding: Finding = field(default_factory=lambda: Finding("cloud", "", ""))
 
 
@@ -49,20 +59,25 @@ async def explain_node(
     rules: lifecycle_plan.Rules,
     reconciles_labels: bool,
     time: clock.Clock,
+    blocked: str = "",
 ) -> Explanation:
-    """Everything about one node; `nodes` are all that the manager manages, this one among them."""
+    """Everything about one node; `nodes` are all that the manager manages, this one among them. `blocked` is what the
+    manager's last event said about its blocked deletion."""
     asked = await _ask(node, clouds)
     findings = [asked.finding]
     if not isinstance(clouds.place(node), Foreign):
         findings.append(_initialisation(node, asked, clouds, reconciles_labels))
-        findings.append(await _lifecycle(node, list(nodes), clouds, rules, time))
+        findings += await _lifecycle(node, list(nodes), clouds, rules, time, blocked)
     findings += [_target(node, provider, clouds) for provider in clouds if provider.load_balancers is not None]
     return Explanation("Node", node.name, tuple(findings))
 
 
 async def _ask(node: core.Node, clouds: Clouds) -> _Asked:
     match clouds.place(node):
-        case Foreign(reason):
+        case Foreign(reason, named):
+            if named and taints.is_uninitialized(node):
+                reason = f"{reason}; {node_refusals.remedy(node, node_refusals.FOREIGN)}"
+                return _Asked(finding=Finding("cloud", "not ours", reason, State.BAD))
             return _Asked(finding=Finding("cloud", "not ours", reason, State.NOTICE))
         case Owned(provider):
             return await _ask_owner(node, provider, clouds, f"its provider ID {node.spec.provider_id} says so")
@@ -82,12 +97,12 @@ async def _ask_owner(node: core.Node, provider: Provider, clouds: Clouds, why: s
     except InstanceNotFound as err:
         text = f"{why}; it reports that there is no such machine: {err}"
         finding = Finding("cloud", provider.name, text, State.BAD)
-        return _Asked(provider, failure=str(err), is_absent=True, finding=finding)
+        return _Asked(provider, failure=str(err), is_absent=True, error=err, finding=finding)
     except Exception as err:
         # Every other error means unknown, never absent.
         failure = str(err) or type(err).__name__
         finding = Finding("cloud", provider.name, f"{why}; it could not be queried: {failure}", State.UNKNOWN)
-        return _Asked(provider, failure=failure, finding=finding)
+        return _Asked(provider, failure=failure, error=err, finding=finding)
     known = ""
     if metadata is not None and metadata.provider_id and metadata.provider_id != node.spec.provider_id:
         known = f" as {metadata.provider_id}"
@@ -106,7 +121,7 @@ async def _claim(node: core.Node, clouds: Clouds) -> _Asked:
             return _Asked(failure=reason, finding=Finding("cloud", "not known yet", reason, State.UNKNOWN))
         case Unclaimed(reason, is_unknown):
             finding = Finding("cloud", "none", reason, State.BAD)
-            return _Asked(failure=reason, is_absent=is_unknown, finding=finding)
+            return _Asked(failure=reason, is_absent=is_unknown, error=InstanceNotFound(reason), finding=finding)
 
 
 def _initialisation(node: core.Node, asked: _Asked, clouds: Clouds, reconciles_labels: bool) -> Finding:
@@ -115,7 +130,10 @@ def _initialisation(node: core.Node, asked: _Asked, clouds: Clouds, reconciles_l
     if asked.provider is None or asked.failure:
         if is_tainted:
             state = State.BAD if asked.is_absent else State.UNKNOWN
-            return Finding("initialised", answer, f"no cloud has its machine: {asked.failure}", state)
+            why = f"no cloud has its machine: {asked.failure}"
+            if asked.error is not None:
+                why += f"; {node_refusals.remedy_for(node, asked.error)}"
+            return Finding("initialised", answer, why, state)
         return Finding("initialised", answer, "it does not carry the uninitialized taint")
     name = asked.provider.name
     if is_tainted:
@@ -128,8 +146,13 @@ def _initialisation(node: core.Node, asked: _Asked, clouds: Clouds, reconciles_l
 
 
 async def _lifecycle(
-    node: core.Node, nodes: list[core.Node], clouds: Clouds, rules: lifecycle_plan.Rules, time: clock.Clock
-) -> Finding:
+    node: core.Node,
+    nodes: list[core.Node],
+    clouds: Clouds,
+    rules: lifecycle_plan.Rules,
+    time: clock.Clock,
+    blocked: str,
+) -> list[Finding]:
     """One pass of the lifecycle controller over this node's cloud, with nothing carried out."""
     own = _cloud_name(node, clouds)
     mine = [other for other in nodes if _cloud_name(other, clouds) == own]
@@ -146,11 +169,30 @@ async def _lifecycle(
     is_settled = any(verdict.node.name == node.name for verdict in surveyed.verdicts)
     if not is_settled:
         await in_parallel(surveyed.questions, CONCURRENT, ask)
-    elsewhere = lifecycle_plan.Census(lifecycle_plan.count_managed(others), 0)
-    judged = lifecycle_plan.judge(surveyed, answers, rules, moment, elsewhere)
+    elsewhere = lifecycle_brake.Census(lifecycle_plan.count_managed(others), 0)
+    sighting = lifecycle_brake.Sighting()
+    if lifecycle_plan.is_braked(surveyed, answers, rules, moment, elsewhere):
+        sighting = await lifecycle.sight(instances, mine)
+    judged = lifecycle_plan.judge(surveyed, answers, rules, moment, elsewhere, sighting)
     verdict = next(other for other in (*surveyed.verdicts, *judged.verdicts) if other.node.name == node.name)
     answer = answers.get(node.metadata.uid)
-    return Finding("lifecycle", _action(verdict), verdict.reason, _lifecycle_state(verdict, answer))
+    findings = [Finding("lifecycle", _action(verdict), verdict.reason, _lifecycle_state(verdict, answer))]
+    if verdict.action is lifecycle_plan.Action.BLOCK:
+        findings.append(_brake(judged, time.now(), blocked))
+    return findings
+
+
+def _brake(judged: lifecycle_plan.Judgement, now: datetime, blocked: str) -> Finding:
+    """When the brake opens: the manager counts, and its event says how far it is."""
+    if judged.memory.proof.stage in (lifecycle_brake.Stage.OFF, lifecycle_brake.Stage.BROKEN):
+        return Finding("brake", "stays closed", judged.outlook, State.BAD)
+    opens = lifecycle_brake.opening_told(blocked)
+    if opens is None or opens < now:
+        why = f"{judged.outlook}; no event of the manager says that it counts already"
+        return Finding("brake", "closed", why, State.NOTICE)
+    left = duration.format_duration(float(round((opens - now).total_seconds())))
+    why = f"it opens by itself at {clock.rfc3339(opens)} if every look until then finds the same, as the manager says"
+    return Finding("brake", f"opens in {left}", why, State.NOTICE)
 
 
 def _cloud_name(node: core.Node, clouds: Clouds) -> str | None:

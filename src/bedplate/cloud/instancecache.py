@@ -169,6 +169,10 @@ class InstanceCache(Generic[T]):
             return kept.value
         return await self._flights.run(("find", name), lambda: self._search(name))
 
+    async def all(self) -> Sequence[T]:
+        """Every instance, from a list that is read now and is complete; each once."""
+        return await self._flights.run("list", self._list)
+
     def was_absent(self, name: str, within_s: float) -> bool:
         """Whether a complete list or search, at most that old, held no instance of this name. Asks nobody."""
         absences, presences = [self._unfound_names.get(name, float("-inf"))], [float("-inf")]
@@ -239,7 +243,7 @@ class InstanceCache(Generic[T]):
             del self._asked[first]
         return len(self._asked)
 
-    async def _list(self) -> None:
+    async def _list(self) -> Sequence[T]:
         begun_at = self._time.monotonic()
         try:
             instances = await self._source.list()
@@ -248,11 +252,12 @@ class InstanceCache(Generic[T]):
             raise
         self._take(instances, begun_at)
         # An instance that two pages hold is one, not two of one name.
-        unique = {self._source.key(instance): instance for instance in instances}.values()
+        unique = tuple({self._source.key(instance): instance for instance in instances}.values())
         by_name = _grouped((self._source.name(instance), instance) for instance in unique)
         self._listed_at, self._listed_names = begun_at, frozenset(by_name)
         searched = {name: kept for name, kept in self._named.items() if kept.at > begun_at}
         self._named = {name: self._kept(namesakes, begun_at) for name, namesakes in by_name.items()} | searched
+        return unique
 
     def _take(self, instances: Sequence[T], begun_at: float) -> None:
         self._list_good_until = self._time.monotonic() + self._ttl_s

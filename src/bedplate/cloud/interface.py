@@ -22,6 +22,7 @@ __all__ = [
     "InstanceMetadata",
     "Instances",
     "LegacyInstances",
+    "Listing",
     "LoadBalancers",
     "Placed",
     "Provider",
@@ -61,6 +62,14 @@ class Zone:
     region: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A complete list of a cloud's machines: how many there are, and which of the nodes asked about are among them."""
+
+    machines: int
+    nodes: frozenset[str] = frozenset()
+
+
 class Instances(Protocol):
     """Machines (InstancesV2). A node is found by its provider ID, else by its name or other fields."""
 
@@ -75,6 +84,9 @@ class Instances(Protocol):
 
     def was_absent(self, name: str, within_s: float) -> bool:
         """Whether a complete list, read at most that long ago, held no machine of this name. Asks nobody."""
+
+    async def listing(self, nodes: Sequence[core.Node]) -> Listing:
+        """All machines of the cloud, read now; raises when the list cannot be had or is not complete."""
 
 
 class LegacyInstances(Protocol):

@@ -6,12 +6,12 @@ it never has a complete list.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from bedplate.api import core
 from bedplate.cloud.errors import CloudError, InstanceNotFound, NotImplementedByCloud
-from bedplate.cloud.interface import InstanceMetadata, LegacyInstances, Zone
+from bedplate.cloud.interface import InstanceMetadata, LegacyInstances, Listing, Zone
 
 __all__ = ["AdaptedInstances"]
 
@@ -49,6 +49,10 @@ class AdaptedInstances:
     def was_absent(self, name: str, within_s: float) -> bool:
         """Never known: the old interface has no list."""
         return False
+
+    async def listing(self, nodes: Sequence[core.Node]) -> Listing:
+        """The old interface has no list."""
+        raise NotImplementedByCloud(f"{self._provider} cannot list its machines")
 
     async def _zone(self, node: core.Node, provider_id: str) -> tuple[str, str]:
         try:

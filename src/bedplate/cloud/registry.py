@@ -33,6 +33,8 @@ class Setting:
     burst: int = 200
     timeout_s: float = 30.0
     cache_ttl_s: float = 30.0
+    terminated_grace_s: float = 3600.0
+    """How long a machine that is listed as terminated still counts as there; 0: permanently."""
     is_dry_run: bool = False
     cluster_name: str = "kubernetes"
     nodes: Cache[core.Node] = field(default_factory=Cache)

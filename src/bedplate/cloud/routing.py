@@ -53,9 +53,10 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """Not ours, and why: another scheme, or another organisation of one of our clouds."""
+    """Not ours, and why: another scheme, or (then `provider` is named) another organisation of one of our clouds."""
 
     reason: str
+    provider: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,7 @@ class Clouds:
         except Exception as err:
             # It cannot say whose this is, so nobody here may touch it.
             reason = f"{provider.name} cannot read its provider ID {provider_id!r}: {str(err) or type(err).__name__}"
-        return Foreign(reason) if reason else Owned(provider)
+        return Foreign(reason, provider.name) if reason else Owned(provider)
 
     def foreign(self, nodes: Iterable[core.Node]) -> Mapping[str, str]:
         """The names of the nodes that are not ours, with the reason of each."""

@@ -118,6 +118,7 @@ async def test_nodes_whose_instance_is_gone_stopped_or_of_another_organisation_a
             found = await findings(server, bmm(cloud), "--cloud-provider", "nvidia-bmm")
     assert "switched off or in error" in of(found, "instance", f"Node {one}")[0]["message"]
     assert "no such machine" in of(found, "instance", f"Node {two}")[0]["message"]
+    assert "--provider-id" in of(found, "instance", f"Node {two}")[0]["fix"]
     assert "other-org" in of(found, "provider-id", f"Node {three}")[0]["message"]
 
 

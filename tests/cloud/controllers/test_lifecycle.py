@@ -204,6 +204,19 @@ async def test_many_absent_at_once_are_all_kept(cluster: NodeCluster) -> None:
         assert await cluster.exists("g0")
 
 
+async def test_two_of_nine_are_deleted_after_the_hold(cluster: NodeCluster) -> None:
+    await fill(cluster, 7)
+    for number in range(2):
+        await cluster.join(f"g{number}", taints=(), ready="False", spec={"providerID": f"fake://g{number}"})
+    cluster.cloud.add("full0")
+    async with cluster.lifecycle(node_monitor_period_s=0.1, mass_deletion_hold_s=1.5):
+        told = await until(lambda: cluster.events("g0", "NodeDeletionBlocked"))
+        assert "opens by itself" in told[-1].message
+        await until(gone(cluster, "g0"))
+        await until(gone(cluster, "g1"))
+        assert cluster.registry.get_sample_value("ccm_node_deletions_total") == 2
+
+
 async def test_a_small_clouds_total_loss_is_noticed_beside_a_large_one(cluster: NodeCluster) -> None:
     await fill(cluster, 12)
     small = ScriptedProvider("small")

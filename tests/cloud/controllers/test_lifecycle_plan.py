@@ -12,7 +12,8 @@ from bedplate.api.core import Node, Taint
 from bedplate.api.names import TAINT_UNINITIALIZED
 from bedplate.cloud import taints
 from bedplate.cloud.controllers import lifecycle_plan
-from bedplate.cloud.controllers.lifecycle_plan import Action, Answer, Census, Judgement, Memory, Moment, Rules
+from bedplate.cloud.controllers.lifecycle_brake import Census, Sighting
+from bedplate.cloud.controllers.lifecycle_plan import Action, Answer, Judgement, Memory, Moment, Rules
 from bedplate.cloud.labels import LABEL_EXCLUDE_FROM_LIFECYCLE
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -30,6 +31,7 @@ class Passes:
     elsewhere: Census = field(default_factory=Census)
     asked: dict[str, bool] = field(default_factory=dict)
     judged: Judgement | None = None
+    sighting: Sighting = field(default_factory=Sighting)
 
     def step(self, nodes: list[Node], answers: dict[str, str], *, after_s: float | None = None) -> dict[str, Action]:
         span = self.rules.period_s if after_s is None else after_s
@@ -43,7 +45,7 @@ class Passes:
             for one in surveyed.questions
             if one.node.name in answers
         }
-        self.judged = lifecycle_plan.judge(surveyed, given, self.rules, now, self.elsewhere)
+        self.judged = lifecycle_plan.judge(surveyed, given, self.rules, now, self.elsewhere, self.sighting)
         self.memory = self.judged.memory
         verdicts = (*surveyed.verdicts, *self.judged.verdicts)
         self.verdicts = {one.node.name: one for one in verdicts}
@@ -245,14 +247,6 @@ def test_the_brake_lets_go_when_fewer_are_absent_after_one_fresh_look() -> None:
     found = passes.step(mixed, answers)
     assert passes.asked == {"g0": False, "g1": True, "g2": True}
     assert (found["g1"], found["g2"]) == (Action.DELETE, Action.DELETE)
-
-
-@pytest.mark.parametrize(
-    ("managed", "percent", "expected"),
-    [(0, 20, 1), (1, 20, 1), (9, 20, 1), (10, 20, 2), (14, 20, 2), (15, 20, 3), (100, 1, 1), (7, 100, 7), (10, 0, 1)],
-)
-def test_the_share_is_rounded_down_and_one_is_always_allowed(managed: int, percent: int, expected: int) -> None:
-    assert lifecycle_plan.allowed(managed, percent) == expected
 
 
 def test_a_hundred_percent_lifts_the_brake() -> None:

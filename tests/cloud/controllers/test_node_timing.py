@@ -16,9 +16,11 @@ from tests.cloud.scripted import FAULTS, Events, ScriptedProvider
 from bedplate.api import core
 from bedplate.api.names import ANNOTATION_PROVIDED_NODE_IP, TAINT_UNINITIALIZED
 from bedplate.cloud.controllers.node import NodeController, NodeOptions
+from bedplate.cloud.errors import NoAddresses
 from bedplate.cloud.interface import Address
 from bedplate.cloud.routing import Clouds
 from bedplate.cloud.taints import is_uninitialized
+from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 
 TAINT = {"key": TAINT_UNINITIALIZED, "value": "true", "effect": "NoSchedule"}
@@ -77,6 +79,65 @@ async def test_the_backoff_of_a_failing_cloud_grows_and_heartbeats_do_not_shorte
     gaps = [later - sooner for sooner, later in itertools.pairwise(moments)]
     assert len(gaps) == 15
     assert all(later == pytest.approx(2 * sooner) for sooner, later in itertools.pairwise(gaps))
+
+
+async def test_a_missing_machine_is_looked_for_after_a_second_and_then_less_often() -> None:
+    site = Site()
+    moments: list[float] = []
+    site.cloud.fault = lambda operation, node: moments.append(site.time.monotonic())
+    del site.cloud.machines["n1"]
+    async with site.managed():
+        site.nodes.put("n1", spec={"taints": [TAINT]}, status=condition("True"))
+        for _ in range(25):
+            await site.time.advance(10)
+    gaps = [later - sooner for sooner, later in itertools.pairwise(moments)]
+    assert gaps == pytest.approx([1, 2, 4, 8, 16, 32, 64], abs=0.001)
+
+
+async def test_a_missing_machine_is_told_on_the_node_with_the_remedy() -> None:
+    site = Site()
+    del site.cloud.machines["n1"]
+    async with site.managed():
+        site.nodes.put("n1", spec={"taints": [TAINT]}, status=condition("True"))
+        await site.time.advance(30)
+        (told,) = site.events.of("InstanceNotFound", "n1")
+        assert "fake has no such instance" in told
+        assert "--provider-id, or give the node the name" in told
+        await site.time.advance(400)
+        assert len(site.events.of("InstanceNotFound", "n1")) == 3
+        site.cloud.add("n1")
+        await site.time.advance(300)
+        assert site.events.of("Synced", "n1")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (errors.Invalid("provider ID 'fake://?' is not of the form fake://<id>"), "InvalidProviderID"),
+        (NoAddresses("instance n1 has no addresses yet", after_s=30.0), "NoAddressesYet"),
+    ],
+)
+async def test_other_reasons_are_told_by_their_names(error: Exception, reason: str) -> None:
+    site = Site()
+    site.cloud.fault = lambda operation, node: error
+    async with site.managed():
+        site.nodes.put("n1", spec={"taints": [TAINT], "providerID": "fake://?"}, status=condition("True"))
+        await site.time.advance(20)
+        (told,) = site.events.of(reason, "n1")
+        assert str(error) in told
+
+
+@pytest.mark.parametrize("taints", [[TAINT], []])
+async def test_a_provider_id_of_another_organisation_is_told_while_the_node_waits(taints: list[Any]) -> None:
+    site = Site()
+    site.cloud.foreign["fake://n1"] = "its provider ID is of organisation x"
+    async with site.managed():
+        site.nodes.put("n1", spec={"taints": taints, "providerID": "fake://n1"}, status=condition("True"))
+        site.nodes.put("n2", spec={"taints": [TAINT], "providerID": "aws://n2"}, status=condition("True"))
+        await site.time.advance(30)
+        told = site.events.of("ForeignProviderID")
+        assert len(told) == len(taints)
+        assert all("organisation x" in one and "--provider-id" in one for one in told)
 
 
 async def test_a_wait_that_the_cloud_asks_for_is_kept() -> None:

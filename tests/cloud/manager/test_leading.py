@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import random
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
+from tests.cloud.http.leaping import LeapingClock
 from tests.cloud.scripted import ScriptedProvider
 
 from bedplate.api import core, meta
 from bedplate.cloud.interface import Provider
-from bedplate.cloud.manager import leading
+from bedplate.cloud.manager import leading, options
+from bedplate.cloud.manager.assembly import Assembly
 from bedplate.cloud.manager.metrics import ProcessMetrics
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
+from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
 from bedplate.runtime.cache import Cache
 from bedplate.runtime.manager import Leading
@@ -39,6 +44,49 @@ class Server:
         if self.failure is not None:
             raise self.failure
         return core.Namespace(metadata=meta.ObjectMeta(name="kube-system", uid="cluster-1"))
+
+
+async def test_an_api_server_that_never_answers_ends_the_start_within_a_minute() -> None:
+    time = LeapingClock()
+    begun = time.monotonic()
+    with pytest.raises(errors.Unavailable, match="does not answer: not yet"):
+        await leading.wait_for_answer(cast(Client, Server(10_000)), time)
+    assert time.monotonic() - begun <= 60 - leading.ANSWER_TRY_S
+
+
+async def test_any_answer_of_the_api_server_is_enough_for_the_start() -> None:
+    time = LeapingClock()
+    await leading.wait_for_answer(cast(Client, Server(3)), time)
+    assert sum(time.slept) == 3
+
+    class Refusing:
+        async def request(self, *where: Any, **more: Any) -> None:
+            raise kube_errors.Forbidden(kube_errors.Target("GET", "/healthz"), meta.Status(code=403))
+
+    await leading.wait_for_answer(cast(Client, Refusing()), time)
+    assert sum(time.slept) == 3
+
+
+@pytest.mark.parametrize("elects", [True, False])
+async def test_a_manager_without_an_api_server_ends(elects: bool, tmp_path: Path) -> None:
+    time, kubeconfig = LeapingClock(), tmp_path / "kubeconfig"
+    cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    user = {"name": "u", "user": {}}
+    document = {"current-context": "c", "clusters": [cluster], "contexts": [context], "users": [user]}
+    kubeconfig.write_text(json.dumps(document))
+    read = options.read(
+        [
+            "--cloud-provider=cloudlycke",
+            f"--kubeconfig={kubeconfig}",
+            f"--leader-elect={str(elects).lower()}",
+            "--secure-port=0",
+        ]
+    )
+    assert not read.problems
+    with pytest.raises(errors.Unavailable, match="does not answer"):
+        async with asyncio.timeout(60):
+            await Assembly(read.options, {}, time=time).run()
 
 
 class Part:

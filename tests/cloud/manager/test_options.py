@@ -55,7 +55,9 @@ OTHERS: dict[str, dict[str, Any]] = {
     "Cloud-node-lifecycle-controller": {
         "node-deletion-confirmations": 2,
         "max-node-deletions-percent": 20,
+        "mass-deletion-hold": 900.0,
         "node-startup-grace-period": 120.0,
+        "node-terminated-grace-period": 3600.0,
         "concurrent-node-lifecycle-checks": 5,
         "node-out-of-service-taint": False,
     },

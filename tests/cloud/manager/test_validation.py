@@ -27,6 +27,7 @@ def test_the_defaults_are_usable() -> None:
         ("--concurrent-node-syncs=0", "--concurrent-node-syncs: must be at least 1"),
         ("--concurrent-service-syncs=-1", "--concurrent-service-syncs: must be at least 1"),
         ("--node-deletion-confirmations=0", "--node-deletion-confirmations: must be at least 1"),
+        ("--mass-deletion-hold=-1s", "--mass-deletion-hold: must be at least 0s"),
         ("--max-node-deletions-percent=101", "--max-node-deletions-percent: must be at most 100"),
         ("--node-monitor-period=0s", "--node-monitor-period: must be greater than 0"),
         ("--node-startup-grace-period=-1s", "--node-startup-grace-period: must be at least 0s"),

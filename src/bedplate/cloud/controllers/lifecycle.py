@@ -9,6 +9,7 @@ is decided in `lifecycle_plan`; this module asks, and carries out.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -17,7 +18,8 @@ from bedplate.api import core
 from bedplate.api.resources import NODES
 from bedplate.cloud import taints
 from bedplate.cloud.controllers import lifecycle_plan
-from bedplate.cloud.controllers.lifecycle_plan import Action, Answer, Census, Memory, Moment, Question, Rules, Verdict
+from bedplate.cloud.controllers.lifecycle_brake import Census, Sighting, Stage
+from bedplate.cloud.controllers.lifecycle_plan import Action, Answer, Memory, Moment, Question, Rules, Verdict
 from bedplate.cloud.controllers.nodewrites import ASK_TIMEOUT_S, RECONCILE, NodeWriter, in_parallel
 from bedplate.cloud.errors import InstanceNotFound
 from bedplate.cloud.interface import Instances, Provider
@@ -32,7 +34,7 @@ from bedplate.runtime.cache import Cache
 from bedplate.runtime.leaderelection import Recorder
 from bedplate.runtime.manager import Leading
 
-__all__ = ["COMPONENT", "LifecycleController", "LifecycleOptions", "ask"]
+__all__ = ["COMPONENT", "REASON_BLOCKED", "LifecycleController", "LifecycleOptions", "ask", "sight"]
 
 COMPONENT = "cloud-node-lifecycle-controller"
 DELETE_TRIES = 3
@@ -49,6 +51,7 @@ class LifecycleOptions:
     concurrent_node_lifecycle_checks: int = 5
     node_deletion_confirmations: int = 2
     max_node_deletions_percent: int = 20
+    mass_deletion_hold_s: float = 900.0
     node_startup_grace_period_s: float = 120.0
     node_out_of_service_taint: bool = False
 
@@ -59,6 +62,7 @@ class LifecycleOptions:
             period_s=self.node_monitor_period_s,
             confirmations=self.node_deletion_confirmations,
             max_percent=self.max_node_deletions_percent,
+            hold_s=self.mass_deletion_hold_s,
             grace_s=self.node_startup_grace_period_s,
             is_out_of_service_tainted=self.node_out_of_service_taint,
         )
@@ -75,6 +79,12 @@ class LifecycleMetrics:
             "ccm_node_deletions_blocked",
             "Deletions withheld in a pass although the machine does not exist, by reason.",
             ("reason",),
+            registry=registry,
+        )
+        self.opens = Gauge(
+            "ccm_node_deletion_brake_opens_timestamp_seconds",
+            "When the brake on deletions opens by itself if its proof goes on; 0 while no proof runs.",
+            ("cloud",),
             registry=registry,
         )
         self.unmanaged = Gauge(
@@ -130,7 +140,9 @@ class Monitor:
         self._provider = provider
         self._rules = owner.options.rules
         self._writer = NodeWriter(owner.client, COMPONENT, owner.time)
-        self._log = log.bind(cloud=provider.name if provider is not None else "any")
+        self._cloud = provider.name if provider is not None else "any"
+        self._log = log.bind(cloud=self._cloud)
+        self._stage = Stage.OFF
         self._unanswered_at: float | None = None
         clouds = owner.clouds
         asked = (provider,) if provider is not None else clouds.with_instances()
@@ -161,14 +173,20 @@ class Monitor:
             answers[question.node.metadata.uid] = await ask(self._instances, question, owner.time)
 
         await in_parallel(surveyed.questions, owner.options.concurrent_node_lifecycle_checks, put)
+        sighting = Sighting()
+        if lifecycle_plan.is_braked(surveyed, answers, rules, self._moment(), self._elsewhere(others)):
+            sighting = await sight(self._instances, mine)
         # From here to the new count nothing is awaited: no other cloud's pass may judge by an old one.
-        absent = sum(count for name, count in owner.absent.items() if name != self.name)
-        elsewhere = Census(lifecycle_plan.count_managed(others), absent)
-        judged = lifecycle_plan.judge(surveyed, answers, rules, self._moment(), elsewhere)
+        judged = lifecycle_plan.judge(surveyed, answers, rules, self._moment(), self._elsewhere(others), sighting)
         owner.absent[self.name] = judged.census.absent
         self._report(answers)
+        self._report_proof(judged)
         deleted = await self._carry_out(judged.verdicts)
         return lifecycle_plan.after_deletions(judged.memory, deleted)
+
+    def _elsewhere(self, others: Sequence[core.Node]) -> Census:
+        absent = sum(count for name, count in self._owner.absent.items() if name != self.name)
+        return Census(lifecycle_plan.count_managed(others), absent)
 
     def _sort(self) -> tuple[list[core.Node], list[core.Node]]:
         """The nodes of this monitor, and those of the others; what is left is foreign, and counted."""
@@ -205,6 +223,20 @@ class Monitor:
             self._unanswered_at = now
             self._log.warning("lifecycle.unanswered", nodes=len(failed), error=failed[0])
 
+    def _report_proof(self, judged: lifecycle_plan.Judgement) -> None:
+        """The metric, and a line in the log when the brake's proof begins, breaks or is complete."""
+        proof, now = judged.memory.proof, self._moment()
+        opens = 0.0
+        if proof.opens_at is not None:
+            opens = now.wall.timestamp() + proof.opens_at - now.monotonic
+        self._owner.metrics.opens.labels(self._cloud).set(opens)
+        if proof.stage is not self._stage:
+            self._stage = proof.stage
+            if proof.stage is Stage.PROVEN:
+                self._log.warning("lifecycle.brake_opens", reason="every look proved that the machines are gone")
+            elif judged.outlook:
+                self._log.warning("lifecycle.brake", stage=proof.stage, reason=judged.outlook)
+
     # Carrying out
 
     async def _carry_out(self, verdicts: tuple[Verdict, ...]) -> list[str]:
@@ -227,8 +259,10 @@ class Monitor:
             case Action.DELETE:
                 return await self._delete(verdict)
             case Action.BLOCK if verdict.is_told:
-                self._log.warning("lifecycle.blocked", node=verdict.node.name, reason=verdict.reason)
-                message = f"Node {verdict.node.name} is not deleted: {verdict.reason}"
+                self._log.warning(
+                    "lifecycle.blocked", node=verdict.node.name, reason=verdict.reason, outlook=verdict.outlook
+                )
+                message = f"Node {verdict.node.name} is not deleted: {verdict.reason}; {verdict.outlook}"
                 self._event(verdict.node, events.WARNING, REASON_BLOCKED, message)
             case Action.TAINT | Action.UNTAINT:
                 await self._taint(verdict)
@@ -291,6 +325,20 @@ class Monitor:
 
     def _event(self, node: core.Node, type_: str, reason: str, message: str) -> None:
         self._owner.recorder.event(events.reference(NODES, node), type_, reason, message)
+
+
+async def sight(instances: tuple[Instances, ...], nodes: Sequence[core.Node]) -> Sighting:
+    """List the machines of these clouds: every list must be readable, and the emptiest counts."""
+    try:
+        async with asyncio.timeout(ASK_TIMEOUT_S):
+            listings = [await cloud.listing(nodes) for cloud in instances]
+    except Exception as err:
+        # Known or not: there is no list, and so no proof.
+        return Sighting(error=str(err) or type(err).__name__)
+    if not listings:
+        return Sighting()
+    shown = frozenset[str]().union(*(listing.nodes for listing in listings))
+    return Sighting(min(listing.machines for listing in listings), shown, error="")
 
 
 async def ask(instances: tuple[Instances, ...], question: Question, time: clock.Clock) -> Answer:

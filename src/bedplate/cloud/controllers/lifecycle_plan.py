@@ -8,7 +8,8 @@ memory for the next pass. Pure: no clock is read, nothing is asked or written he
     judge(pass, answers)   →  what to do with every node, and the memory that the next pass gets
 
 The rules that keep nodes alive, in the order in which they are applied: not ours; excluded by its label; ready; not
-absent for certain; not absent often enough, far enough apart, the last time uncached; too young; too many at once.
+absent for certain; not absent often enough, far enough apart, the last time uncached; too young; too many at once
+(`lifecycle_brake`), unless it is proven that they are gone.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from enum import StrEnum
 
 from bedplate.api import core
 from bedplate.cloud import taints
+from bedplate.cloud.controllers import lifecycle_brake as brakes
+from bedplate.cloud.controllers.lifecycle_brake import Absence, Census, Proof, Sighting, Stage
 from bedplate.cloud.labels import is_excluded
 
 __all__ = [
     "Action",
     "Answer",
-    "Census",
     "Judgement",
     "Memory",
     "Moment",
@@ -35,8 +37,8 @@ __all__ = [
     "Survey",
     "Verdict",
     "after_deletions",
-    "allowed",
     "count_managed",
+    "is_braked",
     "judge",
     "may_still_delete",
     "survey",
@@ -44,6 +46,8 @@ __all__ = [
 
 REPEAT_EVENT_S = 300.0
 """A blocked deletion is told again after this time."""
+REPEAT_CHANGE_S = 60.0
+"""And after this one when the proof that opens the brake has begun or was broken since."""
 GRACE, BRAKE, UNCONFIRMED = "grace", "brake", "unconfirmed"
 HOLDS = (GRACE, BRAKE)
 
@@ -56,6 +60,7 @@ class Rules:
     confirmations: int = 2
     max_percent: int = 20
     grace_s: float = 120.0
+    hold_s: float = 900.0
     is_out_of_service_tainted: bool = False
 
 
@@ -99,6 +104,8 @@ class Past:
     is_held: bool = False
     """Absent, and kept for other reasons: until those pass there is no need to bypass the cache."""
     blocked_at: float | None = None
+    blocked_as: Stage | None = None
+    """When the blocked deletion was told, and at which stage of the proof."""
     is_deleted: bool = False
     """Deleted by an earlier pass; the cache has not heard of it yet."""
 
@@ -109,18 +116,8 @@ class Memory:
 
     nodes: Mapping[str, Past] = field(default_factory=dict)
     is_first: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Census:
-    """How many nodes are managed, and how many of them seem absent."""
-
-    managed: int = 0
-    absent: int = 0
-
-    def __add__(self, other: Census) -> Census:
-        """Both together."""
-        return Census(self.managed + other.managed, self.absent + other.absent)
+    proof: Proof = field(default_factory=Proof)
+    """Of the absences while the brake holds."""
 
 
 class Action(StrEnum):
@@ -145,6 +142,8 @@ class Verdict:
     withheld: str = ""
     is_told: bool = False
     """Whether the event of a blocked deletion is due."""
+    outlook: str = ""
+    """Of a blocked deletion: when the brake opens by itself, or why it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +166,15 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The second half: decisions, counts for the other clouds' brakes, and the memory of the next pass."""
+    """The second half: decisions, counts for the other clouds' brakes, and the memory of the next pass.
+
+    `outlook`: while the brake holds, when it opens by itself, or why not.
+    """
 
     verdicts: tuple[Verdict, ...]
     census: Census
     memory: Memory
+    outlook: str = ""
 
 
 def survey(nodes: Iterable[core.Node], memory: Memory, rules: Rules, now: Moment) -> Survey:
@@ -190,7 +193,7 @@ def survey(nodes: Iterable[core.Node], memory: Memory, rules: Rules, now: Moment
             if (past.is_suspect or past.shutdowns) and not past.is_deleted:
                 past = Past(past.provider_id, past.first_seen)
         pasts[node.metadata.uid] = past
-    return Survey(tuple(verdicts), tuple(questions), count_managed(nodes), Memory(pasts, is_first=False))
+    return Survey(tuple(verdicts), tuple(questions), count_managed(nodes), Memory(pasts, False, memory.proof))
 
 
 def count_managed(nodes: Iterable[core.Node]) -> int:
@@ -200,7 +203,7 @@ def count_managed(nodes: Iterable[core.Node]) -> int:
 
 def _needs_fresh(past: Past, rules: Rules) -> bool:
     """Whether the next answer counts only when no cache gave it: towards a deletion, or towards out-of-service."""
-    is_for_deletion = not past.is_held and (past.absences > 0 or rules.confirmations <= 1)
+    is_for_deletion = not past.is_held if past.absences > 0 else rules.confirmations <= 1
     return is_for_deletion or (rules.is_out_of_service_tainted and past.shutdowns == 1)
 
 
@@ -244,26 +247,71 @@ def _bare(present: Iterable[core.Taint]) -> set[core.Taint]:
 
 
 def judge(
-    surveyed: Survey, answers: Mapping[str, Answer], rules: Rules, now: Moment, elsewhere: Census | None = None
+    surveyed: Survey,
+    answers: Mapping[str, Answer],
+    rules: Rules,
+    now: Moment,
+    elsewhere: Census | None = None,
+    sighting: Sighting | None = None,
 ) -> Judgement:
     """Decide about every node that was asked about; `answers` by uid; a missing answer is not absence."""
     silence = Answer(None, now.monotonic, now.monotonic, error="the cloud was not queried")
+    pasts = _after_answers(surveyed, answers, rules, silence)
+    elsewhere = elsewhere if elsewhere is not None else Census()
+    census, proof = _counted(surveyed, pasts), Proof()
+    brake = outlook = ""
+    if brakes.engaged(census, elsewhere, rules.max_percent):
+        absences = _absences(surveyed, answers, pasts)
+        sighting = sighting if sighting is not None else Sighting()
+        proof = brakes.prove(surveyed.memory.proof, absences, sighting, rules.hold_s, now.monotonic)
+        if proof.stage is Stage.PROVEN:
+            census = replace(census, absent=0)
+        if brake := brakes.engaged(census, elsewhere, rules.max_percent):
+            outlook = brakes.outlook(proof, rules.hold_s, now.monotonic, now.wall)
+    verdicts = []
+    for question in surveyed.questions:
+        uid = question.node.metadata.uid
+        verdict = _verdict(question.node, answers.get(uid, silence), pasts[uid], rules, now, brake, proof.stage)
+        # While a proof is possible every look counts towards it, and so must be without a cache.
+        is_held = verdict.withheld == GRACE or (verdict.withheld == BRAKE and not proof.is_listed)
+        pasts[uid] = replace(pasts[uid], is_held=is_held)
+        if verdict.is_told:
+            pasts[uid] = replace(pasts[uid], blocked_at=now.monotonic, blocked_as=proof.stage)
+        verdicts.append(replace(verdict, outlook=outlook if verdict.action is Action.BLOCK else ""))
+    return Judgement(tuple(verdicts), census, Memory(pasts, False, proof), outlook)
+
+
+def is_braked(
+    surveyed: Survey, answers: Mapping[str, Answer], rules: Rules, now: Moment, elsewhere: Census | None = None
+) -> bool:
+    """Whether so many seem absent that it takes a proof: then the cloud's machines must be listed in this pass."""
+    silence = Answer(None, now.monotonic, now.monotonic)
+    census = _counted(surveyed, _after_answers(surveyed, answers, rules, silence))
+    elsewhere = elsewhere if elsewhere is not None else Census()
+    return rules.hold_s > 0 and brakes.engaged(census, elsewhere, rules.max_percent) != ""
+
+
+def _after_answers(surveyed: Survey, answers: Mapping[str, Answer], rules: Rules, silence: Answer) -> dict[str, Past]:
     pasts = dict(surveyed.memory.nodes)
     for question in surveyed.questions:
         uid = question.node.metadata.uid
         pasts[uid] = _remember(pasts[uid], answers.get(uid, silence), rules)
-    here = Census(surveyed.managed, sum(past.is_suspect for past in pasts.values()))
-    brake = _brake(here, elsewhere if elsewhere is not None else Census(), rules)
-    verdicts = []
+    return pasts
+
+
+def _counted(surveyed: Survey, pasts: Mapping[str, Past]) -> Census:
+    return Census(surveyed.managed, sum(past.is_suspect for past in pasts.values()))
+
+
+def _absences(surveyed: Survey, answers: Mapping[str, Answer], pasts: Mapping[str, Past]) -> list[Absence]:
+    """Those that the proof is about; what an earlier pass deleted was proven then."""
+    absences = []
     for question in surveyed.questions:
         uid = question.node.metadata.uid
-        answer = answers.get(uid, silence)
-        verdict = _verdict(question.node, answer, pasts[uid], rules, now, brake)
-        pasts[uid] = replace(pasts[uid], is_held=verdict.withheld in HOLDS)
-        if verdict.is_told:
-            pasts[uid] = replace(pasts[uid], blocked_at=now.monotonic)
-        verdicts.append(verdict)
-    return Judgement(tuple(verdicts), here, Memory(pasts, is_first=False))
+        if (past := pasts[uid]).is_suspect:
+            is_fresh = uid in answers and answers[uid].is_fresh
+            absences.append(Absence(question.node.name, past.absent_since if past.absences else None, is_fresh))
+    return absences
 
 
 def _remember(past: Past, answer: Answer, rules: Rules) -> Past:
@@ -295,30 +343,9 @@ def _first_absence(past: Past, answer: Answer, rules: Rules) -> Past:
     return replace(past, absences=1, absent_since=answer.answered_at, absent_at=answer.answered_at)
 
 
-def allowed(managed: int, percent: int) -> int:
-    """How many nodes may be absent at once: that share of the managed ones, but always one."""
-    return max(1, managed * percent // 100)
-
-
-def _brake(here: Census, elsewhere: Census, rules: Rules) -> str:
-    """The sentence that says why nothing is deleted; empty when the brake is off.
-
-    It is applied to this cloud's nodes, so that a small cloud that loses everything is noticed beside a large one, and
-    to all nodes of the manager, so that many small losses do not add up to a large one.
-    """
-    if rules.max_percent >= 100:
-        return ""
-    for scope, census in (("of this cloud", here), ("of all clouds", here + elsewhere)):
-        most = allowed(census.managed, rules.max_percent)
-        if census.absent > most:
-            return (
-                f"{census.absent} of the {census.managed} managed nodes {scope} seem absent at once, more than the "
-                f"{most} that {rules.max_percent} % allow (--max-node-deletions-percent): none is deleted"
-            )
-    return ""
-
-
-def _verdict(node: core.Node, answer: Answer, past: Past, rules: Rules, now: Moment, brake: str) -> Verdict:
+def _verdict(
+    node: core.Node, answer: Answer, past: Past, rules: Rules, now: Moment, brake: str, stage: Stage
+) -> Verdict:
     if answer.exists is None:
         return Verdict(node, Action.KEEP, f"whether its machine exists could not be determined: {answer.error}")
     if answer.exists:
@@ -326,11 +353,21 @@ def _verdict(node: core.Node, answer: Answer, past: Past, rules: Rules, now: Mom
     if grace := _grace(node, past, rules, now):
         return Verdict(node, Action.KEEP, f"its machine does not exist, but {grace}", withheld=GRACE)
     if brake:
-        is_due = past.blocked_at is None or now.monotonic - past.blocked_at >= REPEAT_EVENT_S
+        is_due = _is_block_due(past, now, stage)
         return Verdict(node, Action.BLOCK, f"its machine does not exist, but {brake}", withheld=BRAKE, is_told=is_due)
     if past.absences < rules.confirmations or not answer.is_fresh:
         return Verdict(node, Action.KEEP, _unconfirmed(past, rules), withheld=UNCONFIRMED)
     return Verdict(node, Action.DELETE, f"its machine does not exist, as {past.absences} answers in a row said")
+
+
+def _is_block_due(past: Past, now: Moment, stage: Stage) -> bool:
+    """Whether the event is to be written (again): at once, when the proof begins, and then once in a while."""
+    if past.blocked_at is None:
+        return True
+    pause_s = REPEAT_EVENT_S
+    if stage is not past.blocked_as:
+        pause_s = 0.0 if past.blocked_as is Stage.BEGINS else REPEAT_CHANGE_S
+    return now.monotonic - past.blocked_at >= pause_s
 
 
 def _unconfirmed(past: Past, rules: Rules) -> str:
@@ -376,7 +413,7 @@ def after_deletions(memory: Memory, uids: Iterable[str]) -> Memory:
     nodes = dict(memory.nodes)
     for uid in uids:
         nodes[uid] = replace(nodes[uid], is_deleted=True)
-    return Memory(nodes, memory.is_first)
+    return replace(memory, nodes=nodes)
 
 
 def may_still_delete(judged: core.Node, current: core.Node) -> str:

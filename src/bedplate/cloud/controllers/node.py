@@ -17,10 +17,10 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from bedplate.api import core
 from bedplate.api.resources import NODES
-from bedplate.cloud.controllers import node_plan
+from bedplate.cloud.controllers import node_plan, node_refusals
 from bedplate.cloud.controllers.node_plan import Kind, Verdict
 from bedplate.cloud.controllers.nodewrites import ASK_TIMEOUT_S, INITIALISE, RECONCILE, NodeWriter, in_parallel
-from bedplate.cloud.errors import AmbiguousInstance, CloudError, InstanceNotFound
+from bedplate.cloud.errors import AmbiguousInstance, CloudError, InstanceNotFound, RetryError
 from bedplate.cloud.interface import InstanceMetadata, Provider
 from bedplate.cloud.routing import Claimed, Clouds, Contested, Foreign, Owned, Unclaimed, Waiting
 from bedplate.cloud.taints import is_uninitialized
@@ -39,6 +39,10 @@ __all__ = ["COMPONENT", "NodeController", "NodeOptions"]
 COMPONENT = "cloud-node-controller"
 CONTESTED_RETRY_S = 60.0
 log = logging.get_logger("cloud.node")
+
+
+class _Told(CloudError):
+    """A failure that has its own Event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,7 @@ class NodeController:
         """A refresh leaves the nodes alone that a worker of a queue is at."""
         self._told: set[tuple[str, str]] = set()
         """What the log has mentioned already, by uid: the same sentence at every refresh would be noise."""
+        self._refusals = node_refusals.Refusals()
 
     def parts(self) -> list[Leading]:
         """What a manager runs while leading; nothing when no cloud has instances."""
@@ -141,9 +146,12 @@ class NodeController:
         match self._clouds.place(node):
             case Owned(owner):
                 return provider is not None and owner.name == provider.name
-            case Foreign(reason):
+            case Foreign(reason, named):
                 if self._is_new(node, reason):
                     log.info("node.foreign", node=node.name, reason=reason)
+                if named and is_uninitialized(node):
+                    # Of one of our clouds, so that no other manager will take care of it.
+                    self._tell(node, node_refusals.FOREIGN, reason)
                 return False
         return self._clouds.sole is provider
 
@@ -170,7 +178,14 @@ class NodeController:
         if not self._is_of(node, provider):
             return None
         if is_uninitialized(node):
-            return await self._initialise(node, provider)
+            try:
+                return await self._initialise(node, provider)
+            except errors.Conflict:
+                raise
+            except (errors.BedplateError, TimeoutError) as err:
+                if (postponed := self._refused(node, err)) is None:
+                    raise
+                raise postponed from err
         verdict = node_plan.reconcile_beta_labels(node)
         if verdict.patch is not None:
             await self._writer.patch(
@@ -193,6 +208,8 @@ class NodeController:
             self._refuse(node, verdict)
         if verdict.patch is None or metadata is None:
             log.v(2).info("node.left", node=node.name, reason=verdict.reason)
+            if metadata is None:
+                self._tell(node, node_refusals.NOT_FOUND, verdict.reason)
             return None
         self._warn(node, verdict)
         written = await self._writer.patch(
@@ -200,6 +217,7 @@ class NodeController:
         )
         if written is None:
             return None
+        self._refusals.forget(node.metadata.uid)
         self._metrics.taint_removal.observe(self._age_s(written))
         log.info("node.initialised", node=node.name, provider=cloud, provider_id=written.spec.provider_id)
         self._owing[node.name] = node.metadata.uid
@@ -215,12 +233,13 @@ class NodeController:
             case Claimed(provider, metadata):
                 return provider, metadata
             case Contested(reason):
-                self._event(node, events.WARNING, node_plan.REASON_AMBIGUOUS, reason)
+                self._event(node, events.WARNING, node_refusals.AMBIGUOUS, reason)
                 log.warning("node.contested", node=node.name, reason=reason)
                 return None
             case Waiting(reason, error, claimant):
                 if claimant:
                     self._event(node, events.WARNING, node_plan.REASON_WAITING, reason)
+                    raise _Told(reason, retry_after_s=getattr(error, "retry_after_s", None)) from error
                 raise CloudError(reason, retry_after_s=getattr(error, "retry_after_s", None)) from error
             case Unclaimed(reason, is_unknown):
                 if is_unknown:
@@ -238,7 +257,6 @@ class NodeController:
             raise InstanceNotFound(f"node {node.name}: {provider.name} has no such instance: {err}") from err
         except AmbiguousInstance as err:
             reason = f"node {node.name}: {provider.name} has several machines of that name: {err}"
-            self._event(node, events.WARNING, node_plan.REASON_AMBIGUOUS, reason)
             raise CloudError(reason, hint="set the node's provider ID") from err
         except Exception as err:
             reason = f"node {node.name}: {provider.name} could not be queried: {str(err) or type(err).__name__}"
@@ -249,7 +267,21 @@ class NodeController:
         """Say why a node stays tainted; it is tried again, because annotations and clouds change."""
         if verdict.event_reason:
             self._event(node, events.WARNING, verdict.event_reason, verdict.reason)
+            raise _Told(verdict.reason)
         raise errors.Retryable(verdict.reason)
+
+    def _refused(self, node: core.Node, error: Exception) -> RetryError | None:
+        """Say on the Node why it is not initialised; when it is tried again, where the queue is not to say that."""
+        refusal, uid, now = node_refusals.refusal(node, error), node.metadata.uid, self._time.monotonic()
+        if not isinstance(error, _Told) and self._refusals.is_due(uid, refusal.reason, now):
+            self._event(node, events.WARNING, refusal.reason, refusal.message)
+        if refusal.reason != node_refusals.NOT_FOUND:
+            return None
+        return RetryError(str(error), after_s=self._refusals.retry_s(uid, refusal.reason, now))
+
+    def _tell(self, node: core.Node, reason: str, why: str) -> None:
+        if self._refusals.is_due(node.metadata.uid, reason, self._time.monotonic()):
+            self._event(node, events.WARNING, reason, f"{why}; {node_refusals.remedy(node, reason)}")
 
     async def _settle_addresses(self, node: core.Node) -> None:
         """The second write of an initialisation, which failed before."""
@@ -275,6 +307,7 @@ class NodeController:
         await self._nodes.synced.wait()
         known = {node.metadata.uid for node in self._nodes}
         self._told = {told for told in self._told if told[0] in known}
+        self._refusals.keep(known)
         work: list[str] = []
         for node in self._nodes:
             if node.metadata.is_deleting or not self._is_of(node, provider):

@@ -28,7 +28,6 @@ __all__ = [
 
 REASON_SYNCED, MESSAGE_SYNCED = "Synced", "Node synced successfully"
 REASON_INVALID_NODE_IP = "InvalidNodeIP"
-REASON_AMBIGUOUS = "AmbiguousInstance"
 REASON_WAITING = "WaitingForClouds"
 
 

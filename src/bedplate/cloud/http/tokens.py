@@ -20,7 +20,16 @@ from bedplate.cloud.http.secrets import PLACEHOLDER, Secret
 from bedplate.core import yamls
 from bedplate.core.logging import get_logger
 
-__all__ = ["FixedToken", "Reloads", "TokenFile", "TokenSource", "TokenUnavailable", "whole_text", "yaml_key"]
+__all__ = [
+    "FixedToken",
+    "Reloads",
+    "TokenFile",
+    "TokenSource",
+    "TokenUnavailable",
+    "file_problem",
+    "whole_text",
+    "yaml_key",
+]
 
 log = get_logger("cloud.http")
 
@@ -84,6 +93,15 @@ def yaml_key(key: str) -> Callable[[str], str]:
         return str(value).strip() if value is not None else ""
 
     return read
+
+
+def file_problem(key: str, path: Path) -> str:
+    """Why a program should not start with this file for a token or secret, with key and path; empty when it can."""
+    try:
+        with path.open("rb"):
+            return ""
+    except OSError as err:
+        return f"{key}: {path} cannot be read: {err.strerror}"
 
 
 class TokenFile:

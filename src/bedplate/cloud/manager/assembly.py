@@ -1,7 +1,7 @@
 """The manager put together: providers, caches, controllers, the HTTPS port.
 
 In: options, environment, a clock. Out: `Assembly`, whose `run` is the whole program, in this order: connection,
-providers, port, leader election, controllers; and in the reverse order when it stops.
+providers, an API server that answers, port, leader election, controllers; and in the reverse order when it stops.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def create_clouds(options: Options, environ: Mapping[str, str], **more: Any) -> 
         burst=cloud.cloud_api_burst,
         timeout_s=cloud.cloud_api_timeout,
         cache_ttl_s=cloud.cloud_cache_ttl,
+        terminated_grace_s=options.lifecycle.node_terminated_grace_period,
         is_dry_run=generic.dry_run,
         cluster_name=generic.cluster_name,
         version=__version__,
@@ -95,6 +96,7 @@ class Assembly(program.Assembly[Options]):
         self._create_clouds(identity, recorders)
         for provider in self.clouds:
             parts.stack.push_async_callback(provider.close)
+        await leading.wait_for_answer(parts.reader, self.time)
         wiring = Wiring(self.options, self.clouds, self.caches, recorders, self.time, self.registry)
         controllers = await wiring.controllers(parts.clients)
         self._fill(manager, wiring)

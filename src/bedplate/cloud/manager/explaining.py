@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-from bedplate.api import names
-from bedplate.api.resources import ENDPOINT_SLICES, NODES, SERVICES
+from bedplate.api import core, names
+from bedplate.api.resources import ENDPOINT_SLICES, EVENTS, NODES, SERVICES
 from bedplate.cloud import registry
-from bedplate.cloud.controllers import service_plan
+from bedplate.cloud.controllers import lifecycle, service_plan
 from bedplate.cloud.explain_objects import explain_node, explain_service
 from bedplate.cloud.interface import Provider
 from bedplate.cloud.manager import deployed, leading, selection, validation, wiring
@@ -34,6 +35,7 @@ __all__ = ["Request", "explain", "read"]
 
 log = logging.get_logger("cloud.explaining")
 _CANNOT = "this object cannot be explained"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 OUTPUT = Flag("output", "output", "string", "table", "table or json.", short="o")
 
 
@@ -163,7 +165,19 @@ async def _node(
         rules=wiring.lifecycle_options(request.options).rules,
         reconciles_labels=request.options.cloud_node.reconcile_node_labels,
         time=time,
+        blocked=await _told(client, node, lifecycle.REASON_BLOCKED),
     )
+
+
+async def _told(client: Client, node: core.Node, reason: str) -> str:
+    """What the newest event of that reason says of a node; empty when there is none or it may not be read."""
+    chosen = f"involvedObject.kind=Node,involvedObject.uid={node.metadata.uid},reason={reason}"
+    try:
+        events = (await client.list(EVENTS, field_selector=chosen)).items
+    except errors.BedplateError as err:
+        log.info("events.unreadable", node=node.name, error=errors.describe(err))
+        return ""
+    return max(events, key=lambda event: event.last_timestamp or EPOCH).message if events else ""
 
 
 async def _service(client: Client, request: Request, caches: wiring.Caches, clouds: Clouds) -> Explanation:

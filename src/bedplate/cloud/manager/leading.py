@@ -18,17 +18,43 @@ from bedplate.api.resources import NAMESPACES
 from bedplate.cloud.interface import Provider
 from bedplate.cloud.manager.metrics import ProcessMetrics
 from bedplate.core import backoff, clock, errors, logging
+from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
 from bedplate.runtime.cache import Cache
 from bedplate.runtime.manager import Leading
 
-__all__ = ["ClusterIdentity", "Resync", "Started", "Startup", "wait_for_api_server"]
+__all__ = ["ClusterIdentity", "Resync", "Started", "Startup", "wait_for_answer", "wait_for_api_server"]
 
 log = logging.get_logger("cloud.leading")
 API_PATIENCE_S = 10.0
 API_PERIOD_S = 1.0
+ANSWER_PATIENCE_S = 40.0
+ANSWER_TRY_S = 10.0
+"""Together below a minute: the longest that a program starts without an API server."""
 PROVIDER_PATIENCE_S = 2.0
 IDENTITY_RETRY_S = 30.0
+
+
+async def wait_for_answer(client: Client, time: clock.Clock) -> None:
+    """Return once the API server answers anything at all; raise after forty seconds of trying.
+
+    Before the election, which goes on until there is an API server.
+    """
+    deadline = time.monotonic() + ANSWER_PATIENCE_S
+    while True:
+        try:
+            async with asyncio.timeout(ANSWER_TRY_S):
+                await client.request("GET", "/healthz", timeout_s=5.0)
+            return
+        except kube_errors.ApiError:
+            # Whether it is healthy is asked again by the leader.
+            return
+        except (errors.BedplateError, TimeoutError) as err:
+            reason = str(err) or "timeout"
+            if time.monotonic() >= deadline:
+                raise errors.Unavailable(f"the API server does not answer: {reason}") from err
+            log.warning("apiserver.no_answer", error=reason)
+        await time.sleep(API_PERIOD_S)
 
 
 async def wait_for_api_server(client: Client, time: clock.Clock) -> None:

@@ -186,10 +186,15 @@ class Lifecycle:
     """cloud-node-lifecycle-controller."""
 
     concurrent_node_lifecycle_checks: int = flag(5, "Nodes checked at the same time.")
+    mass_deletion_hold: Duration = flag(
+        900.0,
+        "How long it must be proven at every look that machines are gone before more nodes than "
+        "--max-node-deletions-percent are deleted after all; 0: never.",
+    )
     max_node_deletions_percent: int = flag(
         20,
         "If more than this share of the managed nodes (and more than one) is "
-        "absent at once, none is deleted; 100: no limit.",
+        "absent at once, none is deleted before --mass-deletion-hold has passed; 100: no limit.",
     )
     node_deletion_confirmations: int = flag(
         2, "Consecutive 'does not exist' responses, the last one uncached, before a node is deleted; 1: as upstream."
@@ -199,6 +204,11 @@ class Lifecycle:
         "Also taint node.kubernetes.io/out-of-service=nodeshutdown:NoExecute where the machine is switched off.",
     )
     node_startup_grace_period: Duration = flag(120.0, "Nodes younger than this are not deleted.")
+    node_terminated_grace_period: Duration = flag(
+        3600.0,
+        "A machine that its cloud lists as Terminated for this long (NVIDIA BMM) counts as one that does not exist, "
+        "with the same confirmations; 0: never.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

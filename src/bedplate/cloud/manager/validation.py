@@ -98,6 +98,8 @@ _AT_LEAST: dict[str, float] = {
     "cloud-api-burst": 1,
     "controller-start-interval": 0,
     "node-startup-grace-period": 0,
+    "mass-deletion-hold": 0,
+    "node-terminated-grace-period": 0,
     "lb-failover-delay": 0,
     "cloud-cache-ttl": 0,
     "authentication-token-webhook-cache-ttl": 0,

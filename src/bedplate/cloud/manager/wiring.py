@@ -58,6 +58,7 @@ def lifecycle_options(options: Options) -> lifecycle.LifecycleOptions:
         concurrent_node_lifecycle_checks=flags.concurrent_node_lifecycle_checks,
         node_deletion_confirmations=flags.node_deletion_confirmations,
         max_node_deletions_percent=flags.max_node_deletions_percent,
+        mass_deletion_hold_s=flags.mass_deletion_hold,
         node_startup_grace_period_s=flags.node_startup_grace_period,
         node_out_of_service_taint=flags.node_out_of_service_taint,
     )

@@ -9,7 +9,7 @@ import pytest
 
 from bedplate.cloud import registry
 from bedplate.cloud.errors import CloudError, InstanceNotFound
-from bedplate.cloud.interface import Address, Provider, Zone
+from bedplate.cloud.interface import Address, Listing, Provider, Zone
 from bedplate.core import errors, logging
 
 from .builders import node, provider, write
@@ -169,3 +169,14 @@ async def test_every_call_is_a_line_at_verbosity_five() -> None:
             assert f'"method": "{method}", "argument": "node-c2-1"' in lines.getvalue()
     finally:
         logging.configure(logging.LogOptions())
+
+
+async def test_a_listing_counts_what_is_there_and_fails_during_an_outage(tmp_path: Path) -> None:
+    path = write(tmp_path / "cloud.yaml", "instances: [{id: a, name: one}, {id: b, name: two, state: terminated}]")
+    instances = provider(path).instances
+    assert instances is not None
+    asked = [node("one", "cloudlycke://a"), node("two", "cloudlycke://b"), node("three")]
+    assert await instances.listing(asked) == Listing(1, frozenset({"one"}))
+    write(path, "apiError: true")
+    with pytest.raises(CloudError):
+        await instances.listing(asked)

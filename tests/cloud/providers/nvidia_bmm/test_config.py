@@ -231,8 +231,10 @@ OIDC = "oidc: {tokenUrl: 'https://id.example.com/token', clientId: me, clientSec
 
 
 def test_no_token_is_needed_with_a_token_file_or_oidc(tmp_path: Path) -> None:
-    config = load(written(tmp_path, "tokenFile: /run/token\n"), WITHOUT_TOKEN)
-    assert config.token.file == Path("/run/token")
+    token = tmp_path / "token"
+    token.write_text("t")
+    config = load(written(tmp_path, f"tokenFile: {token}\n"), WITHOUT_TOKEN)
+    assert config.token.file == token
     config = load(written(tmp_path, OIDC), WITHOUT_TOKEN)
     assert config.token.oidc is not None
     assert (config.token.oidc.client_id, config.token.oidc.scopes) == ("me", ("a", "b"))
@@ -241,11 +243,33 @@ def test_no_token_is_needed_with_a_token_file_or_oidc(tmp_path: Path) -> None:
 
 
 def test_what_renews_itself_goes_before_what_does_not_and_the_environment_before_the_file(tmp_path: Path) -> None:
-    file = written(tmp_path, "token: in-file\ntokenFile: /run/token\n")
-    assert load(file, WITHOUT_TOKEN).token.file == Path("/run/token")
+    token, other = tmp_path / "token", tmp_path / "other"
+    for one in (token, other):
+        one.write_text("t")
+    file = written(tmp_path, f"token: in-file\ntokenFile: {token}\n")
+    assert load(file, WITHOUT_TOKEN).token.file == token
     assert load(file, ENVIRON).token.value.reveal() == "env-token"
-    assert load(file, WITHOUT_TOKEN | {"NVIDIA_BMM_TOKEN_FILE": "/other"}).token.file == Path("/other")
+    assert load(file, WITHOUT_TOKEN | {"NVIDIA_BMM_TOKEN_FILE": str(other)}).token.file == other
     assert load(written(tmp_path, "token: in-file\n" + OIDC), WITHOUT_TOKEN).token.oidc is not None
+
+
+@pytest.mark.parametrize("is_in_environ", [True, False])
+def test_a_token_file_that_does_not_exist_is_refused_with_key_and_path(tmp_path: Path, is_in_environ: bool) -> None:
+    missing = tmp_path / "missing"
+    text = "" if is_in_environ else f"tokenFile: {missing}\n"
+    environ = WITHOUT_TOKEN | ({"NVIDIA_BMM_TOKEN_FILE": str(missing)} if is_in_environ else {})
+    with pytest.raises(Invalid) as caught:
+        load(written(tmp_path, text), environ)
+    (problem,) = caught.value.problems
+    assert f"tokenFile: {missing} cannot be read: No such file" in problem
+    assert "NVIDIA_BMM_TOKEN_FILE" in problem
+
+
+def test_a_secret_file_of_oidc_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    oidc = f"oidc: {{tokenUrl: 'https://id.example.com/token', clientId: me, clientSecretFile: {tmp_path}/missing}}\n"
+    with pytest.raises(Invalid) as caught:
+        load(written(tmp_path, oidc), WITHOUT_TOKEN)
+    assert "oidc.clientSecretFile" in caught.value.problems[0] and f"{tmp_path}/missing" in caught.value.problems[0]
 
 
 def test_oidc_needs_a_url_a_client_and_a_secret(tmp_path: Path) -> None:

@@ -284,3 +284,73 @@ async def test_labels_are_those_asked_for(tmp_path: Path) -> None:
         assert found.labels["gpu.example.com/nvlink-domain"] == UNKNOWN
         for key, value in found.labels.items():
             assert names.label_key_problems(key) + names.label_value_problems(value) == []
+
+
+async def test_a_listing_counts_what_is_there_and_names_the_nodes_among_it(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=3) as world:
+        machines = world.cloud.all()
+        asked = [
+            node("a", machines[0].provider_id),
+            node(machines[1].name),
+            node("gone", machines[0].provider_id.replace(machines[0].id, UNKNOWN)),
+        ]
+        found = await instances_of(world.provider()).listing(asked)
+        assert found.nodes == frozenset({"a", machines[1].name})
+        assert found.machines == 3
+
+
+# Terminated
+
+
+async def watched(instances: Any, time: ManualClock, asked: Any, seconds: float) -> None:
+    """A look every minute for that long, all of which find the machine."""
+    for _ in range(int(seconds // 60)):
+        assert await instances.exists(asked, fresh=True)
+        await time.advance(60)
+
+
+async def test_an_instance_that_stays_terminated_for_an_hour_is_gone(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=3) as world:
+        time, machine = ManualClock(), world.cloud.all()[0]
+        instances = instances_of(world.provider(time=time))
+        asked = node(machine.name, machine.provider_id)
+        world.cloud.set_status(machine.name, "Terminated")
+        assert await instances.is_shutdown(asked)
+        await watched(instances, time, asked, 3600)
+        for fresh in (False, True):
+            with pytest.raises(InstanceNotFound, match="listed as Terminated for more than 1h"):
+                await instances.exists(asked, fresh=fresh)
+        assert machine.name not in (await instances.listing([asked])).nodes, "the proof of the brake agrees"
+        world.cloud.set_status(machine.name, "Ready")
+        assert await instances.exists(asked, fresh=True)
+
+
+@pytest.mark.parametrize("between", ["Ready", "Error", "Terminating"])
+async def test_another_status_in_between_starts_the_hour_again(tmp_path: Path, between: str) -> None:
+    async with simulated(tmp_path, machines=3) as world:
+        time, machine = ManualClock(), world.cloud.all()[0]
+        instances = instances_of(world.provider(time=time))
+        asked = node(machine.name, machine.provider_id)
+        for status in ("Terminated", between, "Terminated"):
+            world.cloud.set_status(machine.name, status)
+            await watched(instances, time, asked, 1800)
+        await watched(instances, time, asked, 1700)
+
+
+async def test_a_terminated_instance_that_nobody_looked_at_is_given_its_hour(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=3) as world:
+        time, machine = ManualClock(), world.cloud.all()[0]
+        instances = instances_of(world.provider(time=time))
+        asked = node(machine.name, machine.provider_id)
+        world.cloud.set_status(machine.name, "Terminated")
+        assert await instances.exists(asked)
+        await time.advance(4000)
+        await watched(instances, time, asked, 3500)
+
+
+async def test_a_terminated_instance_stays_for_ever_where_the_flag_says_so(tmp_path: Path) -> None:
+    async with simulated(tmp_path, machines=3) as world:
+        time, machine = ManualClock(), world.cloud.all()[0]
+        instances = instances_of(world.provider(time=time, terminated_grace_s=0.0))
+        world.cloud.set_status(machine.name, "Terminated")
+        await watched(instances, time, node(machine.name, machine.provider_id), 7200)

@@ -76,6 +76,7 @@ class World:
         time: clock.Clock | None = None,
         ttl_s: float = 30.0,
         timeout_s: float = 30.0,
+        terminated_grace_s: float = 3600.0,
         **changes: str,
     ) -> NvidiaBmm:
         """A provider configured by the environment; `changes` are further variables."""
@@ -85,6 +86,7 @@ class World:
                 environ if environ is not None else self.environ(**changes),
                 cache_ttl_s=ttl_s,
                 timeout_s=timeout_s,
+                terminated_grace_s=terminated_grace_s,
                 recorder=self.recorder,
                 time=time or LeapingClock(),
                 registry=self.registry,

@@ -69,6 +69,16 @@ async def test_a_token_in_a_file_is_read_again_when_it_changes(tmp_path: Path) -
     assert (await source.current()).reveal() == "the second"
 
 
+@pytest.mark.parametrize("is_in_environ", [True, False])
+def test_a_token_file_that_does_not_exist_is_refused_with_key_and_path(tmp_path: Path, is_in_environ: bool) -> None:
+    missing, file = tmp_path / "missing", tmp_path / "config.yaml"
+    file.write_text("host: h\nproject: p\n" + ("" if is_in_environ else f"tokenFile: {missing}\n"))
+    with pytest.raises(errors.Invalid) as caught:
+        config.load({"OXIDE_TOKEN_FILE": str(missing)} if is_in_environ else {}, file)
+    (problem,) = caught.value.problems
+    assert "tokenFile" in problem and f"{missing} cannot be read: No such file" in problem
+
+
 async def test_a_token_in_the_configuration_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("host: h\nproject: p\ntoken: first\n")

@@ -12,7 +12,7 @@ from tests.cloud.providers.oxide.world import CLUSTER, World, world
 
 from bedplate.api import core, meta
 from bedplate.cloud.errors import CloudError, InstanceNotFound
-from bedplate.cloud.interface import InstanceMetadata
+from bedplate.cloud.interface import InstanceMetadata, Listing
 from bedplate.cloud.providers.oxide import provider
 from bedplate.core import errors
 from bedplate.sim.clouds.oxide.cloud import VIEWER
@@ -297,3 +297,14 @@ async def test_readiness_waits_for_the_credentials() -> None:
         with pytest.raises(CloudError, match="elsewhere"):
             await wrong.check_ready()
         await w.provider().check_ready()
+
+
+GONE = "00000000-0000-4000-8000-000000000000"
+
+
+async def test_a_listing_counts_what_is_there_and_names_the_nodes_among_it() -> None:
+    async with world(instances=3) as w:
+        one = w.provider()
+        machines = w.cloud.all()
+        asked = [node("a", f"oxide://{machines[0].id}"), node(machines[1].name), node("gone", f"oxide://{GONE}")]
+        assert await one.instances.listing(asked) == Listing(3, frozenset({"a", machines[1].name}))

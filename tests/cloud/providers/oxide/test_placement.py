@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 from tests.cloud.providers.oxide.world import CLUSTER, addresses, world
 
-from bedplate.api import core
+from bedplate.api import core, meta
 from bedplate.cloud.errors import CloudError, RetryError
 from bedplate.cloud.interface import Target
 from bedplate.cloud.providers.oxide import ownership, wants
 from bedplate.sim.clouds import Conditions
 
 LEGACY = ownership.LEGACY_DESCRIPTION
+
+
+def with_ready(node: core.Node, status: str) -> core.Node:
+    conditions = (meta.Condition(type="Ready", status=status),)
+    return msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, conditions=conditions))
 
 
 async def test_the_address_leaves_a_node_that_is_not_ready() -> None:
@@ -28,6 +34,29 @@ async def test_the_address_leaves_a_node_that_is_not_ready() -> None:
         moved = await one.load_balancers.update(CLUSTER, w.publish(service, status), now)
         assert w.holder(service) == other
         assert addresses(moved) == [addresses(status)[0], *w.cloud.get(other).addresses]
+
+
+@pytest.mark.parametrize("number", range(6))
+async def test_a_new_service_goes_to_a_ready_node_while_the_fail_over_delay_of_another_runs(number: int) -> None:
+    async with world() as w:
+        one = w.provider()
+        targets = [w.node("n1"), w.node("n2")]
+        states = zip(targets, ("Unknown", "True"), strict=True)
+        service = w.service(f"web-{number}")
+        await one.load_balancers.ensure(CLUSTER, service, [Target(with_ready(t.node, state)) for t, state in states])
+        assert w.holder(service) == "n2"
+
+
+async def test_a_service_that_is_served_stays_during_the_fail_over_delay() -> None:
+    async with world() as w:
+        one = w.provider()
+        targets = [w.node("n1"), w.node("n2")]
+        service = w.service("web")
+        await one.load_balancers.ensure(CLUSTER, service, [Target(with_ready(t.node, "True")) for t in targets])
+        holder = w.holder(service)
+        now = [Target(with_ready(t.node, "Unknown" if t.node.name == holder else "True")) for t in targets]
+        await one.load_balancers.ensure(CLUSTER, service, now)
+        assert w.holder(service) == holder
 
 
 async def test_an_excluded_or_deleted_holder_is_left_at_once() -> None:

@@ -7,11 +7,11 @@ belongs to this cloud at all is decided before (`routing`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from bedplate.api import core
 from bedplate.cloud.errors import InstanceNotFound
-from bedplate.cloud.interface import Address, InstanceMetadata, Zone
+from bedplate.cloud.interface import Address, InstanceMetadata, Listing, Zone
 from bedplate.cloud.providers.cloudlycke import config
 from bedplate.cloud.providers.cloudlycke.inventory import Inventory, instance_id
 from bedplate.core import logging
@@ -64,6 +64,12 @@ class Machines:
     def was_absent(self, name: str, within_s: float) -> bool:
         return self._inventory.lacks(name)
 
+    async def listing(self, nodes: Sequence[core.Node]) -> Listing:
+        said("instance_list", "")
+        machines = [each for each in (await self._inventory.refresh()).instances if each.state != "terminated"]
+        ids, named = {each.id for each in machines}, {each.name for each in machines}
+        return Listing(len(machines), frozenset(node.name for node in nodes if _is_among(node, ids, named)))
+
     async def _instance(self, node: core.Node) -> config.Instance:
         if node.spec.provider_id:
             return await self._inventory.by_id(instance_id(node.spec.provider_id))
@@ -114,6 +120,10 @@ class LegacyMachines:
     async def _identified(self, method: str, provider_id: str) -> config.Instance:
         said(method, provider_id)
         return await self._inventory.by_id(instance_id(provider_id))
+
+
+def _is_among(node: core.Node, ids: Collection[str], named: Collection[str]) -> bool:
+    return instance_id(node.spec.provider_id) in ids if node.spec.provider_id else node.name in named
 
 
 def _zone_of(instance: config.Instance) -> Zone:

@@ -19,8 +19,9 @@ import yaml
 from bedplate.api import names
 from bedplate.cloud.http.client import endpoint_problem
 from bedplate.cloud.http.secrets import Secret
+from bedplate.cloud.http.tokens import file_problem
 from bedplate.cloud.providers.nvidia_bmm.providerid import is_uuid
-from bedplate.cloud.providers.nvidia_bmm.settings import Reader
+from bedplate.cloud.providers.nvidia_bmm.settings import Reader, variable
 from bedplate.core import errors, yamls
 from bedplate.kube.proxies import is_bypassed
 
@@ -190,6 +191,10 @@ def _check(config: Config, reader: Reader) -> None:
     problems = reader.problems
     if config.endpoint and (problem := endpoint_problem(config.endpoint)):
         problems.append(f"endpoint: {problem} (environment NVIDIA_BMM_ENDPOINT)")
+    oidc_file = config.token.oidc.client_secret_file if config.token.oidc is not None else None
+    for key, path in (("tokenFile", config.token.file), ("oidc.clientSecretFile", oidc_file)):
+        if path is not None and (problem := file_problem(key, path)):
+            problems.append(f"{problem} (environment {variable(key)})")
     if config.ca_file and not Path(config.ca_file).is_file():
         problems.append(f"caFile: there is no file {config.ca_file}")
     # These become segments of paths and of provider IDs.

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bedplate.api import core, names
-from bedplate.cloud.errors import AmbiguousInstance, CloudError, InstanceNotFound, RetryError
+from bedplate.cloud.errors import AmbiguousInstance, CloudError, InstanceNotFound, NoAddresses
 from bedplate.cloud.http import errors as http_errors
 from bedplate.cloud.instancecache import InstanceCache
-from bedplate.cloud.interface import Address, InstanceMetadata
+from bedplate.cloud.interface import Address, InstanceMetadata, Listing
 from bedplate.cloud.node_addresses import parse_node_ips
 from bedplate.cloud.providers.nvidia_bmm import metadata, providerid
 from bedplate.cloud.providers.nvidia_bmm.api import Api
 from bedplate.cloud.providers.nvidia_bmm.config import Config
 from bedplate.cloud.providers.nvidia_bmm.models import Instance, Machine
 from bedplate.cloud.providers.nvidia_bmm.source import SITE_S, BmmSource, Shelf
-from bedplate.core import clock
+from bedplate.core import clock, duration
 from bedplate.core import errors as core_errors
 from bedplate.core.logging import get_logger
 
@@ -30,6 +30,7 @@ log = get_logger("cloud.nvidia-bmm")
 TYPE_S = 3600.0
 MACHINE_S = 24 * 3600.0
 NO_ADDRESSES_RETRY_S = 30.0
+TERMINATED_GAP_S = 600.0
 # The API will not tell, now or later: go on without. Anything else is worth waiting for.
 _REFUSALS = (http_errors.NotFound, http_errors.Forbidden, http_errors.Invalid)
 
@@ -38,9 +39,20 @@ class BmmInstances:
     """Machines of one organisation and tenant."""
 
     def __init__(
-        self, api: Api, source: BmmSource, cache: InstanceCache[Instance], config: Config, time: clock.Clock
+        self,
+        api: Api,
+        source: BmmSource,
+        cache: InstanceCache[Instance],
+        config: Config,
+        time: clock.Clock,
+        *,
+        terminated_grace_s: float = 0.0,
     ) -> None:
         self._config = config
+        self._time = time
+        self._terminated_grace_s = terminated_grace_s
+        self._terminated: dict[str, tuple[float, float]] = {}
+        """Instances seen as Terminated: since when without interruption, and when last."""
         self._source = source
         self._cache = cache
         self._api = api
@@ -50,9 +62,29 @@ class BmmInstances:
         self._machines = Shelf(self._read_machine, keep_s=MACHINE_S, time=time)
 
     async def exists(self, node: core.Node, *, fresh: bool = False) -> bool:
-        """Whether the machine is there, whatever its status. Raises `InstanceNotFound` when it is not."""
-        await self._instance(node, fresh=fresh)
+        """Whether the machine is there. Raises `InstanceNotFound` when it is not, or is listed as Terminated for so
+        long that it will not come back."""
+        instance = await self._instance(node, fresh=fresh)
+        if self._is_over(instance):
+            grace = duration.format_duration(self._terminated_grace_s)
+            raise InstanceNotFound(
+                f"instance {instance.key} is listed as Terminated for more than {grace} "
+                "(--node-terminated-grace-period)"
+            )
         return True
+
+    def _is_over(self, instance: Instance) -> bool:
+        """Note whether the instance is Terminated; whether it has been that for the whole grace period."""
+        if not metadata.is_terminated(instance) or self._terminated_grace_s <= 0:
+            self._terminated.pop(instance.key, None)
+            return False
+        now = self._time.monotonic()
+        since, last = self._terminated.get(instance.key, (now, now))
+        if now - last > TERMINATED_GAP_S:
+            # Nobody looked for a while: it may have been anything in between.
+            since = now
+        self._terminated[instance.key] = (since, now)
+        return now - since >= self._terminated_grace_s
 
     async def is_shutdown(self, node: core.Node, *, fresh: bool = False) -> bool:
         """Whether the machine is there and off; an absent one is the business of `exists`."""
@@ -64,6 +96,23 @@ class BmmInstances:
 
     def was_absent(self, name: str, within_s: float) -> bool:
         return self._cache.was_absent(name, within_s)
+
+    async def listing(self, nodes: Sequence[core.Node]) -> Listing:
+        """Those that are not switched off; a machine that is being taken down shows nothing about the others."""
+        instances = [instance for instance in await self._cache.all() if not self._is_known_over(instance)]
+        keys, named = {instance.key for instance in instances}, {instance.name for instance in self._ours(instances)}
+
+        def is_among(node: core.Node) -> bool:
+            if node.spec.provider_id:
+                return providerid.parse(node.spec.provider_id).instance in keys
+            return node.name in named
+
+        there = sum(not metadata.is_shutdown(instance) for instance in instances)
+        return Listing(there, frozenset(node.name for node in nodes if is_among(node)))
+
+    def _is_known_over(self, instance: Instance) -> bool:
+        since, _ = self._terminated.get(instance.key, (self._time.monotonic(), 0.0))
+        return metadata.is_terminated(instance) and 0 < self._terminated_grace_s <= self._time.monotonic() - since
 
     async def metadata(self, node: core.Node) -> InstanceMetadata | None:
         """What BMM knows of the node's machine; None when names are not to be looked up and it has no provider ID."""
@@ -149,7 +198,7 @@ class BmmInstances:
             return addresses
         provided = node.metadata.annotations.get(names.ANNOTATION_PROVIDED_NODE_IP)
         if provided is None:
-            raise RetryError(
+            raise NoAddresses(
                 f"node {node.name}: instance {instance.key} has no addresses yet", after_s=NO_ADDRESSES_RETRY_S
             )
         # The kubelet was told its address: that is as good until BMM knows one.

@@ -19,6 +19,7 @@ __all__ = [
     "addresses",
     "instance_ips",
     "is_shutdown",
+    "is_terminated",
     "label_value",
     "labels",
     "location_region",
@@ -31,12 +32,18 @@ __all__ = [
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 LEGACY_TYPE = "nvidia-bmm-instance"
 _OFF = frozenset({"Terminating", "Terminated", "Error"})
+_TERMINATED = "Terminated"
 _READY, _DELETING = "Ready", "Deleting"
 
 
 def is_shutdown(instance: Instance) -> bool:
     """Whether the machine counts as switched off; an unknown or missing status does not."""
     return instance.status in _OFF
+
+
+def is_terminated(instance: Instance) -> bool:
+    """Whether the instance is over, and is only listed still."""
+    return instance.status == _TERMINATED
 
 
 def label_value(text: str) -> str:

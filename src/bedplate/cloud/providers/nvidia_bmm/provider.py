@@ -62,7 +62,9 @@ class NvidiaBmm:
             time=setting.time,
             metrics=metrics.shared(setting.registry, InstanceCacheMetrics),
         )
-        self.instances: Instances | None = BmmInstances(self._api, source, cache, config, setting.time)
+        self.instances: Instances | None = BmmInstances(
+            self._api, source, cache, config, setting.time, terminated_grace_s=setting.terminated_grace_s
+        )
         self._unready = "the credentials have not been checked yet"
         self._check_again_at = float("-inf")
         self._checking = asyncio.Lock()

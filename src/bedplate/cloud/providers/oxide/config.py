@@ -19,7 +19,15 @@ import yaml
 
 from bedplate.cloud.http import client as http_client
 from bedplate.cloud.http.secrets import Secret
-from bedplate.cloud.http.tokens import FixedToken, Reloads, TokenFile, TokenSource, whole_text, yaml_key
+from bedplate.cloud.http.tokens import (
+    FixedToken,
+    Reloads,
+    TokenFile,
+    TokenSource,
+    file_problem,
+    whole_text,
+    yaml_key,
+)
 from bedplate.core import errors, yamls
 from bedplate.core.logging import get_logger
 
@@ -101,6 +109,8 @@ def load(environ: Mapping[str, str], file: Path | None) -> Config:
     host = _with_scheme(host or profile.host)
     has_token = bool(token or token_file or token_in or profile.file)
     problems += _problems(host, project, given.labels, has_token=has_token)
+    if token_file and not token and (problem := file_problem("tokenFile (OXIDE_TOKEN_FILE)", Path(token_file))):
+        problems.append(problem)
     if problems:
         raise errors.Invalid("the configuration of oxide is not usable", problems=problems)
     return Config(

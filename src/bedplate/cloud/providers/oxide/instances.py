@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from bedplate.api import core
 from bedplate.cloud.errors import CloudError, InstanceNotFound
 from bedplate.cloud.instancecache import InstanceCache
-from bedplate.cloud.interface import Address, InstanceMetadata
+from bedplate.cloud.interface import Address, InstanceMetadata, Listing
 from bedplate.cloud.metrics import InstanceCacheMetrics
 from bedplate.cloud.providers.oxide import models, names, ownership, providerid
 from bedplate.cloud.providers.oxide.api import Api, Credentials
@@ -116,6 +116,17 @@ class OxideInstances:
 
     def was_absent(self, name: str, within_s: float) -> bool:
         return not names.is_legal(name) or self._cache.was_absent(name, within_s)
+
+    async def listing(self, nodes: Sequence[core.Node]) -> Listing:
+        there = [instance for instance in await self._cache.all() if instance.run_state != _DESTROYED]
+        keys, named = {self._source.key(instance) for instance in there}, {instance.name for instance in there}
+
+        def is_among(node: core.Node) -> bool:
+            if not node.spec.provider_id:
+                return node.name in named
+            return providerid.fold(providerid.instance_id(node.spec.provider_id)) in keys
+
+        return Listing(len(there), frozenset(node.name for node in nodes if is_among(node)))
 
     def ephemeral_ips(self, instance: str) -> int:
         """How many ephemeral IPs an instance has, as far as is known; asks nobody."""

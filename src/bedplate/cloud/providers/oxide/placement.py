@@ -3,7 +3,8 @@
 The fabric translates a floating IP to the private address of the instance that has it, and kube-proxy answers there;
 so two Services with one port and protocol cannot share a node. Among the nodes that can serve best (ready, with local
 endpoints where the policy asks for them) the present one is kept while nothing speaks against it; else one without a
-clash is chosen: fewest floating IPs first, then by a hash of Service and node, which spreads them.
+clash is chosen: those ready at this moment first, because the fail-over delay is for Services that are being served,
+then fewest floating IPs, then by a hash of Service and node, which spreads them.
 """
 
 from __future__ import annotations
@@ -193,6 +194,6 @@ def _present(asker: Asker, nodes: Sequence[Candidate]) -> Candidate | None:
     return next((by_instance[instance] for instance in asker.current if instance in by_instance), None)
 
 
-def _rank(asker: Asker, node: Candidate, used: Mapping[str, int]) -> tuple[bool, int, str]:
+def _rank(asker: Asker, node: Candidate, used: Mapping[str, int]) -> tuple[bool, bool, int, str]:
     spread = hashlib.sha256(f"{asker.uid}\0{node.node.name}".encode()).hexdigest()
-    return (node.is_refused, used.get(node.instance, 0), spread)
+    return (not node.node.is_ready, node.is_refused, used.get(node.instance, 0), spread)
