@@ -171,5 +171,5 @@ async def _examine(instances: Instances, node: core.Node, where: str) -> Finding
 
 
 def _absent(node: core.Node, where: str, look: str) -> Finding:
-    fix = f"{node_refusals.remedy(node, node_refusals.NOT_FOUND)}; then: {look}"
+    fix = f"{node_refusals.remedy(node, node_refusals.REASON_NO_INSTANCE)}; then: {look}"
     return problem("instance", f"Node {node.name}", f"there is no such machine {where}", fix)

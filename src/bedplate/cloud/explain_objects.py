@@ -76,7 +76,7 @@ async def _ask(node: core.Node, clouds: Clouds) -> _Asked:
     match clouds.place(node):
         case Foreign(reason, named):
             if named and taints.is_uninitialized(node):
-                reason = f"{reason}; {node_refusals.remedy(node, node_refusals.FOREIGN)}"
+                reason = f"{reason}; {node_refusals.remedy(node, node_refusals.REASON_FOREIGN_ID)}"
                 return _Asked(finding=Finding("cloud", "not ours", reason, State.BAD))
             return _Asked(finding=Finding("cloud", "not ours", reason, State.NOTICE))
         case Owned(provider):

@@ -42,7 +42,7 @@ def test_every_failure_has_its_reason_and_its_remedy(
 
 def test_a_refusal_is_told_at_once_and_then_with_pauses_that_double() -> None:
     refusals = Refusals()
-    told = [now for now in range(0, 20_000, 10) if refusals.is_due("u", node_refusals.NOT_FOUND, float(now))]
+    told = [now for now in range(0, 20_000, 10) if refusals.is_due("u", node_refusals.REASON_NO_INSTANCE, float(now))]
     gaps = [later - sooner for sooner, later in itertools.pairwise(told)]
     assert told[0] == 0
     assert gaps[:6] == [60, 120, 240, 480, 960, 1920]
@@ -51,24 +51,24 @@ def test_a_refusal_is_told_at_once_and_then_with_pauses_that_double() -> None:
 
 def test_another_refusal_is_told_at_once() -> None:
     refusals = Refusals()
-    assert refusals.is_due("u", node_refusals.NOT_FOUND, 0.0)
-    assert not refusals.is_due("u", node_refusals.NOT_FOUND, 1.0)
-    assert refusals.is_due("u", node_refusals.NO_ADDRESSES, 2.0)
+    assert refusals.is_due("u", node_refusals.REASON_NO_INSTANCE, 0.0)
+    assert not refusals.is_due("u", node_refusals.REASON_NO_INSTANCE, 1.0)
+    assert refusals.is_due("u", node_refusals.REASON_NO_ADDRESSES, 2.0)
     refusals.forget("u")
-    assert refusals.is_due("u", node_refusals.NO_ADDRESSES, 3.0)
+    assert refusals.is_due("u", node_refusals.REASON_NO_ADDRESSES, 3.0)
 
 
 def test_a_cloud_that_fails_for_a_moment_is_not_told() -> None:
     refusals = Refusals()
-    assert not refusals.is_due("u", node_refusals.FAILED, 0.0)
-    assert not refusals.is_due("u", node_refusals.FAILED, 29.0)
-    assert refusals.is_due("u", node_refusals.FAILED, 31.0)
+    assert not refusals.is_due("u", node_refusals.REASON_NOT_INITIALIZED, 0.0)
+    assert not refusals.is_due("u", node_refusals.REASON_NOT_INITIALIZED, 29.0)
+    assert refusals.is_due("u", node_refusals.REASON_NOT_INITIALIZED, 31.0)
 
 
 def test_only_nodes_that_exist_are_remembered() -> None:
     refusals = Refusals()
     for uid in ("a", "b"):
-        refusals.is_due(uid, node_refusals.NOT_FOUND, 0.0)
+        refusals.is_due(uid, node_refusals.REASON_NO_INSTANCE, 0.0)
     refusals.keep({"a"})
-    assert not refusals.is_due("a", node_refusals.NOT_FOUND, 1.0)
-    assert refusals.is_due("b", node_refusals.NOT_FOUND, 1.0)
+    assert not refusals.is_due("a", node_refusals.REASON_NO_INSTANCE, 1.0)
+    assert refusals.is_due("b", node_refusals.REASON_NO_INSTANCE, 1.0)

@@ -151,7 +151,7 @@ class NodeController:
                     log.info("node.foreign", node=node.name, reason=reason)
                 if named and is_uninitialized(node):
                     # Of one of our clouds, so that no other manager will take care of it.
-                    self._tell(node, node_refusals.FOREIGN, reason)
+                    self._tell(node, node_refusals.REASON_FOREIGN_ID, reason)
                 return False
         return self._clouds.sole is provider
 
@@ -209,7 +209,7 @@ class NodeController:
         if verdict.patch is None or metadata is None:
             log.v(2).info("node.left", node=node.name, reason=verdict.reason)
             if metadata is None:
-                self._tell(node, node_refusals.NOT_FOUND, verdict.reason)
+                self._tell(node, node_refusals.REASON_NO_INSTANCE, verdict.reason)
             return None
         self._warn(node, verdict)
         written = await self._writer.patch(
@@ -233,7 +233,7 @@ class NodeController:
             case Claimed(provider, metadata):
                 return provider, metadata
             case Contested(reason):
-                self._event(node, events.WARNING, node_refusals.AMBIGUOUS, reason)
+                self._event(node, events.WARNING, node_refusals.REASON_AMBIGUOUS, reason)
                 log.warning("node.contested", node=node.name, reason=reason)
                 return None
             case Waiting(reason, error, claimant):
@@ -275,7 +275,7 @@ class NodeController:
         refusal, uid, now = node_refusals.refusal(node, error), node.metadata.uid, self._time.monotonic()
         if not isinstance(error, _Told) and self._refusals.is_due(uid, refusal.reason, now):
             self._event(node, events.WARNING, refusal.reason, refusal.message)
-        if refusal.reason != node_refusals.NOT_FOUND:
+        if refusal.reason != node_refusals.REASON_NO_INSTANCE:
             return None
         return RetryError(str(error), after_s=self._refusals.retry_s(uid, refusal.reason, now))
 

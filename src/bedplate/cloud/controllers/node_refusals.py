@@ -14,10 +14,25 @@ from bedplate.api import core
 from bedplate.cloud.errors import AmbiguousInstance, InstanceNotFound, NoAddresses
 from bedplate.core import errors
 
-__all__ = ["AMBIGUOUS", "FAILED", "FOREIGN", "NOT_FOUND", "Refusal", "Refusals", "refusal", "remedy", "remedy_for"]
+__all__ = [
+    "REASON_AMBIGUOUS",
+    "REASON_FOREIGN_ID",
+    "REASON_NOT_INITIALIZED",
+    "REASON_NO_ADDRESSES",
+    "REASON_NO_INSTANCE",
+    "Refusal",
+    "Refusals",
+    "refusal",
+    "remedy",
+    "remedy_for",
+]
 
-NOT_FOUND, INVALID, FOREIGN = "InstanceNotFound", "InvalidProviderID", "ForeignProviderID"
-NO_ADDRESSES, AMBIGUOUS, FAILED = "NoAddressesYet", "AmbiguousInstance", "InitializationFailed"
+REASON_NO_INSTANCE, REASON_INVALID_ID, REASON_FOREIGN_ID = "InstanceNotFound", "InvalidProviderID", "ForeignProviderID"
+REASON_NO_ADDRESSES, REASON_AMBIGUOUS, REASON_NOT_INITIALIZED = (
+    "NoAddressesYet",
+    "AmbiguousInstance",
+    "InitializationFailed",
+)
 PATIENCE_S = 30.0
 """A cloud or API server that fails is told after this time: most failures are over by then."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 60.0, 3600.0
@@ -50,23 +65,23 @@ def _reason(node: core.Node, error: BaseException) -> str:
     for cause in (error, error.__cause__):
         match cause:
             case InstanceNotFound():
-                return NOT_FOUND
+                return REASON_NO_INSTANCE
             case NoAddresses():
-                return NO_ADDRESSES
+                return REASON_NO_ADDRESSES
             case AmbiguousInstance():
-                return AMBIGUOUS
+                return REASON_AMBIGUOUS
             case errors.Invalid() if node.spec.provider_id:
-                return INVALID
-    return FAILED
+                return REASON_INVALID_ID
+    return REASON_NOT_INITIALIZED
 
 
 def remedy(node: core.Node, reason: str) -> str:
     """What an operator can do about a refusal of that reason."""
-    if reason == NO_ADDRESSES:
+    if reason == REASON_NO_ADDRESSES:
         return "check the machine's network interfaces in the cloud, or start its kubelet with --node-ip"
-    if reason in (NOT_FOUND, AMBIGUOUS) and not node.spec.provider_id:
+    if reason in (REASON_NO_INSTANCE, REASON_AMBIGUOUS) and not node.spec.provider_id:
         return "start its kubelet with --provider-id, or give the node the name of its machine in the cloud"
-    if reason in (NOT_FOUND, INVALID, FOREIGN):
+    if reason in (REASON_NO_INSTANCE, REASON_INVALID_ID, REASON_FOREIGN_ID):
         return (
             f"if the machine exists, correct --provider-id of its kubelet, kubectl delete node {node.name}, and "
             "restart the kubelet (a provider ID cannot be changed)"
@@ -93,7 +108,7 @@ class Refusals:
         """Note a refusal; whether its Event is to be written: at once, and then with pauses that double."""
         told = self._of(uid, reason, now)
         if told.told_at is None:
-            if reason == FAILED and now - told.since < PATIENCE_S:
+            if reason == REASON_NOT_INITIALIZED and now - told.since < PATIENCE_S:
                 return False
         elif now - told.told_at < told.pause_s:
             return False
