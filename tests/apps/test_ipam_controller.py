@@ -92,7 +92,19 @@ def test_every_mistake_is_told_at_once() -> None:
         assert text in found.stderr, (text, found.stderr)
 
 
-def test_original_flags_without_effect_are_accepted_and_empty_words_pass() -> None:
+def test_flags_that_cannot_be_followed_are_refused() -> None:
+    found = call("--log-json-info-buffer-size=zzz", "--feature-gates=ContextualLogging=false")
+    assert found.returncode == 1
+    assert "--log-json-info-buffer-size" in found.stderr and "ContextualLogging=false" in found.stderr
+
+
+def test_split_streams_put_what_is_not_an_error_on_standard_output() -> None:
+    found = call("--logging-format=json", "--log-json-split-stream", "--log-json-info-buffer-size=64k")
+    assert found.returncode == 1 and "no Kubernetes configuration" in found.stderr, found.stderr
+    assert '"controller.starting"' in found.stdout and "controller.starting" not in found.stderr
+
+
+def test_original_flags_are_accepted_and_empty_words_pass() -> None:
     found = call(
         "--log-flush-frequency=1s",
         "--log-json-info-buffer-size=1Ki",

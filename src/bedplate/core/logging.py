@@ -37,6 +37,11 @@ class LogOptions:
     """Warnings and errors only: for commands whose output is an answer, not a log."""
     vmodule: tuple[tuple[str, int], ...] = ()
     """Levels of single loggers: a pattern of the name or of its last part (`kube`, `runtime.*`), and the level."""
+    is_split: bool = False
+    """Errors on standard error, everything else on standard output."""
+    info_buffer: int = 0
+    """With split streams: how much of standard output is buffered, and for how long at most."""
+    flush_s: float = 5.0
 
 
 class Logger:
@@ -116,20 +121,28 @@ def set_verbosity(level: int) -> None:
     _state["verbosity"] = level
 
 
-def configure(options: LogOptions, stream: TextIO | None = None) -> None:
-    """Set up logging for the process; called once by an entry point (and by tests)."""
+def configure(options: LogOptions, stream: TextIO | None = None, info_stream: TextIO | None = None) -> None:
+    """Set up logging for the process; called once by an entry point (and by tests). `info_stream` takes what are not
+    errors when streams are split."""
     out = stream if stream is not None else sys.stderr
+    info = info_stream if info_stream is not None else sys.stdout
     set_verbosity(options.verbosity)
     _state["quiet"] = int(options.is_quiet)
     _modules[:] = options.vmodule
-    _pending[:] = [lambda: _apply(options, out)]
+    _pending[:] = [lambda: _apply(options, out, info)]
     if "structlog" in sys.modules:
         _pending.pop()()
 
 
-def _apply(options: LogOptions, out: TextIO) -> None:
+def _apply(options: LogOptions, out: TextIO, info: TextIO) -> None:
     import structlog
 
+    factory: Any = structlog.WriteLoggerFactory(file=out)
+    if options.is_split:
+        from bedplate.core.logstreams import SplitStreams
+
+        streams = SplitStreams(info, out, options.info_buffer, options.flush_s)
+        factory = lambda *_: streams  # noqa: E731
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -144,7 +157,7 @@ def _apply(options: LogOptions, out: TextIO) -> None:
             structlog.processors.JSONRenderer(default=str),
         ]
     else:
-        colors = options.color if options.color is not None else out.isatty()
+        colors = options.color if options.color is not None else (info if options.is_split else out).isatty()
         renderer = structlog.dev.ConsoleRenderer(
             colors=colors, pad_event_to=28, exception_formatter=structlog.dev.plain_traceback
         )
@@ -152,7 +165,7 @@ def _apply(options: LogOptions, out: TextIO) -> None:
     structlog.configure(
         processors=[*shared, *tail],
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING if options.is_quiet else logging.DEBUG),
-        logger_factory=structlog.WriteLoggerFactory(file=out),
+        logger_factory=factory,
         cache_logger_on_first_use=False,
     )
 

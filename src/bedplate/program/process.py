@@ -80,7 +80,7 @@ def run(
     if problems:
         err.write("".join(f"Error: {text}\n" for text in problems) + "\n" + flags.short_usage(program.name))
         return FAILED
-    logging.configure(flags_global.log_options(options.globals, options.given, environ), err)
+    logging.configure(flags_global.log_options(options.globals, options.given, environ), err, out)
     _log_start(program, options)
     try:
         runner(program.start(options, environ))

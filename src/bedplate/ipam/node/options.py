@@ -25,6 +25,7 @@ __all__ = ["GROUPS", "Checks", "Cni", "Daemon", "Options", "cri_path", "path_pro
 
 DEFAULT_SOCKET = "unix:///var/lib/cni/nv-ipam/daemon.sock"
 DEFAULT_PLUGIN = "/nv-ipam"
+LOG_LEVELS = ("panic", "error", "warning", "info", "debug", "verbose")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,8 @@ def _problems(options: Options) -> Iterator[str]:
             "health-probe-bind-address": chosen.health_probe_bind_address,
         }
     )
+    if options.cni.cni_log_level.lower() not in LOG_LEVELS:
+        yield f"--cni-log-level: {options.cni.cni_log_level!r} is not one of {', '.join(LOG_LEVELS)}"
     yield from _check_problems(options.checks)
 
 
