@@ -35,6 +35,8 @@ from tests import forkserver, tiers
 from bedplate.lab import binaries
 
 KUBERNETES = "v1.35.4"
+REAL = os.environ.get("BEDPLATE_TEST_KUBERNETES") or KUBERNETES
+"""The release of the real API server; another one shows whether an older or newer Kubernetes is served as well."""
 ETCD = "v3.6.6"
 CONTROLLERS = ",".join(
     (
@@ -175,7 +177,7 @@ def _answers(url: str, trust: Callable[[], ssl.SSLContext] | None = None, token:
 
 
 @contextlib.contextmanager
-def real(version: str = KUBERNETES, *, api_arguments: tuple[str, ...] = ()) -> Iterator[Server]:
+def real(version: str = REAL, *, api_arguments: tuple[str, ...] = ()) -> Iterator[Server]:
     """kube-apiserver on etcd, with the controllers that keep the API's own promises (garbage, namespaces, tokens)."""
     paths = {name: binary(name, version) for name in ("kube-apiserver", "kube-controller-manager")}
     etcd = binary("etcd", ETCD)

@@ -1,8 +1,9 @@
-"""A dry release into a registry and a lab, then an install of each system with the guides' own commands, unchanged.
+"""A dry release into a registry and a lab, then an install of each manager with the guides' own commands, unchanged.
 
 What a reader sets is in the environment (`IMG`, the cluster, the lab, the rack's credentials) or in the file that the
 page tells them to edit. The image is built once and pushed to a registry over HTTPS; the guides' other two commands
-load the same archive into the lab, from which its nodes pull. Clouds are simulated and answer on the lab's bridge.
+load the same archive into the lab, from which its nodes pull. Clouds are simulated and answer on the lab's bridge. The
+same for address management is in tests/lab/test_ipam_guide.py, for Cloudlycke in test_tutorials.py.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests import programs
 from tests.deploy.conftest import ROOT, VERSION, checkout
 from tests.deploy.test_lab import BMM, OXIDE, Clouds, Cluster, Lab, bmm_config
-from tests.deploy.test_registry import TlsRegistry, tls_registry
+from tests.deploy.test_registry import TlsRegistry, tls_registry, useless_containers
 from tests.pages import console_lines
+
+from bedplate.lab import binaries
 
 pytestmark = [
     pytest.mark.root,
@@ -118,13 +120,9 @@ def cluster(lab: Lab) -> Cluster:
 def reader(folder: Path, lab: Lab, registry: TlsRegistry, clouds: Clouds) -> Reader:
     """In a fresh checkout, with nothing built and nothing pushed."""
     (folder / "checkout").mkdir()
-    (folder / "bin").mkdir()
-    for name in ("docker", "podman", "buildah"):
-        (folder / "bin" / name).write_text("#!/bin/sh\nexit 1\n")
-        (folder / "bin" / name).chmod(0o755)
     helm = lab.program("helm", programs.HELM)
     folders = (
-        *(folder / "bin", Path(sys.executable).parent),
+        *(useless_containers(folder), Path(sys.executable).parent),
         *(programs.built("kubectl").parent, programs.built("helm", programs.HELM).parent),
     )
     environ = {
@@ -133,7 +131,7 @@ def reader(folder: Path, lab: Lab, registry: TlsRegistry, clouds: Clouds) -> Rea
         "PATH": ":".join((*map(str, folders), os.environ["PATH"])),
         "XDG_STATE_HOME": str(folder),
         "BEDPLATE_LAB": lab.name,
-        "BEDPLATE_CACHE": os.environ.get("BEDPLATE_CACHE", str(Path.home() / ".cache" / "bedplate")),
+        "BEDPLATE_CACHE": str(binaries.cache_folder()),
         "IMG": f"{registry.address}/bedplate:{VERSION}",
         "OXIDE_HOST": clouds.oxide.url,
         "OXIDE_TOKEN": clouds.oxide.token,
@@ -149,8 +147,7 @@ def released(reader: Reader, registry: TlsRegistry) -> str:
     assert refused.returncode != 0, "no node has the image yet"
     assert "cannot run on 3 of 3 nodes" in refused.stderr and "Pull" in refused.stderr
     reader.through("deploy-nvidia-bmm.md", "bedplate lab load-image ")
-    for page in ("deploy-oxide.md", "ipam.md"):
-        reader.skip_image(page)
+    reader.skip_image("deploy-oxide.md")
     return reader.environ["IMG"]
 
 
@@ -211,33 +208,3 @@ def test_the_manager_of_oxide_is_installed_by_its_guide_from_folder_and_registry
     cluster.until("the pod of the chart from the registry is ready", lambda: cluster.ready_pods(OXIDE), OXIDE)
     assert images_of(cluster, OXIDE) == {released}
     reader.rest("deploy-oxide.md")
-
-
-def test_address_management_is_installed_by_its_guide_on_three_nodes(
-    reader: Reader, released: str, cluster: Cluster
-) -> None:
-    cluster.kubectl("label", "node", *NODES, "kubernetes.io/role=worker")
-    reader.through("ipam.md", "kubectl kustomize deploy/overlays/no-webhook | kubectl apply")
-    daemons = "app=nvidia-k8s-ipam,name=nv-ipam-node"
-    cluster.until("three daemons are ready", lambda: len(cluster.ready_pods(daemons)) == 3, daemons)
-    assert images_of(cluster, "app=nvidia-k8s-ipam") == {released}
-    reader.through("ipam.md", "bedplate ipam map")
-
-    def blocks() -> list[dict[str, Any]]:
-        pool = cluster.get("ippool", "my-pool", "-n", "kube-system")
-        found: list[dict[str, Any]] = pool.get("status", {}).get("allocations") or []
-        return found
-
-    cluster.until("every node has a block", lambda: {each["nodeName"] for each in blocks()} == set(NODES), daemons)
-    # Every node's plugin gives an address of the node's own block, as a container runtime asks for it.
-    for block in blocks():
-        network = {"cniVersion": "1.0.0", "name": "mynet", "type": "bridge"}
-        asked = json.dumps({**network, "ipam": {"type": "nv-ipam", "poolName": "my-pool"}})
-        variables = (
-            "CNI_COMMAND=ADD CNI_CONTAINERID=guide CNI_NETNS=/proc/1/ns/net CNI_IFNAME=net1 CNI_PATH=/opt/cni/bin "
-            "CNI_ARGS='K8S_POD_NAME=web;K8S_POD_NAMESPACE=default;K8S_POD_UID=1'"
-        )
-        line = f"bedplate lab exec {block['nodeName']} -- env {variables} /opt/cni/bin/nv-ipam <<< '{asked}'"
-        answer = json.loads(reader.run(line))
-        assert answer["ips"][0]["address"].partition("/")[0] >= block["startIP"]
-    reader.rest("ipam.md")

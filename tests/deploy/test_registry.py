@@ -132,15 +132,20 @@ def test_a_chart_is_installed_from_the_registry_and_removed_again(
     assert kubectl.attempt("get", "clusterrole", f"system:{release}-{name}").returncode == 1
 
 
+def useless_containers(folder: Path) -> Path:
+    """A folder for the PATH in which docker, podman and buildah are of no use."""
+    place = folder / "bin"
+    place.mkdir()
+    for name in ("docker", "podman", "buildah"):
+        (place / name).write_text("#!/bin/sh\nexit 1\n")
+        (place / name).chmod(0o755)
+    return place
+
+
 @pytest.fixture
 def without_containers(tmp_path: Path) -> dict[str, str]:
     """An environment in which docker, podman and buildah are of no use."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for name in ("docker", "podman", "buildah"):
-        (folder / name).write_text("#!/bin/sh\nexit 1\n")
-        (folder / name).chmod(0o755)
-    path = f"{folder}:{os.environ['PATH']}"
+    path = f"{useless_containers(tmp_path)}:{os.environ['PATH']}"
     return {"PATH": path, "HOME": str(tmp_path), "BEDPLATE_CACHE": str(binaries.cache_folder())}
 
 
