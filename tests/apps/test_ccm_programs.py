@@ -211,16 +211,17 @@ async def test_without_a_cluster_the_program_says_what_to_pass(tmp_path: Path) -
     assert "pass --kubeconfig=FILE" in manager.log()
 
 
-def test_an_api_server_that_does_not_answer_ends_the_program_without_leader_election(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("elects", ["true", "false"])
+def test_an_api_server_that_does_not_answer_ends_the_program_with_and_without_leader_election(
+    monkeypatch: pytest.MonkeyPatch, elects: str
 ) -> None:
-    monkeypatch.setattr(leading, "API_PATIENCE_S", 0.1)
+    monkeypatch.setattr(leading, "ANSWER_PATIENCE_S", 0.1)
     monkeypatch.setattr(leading, "API_PERIOD_S", 0.02)
-    words = [f"--master=http://127.0.0.1:{servers.free_port()}", "--leader-elect=false", "--secure-port=0"]
+    words = [f"--master=http://127.0.0.1:{servers.free_port()}", f"--leader-elect={elects}", "--secure-port=0"]
     out, err = io.StringIO(), io.StringIO()
     program = manager_process.program(PROGRAMS["cloudlycke"], "cloudlycke")
     assert process.run(program, words, {}, _run, out, err) == 1
-    assert "the API server is not healthy" in err.getvalue()
+    assert "the API server does not answer" in err.getvalue()
 
 
 def _run(main: Coroutine[Any, Any, None]) -> None:
