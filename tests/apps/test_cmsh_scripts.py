@@ -17,6 +17,7 @@ from tests import forkserver
 from tests.apps import headprograms
 from tests.waiting import wait_until
 
+from bedplate.api.headapi import Result
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 from bedplate.head.folder import creation, datafolder
@@ -140,6 +141,26 @@ def test_a_failed_command_never_lets_a_commit_hit_another_object(
         assert "nodeTYPO" in quitting.stderr
         asked = "device foreach * (get notes); history -d ,"
         assert "x" not in cmsh("--data", data, "-c", asked, home=tmp_path).stdout.splitlines()
+
+
+def test_status_and_health_are_known_with_a_daemon_and_after_it(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    async def report(daemon: headprograms.Served) -> None:
+        async with daemon.client() as client:
+            await client.report("node001", applied=1, results=[Result(check="Docker", status="FAIL", info="gone")])
+
+    asked = "device status node00[1-2] -d ,; device health -d ,; events -d ,"
+    with headprograms.served(data) as daemon:
+        asyncio.run(report(daemon))
+        served = cmsh("--data", data, "-c", asked, home=tmp_path)
+        daemon.stop()
+    alone = cmsh("--data", data, "-c", asked, home=tmp_path)
+    for done in (served, alone):
+        assert (done.returncode, done.stderr) == (0, "")
+        lines = done.stdout.splitlines()
+        assert lines[1].startswith("node001,UP,FAIL,1,") and lines[1].endswith(",Docker: gone")
+        assert lines[2].startswith("node002,UNKNOWN,UNKNOWN,,")
+        assert lines[4].startswith("node001,Docker,FAIL,")
+        assert lines[6].endswith(",warning,node001,Check Docker failed: gone")
 
 
 def test_a_file_that_is_missing_is_wrong_usage(data: pathlib.Path, tmp_path: pathlib.Path) -> None:

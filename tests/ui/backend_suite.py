@@ -176,7 +176,20 @@ class BackendSuite:
         assert backend.tree.get(DEFAULT).values["notes"] == "theirs"
 
     async def test_nodes_that_never_reported_have_applied_nothing(self, backend: Backend) -> None:
-        assert await backend.applied(["node001", "node002"]) == {}
+        states = await backend.states(["node001", "node002"])
+        assert [(state.node, state.state, state.applied) for state in states] == [
+            ("node001", "UNKNOWN", 0),
+            ("node002", "UNKNOWN", 0),
+        ]
+        assert len(await backend.states()) == 4
+        assert (await backend.health("node001")).history == []
+        assert await backend.notices() == []
+        with pytest.raises(errors.NotFound):
+            await backend.health("nobody")
+
+    async def test_it_says_what_the_head_takes_the_caller_for(self, backend: Backend) -> None:
+        who = await backend.whoami()
+        assert (who.user, who.role, who.head, who.revision) == ("admin", "admin", "basecm10", backend.revision)
 
     async def test_of_an_edits_base_only_the_revision_counts(self, backend: Backend) -> None:
         session = Session(backend.tree)

@@ -15,7 +15,17 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from bedplate.api.headapi import Action, Failure, Result, Sample, Status
+from bedplate.api.headapi import (
+    Action,
+    CheckHistory,
+    CheckState,
+    Failure,
+    NodeHealth,
+    NodeState,
+    Result,
+    Sample,
+    Status,
+)
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock, parse_rfc3339
 from bedplate.head.notices import News, stamp
@@ -109,6 +119,37 @@ class Health:
             return "UNKNOWN"
         silent_s = (self._clock.now() - parse_rfc3339(condition.heard)).total_seconds()
         return "UP" if silent_s <= self._silence_s else "DOWN"
+
+    def node_state(self, node: str) -> NodeState:
+        """What is known of a node; of one that fell silent nothing is known any more but what it last said."""
+        condition, state = self._held.get(node), self.state(node)
+        if condition is None:
+            return NodeState(node=node, state=state)
+        checks = [
+            CheckState(
+                check=check,
+                time=verdict.last.time,
+                status=verdict.last.status if state == "UP" else "UNKNOWN",
+                since=verdict.since,
+                value=verdict.last.value,
+                info=verdict.last.info,
+            )
+            for check, verdict in sorted(condition.checks.items())
+        ]
+        return NodeState(
+            node=node,
+            state=state,
+            heard=condition.heard,
+            applied=condition.applied,
+            digest=condition.digest,
+            checks=checks,
+        )
+
+    async def node_health(self, node: str, check: str = "") -> NodeHealth:
+        """A node with the history of its checks, or of one."""
+        history = await self.history(node, check)
+        histories = [CheckHistory(check=name, samples=samples) for name, samples in history.items()]
+        return NodeHealth(state=self.node_state(node), history=histories)
 
     async def history(self, node: str, check: str = "") -> dict[str, list[Sample]]:
         """The kept results of each check, or of one, oldest first."""

@@ -8,10 +8,10 @@ outlive a connection.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
-from bedplate.api.headapi import AuditEntry, Change, Notice, Revision
+from bedplate.api.headapi import AuditEntry, Change, NodeHealth, NodeState, Notice, Revision, Whoami
 from bedplate.head import Edit, Path, Secret, Tree
 
 __all__ = ["Backend", "Event"]
@@ -75,8 +75,17 @@ class Backend(Protocol):
     async def export_document(self, *, with_secrets: bool = False) -> str:
         """The committed tree as YAML. Secrets are an administrator's to ask for: else `Denied`."""
 
-    async def applied(self, nodes: Sequence[str]) -> Mapping[str, int]:
-        """The revision that each of the nodes last said to have carried out; who never reported is not in it."""
+    async def whoami(self) -> Whoami:
+        """Who the head takes the caller for."""
+
+    async def states(self, nodes: Sequence[str] = ()) -> Sequence[NodeState]:
+        """What is known of the nodes, or of all: whether they report, what they applied, what their checks say."""
+
+    async def health(self, node: str, check: str = "") -> NodeHealth:
+        """A node with the history of its checks, or of one. Raises `NotFound`."""
+
+    async def notices(self, limit: int = 100, *, host: str = "") -> Sequence[Notice]:
+        """The latest notices, of a host or of all, newest first."""
 
     def follow(self) -> AsyncIterator[Event]:
         """Revisions (of anybody, oneself included) and notices from now on, for as long as somebody reads.

@@ -1,16 +1,17 @@
 """A backend over a head in this process: for a shell without a daemon, and for tests.
 
 In: an open `Head`, the name of the head node and of the user. Out: what `Backend` promises. Nobody reports to a head
-that serves nothing, so there are no notices, and no node is known to have applied a revision.
+that serves nothing: what is known of nodes is what they told the last daemon of the folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
-from bedplate.api.headapi import AuditEntry, Change, Revision
-from bedplate.head import Edit, Head, Identity, Path, Secret, Tree
+from bedplate.api.headapi import AuditEntry, Change, NodeHealth, NodeState, Notice, Revision, Whoami
+from bedplate.head import Edit, Head, Health, Identity, Notices, Path, Secret, Tree
+from bedplate.head.schema.ranges import natural
 from bedplate.ui.backend import Event
 
 __all__ = ["LocalBackend"]
@@ -19,8 +20,18 @@ __all__ = ["LocalBackend"]
 class LocalBackend:
     """Answers from a `Head` in this process, which is opened and closed by its owner."""
 
-    def __init__(self, head: Head, *, name: str, identity: Identity) -> None:
+    def __init__(
+        self,
+        head: Head,
+        *,
+        name: str,
+        identity: Identity,
+        health: Callable[[], Awaitable[Health]] | None = None,
+        notices: Callable[[], Awaitable[Notices]] | None = None,
+    ) -> None:
         self._head = head
+        self._health = health
+        self._notices = notices
         self.name = name
         self.user = identity.name
         self._identity = identity
@@ -67,8 +78,26 @@ class LocalBackend:
 
         return exchange.export(self._head.tree, with_secrets=with_secrets)
 
-    async def applied(self, nodes: Sequence[str]) -> Mapping[str, int]:
-        return {}
+    async def whoami(self) -> Whoami:
+        return Whoami(
+            user=self.user, role=self._identity.role, head=self.name, revision=self.revision, via=self._identity.via
+        )
+
+    async def states(self, nodes: Sequence[str] = ()) -> Sequence[NodeState]:
+        names = sorted(nodes or self.tree.mode("device"), key=natural)
+        if self._health is None:
+            return [NodeState(node=name, state="UNKNOWN") for name in names]
+        health = await self._health()
+        return [health.node_state(name) for name in names]
+
+    async def health(self, node: str, check: str = "") -> NodeHealth:
+        self.tree.get(("device", node))
+        if self._health is None:
+            return NodeHealth(state=NodeState(node=node, state="UNKNOWN"), history=[])
+        return await (await self._health()).node_health(node, check)
+
+    async def notices(self, limit: int = 100, *, host: str = "") -> Sequence[Notice]:
+        return (await self._notices()).latest(limit, host=host) if self._notices is not None else []
 
     async def follow(self) -> AsyncIterator[Event]:
         async for revision in self._head.revisions(self._head.revision):

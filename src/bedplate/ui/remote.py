@@ -14,14 +14,14 @@ import asyncio
 import contextlib
 import hashlib
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
 
 from bedplate.api import headapi
-from bedplate.api.headapi import AuditEntry, Change, Notice, Revision
+from bedplate.api.headapi import AuditEntry, Change, NodeHealth, NodeState, Notice, Revision, Whoami
 from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.core.backoff import Backoff
@@ -189,10 +189,19 @@ class RemoteBackend:
     async def export_document(self, *, with_secrets: bool = False) -> str:
         return await self._client.export(with_secrets=with_secrets)
 
-    async def applied(self, nodes: Sequence[str]) -> Mapping[str, int]:
+    async def whoami(self) -> Whoami:
+        return await self._client.whoami()
+
+    async def states(self, nodes: Sequence[str] = ()) -> Sequence[NodeState]:
         names = set(nodes)
         states = await self._client.nodes(nodes if len(nodes) <= _NAMED else ())
-        return {state.node: state.applied for state in states if state.node in names and state.applied}
+        return [state for state in states if not names or state.node in names]
+
+    async def health(self, node: str, check: str = "") -> NodeHealth:
+        return await self._client.health(node, check)
+
+    async def notices(self, limit: int = 100, *, host: str = "") -> Sequence[Notice]:
+        return await self._client.notices(limit, host=host)
 
     # Following
 

@@ -20,9 +20,9 @@ def test_item_011_a_list_has_a_row_per_object_sorted_by_key() -> None:
     headers, rows = list_table(SCHEMA, SCHEMA.mode("configurationoverlay"), tree.mode("configurationoverlay"))
     assert headers[0] == "Name (key)"
     assert rows == [
-        ["kube-default-etcd", "500", "no", "node001..node003", "", "Etcd::Host"],
-        ["kube-default-master", "510", "no", "node001..node003", "", "generic::containerd,kubelet"],
-        ["kube-default-worker", "500", "no", "node004..node006", "default", "generic::containerd,kubelet"],
+        ["kube-default-etcd", 500, False, "node001..node003", "", "Etcd::Host"],
+        ["kube-default-master", 510, False, "node001..node003", "", "generic::containerd,kubelet"],
+        ["kube-default-worker", 500, False, "node004..node006", "default", "generic::containerd,kubelet"],
     ]
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tests.ui.transcripts.driving import Desk
 
+from bedplate.api.headapi import NodeState
 from bedplate.core.clock import ManualClock
 from bedplate.head.policy import Identity
 from bedplate.head.service import Head
@@ -206,12 +207,12 @@ class Reporting(LocalBackend):
         self.clock = clock
         self.asked = 0
 
-    async def applied(self, nodes: Sequence[str]) -> Mapping[str, int]:
+    async def states(self, nodes: Sequence[str] = ()) -> Sequence[NodeState]:
         self.asked += 1
         if self.asked == 3:
             self.reports = dict.fromkeys(self.reports, self.revision)
         asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(self.clock.advance(1.0)))
-        return {name: self.reports[name] for name in nodes if name in self.reports}
+        return [NodeState(node=name, state="UP", applied=self.reports.get(name, 0)) for name in nodes]
 
 
 async def test_a_commit_can_wait_for_the_nodes_that_report(site_head: Head) -> None:

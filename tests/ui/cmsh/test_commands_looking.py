@@ -8,6 +8,62 @@ import pytest
 from tests.ui.transcripts.driving import Desk
 
 
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("device list node00[1-3]", ["node001", "node002", "node003"]),
+        ("device list node00[1-3] -f name", ["node001", "node002", "node003"]),
+        ("device list node001..node002 basecm*", ["basecm10", "node001", "node002"]),
+        ("device list node001,node003", ["node001", "node003"]),
+        ("device list master", ["basecm10"]),
+        ("device list type=HeadNode", ["basecm10"]),
+        ("device list node00[1-2] category=def*", ["node001", "node002"]),
+        ("device list node00? category!=default", []),
+        ("device list node00[1-2] softwareimage=default-image", ["node001", "node002"]),
+        ("device list node00[1-2] hostname~2$", ["node002"]),
+        ("device list node00[1-2] -s -hostname", ["node002", "node001"]),
+        ("device list node00[1-2] -s type,-hostname", ["node002", "node001"]),
+        ("configurationoverlay list nodes=node001 priority=510", ["kube-default-master"]),
+        ("configurationoverlay list -s -priority roles=*kubelet*", ["kube-default-master", "kube-default-worker"]),
+    ],
+)
+async def test_a_list_of_some_objects(desk: Desk, line: str, names: list[str]) -> None:
+    assert [row[0] for row in (await desk.table(line)).rows] == names
+
+
+async def test_a_list_sorts_as_people_count(desk: Desk) -> None:
+    await desk.do("category; clone default c2; set notes 9; .. ; clone default c10; set notes 10; set -e rack 5")
+    assert (await desk.table("category list c2 c10 -s name")).column("Name (key)") == ["c2", "c10"]
+    assert (await desk.table("category list -s -notes -f name c2 c10")).column("Name (key)") == ["c10", "c2"]
+    assert (await desk.table("category list -f name,rack rack=5")).rows == [["c10", "5"]]
+
+
+async def test_a_column_has_the_width_that_was_asked_for(desk: Desk) -> None:
+    lines = (await desk.do("device list node001 -f name:4,category:12,type")).splitlines()
+    assert lines == ["Hos+ Category     Type", "---- ------------ ------------", "nod+ default      PhysicalNode"]
+    assert "node001" in await desk.do("device list node001 -v -f name:4")
+    assert (await desk.fails("device list -f name:x")).code == 2
+
+
+async def test_a_list_of_what_is_not_there_is_refused(desk: Desk) -> None:
+    assert "nodeTYPO" in (await desk.fails("device list nodeTYPO")).err
+    assert "colour" in (await desk.fails("device list colour=red")).err
+    assert (await desk.fails("device list hostname~(")).code == 2
+    assert (await desk.fails("list node001")).code == 2
+
+
+async def test_numbers_and_booleans_are_such_in_json(desk: Desk) -> None:
+    (overlay,) = json.loads(await desk.do("configurationoverlay list kube-default-master -d {}"))
+    assert (overlay["Priority"], overlay["All head nodes"]) == (510, False)
+    shown = json.loads(await desk.do("configurationoverlay show kube-default-master -d {}"))
+    assert {row["Parameter"]: row["Value"] for row in shown}["Priority"] == 510
+    assert json.loads(await desk.do("configurationoverlay list -d {} -f priority kube-default-master")) == [
+        {"Priority": 510}
+    ]
+    assert json.loads(await desk.do("list -d {}"))[0]["Objects"] == 2
+    assert isinstance(json.loads(await desk.do("history -n 1 -d {}"))[0]["Revision"], int)
+
+
 async def test_the_top_lists_the_modes(desk: Desk) -> None:
     table = await desk.table("list")
     assert "category" in table.column("Mode (key)")

@@ -41,7 +41,7 @@ class Site:
         assert backend is not None
 
         async def is_settled() -> bool:
-            return (await backend.applied([node])).get(node, 0) >= self.served.head.revision
+            return (await backend.states([node]))[0].applied >= self.served.head.revision
 
         await until(is_settled, f"{node} has carried out revision {self.served.head.revision}")
 

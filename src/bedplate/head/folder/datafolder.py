@@ -24,6 +24,8 @@ from bedplate.serving.files import write_private
 from bedplate.store.open import StoreOptions
 
 if TYPE_CHECKING:
+    from bedplate.head.health import Health
+    from bedplate.head.notices import Notices
     from bedplate.head.service import Head
     from bedplate.head.vault import Vault
     from bedplate.store.interface import Store
@@ -70,6 +72,20 @@ class Opened(NamedTuple):
     store: Store
     vault: Vault
     head: Head
+
+    async def health(self) -> Health:
+        """What nodes told the last daemon."""
+        from bedplate.head.health import Health
+
+        async with Health(self.store) as health:
+            return health
+
+    async def notices(self) -> Notices:
+        """What the last daemon told of."""
+        from bedplate.head.notices import Notices
+
+        async with Notices(self.store) as notices:
+            return notices
 
 
 class Folder:

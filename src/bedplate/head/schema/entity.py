@@ -270,9 +270,11 @@ class Entity:
 
     @classmethod
     def row(cls, word: str) -> Row:
-        """The row of a name as the shell writes it. Raises `NotFound`."""
+        """The row of a name as the shell writes it; `name` is the key, whatever it is called. Raises `NotFound`."""
         shells = {row.shell: row for row in cls.rows}
         row = shells.get(shell_name(word))
+        if row is None and shell_name(word) == "name":
+            row = next((row for row in cls.rows if isinstance(row, Key)), None)
         if row is None:
             raise errors.NotFound(f"{cls.type_name()} has no parameter {word!r}", hint=_nearest(word, shells))
         return row

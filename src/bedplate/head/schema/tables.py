@@ -6,13 +6,14 @@ what an object has itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from bedplate.head.objects import Obj
 from bedplate.head.schema import codec
 from bedplate.head.schema.entity import Entity, Field, Internal, Row, Schema, Submode, TypeName
+from bedplate.head.schema.kinds import Bool, Integer
 
-__all__ = ["describe", "list_table", "show_rows"]
+__all__ = ["cell", "describe", "list_table", "show_rows"]
 
 
 def show_rows(schema: Schema, obj: Obj) -> list[tuple[str, str]]:
@@ -20,19 +21,30 @@ def show_rows(schema: Schema, obj: Obj) -> list[tuple[str, str]]:
     return [*sorted(obj.extras.items()), *((row.label, row.show(obj)) for row in schema.of(obj).rows)]
 
 
-def list_table(schema: Schema, submode: Submode, children: Mapping[str, Obj]) -> tuple[list[str], list[list[str]]]:
-    """Headers, and one row per object, sorted by key (an indexed list: by number).
+def list_table(
+    schema: Schema, submode: Submode, children: Mapping[str, Obj], keys: Sequence[str] = ()
+) -> tuple[list[str], list[list[str | int]]]:
+    """Headers, and one row per object, in the order of the keys; without them sorted by key (an indexed list: by
+    number). Numbers and booleans are cells as such.
 
     A list of several types has the columns of the one that has most; what another type lacks is left blank.
     """
     widest: type[Entity] = max(submode.of, key=lambda entity: len(entity.columns))
-    keys = sorted(children, key=int) if submode.indexed else sorted(children)
+    keys = keys or (sorted(children, key=int) if submode.indexed else sorted(children))
     return widest.list_columns(), [[key, *_cells(schema, widest, children[key])] for key in keys]
 
 
-def _cells(schema: Schema, widest: type[Entity], obj: Obj) -> list[str]:
+def _cells(schema: Schema, widest: type[Entity], obj: Obj) -> list[str | int]:
     rows = schema.of(obj).attributes
-    return [rows[name].show(obj) if name in rows else "" for name in widest.columns]
+    return [cell(rows[name], obj) if name in rows else "" for name in widest.columns]
+
+
+def cell(row: Row, obj: Obj) -> str | int:
+    """What `show` prints of a row; a number or a boolean as such."""
+    if isinstance(row, Field) and isinstance(row.kind, Bool | Integer):
+        value = row.value(obj)
+        return value if isinstance(value, int) else ""
+    return row.show(obj)
 
 
 def describe(entity: type[Entity]) -> dict[str, object]:

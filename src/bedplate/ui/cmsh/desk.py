@@ -48,6 +48,8 @@ class Desk:
     """What was staged when leaving was last refused."""
     lost: tuple[Edit, ...] = ()
     """What was staged when somebody left."""
+    shows_events: bool = True
+    """Whether notices are shown above the prompt as they come."""
     failed: int = 0
     """How many commands have failed since the last commit: what is staged may not be what was meant."""
     undoes: tuple[int, tuple[object, ...]] | None = None

@@ -1,12 +1,13 @@
 """What commands print: tables, JSON, help pages, times. Pure.
 
-In: headers and cells, or a declared command. Out: text, line ends included. Widths are those of the longest cell; a
-description longer than 24 letters, and any other cell but a key longer than 60, is cut with `+` unless asked not to.
+In: headers and cells, or a declared command. Out: text, line ends included. Widths are those of the longest cell, or
+as asked for; a description longer than 24 letters, and any other cell but a key longer than 60, is cut with `+` unless
+asked not to. JSON has numbers and booleans as such.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -16,34 +17,52 @@ from bedplate.ui.cmsh.language import Usage
 if TYPE_CHECKING:
     from bedplate.ui.cmsh.command import Command
 
-__all__ = ["Table", "help_page", "local_time", "render"]
+__all__ = ["Cell", "Table", "help_page", "local_time", "render", "shown"]
 
 _DESCRIPTION = 24
 _WIDEST = 60
 _KEY = " (key)"
 
 
+Cell = str | int | float | bool | None
+
+
 @dataclass(frozen=True)
 class Table:
-    """Cells as text. `uncut` are the columns that are never cut; `times` hold RFC 3339, shown in local time."""
+    """Cells as text, or as numbers and yes or no, which JSON keeps. `uncut` are the columns that are never cut; `times`
+    hold RFC 3339, shown in local time; `widths` are columns of a given width."""
 
     headers: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    rows: Sequence[Sequence[Cell]]
     uncut: frozenset[int] = field(default_factory=lambda: frozenset({0}))
     times: frozenset[int] = frozenset()
+    widths: Mapping[int, int] = field(default_factory=dict)
+
+
+def shown(cell: Cell) -> str:
+    """A cell as people read it."""
+    if isinstance(cell, str):
+        return cell
+    return "" if cell is None else ("yes" if cell else "no") if isinstance(cell, bool) else str(cell)
 
 
 def render(table: Table, *, verbose: bool = False, delimiter: str = "") -> str:
     """The table as people read it; with a delimiter as programs do: `{}` is JSON, `{2}` JSON indented by 2."""
     if delimiter.startswith("{") and delimiter.endswith("}"):
         return _json(table, delimiter[1:-1])
-    rows = [[local_time(cell) if at in table.times else cell for at, cell in enumerate(row)] for row in table.rows]
+    rows = [
+        [local_time(shown(cell)) if at in table.times else shown(cell) for at, cell in enumerate(row)]
+        for row in table.rows
+    ]
     if delimiter:
         return "".join(delimiter.join(row) + "\n" for row in [list(table.headers), *rows])
     cut = [[_cell(table, at, cell, verbose) for at, cell in enumerate(row)] for row in rows]
-    widths = [max([len(header), *(len(row[at]) for row in cut)]) for at, header in enumerate(table.headers)]
+    headers = [_cut(header, table.widths.get(at, 0)) for at, header in enumerate(table.headers)]
+    widths = [
+        max([len(header), table.widths.get(at, 0), *(len(row[at]) for row in cut)]) for at, header in enumerate(headers)
+    ]
     rulers = ["-" * width for width in widths]
-    return "".join(_line(row, widths) for row in [list(table.headers), rulers, *cut])
+    return "".join(_line(row, widths) for row in [headers, rulers, *cut])
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -52,10 +71,18 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 def _cell(table: Table, at: int, cell: str, verbose: bool) -> str:
     cell = cell.replace("\n", "\\n")
-    if verbose or at in table.uncut:
+    if verbose:
         return cell
-    most = _DESCRIPTION if table.headers[at] == "Description" else _WIDEST
-    return cell if len(cell) <= most else cell[: most - 1] + "+"
+    if at in table.widths:
+        return _cut(cell, table.widths[at])
+    if at in table.uncut:
+        return cell
+    return _cut(cell, _DESCRIPTION if table.headers[at] == "Description" else _WIDEST)
+
+
+def _cut(cell: str, most: int) -> str:
+    """The cell in at most so many letters, 0 for any number, with a `+` where some are missing."""
+    return cell if not most or len(cell) <= most else cell[: most - 1] + "+"
 
 
 def _json(table: Table, indent: str) -> str:

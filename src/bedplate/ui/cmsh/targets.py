@@ -116,7 +116,13 @@ async def _in_process(data: pathlib.Path) -> AsyncIterator[Reached]:
     from bedplate.ui.local import LocalBackend
 
     async with datafolder.open_head(data) as opened:
-        backend = LocalBackend(opened.head, name=opened.folder.settings.name, identity=Caller.local(_LOCAL_USER))
+        backend = LocalBackend(
+            opened.head,
+            name=opened.folder.settings.name,
+            identity=Caller.local(_LOCAL_USER),
+            health=opened.health,
+            notices=opened.notices,
+        )
         # Nobody else can commit to a head that this process holds.
         yield Reached(backend, lambda number: True)
 

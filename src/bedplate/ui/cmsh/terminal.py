@@ -244,6 +244,8 @@ class Terminal:
         if self._running is not None:
             return
         events, self._waiting = self._waiting, deque(maxlen=_KEPT)
+        if not shell.desk.shows_events:
+            return
         news = [wording.shown(event, shell.backend.name, self._own) for event in events]
         for notice in wording.gathered(notice for notice in news if notice is not None):
             self.out(self._painted(wording.line(notice), notice.severity) + "\n")

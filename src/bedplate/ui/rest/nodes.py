@@ -40,7 +40,7 @@ class Nodes:
         """What is known of nodes."""
         devices = self._head.tree.mode("device")
         names = [name for name in ask.names("names") or devices if name in devices]
-        items = [self._state(name) for name in sorted(names, key=natural)]
+        items = [self._service.health.node_state(name) for name in sorted(names, key=natural)]
         return json(msgspec.json.encode(headapi.NodeList(items=items, revision=self._head.revision)))
 
     async def explain(self, ask: Ask) -> web.StreamResponse:
@@ -105,31 +105,4 @@ class Nodes:
         """A node with the history of its checks."""
         name = ask.text("name")
         self._head.tree.get(("device", name))
-        history = await self._service.health.history(name, ask.text("check"))
-        histories = [headapi.CheckHistory(check=check, samples=samples) for check, samples in history.items()]
-        return json(msgspec.json.encode(headapi.NodeHealth(state=self._state(name), history=histories)))
-
-    def _state(self, name: str) -> headapi.NodeState:
-        """What is known of a node; of one that fell silent nothing is known any more but what it last said."""
-        condition, state = self._service.health.of(name), self._service.health.state(name)
-        if condition is None:
-            return headapi.NodeState(node=name, state=state)
-        checks = [
-            headapi.CheckState(
-                check=check,
-                time=verdict.last.time,
-                status=verdict.last.status if state == "UP" else "UNKNOWN",
-                since=verdict.since,
-                value=verdict.last.value,
-                info=verdict.last.info,
-            )
-            for check, verdict in sorted(condition.checks.items())
-        ]
-        return headapi.NodeState(
-            node=name,
-            state=state,
-            heard=condition.heard,
-            applied=condition.applied,
-            digest=condition.digest,
-            checks=checks,
-        )
+        return json(msgspec.json.encode(await self._service.health.node_health(name, ask.text("check"))))

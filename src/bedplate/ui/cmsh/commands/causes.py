@@ -157,7 +157,7 @@ async def _explain(desk: Desk, args: Arguments) -> None:
     headers = ["Kind", "Name", "Value", "Cause", "Part", "Revision", "Next"]
     for_programs = args.flag("delimiter")
     rows = [
-        [fact.kind, fact.name, fact.value, str(fact.source), fact.source.part, str(revision or ""), fact.next_best]
+        [fact.kind, fact.name, fact.value, str(fact.source), fact.source.part, revision or "", fact.next_best]
         for fact, revision in facts
         if for_programs or fact.kind != _WARNING
     ]

@@ -97,7 +97,7 @@ async def _wait(desk: Desk, revision: Revision, edits: Iterable[Edit], timeout_s
     nodes = _with_work(before, desk.backend.tree, [(edit.mode, edit.key) for edit in edits])
     started = desk.clock.monotonic()
     while True:
-        applied = await desk.backend.applied(nodes)
+        applied = {state.node: state.applied for state in await desk.backend.states(nodes) if state.applied}
         silent = [name for name in nodes if name not in applied]
         behind = [name for name in nodes if name in applied and applied[name] < revision.number]
         if not behind:

@@ -2,50 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import fnmatch
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from bedplate.core import errors
-from bedplate.head import Obj
+from bedplate.head import Obj, Path
+from bedplate.head.resolve import inherited
 from bedplate.head.schema import tables
-from bedplate.head.schema.entity import Entity, Key, Row
+from bedplate.head.schema.entity import Field, Key, Row
+from bedplate.head.schema.ranges import natural
 from bedplate.ui.cmsh import completion
-from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command, worst
+from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command, whole, worst
 from bedplate.ui.cmsh.commands.look import CATEGORY, NODES, cell, chosen, targets
 from bedplate.ui.cmsh.commands.move import in_a_list
 from bedplate.ui.cmsh.desk import Desk
 from bedplate.ui.cmsh.language import Usage
-from bedplate.ui.cmsh.layout import Table
+from bedplate.ui.cmsh.layout import Cell, Table
 
-__all__ = ["list_table"]
+__all__: list[str] = []
 
 
 def _words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
     if args.waiting is CATEGORY:
         return [(key, "category") for key in desk.session.children(("category",))]
-    return ()
+    if not desk.place:
+        return ()
+    if args.waiting in (_FORMAT, _SORT):
+        return [(row.shell, row.doc) for entity in desk.submode(desk.list_here()).of for row in entity.rows]
+    return completion.objects(desk, desk.list_here())
+
+
+_FORMAT = Option(
+    "-f", "--format", "Show these parameters instead: names with commas, NAME:WIDTH for a width", value="parameters"
+)
+_SORT = Option("-s", "--sort", "Sort by these parameters: names with commas, -NAME for downwards", value="parameters")
 
 
 @command(
     "list",
-    "List the objects of this list",
-    "list [OPTIONS]",
-    options=[
-        VERBOSE,
-        DELIMITER,
-        NODES,
-        CATEGORY,
-        Option("-f", "--format", "Show these parameters instead, separated by commas", value="parameters"),
-    ],
+    "List the objects of this list, or some of them",
+    "list [OPTIONS] [<object, range or condition> ...]",
+    options=[VERBOSE, DELIMITER, NODES, CATEGORY, _FORMAT, _SORT],
     examples=[
         ("list", "The objects of this list, or at the top the modes"),
         ("list -v", "Without truncating long cells"),
         ("list -d {2}", "As JSON, indented by 2"),
-        ("device list -c default -f hostname,ip", "Names and addresses of a category's nodes"),
+        ("list node00[1-3] head*", "Those objects"),
+        ("list category=default ip!=", "Those with that value; * stands for anything; != for all others"),
+        ("list -f hostname:20,ip -s -ip", "Names in 20 columns, and addresses, sorted by address downwards"),
     ],
     words=_words,
+    most=None,
 )
 async def _list(desk: Desk, args: Arguments) -> None:
     if not desk.place:
+        if args.words:
+            raise Usage(f"there is no list of {args.words[0]!r} at the top", hint="enter a mode first: device list")
         desk.table(_modes(desk), args)
         return
     path = desk.list_here()
@@ -53,40 +67,132 @@ async def _list(desk: Desk, args: Arguments) -> None:
     paths = chosen(desk, args)
     if paths is not None:
         objects = {target[-1]: objects[target[-1]] for target in paths}
-    desk.table(list_table(desk, path, objects, args.value("format")), args)
-    if not objects and desk.is_interactive:
+    objects = _selected(desk, path, objects, args.words)
+    desk.table(_table(desk, path, objects, args.value("format"), args.value("sort")), args)
+    if not objects and desk.is_interactive and not (args.words or paths is not None):
         entity = desk.submode(path).of[0]
         desk.note(f"(no {entity.noun} yet; help add shows how to make one)")
 
 
 def _modes(desk: Desk) -> Table:
-    rows = [[name, str(len(desk.session.children((name,)))), mode.doc] for name, mode in desk.schema.modes.items()]
-    return Table(["Mode (key)", "Objects", "About"], sorted(rows), uncut=frozenset({0, 2}))
+    counts = {name: len(desk.session.children((name,))) for name in desk.schema.modes}
+    rows: list[list[Cell]] = [[name, counts[name], mode.doc] for name, mode in sorted(desk.schema.modes.items())]
+    return Table(["Mode (key)", "Objects", "About"], rows, uncut=frozenset({0, 2}))
 
 
-def list_table(desk: Desk, path: tuple[str, ...], objects: Mapping[str, Obj], columns: str = "") -> Table:
-    """The table of a list; `columns` are parameters' names instead of the declared ones."""
-    submode = desk.submode(path)
-    if not columns:
-        return Table(*tables.list_table(desk.schema, submode, objects))
-    chosen = [_column(submode.of, word) for word in columns.split(",") if word.strip()]
-    headers = [f"{row.label} (key)" if isinstance(row, Key) else row.label for row in chosen]
-    keys = sorted(objects, key=int) if submode.indexed else sorted(objects)
-    return Table(headers, [[_cell(desk, objects[key], row) for row in chosen] for key in keys])
+# Which objects
+
+_CONDITION = re.compile(r"^([^=!~]+)(!=|=|~)(.*)$", re.DOTALL)
 
 
-def _column(of: tuple[type[Entity], ...], word: str) -> Row:
-    for entity in of:
+def _selected(desk: Desk, path: Path, objects: Mapping[str, Obj], words: Sequence[str]) -> dict[str, Obj]:
+    """The objects that are named, and of those the ones that meet every condition. Raises `NotFound`, `Usage`."""
+    names: set[str] = set()
+    conditions, is_named = [], False
+    for word in words:
+        condition = _condition(desk, path, objects, word)
+        if condition is not None:
+            conditions.append(condition)
+            continue
+        is_named = True
+        if any(sign in word for sign in "*?"):
+            names.update(fnmatch.filter(objects, word))
+        else:
+            names.update(target[-1] for target in desk.several(path, word))
+    return {
+        key: obj
+        for key, obj in objects.items()
+        if (key in names or not is_named) and all(meets(obj) for meets in conditions)
+    }
+
+
+def _condition(desk: Desk, path: Path, objects: Mapping[str, Obj], word: str) -> Callable[[Obj], bool] | None:
+    """Whether an object has a value: `category=gpu*`, `category!=gpu`, `ip~^10[.]`; None for a word that is a name."""
+    match = _CONDITION.match(word)
+    if match is None or word in objects:
+        return None
+    column = _column(desk, path, objects, match[1])
+    sign, wanted = match[2], match[3]
+    if sign == "~":
         try:
-            return entity.row(word.strip())
-        except errors.NotFound as unknown:
-            last = unknown
-    raise last
+            expression = re.compile(wanted)
+        except re.error as wrong:
+            raise Usage(f"{wanted!r} is not a regular expression: {wrong}", hint="for example ip~^10[.]141") from None
+        return lambda obj: any(expression.search(text) for text in column.texts(desk, obj))
+    if sign == "=":
+        return lambda obj: any(fnmatch.fnmatchcase(text, wanted) for text in column.texts(desk, obj))
+    return lambda obj: not any(fnmatch.fnmatchcase(text, wanted) for text in column.texts(desk, obj))
 
 
-def _cell(desk: Desk, obj: Obj, row: Row) -> str:
-    own = desk.schema.of(obj).attributes.get(row.attribute)
-    return cell(desk, obj, own) if own is not None else ""
+# Which columns
+
+
+class _Column(NamedTuple):
+    """A parameter that is shown, sorted by or asked about: a row of the declaration, or an extra parameter."""
+
+    name: str
+    row: Row | None = None
+
+    @property
+    def header(self) -> str:
+        if self.row is None:
+            return self.name
+        return f"{self.row.label} (key)" if isinstance(self.row, Key) else self.row.label
+
+    def cell(self, desk: Desk, obj: Obj) -> Cell:
+        row = self._of(desk, obj)
+        return cell(desk, obj, row) if row is not None else obj.extras.get(self.name, "")
+
+    def texts(self, desk: Desk, obj: Obj) -> Sequence[str]:
+        """The value without where it comes from; of several values each."""
+        row = self._of(desk, obj)
+        if not isinstance(row, Field):
+            return [row.show(obj) if row is not None else obj.extras.get(self.name, "")]
+        value, _ = inherited(desk.session.tree, obj, row)
+        if isinstance(value, tuple):
+            return value or ("",)
+        return [row.kind.show(value) if value is not None else ""]
+
+    def order(self, desk: Desk, obj: Obj) -> tuple[object, ...]:
+        """Numbers and addresses by their value, names as people count."""
+        text = ",".join(self.texts(desk, obj))
+        return (1,) if not text else (0, natural(text))
+
+    def _of(self, desk: Desk, obj: Obj) -> Row | None:
+        return desk.schema.of(obj).attributes.get(self.row.attribute) if self.row is not None else None
+
+
+def _column(desk: Desk, path: Path, objects: Mapping[str, Obj], word: str) -> _Column:
+    unknown: errors.NotFound | None = None
+    for entity in desk.submode(path).of:
+        try:
+            return _Column(word, entity.row(word))
+        except errors.NotFound as wrong:
+            unknown = wrong
+    if any(word in obj.extras for obj in objects.values()):
+        return _Column(word)
+    assert unknown is not None, "a list holds something"
+    raise unknown
+
+
+def _table(desk: Desk, path: Path, objects: Mapping[str, Obj], columns: str, sort: str) -> Table:
+    """The table of a list; `columns` are parameters instead of the declared ones, `sort` those that it is sorted by."""
+    submode = desk.submode(path)
+    keys = sorted(objects, key=int) if submode.indexed else sorted(objects)
+    for word in reversed([word.strip() for word in sort.split(",") if word.strip()]):
+        by = _column(desk, path, objects, word.removeprefix("-"))
+        keys.sort(key=lambda key: by.order(desk, objects[key]), reverse=word.startswith("-"))
+    if not columns:
+        return Table(*tables.list_table(desk.schema, submode, objects, keys))
+    shown: list[_Column] = []
+    widths: dict[int, int] = {}
+    for word in (word.strip() for word in columns.split(",") if word.strip()):
+        name, _, width = word.partition(":")
+        if width:
+            widths[len(shown)] = max(whole(width, f"--format {name}"), 2)
+        shown.append(_column(desk, path, objects, name))
+    rows = [[column.cell(desk, objects[key]) for column in shown] for key in keys]
+    return Table([column.header for column in shown], rows, widths=widths)
 
 
 _EVERY = "*"

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from bedplate.core import errors
 from bedplate.head import Obj, Path
 from bedplate.head.resolve import inherited
+from bedplate.head.schema import tables
 from bedplate.head.schema.entity import Field, Row, Submode
 from bedplate.ui.cmsh import completion
 from bedplate.ui.cmsh.command import DELIMITER, Arguments, Option, command
 from bedplate.ui.cmsh.commands.move import in_a_list
 from bedplate.ui.cmsh.desk import Desk
 from bedplate.ui.cmsh.language import Usage
-from bedplate.ui.cmsh.layout import Table
+from bedplate.ui.cmsh.layout import Cell, Table, shown
 from bedplate.ui.cmsh.wording import path_text
 
 __all__ = ["CATEGORY", "NODES", "cell", "chosen", "targets"]
@@ -24,14 +25,14 @@ NODES = Option(
 CATEGORY = Option("-c", "--category", "Apply to the nodes of a category (device mode)", value="category")
 
 
-def cell(desk: Desk, obj: Obj, row: Row) -> str:
-    """A row's value as `show` prints it; an inherited one with where it comes from."""
+def cell(desk: Desk, obj: Obj, row: Row) -> Cell:
+    """A row's value as `show` prints it; an inherited one with where it comes from. Numbers and booleans stay."""
     if isinstance(row, Field) and row.inherits:
         value, source = inherited(desk.session.tree, obj, row)
         if source is not None and value not in (None, ""):
             assert value is not None
             return f"{row.kind.show(value)} ({source})"
-    return row.show(obj)
+    return tables.cell(row, obj)
 
 
 def targets(desk: Desk, args: Arguments, *, least: int) -> tuple[list[Path], list[str]]:
@@ -101,7 +102,7 @@ async def _show(desk: Desk, args: Arguments) -> None:
     paths = [path for word in args.words for path in desk.several(here, word)] if args.words else [desk.here()]
     for path in paths:
         obj = desk.get(path)
-        rows = [[name, text, "extra parameter"] for name, text in sorted(obj.extras.items())]
+        rows: list[list[Cell]] = [[name, text, "extra parameter"] for name, text in sorted(obj.extras.items())]
         rows += [[row.label, cell(desk, obj, row), row.doc] for row in desk.schema.of(obj).rows]
         width = 3 if args.flag("verbose") else 2
         headers = ["Parameter", "Value", "Meaning"][:width]
@@ -159,4 +160,4 @@ def _lines(desk: Desk, path: Path, word: str) -> Sequence[str] | str:
         return str(value or "")
     if isinstance(row, Field) and row.kind.multiple and value is not None and not row.inherits:
         return row.kind.lines(value)
-    return [cell(desk, obj, row)]
+    return [shown(cell(desk, obj, row))]

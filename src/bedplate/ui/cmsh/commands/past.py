@@ -11,7 +11,7 @@ from bedplate.head import Path
 from bedplate.ui.cmsh import completion, wording
 from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command
 from bedplate.ui.cmsh.desk import Desk
-from bedplate.ui.cmsh.layout import Table
+from bedplate.ui.cmsh.layout import Cell, Table
 
 __all__ = ["object_path"]
 
@@ -57,9 +57,9 @@ def _words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
 async def _history(desk: Desk, args: Arguments) -> None:
     path = object_path(desk, args.words[0]) if args.words else ()
     revisions = await desk.backend.log(args.number("number", 20), path)
-    rows = [
+    rows: list[list[Cell]] = [
         [
-            str(revision.number),
+            revision.number,
             revision.time,
             revision.author,
             ",".join(wording.objects_of(revision)),
@@ -85,9 +85,9 @@ async def _history(desk: Desk, args: Arguments) -> None:
 )
 async def _audit(desk: Desk, args: Arguments) -> None:
     path = object_path(desk, args.words[0]) if args.words else ()
-    rows = []
+    rows: list[list[Cell]] = []
     for entry in await desk.backend.audit(path, args.number("number", 20)):
         change = Change(entry.path, entry.old, entry.new)
-        rows += [[str(entry.revision), entry.time, entry.author, *row] for row in wording.rows(desk.schema, [change])]
+        rows += [[entry.revision, entry.time, entry.author, *row] for row in wording.rows(desk.schema, [change])]
     headers = ["Revision", "Time", "Author", "Object", "Parameter", "Old", "New"]
     desk.table(Table(headers, rows, uncut=frozenset({0, 1, 2, 3, 4}), times=frozenset({1})), args)

@@ -1,0 +1,190 @@
+"""What nodes tell: status, health, events."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from bedplate.api.headapi import CheckState, NodeState
+from bedplate.core import errors
+from bedplate.head import Path
+from bedplate.ui.cmsh import completion
+from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command
+from bedplate.ui.cmsh.commands.look import CATEGORY, NODES, chosen
+from bedplate.ui.cmsh.desk import Desk
+from bedplate.ui.cmsh.language import Usage
+from bedplate.ui.cmsh.layout import Cell, Table
+
+__all__: list[str] = []
+
+_STATES = ("UP", "DOWN", "UNKNOWN")
+_RESULTS = ("PASS", "FAIL", "UNKNOWN")
+
+
+def _on_devices(desk: Desk) -> str:
+    return "" if desk.place[:1] == ("device",) else "it works in device mode: device status"
+
+
+def _devices(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
+    return completion.objects(desk, ("device",))
+
+
+def _asked(desk: Desk, args: Arguments) -> list[str]:
+    """The devices that are named, chosen by an option, selected, or all of them."""
+    paths: list[Path] | None = chosen(desk, args)
+    if args.words:
+        paths = [path for word in args.words for path in desk.several(("device",), word)]
+    if paths is None and len(desk.place) > 1:
+        paths = [desk.place[:2]]
+    return [path[1] for path in paths] if paths is not None else list(desk.session.children(("device",)))
+
+
+def _wanted(args: Arguments, known: tuple[str, ...]) -> str:
+    word = args.value("state").upper()
+    if word and word not in known:
+        raise Usage(f"there is no state {word!r}", hint=f"one of {', '.join(known)}")
+    return word
+
+
+def _failing(state: NodeState) -> list[CheckState]:
+    return [check for check in state.checks if check.status == "FAIL"]
+
+
+def _health(state: NodeState) -> str:
+    """One word for all checks of a node."""
+    if _failing(state):
+        return "FAIL"
+    return "PASS" if state.checks and all(check.status == "PASS" for check in state.checks) else "UNKNOWN"
+
+
+@command(
+    "status",
+    "Show which devices report, whether their checks pass, and the revision they have applied",
+    "status [OPTIONS] [<device> ...]",
+    options=[
+        VERBOSE,
+        DELIMITER,
+        NODES,
+        CATEGORY,
+        Option("-s", "--state", "Show only devices in this state: UP, DOWN or UNKNOWN", value="state"),
+    ],
+    examples=[
+        ("device status", "All devices"),
+        ("status", "The selected device, or in device mode all"),
+        ("status node00[1-3]", "Some of them"),
+        ("status -s DOWN", "Devices that have stopped reporting"),
+    ],
+    where=_on_devices,
+    words=_devices,
+    most=None,
+)
+async def _status(desk: Desk, args: Arguments) -> None:
+    names, wanted = set(_asked(desk, args)), _wanted(args, _STATES)
+    known = [state for state in await desk.backend.states(sorted(names)) if state.node in names]
+    states = [state for state in known if wanted in ("", state.state)]
+    rows: list[list[Cell]] = [
+        [
+            state.node,
+            state.state,
+            _health(state),
+            state.applied or "",
+            state.heard,
+            ", ".join(f"{check.check}: {check.info}" if check.info else check.check for check in _failing(state)),
+        ]
+        for state in states
+    ]
+    headers = ["Hostname (key)", "Status", "Health", "Revision", "Last report", "Failing checks"]
+    desk.table(Table(headers, rows, times=frozenset({4})), args)
+    if not args.flag("delimiter") and len(known) > 1:
+        counts: Counter[str] = Counter(state.state for state in known)
+        desk.say(f"{len(known)} devices: {', '.join(f'{counts[state]} {state}' for state in _STATES)}")
+
+
+def _checks(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
+    if len(desk.place) == 1 and not args.words:
+        return completion.objects(desk, ("device",))
+    return [(name, "health check") for name in desk.session.children(("healthcheck",))]
+
+
+@command(
+    "health",
+    "Show the latest result of each check of a device, or the history of one check",
+    "health [OPTIONS] [<check>]",
+    "health [OPTIONS] <device> [<check>]",
+    options=[
+        VERBOSE,
+        DELIMITER,
+        Option("-s", "--state", "Show only checks with this result: PASS, FAIL or UNKNOWN", value="state"),
+    ],
+    examples=[
+        ("health", "The checks of the selected device, or in device mode of all"),
+        ("device health node001", "The checks of a device"),
+        ("device health -s FAIL", "What fails anywhere"),
+        ("health node001 Docker", "The results of one check that are still known, oldest first"),
+    ],
+    where=_on_devices,
+    words=_checks,
+    most=2,
+)
+async def _health_command(desk: Desk, args: Arguments) -> None:
+    words, wanted = list(args.words), _wanted(args, _RESULTS)
+    names = [desk.place[1]] if len(desk.place) > 1 else list(desk.session.children(("device",)))
+    if words and (len(words) == 2 or len(desk.place) == 1 or desk.named(("device",), words[0]) is not None):
+        names = [path[1] for path in desk.several(("device",), words.pop(0))]
+    if words:
+        await _history(desk, args, names, words[0], wanted)
+        return
+    states = await desk.backend.states(names)
+    rows: list[list[Cell]] = [
+        [state.node, check.check, check.status, check.value, check.since, check.time, check.info]
+        for state in states
+        for check in state.checks
+        if wanted in ("", check.status)
+    ]
+    headers = ["Hostname (key)", "Check", "Result", "Value", "Since", "Time", "Info"]
+    desk.table(Table(headers, rows, uncut=frozenset({0, 1}), times=frozenset({4, 5})), args)
+    if not any(state.checks for state in states) and not args.flag("delimiter"):
+        who = "this device has" if len(names) == 1 else "these devices have"
+        desk.note(f"note: {who} reported no result of a check")
+
+
+async def _history(desk: Desk, args: Arguments, names: Iterable[str], check: str, wanted: str) -> None:
+    rows: list[list[Cell]] = []
+    for name in names:
+        for kept in (await desk.backend.health(name, check)).history:
+            rows += [
+                [name, sample.time, sample.status, sample.value, sample.info]
+                for sample in kept.samples
+                if wanted in ("", sample.status)
+            ]
+    if not rows and desk.session.tree.find("healthcheck", check) is None:
+        raise errors.NotFound(f"there is no check {check!r}", hint="healthcheck list shows them")
+    headers = ["Hostname (key)", "Timestamp", "Result", "Value", "Info"]
+    desk.table(Table(headers, rows, times=frozenset({1})), args)
+
+
+@command(
+    "events",
+    "List the latest notices of the head and of devices, or say whether they are shown here as they come",
+    "events [OPTIONS] [<host>]",
+    "events on|off",
+    options=[Option("-n", "--number", "How many at most (20)", value="count"), VERBOSE, DELIMITER],
+    examples=[
+        ("events", "The latest 20, oldest first"),
+        ("events -n 100 node001", "Those of a device"),
+        ("events off", "Show none above the prompt; events on shows them again"),
+    ],
+    words=lambda desk, args: [*completion.objects(desk, ("device",)), ("on", "show them"), ("off", "show none")],
+    most=1,
+)
+async def _events(desk: Desk, args: Arguments) -> None:
+    word = args.words[0] if args.words else ""
+    if word in ("on", "off"):
+        desk.shows_events = word == "on"
+        return
+    host = desk.find(("device",), word)[1] if word and desk.named(("device",), word) is not None else word
+    notices = list(await desk.backend.notices(args.number("number", 20), host=host))[::-1]
+    if word and not notices:
+        desk.find(("device",), word)
+    rows = [[notice.time, notice.severity, notice.host, notice.text] for notice in notices]
+    desk.table(Table(["Time", "Severity", "Host", "Text"], rows, uncut=frozenset({0, 3}), times=frozenset({0})), args)

@@ -1,0 +1,117 @@
+"""status, health, events: what nodes told, as the shell shows it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.ui.transcripts.driving import Desk
+
+from bedplate.api.headapi import Result
+from bedplate.head.folder import creation, datafolder
+from bedplate.head.policy import Identity
+from bedplate.ui.local import LocalBackend
+
+HEALTHY = Result(check="Docker", status="PASS", value=1.5)
+SICK = Result(check="Docker", status="FAIL", info="the daemon does not answer")
+
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[datafolder.Opened]:
+    await creation.make(tmp_path / "data", name="basecm10", nodes=3)
+    async with datafolder.open_head(tmp_path / "data") as opened:
+        health, notices = await opened.health(), await opened.notices()
+        await health.record("node001", [HEALTHY], applied=1)
+        await health.record("node002", [HEALTHY])
+        await health.record("node002", [SICK])
+        await notices.add("node002", "Check Docker failed", "warning")
+        await notices.add("basecm10", "Service nginx was reloaded")
+        yield opened
+
+
+@pytest.fixture
+def watching(opened: datafolder.Opened) -> Desk:
+    backend = LocalBackend(
+        opened.head, name="basecm10", identity=Identity.local("a"), health=opened.health, notices=opened.notices
+    )
+    return Desk(opened.head, backend=backend)
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.split(",") for line in text.splitlines()[1:]]
+
+
+async def test_status_tells_state_health_and_revision_of_every_device(watching: Desk) -> None:
+    text = await watching.do("device status -d ,")
+    assert [row[:4] for row in rows(text)] == [
+        ["basecm10", "UNKNOWN", "UNKNOWN", ""],
+        ["node001", "UP", "PASS", "1"],
+        ["node002", "UP", "FAIL", ""],
+        ["node003", "UNKNOWN", "UNKNOWN", ""],
+    ]
+    assert rows(text)[2][5] == "Docker: the daemon does not answer"
+    assert (await watching.do("device status")).splitlines()[-1] == "4 devices: 2 UP, 0 DOWN, 2 UNKNOWN"
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("device status -d , node00[1-2]", ["node001", "node002"]),
+        ("device status -d , -s up", ["node001", "node002"]),
+        ("device status -d , -n node001,node003", ["node001", "node003"]),
+        ("device status -d , -c default -s UNKNOWN", ["node003"]),
+        ("device use node002; status -d ,", ["node002"]),
+        ("device use node002; roles; status -d ,", ["node002"]),
+        ("device use node002; status -d , node001", ["node001"]),
+    ],
+)
+async def test_status_of_some_devices(watching: Desk, line: str, names: list[str]) -> None:
+    assert [row[0] for row in rows(await watching.do(line))] == names
+
+
+async def test_status_in_json_has_numbers(watching: Desk) -> None:
+    (state,) = json.loads(await watching.do("device status node001 -d {}"))
+    assert state["Revision"] == 1
+    assert state["Last report"].endswith("Z")
+
+
+async def test_health_shows_the_latest_result_of_each_check(watching: Desk) -> None:
+    table = await watching.table("device health")
+    assert [row[:4] for row in table.rows] == [["node001", "Docker", "PASS", "1.5"], ["node002", "Docker", "FAIL", ""]]
+    assert [row[0] for row in (await watching.table("device health -s FAIL")).rows] == ["node002"]
+    assert json.loads(await watching.do("device health node001 -d {}"))[0]["Value"] == 1.5
+
+
+async def test_health_of_one_check_is_its_history(watching: Desk) -> None:
+    for line in ("device health node002 Docker", "device use node002; health Docker"):
+        assert [row[2] for row in (await watching.table(line)).rows] == ["PASS", "FAIL"]
+    assert "nothing" in (await watching.fails("device health node002 nothing")).err
+    assert "nobody" in (await watching.fails("device health nobody")).err
+
+
+async def test_a_device_without_results_says_so(watching: Desk) -> None:
+    said = await watching.type("device health node003")
+    assert (said.code, "no result" in said.err) == (0, True)
+
+
+async def test_events_are_the_latest_notices_oldest_first(watching: Desk) -> None:
+    assert [row[1:] for row in (await watching.table("events")).rows] == [
+        ["warning", "node002", "Check Docker failed"],
+        ["notice", "basecm10", "Service nginx was reloaded"],
+    ]
+    assert [row[2] for row in (await watching.table("events -n 1")).rows] == ["basecm10"]
+    assert [row[2] for row in (await watching.table("events node002")).rows] == ["node002"]
+    assert (await watching.table("events master")).column("Host") == ["basecm10"]
+    assert "nobody" in (await watching.fails("events nobody")).err
+    await watching.do("events off")
+    assert not watching.shell.desk.shows_events
+    await watching.do("events on")
+    assert watching.shell.desk.shows_events
+
+
+async def test_wrong_states_and_places_are_usage(watching: Desk) -> None:
+    assert (await watching.fails("device status -s HAPPY")).code == 2
+    assert (await watching.fails("device health -s UP")).code == 2
+    assert (await watching.fails("status")).code == 2
