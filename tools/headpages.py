@@ -166,7 +166,8 @@ def cmsh_page() -> str:
         f"{NOTE}\n# cmsh\n\n"
         "The shell of the head: [modes](head-entities.md), objects in them, and submodes below objects. The name of a "
         "mode or of a submode in front of a command runs it there. `;` separates commands, `|` pipes their "
-        "output to a program of the host, `!` runs a program of the host, `#` starts a comment.\n",
+        "output to a program of the host, `>` and `>>` write it to a file, "
+        "`!` runs a program of the host, `#` starts a comment.\n",
         "## Options of the program\n",
         table(("option", "default", "meaning"), options(cmsh, ctx)),
         "Without these options, the variables of [the environment](environment.md) are used, then "

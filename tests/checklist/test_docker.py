@@ -128,7 +128,7 @@ async def test_item_060_the_five_log_levels_are_taken(desk: Desk, level: str) ->
 async def test_item_060_other_log_levels_are_refused(desk: Desk, level: str) -> None:
     await desk.do(*ROLE)
     said = await desk.fails(f"set loglevel {level}")
-    assert "Log Level" in said.err and "fatal, error, warn, info, debug" in said.err
+    assert "loglevel" in said.err and "fatal, error, warn, info, debug" in said.err
 
 
 @pytest.mark.parametrize("form", ["1000", "1000:1000", "dockremap", "dockremap:docker"])
@@ -143,7 +143,7 @@ async def test_item_061_the_four_forms_are_taken_with_a_word_on_the_kernel(desk:
 @pytest.mark.parametrize("form", ["1000:docker", "docker:1000", "a:b:c", "'two words'", ":1000", "1000:", "-1"])
 async def test_item_061_other_forms_are_refused(desk: Desk, form: str) -> None:
     await desk.do(*ROLE)
-    assert "User Namespace Remap" in (await desk.fails(f"set usernamespaceremap {form}")).err
+    assert "usernamespaceremap: " in (await desk.fails(f"set usernamespaceremap {form}")).err
 
 
 async def test_item_062_tab_offers_three_types_and_overlay2_is_the_driver_unless_said(desk: Desk) -> None:

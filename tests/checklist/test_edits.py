@@ -162,41 +162,41 @@ async def test_item_037_node_ranges_are_understood_and_shown_short(desk: Desk) -
 
 
 BAD = [
-    ("kubernetes", "external", "maybe", "External"),
-    ("kubernetes", "kubernetesapiserverproxyport", "70000", "Kubernetes API server proxy port"),
-    ("kubernetes", "kubernetesapiserverproxyport", "many", "Kubernetes API server proxy port"),
-    ("kubernetes", "kubednsip", "10.150.255.999", "KubeDNS IP"),
-    ("kubernetes", "kubernetesapiserver", "ftp://x", "Kubernetes API server"),
-    ("network use internalnet", "baseaddress", "10.141.0.0/16", "Base address"),
-    ("network use internalnet", "netmaskbits", "129", "Netmask bits"),
-    ("network use internalnet", "type", "Neither", "Type"),
-    ("device use node001", "mac", "00:11", "MAC"),
-    ("device use node001", "nextinstallmode", "SOMETIMES", "Next install mode"),
-    ("configurationoverlay use kube-default-etcd", "priority", "high", "Priority"),
-    ("configurationoverlay use kube-default-etcd", "nodes", "node00[6-4]", "Nodes"),
-    ("softwareimage use default-image", "path", "cm/images", "Path"),
-    ("user", "role", "king", "Role"),
-    ("healthcheck", "interval", "soon", "Interval"),
+    ("kubernetes", "external", "maybe"),
+    ("kubernetes", "kubernetesapiserverproxyport", "70000"),
+    ("kubernetes", "kubernetesapiserverproxyport", "many"),
+    ("kubernetes", "kubednsip", "10.150.255.999"),
+    ("kubernetes", "kubernetesapiserver", "ftp://x"),
+    ("network use internalnet", "baseaddress", "10.141.0.0/16"),
+    ("network use internalnet", "netmaskbits", "129"),
+    ("network use internalnet", "type", "Neither"),
+    ("device use node001", "mac", "00:11"),
+    ("device use node001", "nextinstallmode", "SOMETIMES"),
+    ("configurationoverlay use kube-default-etcd", "priority", "high"),
+    ("configurationoverlay use kube-default-etcd", "nodes", "node00[6-4]"),
+    ("softwareimage use default-image", "path", "cm/images"),
+    ("user", "role", "king"),
+    ("healthcheck", "interval", "soon"),
 ]
 
 
-@pytest.mark.parametrize(("way", "name", "value", "label"), BAD)
+@pytest.mark.parametrize(("way", "name", "value"), BAD)
 async def test_item_038_a_bad_value_is_refused_with_the_parameter_named(
-    desk: Desk, way: str, name: str, value: str, label: str
+    desk: Desk, way: str, name: str, value: str
 ) -> None:
     await desk.do(way)
     if desk.prompt.count("[") == 1:
         await desk.do("add someone")
     before = desk.prompt
     said = await desk.fails(f"set {name} {value}")
-    assert label in said.err and value in said.err
+    assert said.err.startswith(f"error: {name}: ") and value in said.err
     assert desk.prompt == before
 
 
 async def test_item_038_a_bad_network_of_a_port_is_refused(desk: Desk) -> None:
     await desk.do("device use master", "roles", "use firewall", "openports", "use 0")
-    assert "Address" in (await desk.fails("set address 10.0.0.1/8")).err
-    assert "Port" in (await desk.fails("set port 70000")).err
+    assert "address: " in (await desk.fails("set address 10.0.0.1/8")).err
+    assert "port: " in (await desk.fails("set port 70000")).err
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ async def test_item_038_a_bad_network_of_a_port_is_refused(desk: Desk) -> None:
         ("kubernetes", "set servicenetwork kube-default-pod", "overlaps"),
         ("device use node001", "set category missing", "missing"),
         ("device use node001", "set ip 10.141.0.2", "node002"),
-        ("network use internalnet", "set netmaskbits 8", "Base address"),
+        ("network use internalnet", "set netmaskbits 8", "baseaddress"),
     ],
 )
 async def test_item_038_what_only_the_whole_shows_is_refused_at_the_commit(

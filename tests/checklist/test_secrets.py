@@ -101,7 +101,7 @@ async def everything(site: Site, said: list[str]) -> None:
         found = await desk.type(line)
         said += [found.out, found.err]
     said += await asked(site, "admin")
-    await desk.do("revert", f"set kubecakey {COMMITTED}", "commit -m 'a new key'")
+    await desk.do("revert", "/", "kubernetes use default", f"set kubecakey {COMMITTED}", "commit -m 'a new key'")
     await look(site, said)
     said += await asked(site, "admin")
     await desk.do("/", "undo 2")

@@ -69,7 +69,7 @@ def test_pruning_removes_what_the_document_does_not_name() -> None:
         ("format: bedplate/head/v1\ncategory: {a: {children: {roles: {nonsense: {}}}}}", "no role 'nonsense'"),
         ("format: bedplate/head/v1\ncategory: {a: {children: {roles: {docker::host: {}}}}}", "cannot be called"),
         ("format: bedplate/head/v1\nkubernetes: {a: {values: {external_port: 70000}}}", "External port: 70000"),
-        ("format: bedplate/head/v1\ncategory: {a b: {}}", "Name: 'a b' is not a name"),
+        ("format: bedplate/head/v1\ncategory: {a b: {}}", "name: 'a b' is not a name"),
     ],
 )
 def test_what_cannot_be_imported_is_named(text: str, words: str) -> None:

@@ -95,7 +95,7 @@ async def test_a_commit_that_changes_nothing_makes_no_revision(head: Head) -> No
 async def test_references_must_exist_and_what_is_used_cannot_go(head: Head) -> None:
     session = await first(head)
     session.remove(("softwareimage", "default-image"))
-    with pytest.raises(errors.Invalid, match=r"is used by category\[default\] \(software_image\)"):
+    with pytest.raises(errors.Invalid, match=r"is used by category\[default\] \(softwareimage\)"):
         await commit_session(head, session, "alice")
     session.drop()
     session.set(CATEGORY, "softwareimage", "nothing")
@@ -130,7 +130,7 @@ async def test_unique_values_and_overlapping_networks_are_refused(head: Head) ->
     session.set(cluster, "servicenetwork", "services")
     await commit_session(head, session, "alice")
     session.set(("network", "services"), "baseaddress", "172.29.0.0")
-    with pytest.raises(errors.Invalid, match=r"kubernetes\[default\]: Service Network: .* overlaps"):
+    with pytest.raises(errors.Invalid, match=r"kubernetes\[default\]: servicenetwork: .* overlaps"):
         await commit_session(head, session, "alice")
 
 

@@ -15,6 +15,7 @@ from tests.waiting import DEADLINE_S
 
 from bedplate.api.headapi import Revision
 from bedplate.core import errors
+from bedplate.head import renaming
 from bedplate.head.changes import MASK
 from bedplate.head.objects import Secret
 from bedplate.head.service import Head
@@ -142,6 +143,35 @@ class BackendSuite:
         seen = [*(await backend.read(made.number)).changes, *await backend.audit()]
         assert "very-secret" not in repr(seen) + await backend.export_document()
         assert MASK in repr(seen)
+
+    async def test_a_renamed_object_keeps_its_secrets(self, backend: Backend, head: Head) -> None:
+        session = Session(backend.tree)
+        for name in ("a", "b"):
+            path = session.add(("kubernetes",), name)
+            session.set(path, "kubecakey", f"secret of {name}")
+        await backend.commit(session.edits())
+        session = Session(backend.tree)
+        renaming.rename(session, ("kubernetes", "a"), "c")
+        await backend.commit(session.edits())
+        session = Session(backend.tree)
+        renaming.swap(session, ("kubernetes", "b"), ("kubernetes", "c"))
+        await backend.commit(session.edits(("kubernetes", "b")))
+        held = {name: head.tree.get(("kubernetes", name)).values["kube_ca_key"] for name in ("b", "c")}
+        assert {name: secret.reveal() for name, secret in held.items() if isinstance(secret, Secret)} == {
+            "b": "secret of a",
+            "c": "secret of b",
+        }
+        assert head.tree.find("kubernetes", "a") is None
+
+    async def test_a_secret_does_not_come_from_a_name_that_stays(self, backend: Backend) -> None:
+        session = Session(backend.tree)
+        session.set(session.add(("kubernetes",), "a"), "kubecakey", "very-secret")
+        await backend.commit(session.edits())
+        session = Session(backend.tree)
+        session.set(session.add(("kubernetes",), "thief"), "kubecakey", MASK)
+        (edit,) = session.edits()
+        with pytest.raises(errors.Invalid):
+            await backend.commit([edit._replace(was="a")])
 
     async def test_the_tree_can_be_exported(self, backend: Backend) -> None:
         document = await backend.export_document()

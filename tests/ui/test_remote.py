@@ -113,6 +113,17 @@ class TestRemoteBackend(BackendSuite):
     """See the suite."""
 
 
+async def test_a_long_history_is_read_in_pages(
+    backend: RemoteBackend, head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bedplate.ui.remote._PAGE", 2)
+    for number in range(4):
+        await set_notes(backend, f"{number}")
+    assert [revision.number for revision in await backend.log(5000)] == [5, 4, 3, 2, 1]
+    assert [revision.number for revision in await backend.log(3)] == [5, 4, 3]
+    assert [revision.number for revision in await backend.log(5000, DEFAULT)] == [5, 4, 3, 2, 1]
+
+
 class Followed:
     """Reads the events of a backend in the background; tests wait for what they want to see among them."""
 

@@ -158,12 +158,14 @@ class ObjectNew(ObjectWrite, frozen=True, kw_only=True):
 
 class Edit(_Request, frozen=True):
     """One top-level object: `base` is the revision of the object the edit was made on, absent for one that was not
-    there; `object` is what should be, absent for nothing."""
+    there; `object` is what should be, absent for nothing. `was` is the name that a renamed object had, which the same
+    commit removes or gives to another object: masked secrets are those that it had there."""
 
     mode: str
     key: Name
     base: Counted | None = None
     object: dict[str, Any] | None = None
+    was: Name | None = None
 
 
 class UndoRequest(_Request, frozen=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from bedplate.head import resolve
@@ -49,14 +50,38 @@ def facts(tree: Tree, name: str, renderers: Sequence[Renderer] = ()) -> dict[tup
 
 
 def explain(tree: Tree, name: str, about: str = "", renderers: Sequence[Renderer] = ()) -> list[tuple[Fact, int]]:
-    """The facts of a node, or those of one name, each with the revision that last wrote its cause."""
+    """The facts of a node, or those of one name with what would win next, each with the revision that last wrote its
+    cause."""
     pairs = []
     for fact in facts(tree, name, renderers).values():
         if about and about != fact.name:
             continue
+        if about and not fact.next_best:
+            fact = fact._replace(next_best=_following(tree, name, fact, renderers))
         cause = tree.find(fact.source.mode, fact.source.key)
         pairs.append((fact, cause.revision if cause is not None else 0))
     return pairs
+
+
+def _following(tree: Tree, node: str, fact: Fact, renderers: Sequence[Renderer]) -> str:
+    """What would hold if the cause of a fact were gone, in words; empty for nothing."""
+    mode, key, part = fact.source
+    cause = tree.find(mode, key)
+    if cause is None:
+        return ""
+    values = {name: value for name, value in cause.values.items() if (fact.kind, name) != ("setting", fact.name)}
+    gone = {part} if part else {fact.name} if fact.kind == "service" else set()
+    children = {
+        submode: {name: child for name, child in inner.items() if name not in gone}
+        for submode, inner in cause.children.items()
+    }
+    without = replace(cause, values=values, children={name: inner for name, inner in children.items() if inner})
+    if without == cause:
+        return ""
+    heir = facts(tree.with_object(mode, key, without), node, renderers).get((fact.kind, fact.name))
+    if heir is None:
+        return ""
+    return f"{heir.value} ({heir.source})" if fact.kind in ("label", "environment", "setting") else str(heir.source)
 
 
 def _resolved(resolved: Resolved) -> Iterable[Fact]:

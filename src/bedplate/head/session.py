@@ -24,12 +24,14 @@ __all__ = ["Edit", "Session"]
 
 
 class Edit(NamedTuple):
-    """One top-level object: as it was, and as it should be; None is absence."""
+    """One top-level object: as it was, and as it should be; None is absence. `was` is the name it is known by so far:
+    its secrets come from there, once the commit gives that name up."""
 
     mode: str
     key: str
     base: Obj | None
     new: Obj | None
+    was: str = ""
 
 
 class Session:
@@ -39,6 +41,8 @@ class Session:
         self.head = tree
         self._bases: dict[Address, Obj | None] = {}
         self._highest: dict[Path, int] = {}
+        self._was: dict[Address, str] = {}
+        self._ties: list[frozenset[Address]] = []
         self.tree = tree
         self.schema = tree.schema
 
@@ -78,10 +82,17 @@ class Session:
         if submode.indexed:
             raise errors.Invalid(f"{submode.shell} is a list without names", hint="give add the values, in order")
         entity, key = submode.naming(name, word)
-        children = self.children(place)
-        if key in children:
+        present = self.children(place).get(key)
+        if present is not None and present != self._brought(place, key):
             raise errors.AlreadyExists(f"{submode.shell} has {key!r} already", hint=f"use {key}")
-        return self._put((*place, key), Obj(entity.type_name(), key))
+        return self._put((*place, key), entity.made(key))
+
+    def _brought(self, place: Path, key: str) -> Obj | None:
+        """The object as its owner came with it: whoever adds one of that name wants to say what is in it."""
+        if len(place) == 1:
+            return None
+        owner = self.tree.get(place[:-1])
+        return self.schema.of(owner).made(owner.key).below(place[-1]).get(key)
 
     def add_indexed(self, place: Path, words: Iterable[str] = ()) -> Path:
         """A new object at the end of an indexed list, its first fields from words; its index was never used."""
@@ -100,6 +111,10 @@ class Session:
             row = entity.attributes[name]
             assert isinstance(row, Field)
             obj = obj.with_value(name, row.normal(row.parse(word)))
+        faults = entity.problems(obj, self.tree.find) if words else ()
+        if faults:
+            takes = " ".join(entity.attributes[name].shell for name in entity.positional)
+            raise errors.Invalid(f"nothing was added to {submode.shell}", problems=faults, hint=f"add {takes}")
         self._highest[place] = highest + 1
         return self._put((*place, obj.key), obj)
 
@@ -128,7 +143,7 @@ class Session:
         for item in less:
             if item not in items:
                 raise errors.NotFound(
-                    f"{field.label}: {item!r} is not in it", hint=f"get {field.shell} shows the present values"
+                    f"{field.shell}: {item!r} is not in it", hint=f"get {field.shell} shows the present values"
                 )
         self._put(path, self._with_list(path, field, (item for item in items if item not in less)))
 
@@ -166,6 +181,18 @@ class Session:
         """Stage an object whole, made elsewhere from data that was checked."""
         self._put(path, obj)
 
+    def tie(self, places: Iterable[Address], mode: str, names: Mapping[str, str]) -> None:
+        """Let edits be committed and dropped together, and say which objects of a mode got another name."""
+        self._ties.append(frozenset(places))
+        before = dict(self._was)
+        for old, new in names.items():
+            self._was.pop((mode, old), None)
+            origin = before.get((mode, old), old)
+            if origin != new:
+                self._was[mode, new] = origin
+            else:
+                self._was.pop((mode, new), None)
+
     def stage(self, staged: Iterable[changes.Change], unseal: codec.Unseal | None) -> None:
         """Stage changes made elsewhere: an undo, an import."""
         staged = list(staged)
@@ -177,9 +204,9 @@ class Session:
         """A row that can be set. Raises `NotFound`, `Invalid`."""
         row: Row = self.entity(path).row(parameter)
         if isinstance(row, Submode):
-            raise errors.Invalid(f"{row.label} is a submode", hint=f"enter it with {row.shell}")
+            raise errors.Invalid(f"{row.shell} is a submode", hint=f"enter it with {row.shell}")
         if not isinstance(row, Field) or row.readonly:
-            raise errors.Invalid(f"{row.label} cannot be set", hint=row.doc)
+            raise errors.Invalid(f"{row.shell} cannot be set", hint=row.doc)
         return row
 
     # Stars, changes, commits
@@ -197,12 +224,19 @@ class Session:
     def edits(self, scope: Path = ()) -> list[Edit]:
         """What a commit takes, below the mode or the top-level object of `scope`; indexed lists are renumbered."""
         edits = []
+        tied = self._tied(frozenset(place for place in self._bases if scope[:2] in ((), place[:1], place)))
         for mode, key in sorted(self._bases):
-            if scope[:2] in ((), (mode,), (mode, key)):
+            if (mode, key) in tied:
                 new = self.tree.find(mode, key)
                 tidy = None if new is None else _renumbered(self.schema, new)
-                edits.append(Edit(mode, key, self._bases[mode, key], tidy))
+                was = self._was.get((mode, key), "") if tidy is not None else ""
+                edits.append(Edit(mode, key, self._bases[mode, key], tidy, was))
         return edits
+
+    def _tied(self, places: frozenset[Address]) -> frozenset[Address]:
+        """The places, and those that go with them."""
+        more = places.union(*(tie for tie in self._ties if not places.isdisjoint(tie)))
+        return places if more == places else self._tied(more)
 
     def staged(self, scope: Path = ()) -> list[changes.Change]:
         """What is staged, for people: secrets are stars."""
@@ -240,6 +274,8 @@ class Session:
             self.tree = self.tree.with_object(mode, key, self.head.find(mode, key))
 
     def _forget_indexes(self, place: Address) -> None:
+        self._was.pop(place, None)
+        self._ties = [tie for tie in self._ties if place not in tie] if self._ties else self._ties
         self._highest = {path: index for path, index in self._highest.items() if path[:2] != place}
 
     def _put(self, path: Path, obj: Obj | None) -> Path:
@@ -269,7 +305,7 @@ class Session:
         field = self.field(path, parameter)
         items, given = field.value(self.tree.get(path)), field.parse(text)
         if not isinstance(items, tuple) or not isinstance(given, tuple):
-            raise errors.Invalid(f"{field.label} takes one value", hint=f"set {field.shell}")
+            raise errors.Invalid(f"{field.shell} takes one value", hint=f"set {field.shell}")
         return field, items, given
 
     def _with_list(self, path: Path, field: Field, items: Iterable[str]) -> Obj:
@@ -313,5 +349,6 @@ def _copied(schema: Schema, obj: Obj) -> Obj:
 def _close(name: str, names: Iterable[str]) -> str:
     import difflib  # only ever needed after a slip
 
-    close = difflib.get_close_matches(name, list(names), n=1)
-    return f"did you mean {close[0]}?" if close else "list shows the existing objects"
+    known = {known.lower(): known for known in names}
+    close = difflib.get_close_matches(name.lower(), list(known), n=1)
+    return f"did you mean {known[close[0]]}?" if close else "list shows the existing objects"

@@ -13,7 +13,7 @@ import immutables
 
 from bedplate.core import errors
 from bedplate.head.objects import Obj
-from bedplate.head.schema.entity import Field, Path, Schema
+from bedplate.head.schema.entity import Field, Path, Schema, typed
 
 __all__ = ["Address", "Link", "Tree", "links", "replace_at"]
 
@@ -137,7 +137,7 @@ class Tree:
     def users(self, mode: str, key: str) -> list[str]:
         """Who refers to an object, in words: for the one who wants it removed."""
         return [
-            f"{by}[{name}] ({way})"
+            f"{by}[{name}] ({typed(way)})"
             for by in self.schema.modes
             for name, ways in sorted(self.referrers(mode, key, by).items())
             for way in sorted(ways)

@@ -15,6 +15,7 @@ from bedplate.head import changes
 from bedplate.head.changes import MASK
 from bedplate.head.objects import Obj, Secret, Value
 from bedplate.head.schema import codec
+from bedplate.head.schema.entity import typed
 from bedplate.head.session import Edit
 from bedplate.head.tree import Address, Tree, links
 
@@ -42,16 +43,19 @@ def apply_edits(tree: Tree, edits: Sequence[Edit], number: int, seal: codec.Seal
 
 
 def fill_masks(edits: Sequence[Edit], *trees: Tree) -> list[Edit]:
-    """The edits with the secrets that their masks stand for, from the first tree that has the object.
+    """The edits with the secrets that their masks stand for, from the first tree that has the object. What got another
+    name brings its secrets along, if the commit gives the old name up or to another object that got it.
 
     Raises `Invalid` naming every mask that stands for nothing, and an object that is edited twice.
     """
     filled: dict[Address, Edit] = {}
+    left = {(edit.mode, edit.key) for edit in edits if edit.new is None or edit.was}
     for edit in edits:
         place = (edit.mode, edit.key)
         if place in filled:
             raise errors.Invalid(f"{edit.mode}[{edit.key}] is edited twice in one commit", hint="send it once")
-        present = next((obj for tree in trees if (obj := tree.find(*place)) is not None), None)
+        source = (edit.mode, edit.was) if (edit.mode, edit.was) in left else place
+        present = next((obj for tree in trees if (obj := tree.find(*source)) is not None), None)
         lacking: list[str] = []
         new = None if edit.new is None else _with_secrets(edit.new, present, f"{edit.mode}[{edit.key}]", lacking)
         if lacking:
@@ -115,9 +119,11 @@ def _dangling(tree: Tree, mode: str, obj: Obj) -> list[str]:
         if link.mode.startswith("="):
             others = [name for name in tree.referrers(link.mode, link.key, mode) if name != obj.key]
             if others:
-                faults.append(f"{mode}[{obj.key}]: {link.through} {link.key} is already used by {mode}[{min(others)}]")
+                way = typed(link.through)
+                faults.append(f"{mode}[{obj.key}]: {way} {link.key} is already used by {mode}[{min(others)}]")
         elif tree.find(link.mode, link.key) is None:
-            faults.append(f"{mode}[{obj.key}]: {link.through} names {link.mode} {link.key!r}, which does not exist")
+            way = typed(link.through)
+            faults.append(f"{mode}[{obj.key}]: {way} names {link.mode} {link.key!r}, which does not exist")
     return faults
 
 

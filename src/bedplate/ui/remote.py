@@ -38,6 +38,8 @@ _NAMED = 50
 """More nodes, or more missed revisions, than this are asked for as a whole."""
 
 _QUEUED = 1000
+_PAGE = 1000
+"""The most revisions that a head tells in one answer."""
 _BEFORE = Secret(f"{changes.MASK} as it was")
 """A secret that an undo puts back: another one than the head has now, and known to the head alone."""
 
@@ -160,7 +162,7 @@ class RemoteBackend:
 
         data = None if edit.new is None else codec.encode(self._tree.schema, edit.new, told)
         base = None if edit.base is None else edit.base.revision
-        return headapi.Edit(mode=edit.mode, key=edit.key, base=base, object=data)
+        return headapi.Edit(mode=edit.mode, key=edit.key, base=base, object=data, was=edit.was or None)
 
     # Reading
 
@@ -175,7 +177,16 @@ class RemoteBackend:
         return await self._client.revision(number)
 
     async def log(self, limit: int = 20, path: Path = ()) -> list[Revision]:
-        return list(await self._client.revisions(limit, path=path))
+        revisions: list[Revision] = []
+        while len(revisions) < limit:
+            before = revisions[-1].number if revisions else 0
+            if before == 1:
+                break
+            page = await self._client.revisions(min(limit - len(revisions), _PAGE), path=path, before=before)
+            revisions += page
+            if len(page) < _PAGE:
+                break
+        return revisions
 
     async def audit(self, path: Path = (), limit: int = 100) -> list[AuditEntry]:
         return list(await self._client.audit(path, limit))

@@ -196,7 +196,7 @@ def test_item_060_log_levels_are_five_in_order() -> None:
 def test_item_122_an_unknown_manifest_is_refused_and_a_path_is_understood() -> None:
     field = SCHEMA.types["KubeletOption"].row("filename")
     assert field.parse("/etc/kubernetes/manifests/kube-apiserver.yaml") == "kube-apiserver.yaml"  # type: ignore[attr-defined]
-    with pytest.raises(Exception, match=r"Filename: 'nonsense.yaml'"):
+    with pytest.raises(Exception, match=r"filename: 'nonsense.yaml'"):
         field.parse("nonsense.yaml")  # type: ignore[attr-defined]
 
 

@@ -27,6 +27,34 @@ async def test_a_plan_names_nodes_actions_and_causes_and_exits_with_3(desk: Desk
     assert totals.endswith("on 6 nodes")
 
 
+async def test_explain_names_what_would_win_next(desk: Desk) -> None:
+    for name in ("kubelet", "generic::containerd", "/cm/local/apps/containerd/var/etc/config.toml", "containerd"):
+        rows = json.loads(await desk.do(f"device explain node001 {name} -d {{}}"))
+        won = {(row["Cause"], row["Next"]) for row in rows}
+        assert won == {("overlay:kube-default-master", "overlay:kube-default-worker")}, name
+        rows = json.loads(await desk.do(f"device explain node004 {name} -d {{}}"))
+        assert {(row["Cause"], row["Next"]) for row in rows} == {("overlay:kube-default-worker", "")}, name
+    await desk.do("device set node001 softwareimage my-new-image")
+    (row,) = json.loads(await desk.do("device explain node001 software_image -d {}"))
+    assert row["Next"] == "default-image (category:default)"
+
+
+async def test_a_role_for_containers_comes_with_its_service_and_settings(desk: Desk) -> None:
+    await desk.do("category use gpu-nodes", "roles", "assign generic::containerd")
+    assert await desk.do("get services") == "containerd\n"
+    assert (await desk.table("configurations list")).column("Name (key)") == ["containerd-cri"]
+    await desk.do("/", "device; add node777; set category gpu-nodes; /; commit")
+    await desk.do("category use gpu-nodes; roles; use generic::containerd; configurations; remove containerd-cri")
+    rows = read_table("\n".join((await desk.type("plan")).out.splitlines()[:-1])).rows
+    assert ["node777", "service", "containerd", "restart", "category:gpu-nodes"] in rows
+
+
+async def test_a_role_for_containers_without_services_has_its_own(desk: Desk) -> None:
+    await desk.do("category use gpu-nodes", "roles", "assign generic::containerd", "clear services")
+    await desk.do("/", "device; add node777; set category gpu-nodes; /; commit")
+    assert "containerd" in (await desk.table("device explain node777")).column("Name")
+
+
 async def test_a_plan_answers_for_a_revision_and_between_two(desk: Desk, site_head: Head) -> None:
     start = site_head.revision
     await desk.do("category use default", "roles", "assign docker::host", "commit", "set debug yes", "commit")

@@ -198,6 +198,22 @@ async def test_exit_goes_up_and_leaves_at_the_top(desk: Desk) -> None:
     assert desk.shell.is_over
 
 
+async def test_a_history_of_an_object_is_found_by_its_name_alone(desk: Desk) -> None:
+    await desk.do("device set node001 notes x", "device commit", "/")
+    expected = (await desk.table("history device/node001")).rows
+    for line in ("history node001", "category; history node001", "audit node001; history node001"):
+        assert (await desk.table(line.rpartition("; ")[2])).rows == expected
+        await desk.do(line, "/")
+    await desk.do("category add node001", "commit", "/")
+    assert "category/node001" in (await desk.fails("history node001")).err
+    assert "nowhere" in (await desk.fails("history nowhere")).err
+
+
+async def test_counts_of_categories_are_words(desk: Desk) -> None:
+    assert await desk.do("category; add a; ..; commit") == "Successfully committed 1 Category\n"
+    assert "2 Categories" in await desk.do("category; remove a; set default notes x; add b; ..; commit")
+
+
 class Reporting(LocalBackend):
     """A backend whose nodes report one after the other, each time somebody looks."""
 

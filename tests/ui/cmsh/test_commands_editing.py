@@ -49,7 +49,7 @@ async def test_values_may_begin_with_a_dash(desk: Desk) -> None:
 
 async def test_a_key_is_not_set_and_the_way_around_is_named(desk: Desk) -> None:
     said = await desk.fails("category set default name other")
-    assert "clone" in said.err
+    assert "rename" in said.err
     assert "enter it" in (await desk.fails("category set default roles x")).err
     assert "cannot be set" in (await desk.fails("device set node001 type HeadNode")).err
 
@@ -120,7 +120,7 @@ async def test_an_added_object_is_selected_and_a_second_of_its_name_refused(desk
     assert desk.prompt == "[basecm10->category*[gpu*]]% "
     assert "use gpu" in (await desk.fails("add gpu")).err
     assert (await desk.fails("add one two")).code == 2
-    assert "physicalnode" in (await desk.fails("device add node100")).err
+    assert "aufs" in (await desk.fails("category; use gpu; roles; assign docker::host; storagebackends; add one")).err
 
 
 async def test_clone_copies_all_but_key_and_secrets(desk: Desk) -> None:
@@ -139,6 +139,108 @@ async def test_a_removed_object_is_left(desk: Desk) -> None:
     assert desk.prompt == "[basecm10->category]% "
     await desk.do("device remove node00[4-5] node006")
     assert desk.shell.left() == ["device[node004]", "device[node005]", "device[node006]"]
+
+
+@pytest.mark.parametrize("value", ["10.0.0.1/40", "300.1.1.1/24", "10.0.0", "fd00::1/129", "x"])
+async def test_an_address_that_cannot_be_is_refused_when_it_is_set(desk: Desk, value: str) -> None:
+    await desk.do("category use default", "roles", "assign docker::host")
+    assert (await desk.fails(f"set bridgeip {value}")).err.startswith("error: bridgeip: ")
+    for good in ("10.0.0.1/24", "10.0.0.1", "fd00::1/64", "''"):
+        await desk.do(f"set bridgeip {good}")
+
+
+@pytest.mark.parametrize("text", ["52-54-00-AB-cd-01", "5254.00AB.cd01", "525400ABcd01", "52:54:00:AB:cd:01"])
+async def test_a_mac_address_may_have_dashes(desk: Desk, text: str) -> None:
+    await desk.do(f"device set node001 mac {text}")
+    assert await desk.do("device get node001 mac") == "52:54:00:AB:cd:01\n"
+    await desk.fails("device set node001 mac 52-54-00-AB-cd")
+
+
+async def test_a_rule_that_cannot_be_is_refused_when_it_is_added(desk: Desk) -> None:
+    await desk.do("device use master", "roles use firewall", "openports")
+    before = await desk.do("list")
+    assert "port: a rule needs one" in (await desk.fails("add ACCEPT net")).err
+    assert "DNAT" in (await desk.fails("add DNAT net 443 tcp fw")).err
+    assert await desk.do("list") == before
+    await desk.do("add ACCEPT net 443")
+
+
+async def test_errors_name_parameters_as_they_are_typed(desk: Desk) -> None:
+    await desk.do("category set default softwareimage nowhere")
+    assert "category[default]: softwareimage names softwareimage 'nowhere'" in (await desk.fails("category commit")).err
+    await desk.do("revert", "softwareimage; remove default-image")
+    assert "category[default] (softwareimage)" in (await desk.fails("commit")).err
+    assert "nextinstallmode: " in (await desk.fails("device set node001 nextinstallmode x")).err
+
+
+async def test_a_renamed_object_takes_its_references_along(desk: Desk, site_head: Head) -> None:
+    await desk.do("device use node001", "rename node101")
+    assert desk.prompt == "[basecm10->device*[node101*]]% "
+    modified = (await desk.table("modified")).rows
+    assert ["device", "node101", "PhysicalNode", "renamed from node001"] in modified
+    assert ["device", "node001", "PhysicalNode", "removed"] in modified
+    await desk.do("commit")
+    assert not desk.shell.left(), "what belongs together is committed together"
+    assert site_head.tree.find("device", "node001") is None
+    nodes = await desk.do("configurationoverlay get kube-default-master nodes")
+    assert "node101" in nodes.split() and "node001" not in nodes.split()
+    await desk.do("category rename default standard", "/", "commit")
+    assert await desk.do("device get node101 category") == "standard\n"
+
+
+async def test_a_rename_is_dropped_whole(desk: Desk, site_head: Head) -> None:
+    await desk.do("category use default", "rename standard", "refresh")
+    assert not desk.shell.left()
+    assert desk.shell.desk.session.tree == site_head.tree
+
+
+async def test_what_cannot_be_renamed(desk: Desk) -> None:
+    assert "already" in (await desk.fails("device rename node001 node002")).err
+    assert "head" in (await desk.fails("device rename basecm10 other")).err
+    assert "rename" in (await desk.fails("device set node001 hostname other")).err
+    await desk.fails("device use master; roles; rename firewall other")
+    await desk.fails("device rename nodeTYPO other")
+    assert desk.prompt == "[basecm10->device]% "
+    assert not desk.shell.left()
+
+
+async def test_two_objects_exchange_their_names(desk: Desk, site_head: Head) -> None:
+    await desk.do("device set node001 notes one; device set node004 notes four; device commit")
+    overlay = set((await desk.do("configurationoverlay get kube-default-master nodes")).split())
+    await desk.do("device swap node001 node004", "device use node001", "commit")
+    assert not desk.shell.left()
+    assert await desk.do("device get node001 notes") == "four\n"
+    assert await desk.do("device get node004 notes") == "one\n"
+    after = set((await desk.do("configurationoverlay get kube-default-master nodes")).split())
+    assert after == overlay - {"node001"} | {"node004"}
+    await desk.fails("device swap node001 node001")
+    await desk.fails("device swap node001 basecm10")
+
+
+async def test_what_uses_an_object_is_listed(desk: Desk) -> None:
+    rows = (await desk.table("softwareimage usedby default-image")).rows
+    assert ["default-image", "category", "default", "softwareimage"] in rows
+    await desk.do("category use default")
+    assert ["default", "device", "node001", "category"] in (await desk.table("usedby")).rows
+    assert (await desk.fails("device use master; roles; usedby firewall")).code == 2
+
+
+async def test_validate_tells_what_a_commit_would(desk: Desk, site_head: Head) -> None:
+    assert await desk.do("validate") == "ok.\n"
+    await desk.do("category use default", "set softwareimage nowhere")
+    before = site_head.revision
+    assert "nowhere" in (await desk.fails("validate")).err
+    assert "nowhere" in (await desk.fails("/; validate")).err
+    assert await desk.do("device use node001; validate") == "ok.\n"
+    assert site_head.revision == before
+
+
+async def test_a_device_is_a_compute_node_unless_said_otherwise(desk: Desk) -> None:
+    await desk.do("device", "add node777")
+    assert await desk.do("get type") == "PhysicalNode\n"
+    await desk.do("..", "add headnode head2")
+    assert await desk.do("get type") == "HeadNode\n"
+    assert (await desk.fails("device add physicalnode")).code == 2
 
 
 async def test_roles_are_assigned_and_unassigned_where_roles_are(desk: Desk) -> None:

@@ -14,7 +14,7 @@ from bedplate.ui.cmsh.shell import NODE_COMMANDS
     ("line", "first"),
     [
         ("dev", ["device"]),
-        ("device us", ["use", "user"]),
+        ("device us", ["use", "usedby", "user"]),
         ("device use node00", ["node001", "node002", "node003", "node004", "node005", "node006"]),
         ("device use mas", ["master"]),
         ("list; categ", ["category"]),
@@ -98,3 +98,13 @@ async def test_a_slip_is_answered_with_what_may_have_been_meant(desk: Desk, line
     said = await desk.fails(line)
     assert hint in said.err
     assert len(said.err.splitlines()) == 1
+
+
+async def test_what_follows_a_semicolon_is_completed_where_it_will_run(desk: Desk) -> None:
+    assert desk.completes("device; use node00") == [f"node00{number}" for number in range(1, 7)]
+    assert desk.completes("category use default; get softw") == ["softwareimage"]
+    assert desk.completes("category list; get softw") == []
+    assert "firewall" in desk.completes("device use master; roles; use fire")
+    assert desk.completes("category use default; ..; use def") == ["default"]
+    assert desk.completes("category use default; /; devi") == ["device"]
+    assert desk.prompt == "[basecm10]% "

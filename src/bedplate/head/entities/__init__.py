@@ -11,7 +11,7 @@ __all__ = ["SCHEMA"]
 
 SCHEMA = Schema(
     [
-        Submode("Device", HeadNode, PhysicalNode, doc="head nodes and compute nodes"),
+        Submode("Device", HeadNode, PhysicalNode, doc="head nodes and compute nodes", usual=PhysicalNode),
         Submode("Category", Category, doc="groups of nodes"),
         Submode("SoftwareImage", SoftwareImage, doc="directory trees for nodes"),
         Submode("Network", Network, doc="ranges of addresses"),

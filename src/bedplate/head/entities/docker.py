@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bedplate.head.entities.base import Named, Role
 from bedplate.head.schema.entity import Field, Submode, TypeName
-from bedplate.head.schema.kinds import Bool, Choice, Integer, Path, Size, Text
+from bedplate.head.schema.kinds import Bool, Choice, HostAddress, Integer, Path, Size, Text
 from bedplate.head.schema.ranges import ListOf
 
 __all__ = ["Aufs", "DeviceMapper", "DockerHostRole", "Overlay2"]
@@ -73,7 +73,7 @@ class DockerHostRole(Role):
         "info",
         doc="log level of the daemon, from least to most verbose",
     )
-    bridge_ip = Field("Bridge IP", Text(r"[0-9a-fA-F.:]+(/[0-9]+)?", "an address"), doc="address of the bridge")
+    bridge_ip = Field("Bridge IP", HostAddress(), doc="address of the bridge")
     bridge = Field("Bridge", Text(), doc="attach containers to this bridge")
     mtu = Field("MTU", Integer(0, 65535), 0, doc="MTU of containers in bytes; 0 leaves it unset")
     api_sockets = Field(

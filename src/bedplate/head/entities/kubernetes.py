@@ -144,7 +144,7 @@ class KubeCluster(Named):
         )
         if pods is None or services is None or pods.version != services.version or not pods.overlaps(services):
             return []
-        return [f"Service Network: {services} overlaps the pod network {pods}"]
+        return [f"servicenetwork: {services} overlaps the pod network {pods}"]
 
 
 def _range(network: Obj | None) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:

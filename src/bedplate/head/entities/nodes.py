@@ -5,7 +5,7 @@ from __future__ import annotations
 from bedplate.head.entities.base import FILE_MODE, Named
 from bedplate.head.entities.roles import ROLES
 from bedplate.head.schema.entity import Entity, Field, Key, Submode, TypeName
-from bedplate.head.schema.kinds import Address, Blob, Bool, Choice, Integer, Path, Text
+from bedplate.head.schema.kinds import Address, Blob, Bool, Choice, Integer, Mac, Path, Text
 from bedplate.head.schema.ranges import ListOf, NodeList, Reference
 
 __all__ = ["Category", "ConfigurationOverlay", "Customization", "HeadNode", "PhysicalNode", "Service", "SoftwareImage"]
@@ -79,7 +79,7 @@ class _Device(Entity):
     type = TypeName("Type", doc="head node or compute node")
     mac = Field(
         "MAC",
-        Text(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}", "a MAC address"),
+        Mac(),
         doc="hardware address of the boot interface",
         unique=True,
     )

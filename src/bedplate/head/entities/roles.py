@@ -16,6 +16,7 @@ from bedplate.head.schema.kinds import Blob, Bool, Choice, Cidr, Integer, Kind, 
 from bedplate.head.schema.ranges import ListOf, Reference
 
 __all__ = [
+    "CONTAINERD_DROPINS",
     "MANIFESTS",
     "ROLES",
     "CapiRole",
@@ -114,9 +115,9 @@ class KubeletRole(Role):
             key = str(KubeletOption.key.value(option))
             where = (KubeletOption.filename.value(option), KubeletOption.container.value(option), key)
             if not key:
-                problems.append("Options: a flag needs a key")
+                problems.append("options: a flag needs a key")
             elif where in seen:
-                problems.append(f"Options: {where[0]} has {key} twice")
+                problems.append(f"options: {where[0]} has {key} twice")
             seen.add(where)
         return problems
 
@@ -167,9 +168,9 @@ class OpenPort(Entity):
     @classmethod
     def problems(cls, obj: Obj, look: Look) -> Sequence[str]:
         if cls.protocol.value(obj) != "ICMP" and not cls.port.value(obj):
-            return ["Port: a rule needs one"]
+            return ["port: a rule needs one"]
         if cls.action.value(obj) == "DNAT" and ":" not in str(cls.destination.value(obj)):
-            return ["Destination: DNAT needs zone:host or zone:host:port"]
+            return ["destination: DNAT needs zone:host or zone:host:port"]
         return []
 
 
@@ -226,7 +227,7 @@ class GenericRoleConfiguration(Entity):
 
     @classmethod
     def problems(cls, obj: Obj, look: Look) -> Sequence[str]:
-        return [] if cls.filename.value(obj) else ["Filename: a configuration needs one"]
+        return [] if cls.filename.value(obj) else ["filename: a configuration needs one"]
 
 
 class GenericRoleEnvironment(Entity):
@@ -238,6 +239,20 @@ class GenericRoleEnvironment(Entity):
     name = Key(kind=Text(r"[A-Za-z_][A-Za-z0-9_]*", "a variable's name"))
     value = Field("Value", Text(), doc="what replaces $NAME")
     node_environment = Field("Node Environment", Bool(), False, doc="also export it to the node's environment")
+
+
+CONTAINERD = "generic::containerd"
+CONTAINERD_DROPINS = "/cm/local/apps/containerd/var/etc/conf.d"
+_SERVICES = {CONTAINERD: ("containerd",)}
+_CRI = """\
+version = 2
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+  SystemdCgroup = true
+"""
 
 
 class GenericRole(Role):
@@ -257,7 +272,18 @@ class GenericRole(Role):
     @classmethod
     def services(cls, obj: Obj) -> Sequence[str]:
         services = cls.services_run.value(obj)
-        return services if isinstance(services, tuple) else ()
+        return services if isinstance(services, tuple) and services else _SERVICES.get(obj.key, ())
+
+    @classmethod
+    def made(cls, key: str) -> Obj:
+        """The role for containers comes with its service, and with the settings that a kubelet needs."""
+        obj = super().made(key)
+        if key in _SERVICES:
+            obj = obj.with_value("services_run", _SERVICES[key])
+        if key == CONTAINERD:
+            values: dict[str, Value] = {"filename": f"{CONTAINERD_DROPINS}/cri.toml", "content": _CRI}
+            obj = obj.with_child("configurations", "containerd-cri", Obj("static", "containerd-cri", values))
+        return obj
 
 
 ROLES: tuple[type[Role], ...] = (

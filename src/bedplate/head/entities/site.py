@@ -45,7 +45,7 @@ class Network(Named):
     def problems(cls, obj: Obj, look: Look) -> Sequence[str]:
         base, bits = cls.base_address.value(obj), cls.netmask_bits.value(obj)
         if base and cls.range(obj) is None:
-            return [f"Base address: {base} is not the first address of a network with {bits} netmask bits"]
+            return [f"baseaddress: {base} is not the first address of a network with {bits} netmask bits"]
         return []
 
 

@@ -12,7 +12,12 @@ import tomllib
 from collections.abc import Mapping, Sequence
 
 from bedplate.api.desired import ChangeAction, File
-from bedplate.head.entities.roles import GenericRole, GenericRoleConfiguration, GenericRoleEnvironment
+from bedplate.head.entities.roles import (
+    CONTAINERD_DROPINS,
+    GenericRole,
+    GenericRoleConfiguration,
+    GenericRoleEnvironment,
+)
 from bedplate.head.objects import Obj
 from bedplate.head.render.text import filled, unknown
 from bedplate.head.render.values import Part
@@ -22,7 +27,6 @@ from bedplate.head.tree import Tree
 __all__ = ["CONTAINERD_CONF", "CONTAINERD_DROPINS", "render"]
 
 CONTAINERD_CONF = "/cm/local/apps/containerd/var/etc/config.toml"
-CONTAINERD_DROPINS = "/cm/local/apps/containerd/var/etc/conf.d"
 _CONTAINERD_TEXT = f"""\
 # Settings are in the drop-ins, one file for each configuration of the role generic::containerd.
 version = 2

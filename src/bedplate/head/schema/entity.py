@@ -30,6 +30,7 @@ __all__ = [
     "Submode",
     "TypeName",
     "shell_name",
+    "typed",
 ]
 
 NAME = rf"[^{BLANKS}/;|#'\"\\,\[\]*<>]{{1,253}}"
@@ -47,6 +48,14 @@ Look = Callable[[str, str], Obj | None]
 def shell_name(label: str) -> str:
     """The parameter's name in the shell: its label in lower case without blanks."""
     return re.sub(r"\s+", "", label).lower()
+
+
+def typed(way: str) -> str:
+    """The way to a field in the words that people type: `roles[kubelet]->kubernetescluster`."""
+    return _STEP.sub(lambda found: {"_": "", "].": "]->"}.get(found[0], found[0]), way)
+
+
+_STEP = re.compile(r"\[[^\]]*(?=\])|\]\.|_")
 
 
 class Row(ABC):
@@ -128,7 +137,7 @@ class Field(Row):
         try:
             return self.kind.parse(text)
         except ValueError as wrong:
-            raise errors.Invalid(f"{self.label}: {wrong}", hint=self.doc) from None
+            raise errors.Invalid(f"{self.shell}: {wrong}", hint=self.doc) from None
 
     def normal(self, value: Value) -> Value | None:
         """As it is stored: None for the default, which is not kept."""
@@ -156,7 +165,7 @@ class Submode(Row):
 
     `of` are the types it holds. Where a type has `names`, the object's name decides the type (roles); where there are
     several otherwise, `add` takes the type's word first. `indexed` lists have numbers instead of names. `names_shown`
-    makes `show` print the names instead of their count.
+    makes `show` print the names instead of their count. `usual` is the type that `add` makes when none is said.
     """
 
     def __init__(
@@ -167,9 +176,11 @@ class Submode(Row):
         shell: str = "",
         indexed: bool = False,
         names_shown: bool = False,
+        usual: type[Entity] | None = None,
     ) -> None:
         super().__init__(label, doc=doc)
         self.of = of
+        self.usual = usual
         self.shell = shell or self.shell
         self.indexed = indexed
         self.names_shown = names_shown
@@ -189,17 +200,19 @@ class Submode(Row):
     def naming(self, name: str, word: str = "") -> tuple[type[Entity], str]:
         """The type and the key of a new object called `name`. Raises `Invalid`."""
         if self.typed:
+            if not word and self.usual is not None and name.lower() not in self.words():
+                return self.usual, self._checked(self.usual, name)
             for entity in self.of:
                 if entity.word == word.lower():
                     return entity, self._checked(entity, name)
-            raise errors.Invalid(f"{self.label} has no type {word!r}", hint=f"types: {', '.join(self.words())}")
+            raise errors.Invalid(f"{self.shell} has no type {word!r}", hint=self._meant(word))
         if len(self.of) == 1:
             return self.of[0], self._checked(self.of[0], name)
         for entity in self.of:
             canonical = entity.canonical(name)
             if canonical is not None:
                 return entity, self._checked(entity, canonical)
-        raise errors.Invalid(f"there is no {self.of[0].noun} {name!r}", hint=f"there are {self._held()}")
+        raise errors.Invalid(f"there is no {self.of[0].noun} {name!r}", hint=self._meant(name))
 
     def words(self) -> list[str]:
         """What completion offers after `add`: types, or the names that are known."""
@@ -214,6 +227,13 @@ class Submode(Row):
             if isinstance(row, Key):
                 row.parse(name)
         return name
+
+    def _meant(self, word: str) -> str:
+        import difflib  # only ever needed after a slip
+
+        known = {known.lower(): known for known in self.words()}
+        close = difflib.get_close_matches(word.lower(), list(known), n=1)
+        return f"did you mean {known[close[0]]}? there are {self._held()}" if close else f"there are {self._held()}"
 
     def _held(self) -> str:
         return ", ".join(self.words()) or ", ".join(entity.type_name() for entity in self.of)
@@ -257,6 +277,11 @@ class Entity:
     @classmethod
     def type_name(cls) -> str:
         return cls.__name__
+
+    @classmethod
+    def made(cls, key: str) -> Obj:
+        """A new object of this type as `add` makes it."""
+        return Obj(cls.type_name(), key)
 
     @classmethod
     def canonical(cls, name: str) -> str | None:

@@ -24,8 +24,10 @@ __all__ = [
     "Choice",
     "Cidr",
     "Duration",
+    "HostAddress",
     "Integer",
     "Kind",
+    "Mac",
     "Path",
     "Port",
     "SecretText",
@@ -38,6 +40,7 @@ __all__ = [
 _YES = {"yes", "y", "true", "on", "1"}
 _NO = {"no", "n", "false", "off", "0"}
 _CIDR = r"[0-9a-fA-F.:]{2,45}/[0-9]{1,3}"
+_HOST = r"[0-9a-fA-F.:]{2,45}(?:/[0-9]{1,3})?"
 _CENTURY_S = 100 * 366 * 86400
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _PLAIN = r"[^\x00-\x08\x0b-\x1f\x7f]"
@@ -309,6 +312,49 @@ class Cidr(Address):
 
     def json_schema(self) -> dict[str, Any]:
         return _matching(_CIDR)
+
+
+@dataclass(frozen=True)
+class HostAddress(Address):
+    """An address of a machine, with the length of its network's prefix where that matters: `192.168.5.1/24`."""
+
+    name: ClassVar[str] = "address of a host"
+    expected: ClassVar[str] = "an IP address, with or without a prefix length (for example 192.168.5.1/24)"
+
+    def _usual(self, text: str) -> str:
+        return str(ipaddress.ip_interface(text)) if "/" in text else str(ipaddress.ip_address(text))
+
+    def decode(self, data: Any) -> Value:
+        if not isinstance(data, str) or not re.fullmatch(f"(?:{_HOST})?", data):
+            raise ValueError(f"{data!r} is not {self.expected}")
+        try:
+            return self.parse(data)
+        except ValueError as wrong:
+            raise Unfit(str(wrong)) from None
+
+    def json_schema(self) -> dict[str, Any]:
+        return _matching(_HOST)
+
+
+@dataclass(frozen=True)
+class Mac(Text):
+    """A hardware address; dashes and dots are understood, and held as colons."""
+
+    name: ClassVar[str] = "MAC address"
+    pattern: str = r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}"
+    expected: str = "a MAC address (for example 52:54:00:12:34:56)"
+
+    def parse(self, text: str) -> Value:
+        digits = text.strip()
+        for form in (
+            r"[0-9A-Fa-f]{2}(-[0-9A-Fa-f]{2}){5}",
+            r"[0-9A-Fa-f]{4}([.][0-9A-Fa-f]{4}){2}",
+            r"[0-9A-Fa-f]{12}",
+        ):
+            if re.fullmatch(form, digits):
+                bare = re.sub("[-.]", "", digits)
+                return ":".join(bare[at : at + 2] for at in range(0, 12, 2))
+        return super().parse(digits)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,12 @@ def complete(desk: Desk, line: str, enter: Enter) -> list[Completion]:
     statement, partial = language.tail(line)
     if statement.host is not None or statement.filter:
         return []
+    if statement.file is not None:
+        names = sorted((text, about) for text, about in files(partial) if text.startswith(partial))
+        return [Completion(_typed(text), len(line) - statement.last_start, about) for text, about in names]
     try:
+        for earlier in language.earlier(line):
+            _go(desk, earlier.words, enter)
         pairs = _next(desk, statement.words, partial, enter)
     except errors.BedplateError:
         return []
@@ -53,6 +58,29 @@ def complete(desk: Desk, line: str, enter: Enter) -> list[Completion]:
 
 def _typed(text: str) -> str:
     return text if text.endswith("/") else language.quote(text)
+
+
+def _go(desk: Desk, words: list[str], enter: Enter) -> None:
+    """Stand where the commands in front of a `;` will lead, as far as that is known without running them."""
+    while words:
+        command = COMMANDS.get(words[0].lower())
+        if command is not None and not command.where(desk):
+            if command.name == "use" and len(words) > 1:
+                desk.place = desk.find(desk.list_here(), words[1])
+            elif command.name in ("..", "exit"):
+                desk.place = desk.place[:-1]
+            elif command.name == "/":
+                desk.place = ()
+            return
+        entered = enter(words[0], words[1:])
+        if entered is None:
+            return
+        before, (desk.place, rest) = desk.place, entered
+        words = list(rest)
+        following = COMMANDS.get(words[0].lower()) if words else None
+        if following is not None and not following.moves:
+            desk.place = before
+            return
 
 
 def _next(desk: Desk, words: list[str], partial: str, enter: Enter) -> list[tuple[str, str]]:
@@ -91,6 +119,7 @@ def offered(desk: Desk) -> Pairs:
     for command in COMMANDS.values():
         if not command.where(desk):
             yield command.name, command.about
+    yield from desk.aliases.items()
     if desk.is_at_object:
         for submode in desk.entity(desk.place).submodes:
             yield submode.shell, submode.doc

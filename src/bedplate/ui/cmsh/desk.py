@@ -11,7 +11,7 @@ category.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from bedplate.core import errors
 from bedplate.core.clock import Clock
@@ -32,7 +32,8 @@ MASTER = "master"
 
 @dataclass
 class Desk:
-    """What a command works with. `write` takes output, `note` what is for the eyes alone; `run` runs a line."""
+    """What a command works with. `write` takes output, `note` what is for the eyes alone; `run` runs commands inside of
+    another, `run_line` a whole line with pipes and files."""
 
     backend: Backend
     session: Session
@@ -40,6 +41,7 @@ class Desk:
     write: Callable[[str], None]
     note: Callable[[str], None]
     run: Callable[[str], Awaitable[int]]
+    run_line: Callable[[str], Awaitable[int]]
     clock: Clock
     is_interactive: bool = False
     place: Path = ()
@@ -48,6 +50,9 @@ class Desk:
     """What was staged when leaving was last refused."""
     lost: tuple[Edit, ...] = ()
     """What was staged when somebody left."""
+    aliases: dict[str, str] = field(default_factory=dict)
+    depth: int = 0
+    """How many files run each other."""
     shows_events: bool = True
     """Whether notices are shown above the prompt as they come."""
     failed: int = 0

@@ -1,9 +1,9 @@
 """The shell's language: one line of text to statements. Pure.
 
-In: a line. Out: statements, each with its words, the host's filter behind the first `|`, or the host's command behind
-`!`. `;` separates statements, `#` at the beginning of a word starts a comment. Single and double quotes protect blanks,
-`;`, `#` and `|`; so do parentheses that open a word and are closed again, which stay in the word (`foreach` reads
-them). What words mean is not known here.
+In: a line. Out: statements, each with its words, the host's filter behind the first `|`, the file behind `>` or `>>`,
+or the host's command behind `!`. `;` separates statements, `#` at the beginning of a word starts a comment. Single and
+double quotes protect blanks, `;`, `#`, `>` and `|`; so do parentheses that open a word and are closed again, which stay
+in the word (`foreach` reads them). What words mean is not known here.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from bedplate.core import errors
 
-__all__ = ["Statement", "Usage", "parse", "quote", "tail"]
+__all__ = ["Statement", "Usage", "earlier", "parse", "quote", "tail"]
 
 _BLANKS = " \t\r\n"
-_SPECIAL = _BLANKS + ";|#'\"\\()"
+_SPECIAL = _BLANKS + ";|#>'\"\\()"
 
 
 class Usage(errors.Terminal):
@@ -26,11 +26,14 @@ class Usage(errors.Terminal):
 
 @dataclass(slots=True)
 class Statement:
-    """One command. `host` is set for a line of the host's shell; `filter` is what the output is piped through."""
+    """One command. `host` is set for a line of the host's shell; `filter` is what the output is piped through, `file`
+    what it is written to, or added to."""
 
     words: list[str] = field(default_factory=list)
     host: str | None = None
     filter: str = ""
+    file: str | None = None
+    appends: bool = False
     last_start: int = 0
     """Where the last word begins in the line; for completion."""
 
@@ -45,10 +48,17 @@ def tail(line: str) -> tuple[Statement, str]:
     """The statement a line ends with, without the word that is being typed; and that word."""
     reader = _Reader(line, tolerant=True)
     last = reader.statements()[-1]
+    if last.file is not None:
+        return last, last.file
     if not reader.in_word:
         last.last_start = len(line)
         return last, ""
     return last, last.words.pop()
+
+
+def earlier(line: str) -> list[Statement]:
+    """The statements in front of the one that a line ends with."""
+    return _Reader(line, tolerant=True).statements()[:-1]
 
 
 def quote(word: str) -> str:
@@ -80,14 +90,31 @@ class _Reader:
                 self._at += 1
                 statements[-1].host = self._raw().strip()
             elif letter == "|":
+                if statements[-1].file is not None and not self.tolerant:
+                    raise Usage("nothing may follow the name of the file behind >", hint="put > FILE at the end")
                 self._at += 1
                 statements[-1].filter = self._raw().strip()
                 if not statements[-1].filter and not self.tolerant:
                     raise Usage("there is no command after |", hint="for example: list | grep node")
+            elif letter == ">" and statements[-1].words and statements[-1].file is None:
+                self._redirect(statements[-1])
+            elif statements[-1].file is not None and not self.tolerant:
+                raise Usage("nothing may follow the name of the file behind >", hint="put > FILE at the end")
             else:
                 statements[-1].last_start = self._at
                 statements[-1].words.append(self._word())
         return statements
+
+    def _redirect(self, statement: Statement) -> None:
+        statement.appends = self._line.startswith(">>", self._at)
+        self._at += 2 if statement.appends else 1
+        while self._at < len(self._line) and self._line[self._at] in _BLANKS:
+            self._at += 1
+        self.in_word = False
+        statement.last_start = self._at
+        statement.file = self._word() if self._line[self._at : self._at + 1] not in ("", ";", "|", "#") else ""
+        if not statement.file and not self.tolerant:
+            raise Usage("there is no file after >", hint="for example: list > nodes.txt")
 
     def _word(self) -> str:
         self.in_word = True

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from bedplate.core import errors
 
-__all__ = ["Host", "Machine", "read_file", "write_file"]
+__all__ = ["Host", "Machine", "put_file", "read_file", "write_file"]
 
 Ask = Callable[[str], Awaitable[str | None]]
 _SHELL = "/bin/sh"
@@ -151,3 +151,13 @@ def write_file(name: str, text: str) -> None:
         raise errors.Invalid(f"the file {name} cannot be written: {reason}", hint="name another place") from None
     finally:
         beside.unlink(missing_ok=True)
+
+
+def put_file(name: str, text: str, *, appends: bool) -> None:
+    """Write the output of a command as a shell does: over what the file had, or behind it. Raises `Invalid`."""
+    try:
+        with open(os.path.expanduser(name), "a" if appends else "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as wrong:
+        reason = (wrong.strerror or "cannot be written").lower()
+        raise errors.Invalid(f"the file {name} cannot be written: {reason}", hint="name another place") from None

@@ -41,6 +41,8 @@ ENVIRONMENT = """
 Defaults come from these variables, then from ~/.config/bedplate/cmsh.yaml (url, data, token-file, cert, key, cacert):
   BEDPLATE_URL, BEDPLATE_DATA, BEDPLATE_TOKEN_FILE, BEDPLATE_CERT, BEDPLATE_KEY, BEDPLATE_CACERT, NO_COLOR
 \b
+A shell at a terminal first runs the commands in ~/.config/bedplate/cmshrc: aliases, for example.
+\b
 Exit codes: 0 success, 1 a command failed, 2 wrong usage, 3 plan found something to do.
 """
 

@@ -62,7 +62,7 @@ async def script(
 
 
 async def interactive(reached: Reached, history: pathlib.Path, *, is_verbose: bool, quits: bool = False) -> int:
-    """A shell at this terminal."""
+    """A shell at this terminal. The file `cmshrc` beside its history is run first: for aliases."""
     from bedplate.ui.cmsh.terminal import Terminal  # line editing costs a start 150 ms
 
     memory.keep()
@@ -76,6 +76,9 @@ async def interactive(reached: Reached, history: pathlib.Path, *, is_verbose: bo
         interactive=True,
         quits=quits,
     )
+    startup = history.with_name("cmshrc")
+    for line in _content(startup).splitlines() if startup.is_file() else ():
+        await guarded(shell, line, terminal.err, is_verbose=is_verbose)
     return await terminal.run(shell, lambda line: guarded(shell, line, terminal.err, is_verbose=is_verbose))
 
 

@@ -19,10 +19,11 @@ from bedplate.ui.backend import Backend
 from bedplate.ui.cmsh import completion, language
 from bedplate.ui.cmsh.command import FAILED, NODE_COMMANDS, OK, USAGE, Command, needs_agents, worst
 from bedplate.ui.cmsh.commands import COMMANDS, move
+from bedplate.ui.cmsh.commands.session import typed_again
 from bedplate.ui.cmsh.completion import Completion
 from bedplate.ui.cmsh.desk import Desk
 from bedplate.ui.cmsh.language import Usage
-from bedplate.ui.cmsh.machine import Host
+from bedplate.ui.cmsh.machine import Host, put_file
 
 __all__ = ["NODE_COMMANDS", "Completion", "Shell", "worst"]
 
@@ -55,6 +56,7 @@ class Shell:
         self._out = out
         self._err = err
         self._is_moved = False
+        self._expanding: tuple[str, ...] = ()
         self.desk = Desk(
             backend=backend,
             session=Session(backend.tree),
@@ -62,6 +64,7 @@ class Shell:
             write=out,
             note=lambda text: err(text + "\n"),
             run=self._execute_all,
+            run_line=self.run_line,
             clock=clock or SystemClock(),
             is_interactive=interactive,
         )
@@ -97,8 +100,8 @@ class Shell:
     async def _statement(self, statement: language.Statement) -> int:
         if statement.host is not None:
             return await self._on_host(statement.host, None)
-        if statement.filter:
-            return await self._filtered(statement)
+        if statement.filter or statement.file is not None:
+            return await self._captured(statement)
         return await self._execute(statement.words)
 
     async def _counted(self, words: Sequence[str], run: Awaitable[int]) -> int:
@@ -171,23 +174,28 @@ class Shell:
         if not command:
             raise Usage("there is no command after !", hint="for example: !date")
         code, printed = await self.desk.host.run(command, text)
-        self._out(printed)
+        self.desk.write(printed)
         return FAILED if code else OK
 
-    async def _filtered(self, statement: language.Statement) -> int:
+    async def _captured(self, statement: language.Statement) -> int:
+        """Run a command whose output goes to a filter or a file; nothing goes there when it is refused."""
         parts: list[str] = []
-        self.desk.write = parts.append
+        before, self.desk.write = self.desk.write, parts.append
         try:
             code = await self._execute(statement.words)
         finally:
-            self.desk.write = self._out
-        return worst([code, await self._on_host(statement.filter, "".join(parts))])
+            self.desk.write = before
+        text = "".join(parts)
+        if statement.file is not None:
+            put_file(statement.file, text, appends=statement.appends)
+            return code
+        return worst([code, await self._on_host(statement.filter, text)])
 
     async def _execute_all(self, text: str) -> int:
         """Statements inside of a command (`foreach`): no pipes, and the first failure ends them."""
         statements = language.parse(text)
-        if any(statement.host is not None or statement.filter for statement in statements):
-            raise Usage("! and | are not allowed inside parentheses", hint="put | after them")
+        if any(part.host is not None or part.filter or part.file is not None for part in statements):
+            raise Usage("!, | and > are not allowed inside parentheses", hint="put | and > after them")
         for statement in statements:
             code = await self._counted(statement.words, self._execute(statement.words))
             if code != OK or self.desk.is_over:
@@ -202,12 +210,29 @@ class Shell:
             code = await command.run(self.desk, command.arguments(rest))
             self._is_moved = command.moves
             return code or OK
+        if word in self.desk.aliases and word not in self._expanding:
+            return await self._expanded(word, rest)
         before = self.desk.place
         entered = self._enter(word, rest)
         if entered is not None:
             self.desk.place, rest = entered
             return await self._inside(before, rest)
         raise self._unknown(word, reason)
+
+    async def _expanded(self, word: str, rest: Sequence[str]) -> int:
+        """Run what an alias stands for, with the words behind it at the end; the first failure ends it."""
+        statements = language.parse(f"{self.desk.aliases[word]} {typed_again(rest)}")
+        before, self._expanding = self._expanding, (*self._expanding, word)
+        try:
+            codes = [OK]
+            for statement in statements:
+                codes.append(await self._counted(statement.words, self._statement(statement)))
+                if codes[-1] in (FAILED, USAGE) or self.desk.is_over:
+                    break
+            return worst(codes)
+        finally:
+            self._expanding = before
+            self._is_moved = True
 
     async def _inside(self, before: Path, rest: Sequence[str]) -> int:
         """Run what stands behind a mode's name there, and come back unless it was about going there."""

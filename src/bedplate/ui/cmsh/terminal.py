@@ -207,7 +207,7 @@ class Terminal:
         if did.text:
             buffer.delete_before_cursor(did.length)
             buffer.insert_text(did.text)
-            self._tabbed = ""
+            self._tabbed = buffer.document.text_before_cursor
         elif did.choices and self._tabbed == line:
             size = shutil.get_terminal_size((80, 24))
             shown = completion.columns(did.choices, size.columns, most_rows=max(_ROWS, size.lines - 2))

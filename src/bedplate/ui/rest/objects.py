@@ -251,7 +251,8 @@ def edits_in(tree: Tree, sent: Sequence[headapi.Edit]) -> list[Edit]:
         if edit.mode not in tree.schema.modes:
             raise Malformed(f"there is no mode {edit.mode!r}", hint=f"modes: {', '.join(tree.schema.modes)}")
         base = None if edit.base is None else Obj("", edit.key, revision=edit.base)
-        edits.append(Edit(edit.mode, edit.key, base, None if edit.object is None else _object(tree, edit)))
+        new = None if edit.object is None else _object(tree, edit)
+        edits.append(Edit(edit.mode, edit.key, base, new, edit.was or ""))
     return edits
 
 

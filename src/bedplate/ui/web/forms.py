@@ -153,7 +153,7 @@ def read(tree: Tree, obj: Obj, typed: Mapping[str, str]) -> Outcome:
         try:
             changed = _changed(tree, edited, field, text, CLEAR + field.attribute in typed)
         except errors.Invalid as wrong:
-            problems[name] = str(wrong).removeprefix(f"{field.label}: ")
+            problems[name] = str(wrong).removeprefix(f"{field.shell}: ")
             continue
         if changed is not edited and field.notice:
             told.append(field.notice)

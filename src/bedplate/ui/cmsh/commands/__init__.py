@@ -15,6 +15,7 @@ from bedplate.ui.cmsh.commands import (  # noqa: F401 - importing declares them
     objects,
     options,
     past,
+    session,
     states,
 )
 

@@ -1,4 +1,4 @@
-"""Making it true, or not: commit, refresh, revert, diff, undo."""
+"""Making it true, or not: commit, validate, modified, refresh, revert, diff, undo."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from bedplate.api.headapi import Change, Revision
 from bedplate.core import errors
 from bedplate.head import Address, Edit, Tree
 from bedplate.ui.cmsh import wording
-from bedplate.ui.cmsh.command import DELIMITER, Arguments, Option, command, whole
+from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command, whole
 from bedplate.ui.cmsh.desk import Desk
-from bedplate.ui.cmsh.layout import Table
+from bedplate.ui.cmsh.layout import Cell, Table
 
 __all__ = ["diff_table"]
 
@@ -83,12 +83,19 @@ def _count(desk: Desk, edits: Sequence[Edit]) -> None:
     """The counts that a commit of a mode's list prints."""
     for mode in dict.fromkeys(edit.mode for edit in edits):
         of = desk.schema.mode(mode).of
-        name = f"{of[0].type_name() if len(of) == 1 else desk.schema.mode(mode).label}s"
+        name = of[0].type_name() if len(of) == 1 else desk.schema.mode(mode).label
         mine = [edit for edit in edits if edit.mode == mode]
         removed = sum(edit.new is None for edit in mine)
         if removed:
-            desk.say(f"Successfully removed {removed} {name}")
-        desk.say(f"Successfully committed {len(mine) - removed} {name}")
+            desk.say(f"Successfully removed {_counted(removed, name)}")
+        desk.say(f"Successfully committed {_counted(len(mine) - removed, name)}")
+
+
+def _counted(count: int, name: str) -> str:
+    """As the manual prints it, which adds an s whatever the count, where that makes a word."""
+    if not name.endswith("y") or name[-2] in "aeiou":
+        return f"{count} {name}s"
+    return f"{count} {name if count == 1 else name[:-1] + 'ies'}"
 
 
 async def _wait(desk: Desk, revision: Revision, edits: Iterable[Edit], timeout_s: int) -> int:
@@ -126,6 +133,43 @@ def _with_work(before: Tree, after: Tree, touched: Sequence[Address]) -> list[st
         if is_new or desired(before, name).digest != desired(after, name).digest:
             names.append(name)
     return names
+
+
+@command(
+    "validate",
+    "Check whether what is staged here, or the selected object as it is, could be committed",
+    "validate",
+    examples=[("validate", "The problems that a commit here would be refused for, or ok.")],
+)
+async def _validate(desk: Desk, args: Arguments) -> None:
+    from bedplate.head import validate
+
+    edits = desk.session.edits(desk.place)
+    if edits:
+        await desk.backend.check(edits)
+    elif len(desk.place) > 1:
+        problems = validate.problems(desk.session.tree, [(desk.place[0], desk.place[1])])
+        if problems:
+            raise errors.Invalid("the object is not valid", problems=problems, hint="set the parameters it names")
+    desk.say("ok.")
+
+
+@command(
+    "modified",
+    "List the objects with staged changes",
+    "modified [OPTIONS]",
+    options=[VERBOSE, DELIMITER],
+    examples=[("modified", "What commit at the top would take; diff shows the parameters")],
+)
+async def _modified(desk: Desk, args: Arguments) -> None:
+    rows: list[list[Cell]] = []
+    for edit in desk.session.edits():
+        change = "added" if edit.base is None else "removed" if edit.new is None else "changed"
+        if edit.was:
+            change = f"renamed from {edit.was}"
+        obj = edit.new or edit.base
+        rows.append([edit.mode, edit.key, obj.type if obj is not None else "", change])
+    desk.table(Table(["Mode", "Object", "Type", "Change"], rows, uncut=frozenset({0, 1, 3})), args)
 
 
 @command(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from bedplate.core import errors
 from bedplate.head import Path
-from bedplate.head.schema.entity import Field
+from bedplate.head.schema.entity import Field, Key
 from bedplate.ui.cmsh import completion
 from bedplate.ui.cmsh.command import Arguments, Option, command
 from bedplate.ui.cmsh.commands.look import CATEGORY, NODES, targets
@@ -79,7 +79,7 @@ async def _set_one(desk: Desk, path: Path, name: str, values: Sequence[str], arg
         return
     notice = desk.session.set(desk.editable(path), name, text)
     if notice:
-        desk.note(f"note: {field.label} {notice}")
+        desk.note(f"note: {field.shell} {notice}")
     _warn_of_missing(desk, path, field)
 
 
@@ -96,10 +96,10 @@ def _field(desk: Desk, path: Path, name: str) -> Field | None:
         raise errors.NotFound(f"{path_text(path)} has no parameter {name!r}", hint=hint) from None
     if isinstance(row, Field) and not row.readonly:
         return row
-    if isinstance(row, Field) and row.shell in ("name", "hostname", "service"):
-        raise errors.Invalid(f"{path_text(path)} cannot be renamed", hint="clone it, then remove the old one")
+    if isinstance(row, Key):
+        raise errors.Invalid(f"the name of {path_text(path)} is not set", hint="rename NEWNAME renames it")
     hint = f"enter it with {row.shell}" if not isinstance(row, Field) else "it is derived from other objects"
-    raise errors.Invalid(f"{row.label} of {path_text(path)} cannot be set", hint=hint)
+    raise errors.Invalid(f"{row.shell} of {path_text(path)} cannot be set", hint=hint)
 
 
 async def _value(desk: Desk, path: Path, field: Field, values: Sequence[str]) -> str | None:
@@ -112,7 +112,7 @@ async def _value(desk: Desk, path: Path, field: Field, values: Sequence[str]) ->
         text = await desk.host.secret(f"{field.label}: ")
         if text is None:
             raise Usage(
-                f"{field.label}: cannot prompt for a value: this is not a terminal",
+                f"{field.shell}: cannot prompt for a value: this is not a terminal",
                 hint=f"set -f FILE {field.shell} reads it from a file",
             )
         return text
@@ -125,7 +125,7 @@ async def _edited(desk: Desk, path: Path, field: Field) -> str | None:
     after = await desk.host.edit(before, f".{field.shell}")
     if after is None:
         raise errors.Invalid(
-            f"{field.label} of {path_text(path)} was not edited: no editor, or it failed",
+            f"{field.shell} of {path_text(path)} was not edited: no editor, or it failed",
             hint=f"set EDITOR, or load a file with set {field.shell} FILE",
         )
     return None if after == before else after

@@ -23,6 +23,14 @@ def _words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
 
 
 @command(
+    "?",
+    "Show the commands available here, or describe one: the same as help",
+    "? [<command or parameter>]",
+    examples=[("?", "The commands available here"), ("? set", "The page of a command")],
+    words=_words,
+    most=1,
+)
+@command(
     "help",
     "Show the commands available here, or describe a command or a parameter",
     "help [<command or parameter>]",
@@ -65,7 +73,15 @@ def _overview(desk: Desk) -> str:
         submodes = [(row.shell, row.doc) for row in desk.entity(desk.place).submodes]
     modes = [(name, mode.doc) for name, mode in desk.schema.modes.items()]
     parts = [
-        ("Commands", [*sorted(commands), ("!<command>", "Run a command of the host"), ("<command> | <filter>", "")])
+        (
+            "Commands",
+            [
+                *sorted(commands),
+                ("!<command>", "Run a command of the host"),
+                ("<command> | <filter>", ""),
+                ("<command> > <file>", ""),
+            ],
+        )
     ]
     parts += [("Submodes", submodes)] if submodes else []
     parts += [("Modes", modes)]

@@ -1,4 +1,4 @@
-"""Looking: show, get."""
+"""Looking: show, get, usedby."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from bedplate.core import errors
 from bedplate.head import Obj, Path
 from bedplate.head.resolve import inherited
 from bedplate.head.schema import tables
-from bedplate.head.schema.entity import Field, Row, Submode
+from bedplate.head.schema.entity import Field, Row, Submode, typed
+from bedplate.head.schema.ranges import natural
 from bedplate.ui.cmsh import completion
-from bedplate.ui.cmsh.command import DELIMITER, Arguments, Option, command
+from bedplate.ui.cmsh.command import DELIMITER, VERBOSE, Arguments, Option, command
 from bedplate.ui.cmsh.commands.move import in_a_list
 from bedplate.ui.cmsh.desk import Desk
 from bedplate.ui.cmsh.language import Usage
@@ -161,3 +162,34 @@ def _lines(desk: Desk, path: Path, word: str) -> Sequence[str] | str:
     if isinstance(row, Field) and row.kind.multiple and value is not None and not row.inherits:
         return row.kind.lines(value)
     return [shown(cell(desk, obj, row))]
+
+
+@command(
+    "usedby",
+    "List the objects that refer to an object, staged changes included",
+    "usedby [OPTIONS] [<object> ...]",
+    options=[VERBOSE, DELIMITER],
+    examples=[
+        ("usedby", "What refers to the selected object"),
+        ("category usedby default", "What would have to change before default could be removed"),
+    ],
+    where=in_a_list,
+    words=_show_words,
+    most=None,
+)
+async def _usedby(desk: Desk, args: Arguments) -> None:
+    here = desk.list_here()
+    paths = [path for word in args.words for path in desk.several(here, word)] if args.words else [desk.here()]
+    if len(here) > 1:
+        raise Usage(
+            f"nothing refers to objects of {desk.submode(here).shell}", hint="usedby works for objects of a mode"
+        )
+    tree = desk.session.tree
+    rows = [
+        [key, by, name, typed(way)]
+        for mode, key in paths
+        for by in tree.schema.modes
+        for name, ways in sorted(tree.referrers(mode, key, by).items(), key=lambda entry: natural(entry[0]))
+        for way in sorted(ways)
+    ]
+    desk.table(Table(["Object", "Mode", "Used by", "Parameter"], rows, uncut=frozenset({0, 1, 2})), args)

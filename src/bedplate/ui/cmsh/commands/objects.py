@@ -1,4 +1,4 @@
-"""Staging objects: add, assign, unassign, clone, remove."""
+"""Staging objects: add, assign, unassign, clone, rename, swap, remove."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bedplate.ui.cmsh.commands.move import in_a_list
 from bedplate.ui.cmsh.desk import Desk
 from bedplate.ui.cmsh.language import Usage
 
-__all__: list[str] = []
+__all__ = ["refuse_head"]
 
 
 def _in_roles(desk: Desk) -> str:
@@ -41,7 +41,7 @@ def _add_words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
     "add <type> <name>",
     "add <value> ...",
     examples=[
-        ("add amd", "A new object"),
+        ("add amd", "A new object; of devices a compute node"),
         ("add overlay2 mylargebackend", "A list of several types takes the type first; TAB lists them"),
         ("add ACCEPT net 10443 tcp fw", "A list without names takes values (openports: action, network, port, ...)"),
     ],
@@ -59,6 +59,9 @@ async def _add(desk: Desk, args: Arguments) -> None:
         desk.say("ok.")
         return
     count = 2 if submode.typed else 1
+    if len(words) == 1 and submode.usual is not None and words[0].lower() not in submode.words():
+        desk.place = desk.session.add(here, words[0])
+        return
     if len(words) != count:
         form = "add <type> <name>" if submode.typed else "add <name>"
         known = ", ".join(submode.words())
@@ -103,6 +106,68 @@ def _clone_words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
 async def _clone(desk: Desk, args: Arguments) -> None:
     path = desk.find(desk.list_here(), args.words[0]) if len(args.words) == 2 else desk.here()
     desk.place = desk.session.clone(path, args.words[-1])
+
+
+@command(
+    "rename",
+    "Give an object another name, also wherever other objects refer to it",
+    "rename <new name>",
+    "rename <object> <new name>",
+    examples=[
+        ("rename node101", "The selected object"),
+        ("device rename node001 node101", "An object of this list"),
+    ],
+    where=in_a_list,
+    words=_clone_words,
+    least=1,
+    most=2,
+    selects=True,
+)
+async def _rename(desk: Desk, args: Arguments) -> None:
+    from bedplate.head import renaming
+
+    path = desk.find(desk.list_here(), args.words[0]) if len(args.words) == 2 else desk.here()
+    refuse_head(desk, path)
+    after, was = renaming.rename(desk.session, path, args.words[-1]), desk.place
+    desk.place = (*after, *was[len(path) :]) if was[: len(path)] == path else desk.list_place
+
+
+def refuse_head(desk: Desk, path: Path) -> None:
+    """The head that answers is known by its name elsewhere, too."""
+    if path == ("device", desk.backend.name):
+        raise errors.Invalid(
+            f"{path[1]} is the head node that is in use, and cannot be renamed",
+            hint="its name is also in head.yaml and in its certificate",
+        )
+
+
+def _swap_words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
+    return completion.objects(desk, desk.list_here()) if len(args.words) < 2 else ()
+
+
+@command(
+    "swap",
+    "Exchange the names of two objects, also wherever other objects refer to them",
+    "swap <object>",
+    "swap <object> <object>",
+    examples=[
+        ("swap node002", "The selected object becomes node002, and node002 what the selected object was called"),
+        ("device swap node001 node002", "Two objects of this list"),
+    ],
+    where=in_a_list,
+    words=_swap_words,
+    least=1,
+    most=2,
+)
+async def _swap(desk: Desk, args: Arguments) -> None:
+    from bedplate.head import renaming
+
+    here = desk.list_here()
+    path = desk.find(here, args.words[0]) if len(args.words) == 2 else desk.here()
+    other = desk.find(here, args.words[-1])
+    for each in (path, other):
+        refuse_head(desk, each)
+    renaming.swap(desk.session, path, other)
 
 
 def _remove_words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:

@@ -20,7 +20,8 @@ _QUALIFIED = re.compile(r"^([a-z]+)(?:\[(.+)\]|/(.+))$")
 
 
 def object_path(desk: Desk, word: str) -> Path:
-    """The object a word means, which may be gone: `.`, `mode`, `mode[object]`, `mode/object`, or one of this list."""
+    """The object a word means, which may be gone: `.`, `mode`, `mode[object]`, `mode/object`, one of this list, or the
+    only one of that name."""
     if word == ".":
         return desk.place
     if word in desk.schema.modes:
@@ -28,10 +29,21 @@ def object_path(desk: Desk, word: str) -> Path:
     qualified = _QUALIFIED.match(word)
     if qualified and qualified[1] in desk.schema.modes:
         return qualified[1], qualified[2] or qualified[3]
-    if desk.place:
-        here = desk.list_place
-        return desk.named(here, word) or (*here, word)
-    raise errors.NotFound(f"there is no object {word!r} here", hint="for example category[default]")
+    here = desk.list_place
+    path = desk.named(here, word) if here else None
+    if path is not None:
+        return path
+    modes = [mode for mode in desk.schema.modes if desk.named((mode,), word) is not None]
+    if len(modes) == 1:
+        return desk.find((modes[0],), word)
+    if modes:
+        named = ", ".join(f"{mode}/{word}" for mode in modes)
+        raise errors.Invalid(f"there are several objects {word!r}", hint=f"say which one: {named}")
+    if here:
+        return (*here, word)
+    raise errors.NotFound(
+        f"there is no object {word!r}", hint="one that is gone is named with its mode, for example category/default"
+    )
 
 
 def _words(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
