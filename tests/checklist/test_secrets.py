@@ -33,6 +33,7 @@ FAILING = [
     f"set kubecakeys {NEVER}",
     f"get kubecakey {NEVER}",
     f"add {NEVER} {NEVER}",
+    "use default",
     "set etcdcluster nothing",
     "commit",
     "set etcdcluster kube-default",
