@@ -71,6 +71,7 @@ bench: ## measure against the peers, in the same run
 	@$(BIN)/python -m bench $(or $(ARGS),--full)
 
 lab: ## start a real three-node Kubernetes on this machine (needs root)
+	@test "$$(id -u)" = 0 || { echo "make lab: a lab needs root, for namespaces, mounts and control groups: sudo make lab" >&2; exit 1; }
 	@$(SETUP) all
 	@$(BIN)/bedplate lab up --nodes 3 $(ARGS)
 

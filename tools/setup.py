@@ -120,7 +120,8 @@ def make_venv() -> None:
         stamp = []
         done, output = run(sys.executable, "-m", "venv", "--clear", VENV)
         if not done:
-            hint = "on Debian: apt-get install python3-venv" if "ensurepip" in output else reason(output)
+            lacks_venv = "ensurepip" in output or "No module named venv" in output
+            hint = "on Debian: apt-get install python3-venv" if lacks_venv else reason(output)
             sys.exit(f"setup: .venv could not be created ({hint})")
     problem = install_pins()
     if problem and not stamp:

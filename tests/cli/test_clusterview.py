@@ -6,6 +6,7 @@ import asyncio
 import io
 import re
 import time
+from datetime import datetime
 
 import pytest
 from rich.console import Console
@@ -174,3 +175,45 @@ async def test_a_notice_of_the_head_is_told_once_in_plain_lines(capsys: pytest.C
         await task
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("head:")]
     assert lines == ["head: one", "head: two"]
+
+
+HEADER = [
+    "API server ready after 0.6 s at https://127.0.0.1:39537",
+    "",
+    "  export KUBECONFIG=/home/you/bedplate/.bedplate/kubeconfig",
+    "",
+    "50 simulated nodes ready after 3.1 s; Ctrl-C stops all",
+    "the cloud: a simulated NVIDIA BMM site at http://127.0.0.1:39683, configured in .bedplate/nvidia-bmm.yaml",
+    "try: .venv/bin/bedplate kubectl get nodes",
+    "the head: https://127.0.0.1:36991 (sign in with the token in .bedplate/head/admin.token), 20 simulated devices",
+    "try: .venv/bin/cmsh --data .bedplate/head",
+]
+BUSY = clusterview.Picture(
+    tuple(node(f"node{number:03}") for number in range(50)),
+    (pod("node001"),),
+    [clusterview.Cloud("nvidia-bmm", 49, 50, 14)],
+    tuple(
+        core.Event(metadata=meta.ObjectMeta(name=f"e{number}"), message="x", last_timestamp=datetime(2026, 1, 1))
+        for number in range(9)
+    ),
+    [clusterview.Pool(name, "172.16.0.0/15", 50, 16333, 96, 399) for name in ("rail", "storage")],
+    clusterview.Head("https://127.0.0.1:38423", revision=3, devices=21),
+)
+
+
+@pytest.mark.parametrize("width", [57, 80, 100, 200])
+@pytest.mark.parametrize("height", [8, 14, 20, 24, 30, 40, 60])
+def test_the_line_to_paste_stays_on_the_screen(width: int, height: int) -> None:
+    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True)
+    above = clusterview.lines_of(HEADER, width)
+    view = clusterview.fitted(console, BUSY, 65, height - 1 - above)
+    drawn_lines = len(console.render_lines(view, console.options, pad=False))
+    # Where the header alone fills the window, nothing can be drawn below it.
+    assert above + drawn_lines < height or drawn_lines <= 1
+    if (width, height) == (80, 24):
+        console.print(view)
+        assert isinstance(console.file, io.StringIO)
+        text = console.file.getvalue()
+        assert "50 of 50 ready" in text and "49 of 50 machines running" in text and "storage" in text
+    if height == 60:
+        assert drawn_lines > 25, "a large window shows nodes, events and all other parts"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests import programs
 
 ROOT = Path(__file__).resolve().parents[2]
 PIP_OFFLINE = """WARNING: Retrying after connection broken by 'NewConnectionError: Temporary failure in name resolution'
@@ -113,10 +115,17 @@ def test_a_first_install_without_a_network_fails_with_one_line(
     assert "\n" not in str(stopped.value)
 
 
+@pytest.mark.parametrize(
+    "output",
+    [
+        "The virtual environment was not created successfully because ensurepip is not available.",
+        "/usr/bin/python3: No module named venv",
+    ],
+)
 def test_a_python_without_venv_is_told_which_package_brings_it(
-    setup: ModuleType, monkeypatch: pytest.MonkeyPatch
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch, output: str
 ) -> None:
-    play(setup, monkeypatch, **{"-m venv": (False, "The virtual environment needs ensurepip")})
+    play(setup, monkeypatch, **{"-m venv": (False, output)})
     with pytest.raises(SystemExit, match="apt-get install python3-venv"):
         setup.make_venv()
 
@@ -162,3 +171,14 @@ def test_as_root_the_packages_are_named_before_they_are_installed(
     setup.install_packages()
     assert "setup: installing Debian packages: containerd" in capsys.readouterr().err
     assert commands.ran == ["apt-get install --yes --quiet --no-install-recommends containerd"]
+
+
+@pytest.mark.external
+def test_make_lab_without_root_ends_before_anything_is_built(tmp_path: Path) -> None:
+    (tmp_path / "id").write_text("#!/bin/sh\necho 1000\n")
+    (tmp_path / "id").chmod(0o755)
+    command = [str(programs.on_path("make")), "-C", str(ROOT), "lab", "PYTHON=/no/such/python"]
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "HOME": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ, timeout=60)
+    assert done.returncode != 0
+    assert "a lab needs root" in done.stderr and "no/such/python" not in done.stderr

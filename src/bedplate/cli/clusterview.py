@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import click
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.constrain import Constrain
 from rich.live import Live
 from rich.panel import Panel
@@ -23,7 +23,7 @@ from rich.text import Text
 from bedplate.api import core, names
 from bedplate.cli import display
 
-__all__ = ["Cloud", "Head", "Picture", "Pool", "choose", "follow_live", "follow_plain", "panel", "state_of"]
+__all__ = ["Cloud", "Head", "Picture", "Pool", "choose", "fitted", "follow_live", "follow_plain", "panel", "state_of"]
 
 LOOK_EVERY_S = 0.5
 # Pods come and go all the time: a plain line about them alone is worth its place only now and then.
@@ -34,13 +34,11 @@ MOST_ALIKE = 3
 NARROW = 92
 # Columns that stay free, so that the `^C` a terminal shows does not wrap and move the cursor that Live counts on.
 MARGIN = 3
-# Lines of the panel that are not rows of nodes: its frame, counts, clouds, pools, the titles of tables, what was left
-# out, and the events.
-FRAME_LINES = 13 + MOST_EVENTS
-# The head's two lines and the empty one after them.
-HEAD_LINES = 3
 BAR_WIDTH = 20
-MORE_FRAME_LINES_IF_NARROW = 3
+# Parts of the panel in the order in which a small window loses them; the counts and the nodes are not among them.
+PARTS = ("events", "head", "pools", "clouds")
+# The titles of the table of nodes, and the empty line after it.
+TABLE_LINES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +159,15 @@ def choose(picture: Picture, rows: int) -> list[tuple[core.Node, int]]:
     return [(node, pods[node.metadata.name]) for node in ranked[:rows]]
 
 
-def panel(picture: Picture, up_for_s: float, rows: int = MOST_ROWS, *, is_narrow: bool = False) -> Panel:
-    """The live view; a narrow one has a line for each count, and leaves out types and zones."""
+def panel(
+    picture: Picture,
+    up_for_s: float,
+    rows: int = MOST_ROWS,
+    *,
+    is_narrow: bool = False,
+    has: Collection[str] = PARTS,
+) -> Panel:
+    """The live view; a narrow one has a line for each count, and leaves out types and zones. `has`: of `PARTS`."""
     counts = [
         f"nodes   {picture.node_text}, {picture.initialised_text}",
         f"pods   {picture.pod_text}",
@@ -171,11 +176,11 @@ def panel(picture: Picture, up_for_s: float, rows: int = MOST_ROWS, *, is_narrow
     shown = choose(picture, rows)
     parts = Table.grid(padding=(1, 0))
     parts.add_row(("\n" if is_narrow else "   ").join(counts))
-    if picture.clouds:
+    if picture.clouds and "clouds" in has:
         parts.add_row("\n".join(f"{cloud.name}   {cloud.text}" for cloud in picture.clouds))
-    if picture.pools:
+    if picture.pools and "pools" in has:
         parts.add_row(_pools(picture.pools, is_narrow=is_narrow))
-    if picture.head is not None:
+    if picture.head is not None and "head" in has:
         lines = f"{picture.head.text}\n  {picture.head.latest}"
         parts.add_row(Text(lines, no_wrap=True, overflow="ellipsis"))
     if shown:
@@ -183,11 +188,26 @@ def panel(picture: Picture, up_for_s: float, rows: int = MOST_ROWS, *, is_narrow
     if len(shown) < len(picture.nodes):
         left = f"and {len(picture.nodes) - len(shown)} more nodes" if shown else "enlarge the window to see nodes"
         parts.add_row(f"[dim]{left}[/]")
-    if recent := latest(picture.events, MOST_EVENTS):
+    if "events" in has and (recent := latest(picture.events, MOST_EVENTS)):
         parts.add_row(
             Text("\n".join(line_of(event) for event in recent), style="dim", no_wrap=True, overflow="ellipsis")
         )
     return Panel(parts, title="bedplate up", subtitle="Ctrl-C stops all", expand=False)
+
+
+def fitted(console: Console, picture: Picture, up_for_s: float, height: int) -> RenderableType:
+    """The richest view that takes no more than `height` lines: what stands above it must stay on the screen."""
+    width = console.size.width - MARGIN
+    is_narrow = console.size.width < NARROW
+    for lost in range(len(PARTS) + 1):
+        has = PARTS[lost:]
+        bare = Constrain(panel(picture, up_for_s, 0, is_narrow=is_narrow, has=has), width)
+        left = height - len(console.render_lines(bare, console.options, pad=False))
+        if left >= 0:
+            rows = max(0, min(MOST_ROWS, left - TABLE_LINES))
+            return Constrain(panel(picture, up_for_s, rows, is_narrow=is_narrow, has=has), width)
+    counts = f"nodes {picture.node_text}, pods {picture.pod_text}; Ctrl-C stops all"
+    return Text(counts, no_wrap=True, overflow="ellipsis") if height > 0 else Text("")
 
 
 def _pools(pools: Iterable[Pool], *, is_narrow: bool) -> Table:
@@ -246,6 +266,11 @@ async def follow_plain(look: Look) -> None:
         await asyncio.sleep(LOOK_EVERY_S)
 
 
+def lines_of(texts: Iterable[str], width: int) -> int:
+    """How many lines of a terminal these take."""
+    return sum(1 + max(0, len(text) - 1) // width for text in texts)
+
+
 async def follow_live(look: Look, header: Iterable[str], started: float) -> None:
     """Redraw the panel below `header`, which is on the screen already; take the panel away in the end."""
     console, lines = Console(highlight=False), list(header)
@@ -258,14 +283,7 @@ async def follow_live(look: Look, header: Iterable[str], started: float) -> None
                 live.update("", refresh=True)
                 console.clear()
                 console.print("\n".join(lines), soft_wrap=True)
-            is_narrow = size.width < NARROW
-            above = sum(1 + max(0, len(line) - 1) // size.width for line in lines)
-            picture = look()
-            frame = FRAME_LINES + (MORE_FRAME_LINES_IF_NARROW if is_narrow else 0)
-            # An empty line follows the last pool.
-            frame += len(picture.pools) + (1 if picture.pools else 0)
-            frame += HEAD_LINES if picture.head is not None else 0
-            rows = max(0, min(MOST_ROWS, size.height - above - frame))
-            view = panel(picture, time.monotonic() - started, rows, is_narrow=is_narrow)
-            live.update(Constrain(view, size.width - MARGIN), refresh=True)
+            # The cursor stays in the line below the view.
+            room = size.height - 1 - lines_of(lines, size.width)
+            live.update(fitted(console, look(), time.monotonic() - started, room), refresh=True)
             await asyncio.sleep(LOOK_EVERY_S)

@@ -173,6 +173,29 @@ async def test_item_222_the_audit_tells_who_changed_which_parameter_when(desk: D
     ]
 
 
+async def test_the_audit_of_a_selected_object_is_of_that_object(desk: Desk) -> None:
+    await desk.do("category set default notes one", "device set node001 notes two", "/", "commit")
+    await desk.do("device use node001")
+    assert next(row[3] for row in (await desk.table("audit -n 2")).rows) == "device[node001]"
+    assert all(row[3].startswith("device[node001]") for row in (await desk.table("audit -n 50")).rows)
+    await desk.do("/")
+    assert any(row[3].startswith("category") for row in (await desk.table("audit -n 50")).rows)
+
+
+async def test_somebody_at_a_terminal_is_greeted_and_told_the_revision_of_a_commit(site_head: Head) -> None:
+    said: list[str] = []
+    backend = LocalBackend(site_head, name="basecm10", identity=Identity.local("alice"))
+    shell = Shell(backend, said.append, said.append, interactive=True)
+    before = site_head.revision
+    assert f" on basecm10, revision {before}: help lists the commands" in shell.greeting
+    await shell.run_line("category use default; set notes x; commit")
+    assert said[-1] == f"revision {before + 1}; undo {before + 1} stages its reverse\n"
+    quiet = Shell(backend, said.append, said.append)
+    said.clear()
+    await quiet.run_line("category use default; set notes y; commit")
+    assert said == []
+
+
 async def test_somebody_at_a_terminal_is_asked_twice_before_changes_are_lost(site_head: Head) -> None:
     said: list[str] = []
     backend = LocalBackend(site_head, name="basecm10", identity=Identity.local("alice"))

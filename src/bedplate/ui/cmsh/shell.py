@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from bedplate import __version__
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.head import Path, Session
@@ -72,6 +73,12 @@ class Shell:
     @property
     def backend(self) -> Backend:
         return self.desk.backend
+
+    @property
+    def greeting(self) -> str:
+        """What somebody at a terminal reads first."""
+        where = f"cmsh {__version__} on {self.backend.name}, revision {self.backend.revision}"
+        return f"{where}: help lists the commands, TAB completes, quit leaves"
 
     @property
     def is_over(self) -> bool:

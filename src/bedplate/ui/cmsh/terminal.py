@@ -112,6 +112,7 @@ class Terminal:
             reserve_space_for_menu=0,
             complete_while_typing=False,
         )
+        self.out(shell.greeting + "\n")
         async with self._signals(), beside(self._follow(shell)):
             while not shell.is_over:
                 self._flush(shell)

@@ -65,6 +65,8 @@ async def _commit(desk: Desk, args: Arguments) -> int | None:
     desk.place = after
     if not desk.is_at_object and len(desk.place) <= 1:
         _count(desk, edits)
+    if revision is not None and desk.is_interactive:
+        desk.note(f"revision {revision.number}; undo {revision.number} stages its reverse")
     if args.flag("wait") and revision is not None:
         return await _wait(desk, revision, edits, args.number("timeout", 600))
     return None

@@ -89,14 +89,15 @@ async def _history(desk: Desk, args: Arguments) -> None:
     "audit [OPTIONS] [<object>]",
     options=[_NUMBER, VERBOSE, DELIMITER],
     examples=[
-        ("audit", "The newest 20 changes"),
+        ("audit", "The newest 20 changes; where an object is selected, those of that object"),
         ("audit -n 100 device/node001", "Of one object"),
     ],
     words=_words,
     most=1,
 )
 async def _audit(desk: Desk, args: Arguments) -> None:
-    path = object_path(desk, args.words[0]) if args.words else ()
+    here = desk.place if desk.is_at_object else ()
+    path = object_path(desk, args.words[0]) if args.words else here
     rows: list[list[Cell]] = []
     for entry in await desk.backend.audit(path, args.number("number", 20)):
         change = Change(entry.path, entry.old, entry.new)
