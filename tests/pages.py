@@ -70,7 +70,8 @@ def console_lines(page: Path) -> list[str]:
 
 
 def run(page: Path, folder: Path, environ: Mapping[str, str], ports: Iterable[str], deadline_s: float) -> str:
-    """Run the page's commands, with free ports for those it names; what they printed. The page must show the same."""
+    """Run the page's commands, with free ports for those it names; what they printed, each after its
+    command. The page must show the same."""
     chosen = {port: str(servers.free_port()) for port in ports}
 
     def with_ports(line: str) -> str:
@@ -82,7 +83,7 @@ def run(page: Path, folder: Path, environ: Mapping[str, str], ports: Iterable[st
     for port, free in chosen.items():
         printed = [text.replace(free, port) for text in printed]
     hold(page, printed, folder)
-    return "\n".join(printed)
+    return "\n".join(f"+ {line}\n{text}" for line, text in zip(console_lines(page), printed, strict=True))
 
 
 def run_lines(lines: Sequence[str], folder: Path, environ: Mapping[str, str], deadline_s: float) -> list[str]:

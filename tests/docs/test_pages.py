@@ -96,6 +96,13 @@ def test_every_make_target_of_a_page_exists() -> None:
             assert name in targets, f"{named(page)}: make {name}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_no_loop_of_a_page_goes_on_for_ever(page: Path) -> None:
+    loops = re.findall(r"(?m)^ *\$ .*\b(?:until|while) .*$", page.read_text())
+    endless = [loop for loop in loops if not re.search(r"SECONDS >|timeout |while read", loop)]
+    assert not endless, f"{named(page)}: {endless}"
+
+
 def linked(page: Path) -> set[Path]:
     """The files of the repository that a page links to."""
     targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text())
