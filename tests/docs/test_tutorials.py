@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +31,13 @@ def test_the_controller_of_the_tutorial_labels_nodes(tmp_path: Path) -> None:
             stderr=subprocess.DEVNULL,
             preexec_fn=servers._die_with_parent,
         )
-        controller = subprocess.Popen([sys.executable, str(program)], env=environ, preexec_fn=servers._die_with_parent)
+        controller = subprocess.Popen(
+            [sys.executable, str(program)],
+            env=environ,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=servers._die_with_parent,
+        )
         try:
             wanted = "jsonpath={.items[*].metadata.labels['example\\.com/gpus']}"
             command = [kubectl, "get", "nodes", "-o", wanted]
@@ -40,6 +47,10 @@ def test_the_controller_of_the_tutorial_labels_nodes(tmp_path: Path) -> None:
                 return subprocess.run(command, env=environ, capture_output=True, text=True, check=False).stdout
 
             wait_until(lambda: labels() == "4 4", "both nodes have their label", step_s=0.2, describe=labels)
+            # Ctrl-C at a terminal ends it without a traceback.
+            controller.send_signal(signal.SIGINT)
+            _, complaints = controller.communicate(timeout=60)
+            assert (controller.returncode, "Traceback" in complaints) == (0, False), complaints
         finally:
             for process in (sim, controller):
                 process.terminate()
