@@ -18,6 +18,7 @@ import os
 import platform
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -48,6 +49,18 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "bedplate" / "crates"
 
 
+def check_trusted(folder: Path) -> None:
+    """As root, programs come only from folders that nobody else may write; `bedplate.core.folders` in short."""
+    for place in (folder, *folder.parents) if os.geteuid() == 0 else ():
+        about = place.stat() if place.exists() else None
+        if about is None:
+            continue
+        is_sticky = about.st_mode & stat.S_ISVTX and place != folder
+        is_shared = about.st_mode & stat.S_IWOTH or (about.st_mode & stat.S_IWGRP and about.st_gid != 0)
+        if about.st_uid != 0 or (is_shared and not is_sticky):
+            raise Left(f"root does not trust {folder}, because others may write {place}; BEDPLATE_CACHE names another")
+
+
 def sources_key() -> str:
     """Of everything that goes in but the compiler."""
     digest = hashlib.sha256(repr(COMMANDS).encode() + platform.machine().encode())
@@ -72,6 +85,7 @@ def artefacts() -> dict[str, Path]:
     if not (ROOT / "Cargo.toml").exists():
         raise Left("their sources are not here")
     folder = cache_folder()
+    check_trusted(folder)
     folder.mkdir(parents=True, exist_ok=True)
     key = sources_key()
     cargo = shutil.which("cargo")

@@ -191,12 +191,14 @@ def build(name: str, *, has_plugin: bool) -> None:
     sys.exit(subprocess.run([with_tool, *verb, "--tag", name, str(ROOT)], check=False).returncode)
 
 
-def push(name: str, *, is_plain: bool, has_plugin: bool) -> None:
+def push(name: str, *, is_plain: bool, has_plugin: bool, token_host: str) -> None:
     with_tool = tool()
     if with_tool is None:
         image = assembled(has_plugin=has_plugin)
         parts = [(blob.digest, blob.read) for blob in (*image.layers, image.config)]
-        where = registrypush.push(images.full_name(name), image.manifest.read(), MANIFEST, parts, is_plain=is_plain)
+        where = registrypush.push(
+            images.full_name(name), image.manifest.read(), MANIFEST, parts, is_plain=is_plain, token_host=token_host
+        )
         print(f"pushed {where}@{image.manifest.digest}")
         return
     extra = ["--tls-verify=false"] if is_plain and with_tool != "docker" else []
@@ -208,7 +210,10 @@ def main() -> None:
     parser.add_argument("what", choices=("archive", "build", "push"))
     parser.add_argument("--image", required=True, help="name of the image, with registry and tag")
     parser.add_argument("--output", type=Path, help="file of the archive")
-    parser.add_argument("--plain-http", action="store_true", help="the registry speaks HTTP without TLS")
+    parser.add_argument(
+        "--plain-http", action="store_true", help="the registry speaks HTTP without TLS; it gets no password"
+    )
+    parser.add_argument("--token-host", default="", help="a host beside the registry that may get its password")
     parser.add_argument(
         "--without-plugin", action="store_true", help="for managers only, where nv-ipam cannot be built"
     )
@@ -222,7 +227,7 @@ def main() -> None:
         elif given.what == "build":
             build(given.image, has_plugin=has_plugin)
         else:
-            push(given.image, is_plain=given.plain_http, has_plugin=has_plugin)
+            push(given.image, is_plain=given.plain_http, has_plugin=has_plugin, token_host=given.token_host)
     except errors.BedplateError as err:
         sys.exit(f"image: {err}")
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import http.server
 import json
 import os
 import ssl
-import threading
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -201,60 +197,3 @@ def test_a_registry_that_refuses_is_named_with_its_answer(without_containers: di
     done = run_tool("image.py", "push", "--image", image, "--plain-http", env=without_containers)
     assert done.returncode != 0
     assert "cannot be reached" in done.stderr and "Traceback" not in done.stderr
-
-
-class TokenRegistry(http.server.BaseHTTPRequestHandler):
-    """Takes pushes with a token, and gives the token to clients that know the password."""
-
-    received: dict[str, bytes]
-
-    def do_GET(self) -> None:
-        known = self.headers.get("Authorization") == "Basic " + base64.b64encode(b"me:secret").decode()
-        body = json.dumps({"token": "good"}).encode() if known else b"{}"
-        self._answer(200 if known else 401, {}, body)
-
-    def do_HEAD(self) -> None:
-        self._if_known(lambda: self._answer(404, {}))
-
-    def do_POST(self) -> None:
-        self._if_known(lambda: self._answer(202, {"Location": "/v2/managers/blobs/uploads/1?state=x"}))
-
-    def do_PUT(self) -> None:
-        self.received[self.path] = self.rfile.read(int(self.headers["Content-Length"]))
-        self._if_known(lambda: self._answer(201, {}))
-
-    def _if_known(self, act: Any) -> None:
-        if self.headers.get("Authorization") == "Bearer good":
-            act()
-            return
-        host = self.headers["Host"]
-        self._answer(401, {"WWW-Authenticate": f'Bearer realm="http://{host}/token",service="here"'})
-
-    def _answer(self, status: int, headers: dict[str, str], body: bytes = b"") -> None:
-        self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(body))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Tests print nothing."""
-
-
-def test_a_registry_that_wants_a_token_gets_one_with_the_password_of_the_login(
-    without_containers: dict[str, str], tmp_path: Path
-) -> None:
-    handler = type("Handler", (TokenRegistry,), {"received": {}})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as listening:
-        threading.Thread(target=listening.serve_forever, daemon=True).start()
-        host = f"127.0.0.1:{listening.server_port}"
-        (tmp_path / ".docker").mkdir()
-        login = {"auths": {host: {"auth": base64.b64encode(b"me:secret").decode()}}}
-        (tmp_path / ".docker" / "config.json").write_text(json.dumps(login))
-        done = run_tool("image.py", "push", "--image", f"{host}/managers:1", "--plain-http", env=without_containers)
-        listening.shutdown()
-    assert done.returncode == 0, done.stderr
-    assert "secret" not in done.stdout + done.stderr
-    manifest = json.loads(handler.received["/v2/managers/manifests/1"])
-    uploads = [path for path in handler.received if "uploads" in path]
-    assert len(uploads) == len(manifest["layers"]) + 1

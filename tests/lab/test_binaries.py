@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -219,3 +220,32 @@ def test_what_is_cached_is_found_without_running_anything(tmp_path: Path) -> Non
     assert binaries.cached("kubectl", "1.35", environ=environ) == path
     os.chmod(path, 0o644)
     assert binaries.cached("kubectl", "1.35", environ=environ) is None
+
+
+def test_modules_come_with_their_hashes(tmp_path: Path) -> None:
+    """Every product whose version is fixed has a file of hashes, which is in place before Go first looks."""
+    go = _go(tmp_path / "path")
+    binaries.ensure(["kubectl", *(each.name for each in binaries._OTHERS)], environ=_environ(tmp_path))
+    assert go.exists()
+    for folder in (tmp_path / "cache" / "build").iterdir():
+        shipped = building._SUMS / f"{folder.name}.sum"
+        assert (folder / "go.sum").read_text() == shipped.read_text()
+        assert all(len(line.split()) == 3 and " h1:" in line for line in shipped.read_text().splitlines())
+
+
+def test_go_is_installed_with_its_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+    needs: list[str] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        if "-r" in command:
+            needs.append(Path(command[-1]).read_text())
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    building._install_from_python_index(tmp_path / "go")
+    assert "--require-hashes" in commands[1]
+    assert needs[0].split()[0] == building._GO_PACKAGE
+    assert len([word for word in needs[0].split() if word.startswith("--hash=sha256:")]) == 2
+    assert not (tmp_path / "go" / "requirements.txt").exists()

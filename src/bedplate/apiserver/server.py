@@ -38,7 +38,7 @@ from bedplate.apiserver.state import registry, watchers
 from bedplate.apiserver.webhooks import admission, calls
 from bedplate.apiserver.wire import http
 from bedplate.core import clock as clocks
-from bedplate.core import errors, extras, logging
+from bedplate.core import errors, extras, folders, logging
 from bedplate.serving.files import write_private
 from bedplate.store import interface
 
@@ -153,6 +153,7 @@ class ApiServer:
             group.create_task(definitions.run(self.services))
 
     def _prepare_folder(self) -> None:
+        folders.check_trusted(self.options.data, "choose another directory with --data")
         try:
             self.options.data.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as err:

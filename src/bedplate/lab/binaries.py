@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bedplate.core import errors
+from bedplate.core import errors, folders
 from bedplate.lab import building, versions
 
 __all__ = ["KUBERNETES_PROGRAMS", "PROGRAMS", "Program", "cache_folder", "cached", "ensure"]
@@ -80,11 +80,14 @@ _VERSION_ARGS = {
 
 
 def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """`$BEDPLATE_CACHE`, or `bedplate` in the user's cache folder."""
+    """`$BEDPLATE_CACHE`, or `bedplate` in the user's cache folder. Raises `Invalid` where root cannot trust it."""
     environ = os.environ if environ is None else environ
     if environ.get("BEDPLATE_CACHE"):
-        return Path(environ["BEDPLATE_CACHE"]).expanduser().absolute()
-    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "bedplate"
+        folder = Path(environ["BEDPLATE_CACHE"]).expanduser().absolute()
+    else:
+        folder = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "bedplate"
+    folders.check_trusted(folder, "BEDPLATE_CACHE names another cache folder")
+    return folder
 
 
 def cached(name: str, version: str = versions.DEFAULT, *, environ: Mapping[str, str] | None = None) -> Path | None:

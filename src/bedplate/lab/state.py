@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from bedplate.core import errors
+from bedplate.core import errors, folders
 from bedplate.lab.plan import Plan, check_name
 
 __all__ = ["Record", "Shelf", "state_folder"]
@@ -33,7 +33,9 @@ class Record(msgspec.Struct, frozen=True):
 
 def state_folder(environ: Mapping[str, str] | None = None) -> Path:
     environ = os.environ if environ is None else environ
-    return Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state").absolute() / "bedplate"
+    folder = Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state").absolute() / "bedplate"
+    folders.check_trusted(folder, "XDG_STATE_HOME names another folder for state")
+    return folder
 
 
 class Shelf:
