@@ -13,7 +13,7 @@ import h2.events
 import h2.settings
 
 from bedplate.ipam.node import http2
-from bedplate.ipam.node.grpcconnection import Call, Connection, Handler
+from bedplate.ipam.node.grpcconnection import Budget, Call, Connection, Handler
 from bedplate.ipam.node.http2 import Code
 
 METHOD = b"/test.Service/Echo"
@@ -61,6 +61,10 @@ class Served:
         self.handlers: Mapping[bytes, Handler] = {METHOD: handler}
         self.ends: list[tuple[bytes, Code]] = []
         self.connections: set[Connection] = set()
+        self.budget = Budget()
+
+    def admits(self, transport: asyncio.BaseTransport) -> bool:
+        return True
 
     def started(self, connection: Connection) -> None:
         self.connections.add(connection)

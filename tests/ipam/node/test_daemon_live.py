@@ -146,7 +146,7 @@ async def test_serves_tcp(world: World, tmp_path: Path) -> None:
         made.socket = Path(f"127.0.0.1:{port}")
         words = [one for one in made.words() if not one.startswith("--bind-address")]
         with made.log.open("ab") as out:
-            process = forkserver.Process([*words, f"--bind-address=tcp://127.0.0.1:{port}"], stderr=out)
+            process = forkserver.Process([*words, f"--bind-address=tcp://127.0.0.1:{port}", "--allow-tcp"], stderr=out)
         try:
             wait_until(lambda: made.probe("/readyz")[0] == 200, "it is ready", describe=made.tail)
             with Caller(f"127.0.0.1:{port}") as caller:

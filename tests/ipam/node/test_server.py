@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import socket
+import stat
 from pathlib import Path
 
 import grpc
 import grpc.aio
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from tests.waiting import until
 
 from bedplate.core import errors
-from bedplate.ipam.node.grpcconnection import Call
+from bedplate.ipam.node.grpcconnection import MAX_HELD, MAX_MESSAGE, SMALL, Call
 from bedplate.ipam.node.http2 import Code, Failed
 from bedplate.ipam.node.metrics import CallMetrics
 from bedplate.ipam.node.server import Bind, Server, parse_bind
@@ -184,3 +188,91 @@ async def test_hundreds_of_connections_at_once_are_all_served(tmp_path: Path) ->
         while server._connections:
             await asyncio.sleep(0.02)
     await server.stop(5)
+
+
+@pytest.mark.parametrize(("uids", "mode"), [((), 0o600), ((12_345,), 0o666)])
+async def test_only_its_owner_may_open_the_socket(tmp_path: Path, uids: tuple[int, ...], mode: int) -> None:
+    before = os.umask(0)
+    try:
+        server = Server({METHOD.encode(): echo}, CallMetrics(CollectorRegistry()), uids)
+        await server.start(Bind(str(tmp_path / "s")))
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == mode
+    assert await ask(f"unix:{tmp_path}/s") == b"hello"
+    await server.stop(1)
+
+
+async def test_a_process_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server believes that it is another user's; the caller is neither that one nor root."""
+    server = serving()
+    server._uids = {os.geteuid() + 1}
+    await server.start(Bind(str(tmp_path / "s")))
+    reader, writer = await asyncio.open_unix_connection(str(tmp_path / "s"))
+    with contextlib.suppress(ConnectionResetError):
+        assert await reader.read() == b""
+    writer.close()
+    with pytest.raises(grpc.aio.AioRpcError) as refusal:
+        await ask(f"unix:{tmp_path}/s")
+    assert refusal.value.code() is grpc.StatusCode.UNAVAILABLE
+    server._uids = {os.geteuid()}
+    assert await ask(f"unix:{tmp_path}/s") == b"hello"
+    await server.stop(1)
+
+
+async def test_root_its_own_user_and_the_named_ones_may_call() -> None:
+    server = Server({}, CallMetrics(CollectorRegistry()), (7, 8))
+    assert server._uids == {0, os.geteuid(), 7, 8}
+
+
+async def test_a_link_in_the_place_of_the_socket_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "other").touch()
+    (tmp_path / "s").symlink_to(tmp_path / "other")
+    with pytest.raises(errors.Invalid, match="is not a socket"):
+        await serving().start(Bind(str(tmp_path / "s")))
+    assert (tmp_path / "other").exists()
+
+
+async def test_many_large_requests_at_a_time_do_not_fill_the_memory(tmp_path: Path) -> None:
+    """Sixty calls of almost 4 MiB each on their way at the same time: few are in memory, and small ones pass."""
+    waiting = asyncio.Event()
+    most = 0
+
+    async def slow(message: bytes, call: Call) -> bytes:
+        nonlocal most
+        most = max(most, server.budget.used)
+        if len(message) > SMALL:
+            await waiting.wait()
+        return b""
+
+    server = serving(slow)
+    await server.start(Bind(str(tmp_path / "s")))
+    message = bytes(MAX_MESSAGE - 100)
+    calls = [asyncio.create_task(ask(f"unix:{tmp_path}/s", message)) for _ in range(60)]
+    refused = len(calls) - MAX_HELD // MAX_MESSAGE
+    await until(lambda: sum(call.done() for call in calls) >= refused, "most are refused")
+    done = {call for call in calls if call.done()}
+    assert {call.exception().code() for call in done} == {grpc.StatusCode.RESOURCE_EXHAUSTED}  # type: ignore[union-attr]
+    assert await ask(f"unix:{tmp_path}/s", bytes(SMALL - 100)) == b""
+    waiting.set()
+    rest = await asyncio.gather(*(call for call in calls if call not in done))
+    assert rest and set(rest) == {b""}
+    assert most <= MAX_HELD + SMALL
+    assert server.budget.used == 0
+    await server.stop(1)
+
+
+async def test_what_was_read_of_a_broken_off_request_is_forgotten(tmp_path: Path) -> None:
+    server = serving()
+    await server.start(Bind(str(tmp_path / "s")))
+
+    async def endless() -> None:
+        async with grpc.aio.insecure_channel(f"unix:{tmp_path}/s") as channel:
+            call = channel.stream_unary(METHOD)(timeout=60)
+            await call.write(bytes(SMALL * 4))
+            await until(lambda: server.budget.used > SMALL, "it was read")
+            call.cancel()
+            await until(lambda: server.budget.used == 0, "it was forgotten")
+
+    await endless()
+    await server.stop(1)

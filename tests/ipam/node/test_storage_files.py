@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import stat
@@ -192,3 +193,31 @@ async def test_a_closed_ledger_takes_nothing(tmp_path: Path) -> None:
     with pytest.raises(StoreFailed, match="closed"):
         await ledger.allocate(owner(1), [Wanted(BLOCK)])
     assert not list(ledger.reservations())
+
+
+@pytest.mark.parametrize("name", ["store", "store.lock", "store.journal", "store.previous", "store.recovering"])
+async def test_a_link_in_the_place_of_a_file_is_not_followed(tmp_path: Path, name: str) -> None:
+    """Root would write, or believe, whatever the link points to."""
+    folder, target = tmp_path / "folder", tmp_path / "target"
+    folder.mkdir()
+    target.write_text("of others")
+    (folder / name).symlink_to(target)
+    ledger = None
+    with contextlib.suppress(StoreFailed):
+        ledger = await Ledger.open(folder / "store", clock=ManualClock(), options=SMALL)
+        account = Account()
+        for number in range(40):
+            await account.add(ledger, number)
+    if ledger is not None:
+        await quietly(ledger.close())
+    if name in ("store", "store.lock"):
+        assert ledger is None
+    assert target.read_text() == "of others"
+
+
+async def test_the_folder_of_the_store_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    ledger = await Ledger.open(tmp_path / "link" / "store", clock=ManualClock())
+    await ledger.close()
+    assert (tmp_path / "folder" / "store").is_file()

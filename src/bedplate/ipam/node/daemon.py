@@ -23,7 +23,7 @@ from bedplate.ipam.node.cleaner import Cleaner, CleanerOptions, PodAsker
 from bedplate.ipam.node.cri import Runtime, Sandbox
 from bedplate.ipam.node.ledger import Ledger, LedgerOptions
 from bedplate.ipam.node.metrics import CallMetrics, CleanerMetrics, Snapshot, StateCollector, StoreMetrics
-from bedplate.ipam.node.options import Options, cri_path
+from bedplate.ipam.node.options import Options, cri_path, uids
 from bedplate.ipam.node.poolview import LEAN_CIDRPOOLS, LEAN_IPPOOLS, LeanPool, PoolView
 from bedplate.ipam.node.proofs import LEAN_PODS, LeanPod
 from bedplate.ipam.node.readiness import ApiSource, Readiness
@@ -93,7 +93,7 @@ class Daemon:
             cleaner = self._cleaner(ledger, client, pods)
             StateCollector(self.registry, lambda: self._snapshot(ledger))
             service = NodeService(ledger, self.view, self.readiness, cleaner, on_exhausted=self._pool_is_full)
-            self.server = Server(service.handlers(), self._calls)
+            self.server = Server(service.handlers(), self._calls, uids(self._options.access))
             manager.serve(lambda: self._settle(ledger, pods, cleaner))
             self._serve_http(manager)
             await self.server.start(parse_bind(chosen.bind_address))

@@ -12,6 +12,7 @@ name.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Sequence
@@ -21,7 +22,9 @@ from bedplate.ipam.node.reservations import StoreBusy, StoreFailed
 
 __all__ = ["Disk", "Locks", "holder_of", "take_locks"]
 
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+# Root writes here: a symbolic link in place of a file would lead it anywhere.
+_ITSELF = os.O_CLOEXEC | os.O_NOFOLLOW
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _ITSELF
 
 
 class Disk:
@@ -58,7 +61,7 @@ class Disk:
     def read(self, name: str) -> bytes | None:
         """The content of a file; None when there is none of that name."""
         try:
-            file = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.folder)
+            file = os.open(name, os.O_RDONLY | _ITSELF, dir_fd=self.folder)
         except FileNotFoundError:
             return None
         with open(file, "rb") as stream:
@@ -70,7 +73,7 @@ class Disk:
 
     def open(self, name: str, flags: int = os.O_RDWR, mode: int = 0o600) -> int:
         """A file that may be there already."""
-        return os.open(name, flags | os.O_CLOEXEC, mode, dir_fd=self.folder)
+        return os.open(name, flags | _ITSELF, mode, dir_fd=self.folder)
 
     def close(self, file: int) -> None:
         """Let go of a file, and of its lock."""
@@ -183,6 +186,11 @@ def take_locks(disk: Disk) -> Locks:
 
 
 def _unusable(disk: Disk, error: OSError) -> StoreFailed:
+    if error.errno == errno.ELOOP:
+        return StoreFailed(
+            f"the store {disk.path} cannot be used: it, or a file beside it, is a symbolic link",
+            hint="name the file itself with --store-file; the folder may be a link",
+        )
     return StoreFailed(
         f"the store {disk.path} cannot be used: {error.strerror or error}",
         hint=f"make {disk.path.parent} a folder that this process may write to",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from time import perf_counter
 from typing import Protocol, cast
 from urllib.parse import quote
@@ -20,10 +21,13 @@ from bedplate.ipam.node import http2
 from bedplate.ipam.node.hpack import HeaderDecoder, HeaderError, literal
 from bedplate.ipam.node.http2 import Code, Failed, ProtocolError
 
-__all__ = ["Call", "Connection", "Handler", "Service", "shown"]
+__all__ = ["Budget", "Call", "Connection", "Handler", "Service", "shown"]
 
 log = logging.get_logger("ipam.node.grpc")
 MAX_MESSAGE = 4 << 20
+# Requests have some hundred bytes, for which there is always room; four of the largest at a time are plenty.
+SMALL = 64 << 10
+MAX_HELD = 4 * MAX_MESSAGE + 64
 MAX_HEADERS = 64 << 10
 MAX_CALLS = 1024
 _WINDOW = MAX_MESSAGE + 64
@@ -59,21 +63,39 @@ class Service(Protocol):
     """What a connection serves."""
 
     handlers: Mapping[bytes, Handler]
+    budget: Budget
 
+    def admits(self, transport: asyncio.BaseTransport) -> bool: ...
     def started(self, connection: Connection) -> None: ...
     def ended(self, connection: Connection) -> None: ...
     def done(self, method: bytes, code: Code, message: str, seconds: float, notes: Mapping[str, object]) -> None: ...
 
 
+class Budget:
+    """How many bytes of requests are in memory, over all connections: read in part, or being answered."""
+
+    __slots__ = ("used",)
+
+    def __init__(self) -> None:
+        self.used = 0
+
+    def take(self, size: int, request_size: int) -> bool:
+        """Whether there is room for so many bytes more of a request; they count from now on."""
+        if request_size > SMALL and self.used + size > MAX_HELD:
+            return False
+        self.used += size
+        return True
+
+
 class _Stream:
-    __slots__ = ("body", "call", "is_read", "method", "pending", "size", "trailers", "window")
+    __slots__ = ("body", "call", "is_read", "method", "pending", "trailers", "window")
 
     def __init__(self, method: bytes, call: Call, window: int) -> None:
         self.method = method
         self.call = call
         self.window = window
-        self.body: list[bytes] = []
-        self.size = 0
+        # One piece: a caller may send a byte at a time.
+        self.body = bytearray()
         self.is_read = False
         self.pending = b""
         self.trailers = b""
@@ -98,6 +120,7 @@ class Connection(asyncio.Protocol):
         self._max_frame = http2.DEFAULT_FRAME
         self._consumed = 0
         self._is_leaving = False
+        self._is_refused = False
         self.calls: set[asyncio.Task[None]] = set()
 
     # asyncio
@@ -105,17 +128,24 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are none of asyncio's classes.
         self._transport = cast(asyncio.WriteTransport, transport)
-        self._transport.write(_HELLO)
         self._service.started(self)
+        if not self._service.admits(transport):
+            self._is_refused = True
+            self._transport.abort()
+            return
+        self._transport.write(_HELLO)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         for stream in self._streams.values():
             stream.call.is_gone = True
+            self._forget(stream)
         self._streams.clear()
         self._service.ended(self)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return
         try:
             self._read(self._buffer + data if self._buffer else data)
         except ProtocolError as err:
@@ -218,13 +248,21 @@ class Connection(asyncio.Protocol):
                 raise ProtocolError(http2.PROTOCOL_ERROR, "DATA on a stream that was not opened")
             return
         body = http2.unpadded(http2.DATA, flags, payload) if flags & http2.PADDED else payload
-        stream.body.append(body)
-        stream.size += len(body)
-        if stream.size > MAX_MESSAGE + 5:
+        if len(stream.body) + len(body) > MAX_MESSAGE + 5:
             stream.is_read = True
             self._fail(number, stream, Code.RESOURCE_EXHAUSTED, "the request is larger than 4 MiB")
-        elif flags & http2.END_STREAM:
-            self._run(number, stream)
+        elif not self._service.budget.take(len(body), len(stream.body) + len(body)):
+            stream.is_read = True
+            self._fail(number, stream, Code.RESOURCE_EXHAUSTED, "too many large requests at the same time")
+        else:
+            stream.body += body
+            if flags & http2.END_STREAM:
+                self._run(number, stream)
+
+    def _forget(self, stream: _Stream) -> None:
+        """The request that was read so far is not needed any more."""
+        self._service.budget.used -= len(stream.body)
+        stream.body = bytearray()
 
     def _take_reset(self, flags: int, number: int, payload: bytes) -> None:
         if len(payload) != 4:
@@ -234,6 +272,7 @@ class Connection(asyncio.Protocol):
         stream = self._streams.pop(number, None)
         if stream is not None:
             stream.call.is_gone = True
+            self._forget(stream)
 
     def _take_settings(self, flags: int, stream: int, payload: bytes) -> None:
         if stream:
@@ -285,16 +324,17 @@ class Connection(asyncio.Protocol):
         if handler is None:
             self._fail(number, stream, Code.UNIMPLEMENTED, f"unknown method {shown(stream.method)}")
             return
-        body = b"".join(stream.body)
-        stream.body = []
+        body = bytes(stream.body)
         if len(body) < 5 or len(body) - 5 != int.from_bytes(body[1:5], "big"):
             self._fail(number, stream, Code.INTERNAL, "the request is not exactly one message")
         elif body[0]:
             self._fail(number, stream, Code.UNIMPLEMENTED, "compressed requests are not supported")
         else:
             task = self._loop.create_task(self._serve(number, stream, handler, body[5:]))
+            # It counts until it is answered, whatever becomes of the stream.
+            held, stream.body = len(stream.body), bytearray()
             self.calls.add(task)
-            task.add_done_callback(self._finished)
+            task.add_done_callback(partial(self._finished, held))
 
     async def _serve(self, number: int, stream: _Stream, handler: Handler, message: bytes) -> None:
         began = perf_counter()
@@ -311,7 +351,8 @@ class Connection(asyncio.Protocol):
         data = b"\x00" + len(answer).to_bytes(4, "big") + answer
         self._answer(number, stream, data)
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
+    def _finished(self, held: int, task: asyncio.Task[None]) -> None:
+        self._service.budget.used -= held
         self.calls.discard(task)
         self._end_if_idle()
 
@@ -349,6 +390,7 @@ class Connection(asyncio.Protocol):
     def _fail(self, number: int, stream: _Stream, code: Code, message: str, began: float | None = None) -> None:
         seconds = perf_counter() - began if began is not None else 0.0
         self._service.done(stream.method, code, message, seconds, stream.call.notes)
+        self._forget(stream)
         if self._streams.pop(number, None) is None:
             return
         block = _ANSWER + literal(b"grpc-status", str(int(code)).encode())

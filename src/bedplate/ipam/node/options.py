@@ -1,7 +1,7 @@
 """Every flag of `ipam-node` as one typed value, and what is wrong with them.
 
 In: the words of a command line; for `path_problems` the file system. Out: `Options` and every problem found, grammar
-and values together. The first two groups hold the original's flags; the third is ours.
+and values together. The groups `daemon` and `cni` hold the original's flags; the others are ours.
 """
 
 # Flags are made by a function, and no value of them can be changed.
@@ -21,7 +21,7 @@ from bedplate.ipam.node.reservations import StaticIPCheck
 from bedplate.program import options as program
 from bedplate.program.options import Reading
 
-__all__ = ["GROUPS", "Checks", "Cni", "Daemon", "Options", "cri_path", "path_problems", "read"]
+__all__ = ["GROUPS", "Access", "Checks", "Cni", "Daemon", "Options", "cri_path", "path_problems", "read", "uids"]
 
 DEFAULT_SOCKET = "unix:///var/lib/cni/nv-ipam/daemon.sock"
 DEFAULT_PLUGIN = "/nv-ipam"
@@ -32,13 +32,29 @@ LOG_LEVELS = ("panic", "error", "warning", "info", "debug", "verbose")
 class Daemon:
     """The daemon itself; the original's flags."""
 
-    bind_address: str = flag(DEFAULT_SOCKET, "Address that CNI plugins connect to: unix:///PATH or tcp://HOST:PORT.")
+    bind_address: str = flag(
+        DEFAULT_SOCKET, "Address that CNI plugins connect to: unix:///PATH, or with --allow-tcp tcp://HOST:PORT."
+    )
     health_probe_bind_address: str = flag(":8081", "Address of /healthz and /readyz; 0 disables them.")
     ippools_namespace: str = flag("kube-system", "The namespace whose IPPools and CIDRPools are served.")
     kubeconfig: str = flag("", "Kubeconfig of the cluster; default: KUBECONFIG, then the pod's service account.")
     metrics_bind_address: str = flag(":8080", "Address of /metrics; 0 disables it.")
     node_name: str = flag("", "Name of this Node. Required.")
     store_file: str = flag("/var/lib/cni/nv-ipam/store", "File with the reservations; its folder must exist.")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may ask the daemon for addresses."""
+
+    allow_tcp: bool = flag(
+        False, "Allow a --bind-address of tcp://: everyone who reaches the port can take and release addresses."
+    )
+    allowed_uids: str = flag(
+        "",
+        "User IDs, separated by commas, whose processes may call in addition to root's and the daemon's own. Without "
+        "any, only the owner can open the socket.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +111,7 @@ class Checks:
 
 GROUPS = (
     Group("daemon", "Node daemon", Daemon),
+    Group("access", "Callers", Access),
     Group("cni", "CNI plugin", Cni),
     Group("checks", "Addresses", Checks),
     *commonflags.GROUPS,
@@ -108,6 +125,7 @@ class Options(commonflags.Options):
     GROUPS: ClassVar = GROUPS
 
     daemon: Daemon = field(default_factory=Daemon)
+    access: Access = field(default_factory=Access)
     cni: Cni = field(default_factory=Cni)
     checks: Checks = field(default_factory=Checks)
 
@@ -124,9 +142,15 @@ def _problems(options: Options) -> Iterator[str]:
     if not chosen.ippools_namespace:
         yield "--ippools-namespace must not be empty"
     try:
-        server.parse_bind(chosen.bind_address)
+        bind = server.parse_bind(chosen.bind_address)
+        if not bind.path and not options.access.allow_tcp:
+            yield f"--bind-address: {chosen.bind_address!r}: a port is open to everyone; --allow-tcp permits it"
     except ValueError as err:
         yield f"--bind-address: {chosen.bind_address!r}: {err}"
+    try:
+        uids(options.access)
+    except ValueError:
+        yield f"--allowed-uids: {options.access.allowed_uids!r} must be user IDs, separated by commas"
     yield from program.listener_problems(
         {
             "metrics-bind-address": chosen.metrics_bind_address,
@@ -152,6 +176,14 @@ def _check_problems(chosen: Checks) -> Iterator[str]:
         yield "--cleaner-grace: must not be negative"
     if chosen.cri_socket and not cri_path(chosen.cri_socket).startswith("/"):
         yield f"--cri-socket: {chosen.cri_socket!r} is neither unix:///PATH nor a path"
+
+
+def uids(chosen: Access) -> frozenset[int]:
+    """What `--allowed-uids` lists; `ValueError` when it is not a list of numbers."""
+    written = [int(each) for each in chosen.allowed_uids.split(",") if each.strip()]
+    if any(uid < 0 for uid in written):
+        raise ValueError("a user ID must not be negative")
+    return frozenset(written)
 
 
 def cri_path(written: str) -> str:

@@ -26,7 +26,7 @@ _EXITS = (
 _EXAMPLES = (
     "--node-name=worker-1 --kubeconfig=admin.conf --v=1",
     "--node-name=$NODE_NAME --ippools-namespace=kube-system --cri-socket=unix:///run/containerd/containerd.sock",
-    "--node-name=worker-1 --bind-address=tcp://127.0.0.1:9092 --cni-daemon-socket=127.0.0.1:9092",
+    "--node-name=worker-1 --bind-address=tcp://127.0.0.1:9092 --allow-tcp --cni-daemon-socket=127.0.0.1:9092",
     "--node-name=worker-1 --static-ip-check=refuse --cleaner=off",
 )
 

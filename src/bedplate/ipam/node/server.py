@@ -11,14 +11,15 @@ import contextlib
 import os
 import socket
 import stat
+import struct
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from bedplate.core import errors, logging
-from bedplate.ipam.node.grpcconnection import Connection, Handler, shown
+from bedplate.ipam.node.grpcconnection import Budget, Connection, Handler, shown
 from bedplate.ipam.node.http2 import Code
 from bedplate.ipam.node.metrics import CallMetrics
 
@@ -27,6 +28,7 @@ __all__ = ["Bind", "Server", "parse_bind"]
 log = logging.get_logger("ipam.node.grpc")
 _BACKLOG = 4096
 _CLOSE_S = 0.5
+_PEER = struct.Struct("3i")
 
 
 class Bind(NamedTuple):
@@ -58,9 +60,14 @@ def parse_bind(written: str) -> Bind:
 class Server:
     """Serves gRPC until `stop`."""
 
-    def __init__(self, handlers: Mapping[bytes, Handler], metrics: CallMetrics) -> None:
+    def __init__(
+        self, handlers: Mapping[bytes, Handler], metrics: CallMetrics, allowed_uids: Collection[int] = ()
+    ) -> None:
         self.handlers = handlers
+        self.budget = Budget()
         self._metrics = metrics
+        self._is_open = bool(allowed_uids)
+        self._uids = {0, os.geteuid(), *allowed_uids}
         self._connections: set[Connection] = set()
         self._servers: list[asyncio.Server] = []
         self._path = ""
@@ -71,12 +78,14 @@ class Server:
     async def start(self, bind: Bind) -> None:
         """Listen. Raises `Invalid` when the place is taken."""
         loop = asyncio.get_running_loop()
-        sockets = [_unix_socket(bind.path)] if bind.path else await _tcp_sockets(bind)
+        sockets = (
+            [_unix_socket(bind.path, 0o666 if self._is_open else 0o600)] if bind.path else await _tcp_sockets(bind)
+        )
         for listener in sockets:
             connect = partial(Connection, self, loop)
             self._servers.append(await loop.create_server(connect, sock=listener, backlog=_BACKLOG))
         if bind.path:
-            self._path, self._inode = bind.path, os.stat(bind.path).st_ino
+            self._path, self._inode = bind.path, os.lstat(bind.path).st_ino
             self.bound = bind
         else:
             self.bound = Bind(host=bind.host, port=sockets[0].getsockname()[1])
@@ -104,10 +113,21 @@ class Server:
         # Only our own: a successor may have put its socket there already.
         if self._path:
             with contextlib.suppress(FileNotFoundError):
-                if os.stat(self._path).st_ino == self._inode:
+                if os.lstat(self._path).st_ino == self._inode:
                     os.unlink(self._path)
 
     # What a connection calls
+
+    def admits(self, transport: asyncio.BaseTransport) -> bool:
+        """Whether this caller may call: on a unix socket, by the user of its process."""
+        peer = transport.get_extra_info("socket")
+        if peer is None or peer.family != socket.AF_UNIX:
+            return True
+        _, uid, _ = _PEER.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        if uid in self._uids:
+            return True
+        log.warning("grpc.refused", uid=uid, hint="--allowed-uids")
+        return False
 
     def started(self, connection: Connection) -> None:
         """A caller has come."""
@@ -132,9 +152,9 @@ class Server:
             log.error("grpc.failed", code=code.name, error=message, **values)
 
 
-def _unix_socket(path: str) -> socket.socket:
+def _unix_socket(path: str, mode: int) -> socket.socket:
     try:
-        if not stat.S_ISSOCK(os.stat(path).st_mode):
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
             raise errors.Invalid(
                 f"--bind-address: {path} exists and is not a socket", hint="remove it, or choose another address"
             )
@@ -143,7 +163,10 @@ def _unix_socket(path: str) -> socket.socket:
         pass
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        # On Linux the file gets the mode of the socket, so that it never has another one.
+        os.fchmod(listener.fileno(), mode)
         listener.bind(path)
+        os.chmod(path, mode)
     except OSError as err:
         listener.close()
         raise errors.Invalid(f"--bind-address: cannot listen on {path}: {err.strerror or err}") from err
