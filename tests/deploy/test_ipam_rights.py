@@ -34,9 +34,8 @@ CONTROLLER: list[Right] = [
     *((verb, "/events", "HOME", "") for verb in ("create", "patch")),
 ]
 CERTIFICATE: list[Right] = [
-    ("create", "/secrets", "HOME", ""),
     *((verb, "/secrets", "HOME", SECRET) for verb in ("get", "update")),
-    *((verb, WEBHOOKS, "", WEBHOOK) for verb in ("get", "patch")),
+    ("get", WEBHOOKS, "", WEBHOOK),
 ]
 NODE: list[Right] = [
     *((verb, "/pods", "some", "p1") for verb in ("get", "list", "watch")),
@@ -53,7 +52,10 @@ REFUSED: list[Right] = [
     *((verb, f"{OURS}/{pool}", "HOME", "p") for pool in POOLS for verb in ("create", "update", "delete")),
     *((verb, "coordination.k8s.io/leases", "HOME", "kube-scheduler") for verb in ("get", "update", "patch", "delete")),
     *((verb, WEBHOOKS, "", "other") for verb in ("get", "patch", "update", "create", "delete")),
-    ("delete", WEBHOOKS, "", WEBHOOK),
+    # Who may change a webhook's configuration can have every Secret that is written sent to itself.
+    *((verb, WEBHOOKS, "", WEBHOOK) for verb in ("patch", "update", "delete")),
+    ("create", WEBHOOKS, "", ""),
+    ("create", "/secrets", "HOME", ""),
     ("impersonate", "/users", "", "system:admin"),
     ("create", "/serviceaccounts/token", "HOME", "controller"),
 ]

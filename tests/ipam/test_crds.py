@@ -13,10 +13,14 @@ import msgspec
 import pytest
 import yaml
 from tests import programs, servers
+from tests.ipam.controller.worlds import CRDS as CRD_REF
 from tests.ipam.controller.worlds import KINDS, World, world_on
+from tests.waiting import until
 
-from bedplate.ipam import pools
+from bedplate.ipam import pools, validation
 from bedplate.kube import errors
+from bedplate.kube.client import Client
+from bedplate.kube.config import find
 
 CRDS = Path(__file__).parents[2] / "deploy" / "crds"
 COLUMNS = {
@@ -209,3 +213,80 @@ async def test_an_api_server_refuses_what_the_schema_forbids(world: World, kind:
     spec = {key: value for key, value in (GOOD[kind] | change).items() if value is not None}
     with pytest.raises(errors.Invalid):
         await world.client.create(KINDS[kind], body(world, "bad", spec))
+
+
+SELECTOR: dict[str, Any] = {"nodeSelectorTerms": []}
+# A spec that the rules of the definition refuse -> the field that they name.
+RULED: list[tuple[str, dict[str, Any], str]] = [
+    ("IPPool", {"subnet": "10.0.0.0"}, "subnet"),
+    ("IPPool", {"subnet": ""}, "subnet"),
+    ("IPPool", {"subnet": "10.0.0.0/24 "}, "subnet"),
+    ("IPPool", {"perNodeBlockSize": 0}, "perNodeBlockSize"),
+    ("IPPool", {"perNodeBlockSize": -1}, "perNodeBlockSize"),
+    ("IPPool", {"gateway": "gw.example"}, "gateway"),
+    ("IPPool", {"gateway": None, "defaultGateway": True}, "defaultGateway"),
+    ("IPPool", {"gateway": "", "routes": [{"dst": "10.1.0.0/16"}]}, "routes"),
+    ("IPPool", {"perNodeExclusions": [{"startIndex": 0, "endIndex": 24}]}, "perNodeExclusions"),
+    ("IPPool", {"nodeSelector": SELECTOR}, "nodeSelector"),
+    ("CIDRPool", {"cidr": "net"}, "cidr"),
+    ("CIDRPool", {"perNodeNetworkPrefix": 0}, "perNodeNetworkPrefix"),
+    ("CIDRPool", {"perNodeNetworkPrefix": -3}, "perNodeNetworkPrefix"),
+    ("CIDRPool", {"perNodeNetworkPrefix": 129}, "perNodeNetworkPrefix"),
+    ("CIDRPool", {"gatewayIndex": -1}, "gatewayIndex"),
+    ("CIDRPool", {"gatewayIndex": None, "defaultGateway": True}, "defaultGateway"),
+    ("CIDRPool", {"gatewayIndex": None, "routes": [{"dst": "10.1.0.0/16"}]}, "routes"),
+    ("CIDRPool", {"nodeSelector": SELECTOR}, "nodeSelector"),
+]
+TAKEN: list[tuple[str, dict[str, Any]]] = [
+    ("IPPool", {"gateway": None, "defaultGateway": False, "routes": []}),
+    ("IPPool", {"gateway": ""}),
+    ("IPPool", {"subnet": "fd52:2eb5:44::/48", "gateway": "fd52:2eb5:44::1", "perNodeBlockSize": 500}),
+    ("IPPool", {"subnet": "::ffff:10.0.0.0/120", "gateway": None}),
+    ("IPPool", {"perNodeExclusions": [{"startIndex": 0, "endIndex": 23}], "defaultGateway": True}),
+    ("CIDRPool", {"cidr": "fd52:2eb5:44::/48", "perNodeNetworkPrefix": 128, "gatewayIndex": 0}),
+    ("CIDRPool", {"gatewayIndex": None, "routes": []}),
+]
+
+
+def changed(kind: str, change: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in (GOOD[kind] | change).items() if value is not None}
+
+
+def problems(kind: str, spec: dict[str, Any]) -> list[str]:
+    if kind == "IPPool":
+        found = validation.ippool_problems("p", msgspec.convert(spec, pools.IPPoolSpec))
+    else:
+        found = validation.cidrpool_problems("p", msgspec.convert(spec, pools.CIDRPoolSpec))
+    return [problem.path for problem in found]
+
+
+@pytest.mark.parametrize(("kind", "change", "field"), RULED)
+def test_a_rule_refuses_only_what_the_webhook_refuses(kind: str, change: dict[str, Any], field: str) -> None:
+    paths = problems(kind, changed(kind, change))
+    assert any(path.startswith(f"spec.{field}") for path in paths), paths
+
+
+async def test_without_a_webhook_the_rules_refuse_what_needs_no_arithmetic(own_server: servers.Server) -> None:
+    async with Client(find(str(own_server.kubeconfig), {})) as client:
+        for kind in GOOD:
+            await client.create(CRD_REF, definition(kind))
+        for kind, spec in GOOD.items():
+            await until(lambda kind=kind, spec=spec: is_taken(client, kind, spec), f"{kind} is served")
+        for kind, change in TAKEN:
+            await client.create(KINDS[kind], pool(changed(kind, change)))
+        for kind, change, field in RULED:
+            with pytest.raises(errors.Invalid) as refusal:
+                await client.create(KINDS[kind], pool(changed(kind, change)))
+            assert f"spec.{field}" in str(refusal.value), (kind, change)
+
+
+async def is_taken(client: Client, kind: str, spec: dict[str, Any]) -> bool:
+    try:
+        await client.create(KINDS[kind], pool(spec))
+    except errors.NotFound:
+        return False
+    return True
+
+
+def pool(spec: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"generateName": "p-", "namespace": "default"}, "spec": spec}

@@ -94,6 +94,8 @@ async def test_the_role_for_an_own_certificate_is_enough_for_it(
         "rules": [],
     }
     await world.client.create(CONFIGURATIONS, {"metadata": {"name": name}, "webhooks": [webhook]})
+    empty = {"metadata": {"name": "nv-ipam-webhook-server-cert", "namespace": world.namespace}}
+    await world.client.create(SECRETS.raw(), empty)
     try:
         async with (
             account(world, tmp_path, given) as kubeconfig,
@@ -106,11 +108,12 @@ async def test_the_role_for_an_own_certificate_is_enough_for_it(
             ),
         ):
 
-            async def is_published() -> bool:
-                found = await world.client.get(CONFIGURATIONS, name)
-                return bool(found["webhooks"][0]["clientConfig"].get("caBundle"))
+            async def is_filled() -> bool:
+                found = await world.client.get(SECRETS.raw(), "nv-ipam-webhook-server-cert", world.namespace)
+                return {"ca.crt", "tls.crt", "tls.key"} <= set(found.get("data") or ())
 
-            await until(is_published, "the authority is published")
-            assert await world.client.get(SECRETS.raw(), "nv-ipam-webhook-server-cert", world.namespace)
+            await until(is_filled, "the certificate is in the Secret")
+            found = await world.client.get(CONFIGURATIONS, name)
+            assert "caBundle" not in found["webhooks"][0]["clientConfig"]
     finally:
         await world.client.delete(CONFIGURATIONS, name)

@@ -281,8 +281,8 @@ def _bundles(facts: IpamFacts, about: str, configuration: Mapping[str, Any]) -> 
     if empty:
         text = f"{', '.join(empty)}: no CA bundle, so API servers do not trust the controller"
         fix = (
-            "cert-manager or OpenShift's service CA adds it; without either: "
-            "kubectl kustomize deploy/overlays/self-signed | kubectl apply -f -"
+            "cert-manager or OpenShift's service CA adds it; with the overlay self-signed, an administrator does: "
+            '"Trust the webhook" in docs/guides/ipam.md'
         )
         yield problem("webhook", about, text, fix)
     else:

@@ -74,8 +74,9 @@ class Webhook:
     )
     webhook_self_signed: bool = flag(
         False,
-        "Create the certificate, keep it in a Secret that all replicas share, renew it, and write its authority to the "
-        "ValidatingWebhookConfiguration: for clusters with neither cert-manager nor OpenShift.",
+        "Create the certificate, keep it in a Secret that all replicas share, and renew it: for clusters with neither "
+        "cert-manager nor OpenShift. Its authority is written to the ValidatingWebhookConfiguration if the account "
+        "may patch it; otherwise an administrator does that.",
     )
     webhook_secret_name: str = flag("nv-ipam-webhook-server-cert", "With --webhook-self-signed: the Secret.")
     webhook_service_name: str = flag("nv-ipam-webhook-service", "With --webhook-self-signed: the Service.")

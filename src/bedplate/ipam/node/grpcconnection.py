@@ -332,9 +332,9 @@ class Connection(asyncio.Protocol):
         else:
             task = self._loop.create_task(self._serve(number, stream, handler, body[5:]))
             # It counts until it is answered, whatever becomes of the stream.
-            held, stream.body = len(stream.body), bytearray()
+            size, stream.body = len(stream.body), bytearray()
             self.calls.add(task)
-            task.add_done_callback(partial(self._finished, held))
+            task.add_done_callback(partial(self._finished, size))
 
     async def _serve(self, number: int, stream: _Stream, handler: Handler, message: bytes) -> None:
         began = perf_counter()
@@ -351,8 +351,8 @@ class Connection(asyncio.Protocol):
         data = b"\x00" + len(answer).to_bytes(4, "big") + answer
         self._answer(number, stream, data)
 
-    def _finished(self, held: int, task: asyncio.Task[None]) -> None:
-        self._service.budget.used -= held
+    def _finished(self, size: int, task: asyncio.Task[None]) -> None:
+        self._service.budget.used -= size
         self.calls.discard(task)
         self._end_if_idle()
 

@@ -5,7 +5,8 @@ In: a folder, or a client and names. Out: an `ssl.SSLContext` whose new connecti
 tried again.
 
 With the Secret, every replica does the same: read it, make or renew what is missing or old (the first writer wins,
-the others read again), and see to it that the ValidatingWebhookConfiguration names the authority.
+the others read again), and see to it that the ValidatingWebhookConfiguration names the authority: by writing it where
+the account may, otherwise by reporting that an administrator must.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 LOOK_S = 5.0
 """How often files, the Secret and the configuration are looked at."""
 CONFLICT_S = 0.2
+PUBLISH_HINT = 'an administrator publishes ca.crt of the Secret: "Trust the webhook" in docs/guides/ipam.md'
 
 
 class Source(Protocol):
@@ -125,6 +127,7 @@ class SecretCertificates:
     is_dry_run: bool = False
     time: clock.Clock = field(default_factory=clock.SystemClock)
     _told: str = ""
+    _unpublished: str = ""
     _unwritten: pki.Pair = field(default_factory=pki.Pair)
     """In a dry run: what the Secret would hold."""
 
@@ -204,5 +207,12 @@ class SecretCertificates:
             "path": "/metadata/resourceVersion",
             "value": configuration["metadata"]["resourceVersion"],
         }
-        await self.client.patch(CONFIGURATIONS, self.configuration, [version, *changes], type=PatchType.JSON)
+        try:
+            await self.client.patch(CONFIGURATIONS, self.configuration, [version, *changes], type=PatchType.JSON)
+        except kube_errors.Forbidden:
+            # A right that the shipped role does not give: with it, every Secret of the cluster could be read.
+            if self._unpublished != bundle:
+                log.warning("webhook.authority_unpublished", configuration=self.configuration, hint=PUBLISH_HINT)
+            self._unpublished = bundle
+            return
         log.info("webhook.authority_published", configuration=self.configuration, webhooks=len(changes))
