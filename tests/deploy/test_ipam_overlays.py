@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 
 OVERLAYS = ROOT / "deploy" / "overlays"
 ORIGINAL = ("no-webhook", "certmanager", "openshift")
-OURS = (*ORIGINAL, "self-signed")
+OURS = (*ORIGINAL, "self-signed", "containerd")
 FACTS = Path(__file__).with_name("ipam-overlays.tsv")
 CONTROLLER, NODE = "Deployment/nv-ipam-controller", "DaemonSet/nv-ipam-node-ds"
 ROLE, NODE_ROLE = "ClusterRole/nv-ipam-controller", "ClusterRole/nv-ipam-node"
@@ -32,6 +32,18 @@ DROPPED = {
     *((ROLE, "may", f"{verb} /configmaps") for verb in ("get", "list", "watch", "delete")),
     *((ROLE, "may", f"create nv-ipam.nvidia.com/{pool}") for pool in POOLS),
     *((ROLE, "may", f"{verb} {LEASES}") for verb in ("get", "list", "watch", "update", "patch", "delete")),
+    # It needs folders of the node, not the node.
+    (NODE, ".spec.template.spec.containers[node].securityContext.privileged", "true"),
+    # Every taint is tolerated, not three.
+    *(
+        (NODE, f".spec.template.spec.tolerations[{number}].{key}", value)
+        for number, name in enumerate(
+            ("node-role.kubernetes.io/master", "node-role.kubernetes.io/control-plane", "nvidia.com/gpu")
+        )
+        for key, value in (("key", name), ("operator", "Exists"), ("effect", "NoSchedule"))
+        if (number, key) != (0, "operator")
+    ),
+    (CONTROLLER, ".spec.replicas", "1"),
 }
 PROBE = ".spec.template.spec.containers[node]"
 ADDED = {
@@ -49,24 +61,36 @@ ADDED = {
     (NODE, f"{PROBE}.readinessProbe.initialDelaySeconds", "5"),
     (NODE, f"{PROBE}.readinessProbe.periodSeconds", "10"),
     (NODE, f"{PROBE}.readinessProbe.timeoutSeconds", "5"),
-    (NODE, f"{PROBE}.volumeMounts[cri].name", "cri"),
-    (NODE, f"{PROBE}.volumeMounts[cri].mountPropagation", "HostToContainer"),
-    (NODE, ".spec.template.spec.volumes[cri].name", "cri"),
-    (NODE, ".spec.template.spec.volumes[cri].hostPath.type", "DirectoryOrCreate"),
+    (NODE, f"{PROBE}.args", "--static-ip-check=refuse"),
+    (NODE, f"{PROBE}.securityContext.privileged", "false"),
+    (NODE, f"{PROBE}.securityContext.allowPrivilegeEscalation", "false"),
+    (NODE, f"{PROBE}.securityContext.seccompProfile.type", "RuntimeDefault"),
+    (NODE, f"{PROBE}.securityContext.seLinuxOptions.type", "spc_t"),
+    (NODE, f"{PROBE}.securityContext.capabilities.drop", "ALL"),
+    (NODE, f"{PROBE}.securityContext.capabilities.add", "DAC_OVERRIDE"),
+    (NODE, ".spec.template.spec.priorityClassName", "system-node-critical"),
+    (CONTROLLER, ".spec.replicas", "2"),
+    (CONTROLLER, ".spec.template.spec.securityContext.runAsNonRoot", "true"),
+    *(
+        (CONTROLLER, f".spec.template.spec.securityContext.{key}", "65532")
+        for key in ("runAsUser", "runAsGroup", "fsGroup")
+    ),
+    (CONTROLLER, ".spec.template.spec.securityContext.seccompProfile.type", "RuntimeDefault"),
 }
+# Kinds that the original does not have, and what its webhooks lack.
+NEW = ("NetworkPolicy/", "PodDisruptionBudget/")
+WEBHOOK_ADDED = {".timeoutSeconds": "5", ".namespaceSelector.matchLabels.kubernetes.io/metadata.name": "kube-system"}
 # Whose text is ours alone.
 FREE = (".image", ".annotations.kubernetes.io/description")
 
 Fact = tuple[str, str, str]
 
 
-def sockets(folder: str, name: str) -> set[Fact]:
-    """What the daemon has of the container runtime."""
-    return {
-        (NODE, f"{PROBE}.args", f"--cri-socket=unix://{folder}/{name}"),
-        (NODE, f"{PROBE}.volumeMounts[cri].mountPath", folder),
-        (NODE, ".spec.template.spec.volumes[cri].hostPath.path", folder),
-    }
+def is_new(fact: Fact) -> bool:
+    who, path, value = fact
+    return who.startswith(NEW) or any(
+        who.startswith("Validating") and path.endswith(end) and value == wanted for end, wanted in WEBHOOK_ADDED.items()
+    )
 
 
 def facts_of(thing: dict[str, Any]) -> Iterator[Fact]:
@@ -116,15 +140,12 @@ def facts_in(objects: list[dict[str, Any]]) -> set[Fact]:
 def test_an_overlay_differs_from_the_originals_in_what_is_meant_and_in_nothing_else(
     overlay: str, kustomize: Program
 ) -> None:
-    found = facts_in(rendered(kustomize, overlay))
-    runtime = (
-        sockets("/run/crio", "crio.sock") if overlay == "openshift" else sockets("/run/containerd", "containerd.sock")
-    )
+    found = {fact for fact in facts_in(rendered(kustomize, overlay)) if not is_new(fact)}
     missing, more = known(overlay) - found, found - known(overlay)
     assert len(known(overlay)) > 100, "the table is read"
     assert missing - DROPPED == set()
-    assert more - ADDED - runtime == set()
-    assert (DROPPED | ADDED | runtime) - missing - more == set(), "the lists of differences name what does not differ"
+    assert more - ADDED == set()
+    assert (DROPPED | ADDED) - missing - more == set(), "the lists of differences name what does not differ"
 
 
 @pytest.mark.parametrize("overlay", OURS)
@@ -139,6 +160,55 @@ def test_an_overlay_has_the_pools_resources_and_one_image(overlay: str, kustomiz
     }
     assert len(images) == 1
     assert all(each["metadata"]["labels"]["app"] == "nvidia-k8s-ipam" for each in objects)
+
+
+def test_only_the_overlay_containerd_has_the_runtimes_socket(kustomize: Program) -> None:
+    plain, found = (facts_in(rendered(kustomize, overlay)) for overlay in ("no-webhook", "containerd"))
+    assert plain <= found
+    assert {(path, value) for _, path, value in found - plain} == {
+        (f"{PROBE}.args", "--cri-socket=unix:///run/containerd/containerd.sock"),
+        (f"{PROBE}.volumeMounts[cri].name", "cri"),
+        (f"{PROBE}.volumeMounts[cri].mountPath", "/run/containerd"),
+        (f"{PROBE}.volumeMounts[cri].mountPropagation", "HostToContainer"),
+        (".spec.template.spec.volumes[cri].name", "cri"),
+        (".spec.template.spec.volumes[cri].hostPath.path", "/run/containerd"),
+        (".spec.template.spec.volumes[cri].hostPath.type", "DirectoryOrCreate"),
+    }
+    for overlay in OURS:
+        assert "containerd" not in json.dumps(rendered(kustomize, overlay)) or overlay == "containerd"
+
+
+@pytest.mark.parametrize("overlay", OURS)
+def test_the_controller_passes_pod_security_restricted(overlay: str, kustomize: Program) -> None:
+    objects = rendered(kustomize, overlay)
+    spec = of_kind(objects, "Deployment")["spec"]["template"]["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] and spec["securityContext"]["seccompProfile"]
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+    assert {kind for volume in spec.get("volumes", ()) for kind in volume if kind != "name"} <= {"secret", "emptyDir"}
+    for container in spec["containers"]:
+        context = container["securityContext"]
+        assert context["allowPrivilegeEscalation"] is False and context["capabilities"] == {"drop": ["ALL"]}
+    assert of_kind(objects, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+
+
+@pytest.mark.parametrize("overlay", OURS)
+def test_the_daemon_is_not_privileged_and_runs_on_every_node(overlay: str, kustomize: Program) -> None:
+    spec = of_kind(rendered(kustomize, overlay), "DaemonSet")["spec"]["template"]["spec"]
+    assert spec["tolerations"] == [{"operator": "Exists"}]
+    assert spec["containers"][0]["securityContext"]["privileged"] is False
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+
+
+@pytest.mark.parametrize("overlay", OURS)
+def test_every_program_may_be_reached_at_its_ports_only(overlay: str, kustomize: Program) -> None:
+    objects = rendered(kustomize, overlay)
+    policies = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "NetworkPolicy"}
+    assert set(policies) == {"nv-ipam-controller", "nv-ipam-node"}
+    workloads = {"nv-ipam-controller": "Deployment", "nv-ipam-node": "DaemonSet"}
+    for name, policy in policies.items():
+        labels = of_kind(objects, workloads[name])["spec"]["template"]["metadata"]["labels"]
+        assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+        assert 8080 in [each["port"] for each in policy["ingress"][0]["ports"]]
 
 
 def test_the_self_signed_overlay_is_the_webhook_without_anybodys_certificate(kustomize: Program) -> None:
@@ -172,6 +242,8 @@ def test_the_certificate_follows_the_namespace_that_an_overlay_is_given(kustomiz
     webhook = of_kind(objects, "ValidatingWebhookConfiguration")
     assert webhook["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "elsewhere/nv-ipam-serving-cert"}
     assert {each["clientConfig"]["service"]["namespace"] for each in webhook["webhooks"]} == {"elsewhere"}
+    selected = [each["namespaceSelector"]["matchLabels"] for each in webhook["webhooks"]]
+    assert selected == [{"kubernetes.io/metadata.name": "elsewhere"}] * 2
 
 
 @pytest.fixture

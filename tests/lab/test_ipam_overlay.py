@@ -137,7 +137,7 @@ def cluster(new_lab: Callable[..., Any], request: pytest.FixtureRequest) -> Iter
         for node in NODES:
             _install_attach(made, node)
         made.apply(definition("NetworkAttachmentDefinition", "network-attachment-definitions", "k8s.cni.cncf.io"))
-        made.kubectl("apply", "-k", OVERLAYS / "no-webhook")
+        made.kubectl("apply", "-k", OVERLAYS / "containerd")
         made.kubectl(
             *("wait", "--for=condition=Established", "--timeout=120s", "crd/ippools.nv-ipam.nvidia.com"),
             *("crd/cidrpools.nv-ipam.nvidia.com", "crd/network-attachment-definitions.k8s.cni.cncf.io"),
