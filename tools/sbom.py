@@ -171,7 +171,7 @@ def document(version: str, components: Iterable[Component]) -> str:
         "dataLicense": "CC0-1.0",
         "SPDXID": "SPDXRef-DOCUMENT",
         "name": f"bedplate-{version}",
-        "documentNamespace": f"https://bedplate.dev/spdx/{version}/{digest}",
+        "documentNamespace": f"urn:bedplate:spdx:{version}:{digest}",
         # A fixed moment, as the same content must give the same bytes.
         "creationInfo": {"created": "1970-01-01T00:00:00Z", "creators": ["Tool: bedplate-sbom"]},
         "packages": [image, *listed],

@@ -81,7 +81,7 @@ class Opened(NamedTuple):
             return health
 
     async def notices(self) -> Notices:
-        """What the last daemon told of."""
+        """What the last daemon reported."""
         from bedplate.head.notices import Notices
 
         async with Notices(self.store) as notices:

@@ -52,7 +52,7 @@ def shell_name(label: str) -> str:
 
 def typed(way: str) -> str:
     """The way to a field in the words that people type: `roles[kubelet]->kubernetescluster`."""
-    return _STEP.sub(lambda found: {"_": "", "].": "]->"}.get(found[0], found[0]), way)
+    return _STEP.sub(lambda step: {"_": "", "].": "]->"}.get(step[0], step[0]), way)
 
 
 _STEP = re.compile(r"\[[^\]]*(?=\])|\]\.|_")

@@ -112,16 +112,16 @@ def _condition(desk: Desk, path: Path, objects: Mapping[str, Obj], word: str) ->
     if match is None or word in objects:
         return None
     column = _column(desk, path, objects, match[1])
-    sign, wanted = match[2], match[3]
+    sign, pattern = match[2], match[3]
     if sign == "~":
         try:
-            expression = re.compile(wanted)
+            expression = re.compile(pattern)
         except re.error as wrong:
-            raise Usage(f"{wanted!r} is not a regular expression: {wrong}", hint="for example ip~^10[.]141") from None
+            raise Usage(f"{pattern!r} is not a regular expression: {wrong}", hint="for example ip~^10[.]141") from None
         return lambda obj: any(expression.search(text) for text in column.texts(desk, obj))
     if sign == "=":
-        return lambda obj: any(fnmatch.fnmatchcase(text, wanted) for text in column.texts(desk, obj))
-    return lambda obj: not any(fnmatch.fnmatchcase(text, wanted) for text in column.texts(desk, obj))
+        return lambda obj: any(fnmatch.fnmatchcase(text, pattern) for text in column.texts(desk, obj))
+    return lambda obj: not any(fnmatch.fnmatchcase(text, pattern) for text in column.texts(desk, obj))
 
 
 # Which columns

@@ -79,9 +79,9 @@ def _health(state: NodeState) -> str:
     most=None,
 )
 async def _status(desk: Desk, args: Arguments) -> None:
-    names, wanted = set(_asked(desk, args)), _wanted(args, _STATES)
+    names, status = set(_asked(desk, args)), _wanted(args, _STATES)
     known = [state for state in await desk.backend.states(sorted(names)) if state.node in names]
-    states = [state for state in known if wanted in ("", state.state)]
+    states = [state for state in known if status in ("", state.state)]
     rows: list[list[Cell]] = [
         [
             state.node,
@@ -127,19 +127,19 @@ def _checks(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
     most=2,
 )
 async def _health_command(desk: Desk, args: Arguments) -> None:
-    words, wanted = list(args.words), _wanted(args, _RESULTS)
+    words, status = list(args.words), _wanted(args, _RESULTS)
     names = [desk.place[1]] if len(desk.place) > 1 else list(desk.session.children(("device",)))
     if words and (len(words) == 2 or len(desk.place) == 1 or desk.named(("device",), words[0]) is not None):
         names = [path[1] for path in desk.several(("device",), words.pop(0))]
     if words:
-        await _history(desk, args, names, words[0], wanted)
+        await _history(desk, args, names, words[0], status)
         return
     states = await desk.backend.states(names)
     rows: list[list[Cell]] = [
         [state.node, check.check, check.status, check.value, check.since, check.time, check.info]
         for state in states
         for check in state.checks
-        if wanted in ("", check.status)
+        if status in ("", check.status)
     ]
     headers = ["Hostname (key)", "Check", "Result", "Value", "Since", "Time", "Info"]
     desk.table(Table(headers, rows, uncut=frozenset({0, 1}), times=frozenset({4, 5})), args)
@@ -148,14 +148,14 @@ async def _health_command(desk: Desk, args: Arguments) -> None:
         desk.note(f"note: {who} reported no result of a check")
 
 
-async def _history(desk: Desk, args: Arguments, names: Iterable[str], check: str, wanted: str) -> None:
+async def _history(desk: Desk, args: Arguments, names: Iterable[str], check: str, status: str) -> None:
     rows: list[list[Cell]] = []
     for name in names:
         for kept in (await desk.backend.health(name, check)).history:
             rows += [
                 [name, sample.time, sample.status, sample.value, sample.info]
                 for sample in kept.samples
-                if wanted in ("", sample.status)
+                if status in ("", sample.status)
             ]
     if not rows and desk.session.tree.find("healthcheck", check) is None:
         raise errors.NotFound(f"there is no check {check!r}", hint="healthcheck list shows them")
