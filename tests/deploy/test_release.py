@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.deploy.conftest import CHARTS, IMAGE, ROOT, chart_folder
+from tests.deploy.conftest import CHARTS, IMAGE, ROOT, chart_folder, load_tool
 
 WORKFLOWS = ROOT / ".github" / "workflows"
 WORKFLOW = WORKFLOWS / "release.yaml"
@@ -59,6 +59,29 @@ def test_every_action_is_named_by_its_digest(workflow: Path) -> None:
     assert len(digests) == len({each.partition("@")[0] for each in digests})
 
 
+def test_a_digest_that_is_not_the_commit_of_its_tag_is_found(tmp_path: Path) -> None:
+    tool = load_tool("actions")
+    answer = "1111\trefs/tags/v1.0.0\n2222\trefs/tags/v2.0.0\n3333\trefs/tags/v2.0.0^{}\n"
+    assert tool.parse(answer) == {"v1.0.0": "1111", "v2.0.0": "3333"}
+    workflow = tmp_path / "a.yaml"
+    asked = []
+
+    def tags(repository: str) -> dict[str, str]:
+        asked.append(repository)
+        return dict(tool.parse(answer))
+
+    uses = ("a/right@1111 # v1.0.0", "a/peeled/part@3333 # v2.0.0", "a/wrong@2222 # v2.0.0", "a/none@1111 # v3.0.0")
+    workflow.write_text("".join(f"      - uses: {each}\n" for each in uses))
+    assert tool.problems([workflow], tags) == [
+        "a/none@1111: v3.0.0 is not a tag there",
+        "a/wrong@2222: v2.0.0 is 3333",
+    ]
+    assert sorted(asked) == ["a/none", "a/peeled", "a/right", "a/wrong"]
+    # Before a change is merged, and before a release pushes anything.
+    assert "python3 tools/actions.py" in scripts(WORKFLOWS / "check.yaml")
+    assert "python3 tools/actions.py" in [step.get("run") for step in jobs()["check"]["steps"]]
+
+
 @pytest.mark.parametrize("workflow", FILES, ids=lambda path: path.name)
 def test_every_job_has_the_rights_that_it_needs_and_no_others(workflow: Path) -> None:
     assert yaml.safe_load(workflow.read_text())["permissions"] == {}
@@ -75,8 +98,11 @@ def test_every_job_has_the_rights_that_it_needs_and_no_others(workflow: Path) ->
 
 
 def test_what_is_pushed_is_signed_with_provenance_and_sbom() -> None:
-    used = {step["uses"].partition("@")[0] for job in jobs().values() for step in job["steps"] if "uses" in step}
-    assert {"actions/attest-sbom", "actions/attest-build-provenance"} <= used
+    for job, has_sbom in (("image", True), ("publish", False)):
+        (step,) = [each for each in jobs()[job]["steps"] if each.get("uses", "").startswith("actions/attest@")]
+        # Without an SBOM or another statement, the action writes the provenance.
+        assert ("sbom-path" in step["with"]) is has_sbom and "predicate-type" not in step["with"]
+        assert step["with"]["push-to-registry"] is True
     assert any("cosign sign --yes" in script for script in scripts())
 
 
