@@ -71,13 +71,15 @@ def sources_key() -> str:
 
 
 def compiler_key() -> str:
-    """Of the compiler that cargo uses."""
+    """Of the compiler that cargo uses. Raises `Left` where there is none, or one that does not answer."""
     compiler = os.environ.get("RUSTC") or "rustc"
     try:
-        version = subprocess.run([compiler, "-vV"], capture_output=True, text=True, cwd=ROOT, check=False).stdout
+        told = subprocess.run([compiler, "-vV"], capture_output=True, text=True, cwd=ROOT, check=False)
     except OSError as error:
         raise Left(f"cargo without a compiler: {error}; {HINT}") from error
-    return hashlib.sha256(version.encode()).hexdigest()[:8]
+    if told.returncode:
+        raise Left(f"cargo without a compiler: {reason(told.stderr)}; {HINT}")
+    return hashlib.sha256(told.stdout.encode()).hexdigest()[:8]
 
 
 def artefacts() -> dict[str, Path]:
@@ -88,14 +90,17 @@ def artefacts() -> dict[str, Path]:
     check_trusted(folder)
     folder.mkdir(parents=True, exist_ok=True)
     key = sources_key()
-    cargo = shutil.which("cargo")
     with locked(folder):
-        if cargo is None:
+        try:
+            cargo = shutil.which("cargo")
+            if cargo is None:
+                raise Left(f"no cargo; {HINT}")
+            target = folder / f"{key}-{compiler_key()}"
+        except Left:
             kept = sorted(folder.glob(f"{key}-*"))
             if not kept:
-                raise Left(f"no cargo; {HINT}")
+                raise
             return {name: kept[-1] / name for name in COMMANDS}
-        target = folder / f"{key}-{compiler_key()}"
         if not target.exists():
             build(cargo, target)
             forget_old(folder, target)

@@ -23,7 +23,10 @@ mkdir -p target/release
 echo program > target/release/nv-ipam
 echo library > target/release/libstoresum.so
 """
-RUSTC = '#!/bin/sh\necho "rustc 9.9.9 $FLAVOUR"\n'
+RUSTC = """#!/bin/sh
+[ -z "$MUTE" ] || { echo "error: no default is configured" >&2; exit 1; }
+echo "rustc 9.9.9 $FLAVOUR"
+"""
 
 
 class Checkout:
@@ -91,9 +94,17 @@ def test_without_a_cargo_the_cache_is_enough(checkout: Callable[[str], Checkout]
     assert two.is_installed()
 
 
+def test_without_a_compiler_that_answers_the_cache_is_enough(checkout: Callable[[str], Checkout]) -> None:
+    """As with a rustup of another user's home."""
+    one, two = checkout("one"), checkout("two")
+    one.run()
+    assert two.run(MUTE="1").returncode == 0
+    assert two.is_installed() and two.builds() == []
+
+
 def test_what_cannot_be_built_is_one_line(checkout: Callable[[str], Checkout]) -> None:
     one = checkout("one")
-    for answer in (one.run(has_cargo=False), one.run(FAILS="1")):
+    for answer in (one.run(has_cargo=False), one.run(FAILS="1"), one.run(MUTE="1")):
         assert answer.returncode == 1
         assert answer.stderr.splitlines()[-1].startswith("error: ") and "Debian" in answer.stderr
     assert not one.is_installed()

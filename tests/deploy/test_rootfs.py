@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 from tests import programs
-from tests.deploy.conftest import ROOT, read_json
+from tests.deploy.conftest import ROOT, load_tool, read_json
 
 from bedplate.lab import images
 
 # Images are assembled with the linker and the container programs of the machine.
 pytestmark = pytest.mark.external
 
+sbom = load_tool("sbom")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a container is started with runc")
 
 
@@ -98,7 +99,13 @@ def test_the_image_says_what_it_holds_and_under_which_licences(unpacked: Path) -
         for name in records:
             assert (unpacked / "usr/share/doc" / name / "copyright").is_file(), name
             assert names[name], name
-    # Every shared library is one of a package in the list, or is listed itself.
+    # Every shared library is one of a package in the list, or is listed itself; Python's is that of the interpreter.
+    libraries = [path for path in unpacked.rglob("*.so.*") if "/usr/lib/bedplate/" not in str(path)]
+    assert libraries
+    packaged = sbom.owners(sbom._run("dpkg-query", "--search", *(f"*/{path.name}" for path in libraries)))
+    known = {Path(path).name for path, package in packaged.items() if package in names}
+    for path in libraries:
+        assert path.name in known or path.name.partition(".so")[0] in names or path.name.startswith("libpython"), path
     for path in unpacked.rglob("*.dist-info"):
         assert list(path.rglob("*LICEN*")) or path.name.startswith("bedplate-"), path
 
@@ -169,6 +176,8 @@ def container(unpacked: Path, tmp_path: Path) -> Container:
         "/nvidia-bmm-cloud-controller-manager",
         "/usr/bin/oxide-cloud-controller-manager",
         "/bin/cloudlycke-cloud-controller-manager",
+        "/ipam-controller",
+        "/ipam-node",
     ],
 )
 def test_each_program_runs_at_the_path_its_users_know(container: Container, program: str) -> None:
