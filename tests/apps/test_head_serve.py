@@ -149,7 +149,7 @@ async def test_an_operator_edits_all_but_users(site: heads.Served, admin: HeadCl
 async def test_a_user_who_is_shut_out_is_out_at_once(site: heads.Served, admin: HeadClient) -> None:
     async with await as_user(site, admin, "uwe", "operator") as uwe:
         assert (await uwe.whoami()).user == "uwe"
-        await admin.put("user", "uwe", {"role": "operator", "enabled": False})
+        await admin.put("user", "uwe", {"role": "operator", "enabled": False}, replace=True)
         with pytest.raises(Unauthorized):
             await uwe.whoami()
 
@@ -230,7 +230,7 @@ async def test_a_restart_keeps_everything_and_a_stop_waits_for_no_reader(tmp_pat
     with heads.served(data) as running:
         async with running.client() as client:
             made = await client.create_token("admin", "kept")
-            await client.put("category", "kept", {"notes": "over the restart"})
+            await client.put("category", "kept", {"notes": "over the restart"}, replace=True)
             async with asyncio.TaskGroup() as tasks:
                 heard: list[int] = []
 

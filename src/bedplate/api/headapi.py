@@ -36,6 +36,7 @@ __all__ = [
     "Object",
     "ObjectNew",
     "ObjectPage",
+    "ObjectPatch",
     "ObjectPut",
     "ObjectWrite",
     "PlanAction",
@@ -44,6 +45,7 @@ __all__ = [
     "Problem",
     "ReportRequest",
     "ReportResult",
+    "Reset",
     "Result",
     "Revision",
     "RevisionPage",
@@ -144,6 +146,19 @@ class ObjectWrite(_Request, frozen=True):
 class ObjectPut(ObjectWrite, frozen=True):
     """What PUT takes: an object as GET gives it. `revision` refuses the write when the object is of another one."""
 
+    mode: str | msgspec.UnsetType = msgspec.UNSET
+    key: str | msgspec.UnsetType = msgspec.UNSET
+    revision: Counted | msgspec.UnsetType = msgspec.UNSET
+
+
+class ObjectPatch(_Request, frozen=True):
+    """What PATCH takes, a JSON merge patch (RFC 7396) of what GET gives: null takes something away, what is not named
+    stays. `revision` refuses the write when the object is of another one."""
+
+    type: str | msgspec.UnsetType = msgspec.UNSET
+    values: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+    extras: dict[str, str | None] | msgspec.UnsetType | None = msgspec.UNSET
+    children: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
     mode: str | msgspec.UnsetType = msgspec.UNSET
     key: str | msgspec.UnsetType = msgspec.UNSET
     revision: Counted | msgspec.UnsetType = msgspec.UNSET
@@ -397,6 +412,13 @@ class NoticePage(_Answer, frozen=True):
     """Notices, newest first."""
 
     items: list[Notice]
+
+
+class Reset(_Answer, frozen=True):
+    """The head does not know the place that the reader wants to go on from, as after a restored backup: what the reader
+    knows may be of another history. `revision` is the head's newest."""
+
+    revision: int
 
 
 class HealthEvent(Sample, frozen=True, kw_only=True):

@@ -130,14 +130,32 @@ class HeadClient:
         extras: Mapping[str, str] | None = None,
         children: Mapping[str, Any] | None = None,
         base: int | None = None,
+        replace: bool = False,
         message: str = "",
     ) -> headapi.Object:
-        """Write one object whole, as a commit of its own; `base` refuses it when the object is not of that revision."""
+        """Write one object whole, as a commit of its own. One that exists is replaced only if it is of the revision
+        `base`, or with `replace`, whatever it is; else `Conflict`. `patch` changes parts of one."""
         body = headapi.ObjectPut(
             type=type or msgspec.UNSET, values=dict(values), extras=dict(extras or {}), children=dict(children or {})
         )
-        headers = {"If-Match": f'"{base}"'} if base is not None else {}
+        headers = _if_match(base) if base is not None or not replace else {"If-Match": "*"}
         return _decode(await self._write("PUT", _place(mode, key), body, message, headers), headapi.Object)
+
+    async def patch(
+        self,
+        mode: str,
+        key: str,
+        values: Mapping[str, Any] | None = None,
+        *,
+        extras: Mapping[str, str | None] | None = None,
+        children: Mapping[str, Any] | None = None,
+        base: int | None = None,
+        message: str = "",
+    ) -> headapi.Object:
+        """Change parts of one object, as a commit of its own: None takes a value away, what is not named stays."""
+        body = headapi.ObjectPatch(values=dict(values or {}), extras=dict(extras or {}), children=dict(children or {}))
+        headers = _if_match(base) | {"Content-Type": "application/merge-patch+json"}
+        return _decode(await self._write("PATCH", _place(mode, key), body, message, headers), headapi.Object)
 
     async def create(
         self,
@@ -162,7 +180,7 @@ class HeadClient:
 
     async def delete(self, mode: str, key: str, *, base: int | None = None, message: str = "") -> None:
         """Remove an object. Raises `NotFound`."""
-        headers = {"If-Match": f'"{base}"'} if base is not None else {}
+        headers = _if_match(base)
         await self._write("DELETE", _place(mode, key), None, message, headers)
 
     # Commits and history
@@ -359,7 +377,7 @@ class HeadClient:
     ) -> Answer:
         sent = {_NONCE: self._nonce(), **(headers or {})}
         if body is not None:
-            sent["Content-Type"] = _JSON
+            sent.setdefault("Content-Type", _JSON)
         query = {"message": message} if message else {}
         data = None if body is None else msgspec.json.encode(body)
         return await self._transport.ask(Request(method, _BASE + path, query, sent, data))
@@ -372,6 +390,10 @@ def _decode(answer: Answer, kind: type[T]) -> T:
         raise errors.Unavailable(
             f"the head's response cannot be read: {wrong}", hint="does the head run another version?"
         ) from wrong
+
+
+def _if_match(base: int | None) -> dict[str, str]:
+    return {"If-Match": f'"{base}"'} if base is not None else {}
 
 
 def _quoted(name: str) -> str:

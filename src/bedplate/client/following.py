@@ -24,15 +24,24 @@ _SILENCE_S = 60.0
 
 
 class Event(NamedTuple):
-    """One thing that happened; one of the three is set. `id` is what `events(after=…)` takes."""
+    """One thing that happened; one of the four is set. `id` is what `events(after=…)` takes.
+
+    `reset`: the head does not know the event that the reader saw last, as after a restored backup; what the reader has
+    read must be read again."""
 
     id: str
     revision: headapi.Revision | None = None
     notice: headapi.Notice | None = None
     health: headapi.HealthEvent | None = None
+    reset: headapi.Reset | None = None
 
 
-_KINDS = {"revision": headapi.Revision, "notice": headapi.Notice, "health": headapi.HealthEvent}
+_KINDS = {
+    "revision": headapi.Revision,
+    "notice": headapi.Notice,
+    "health": headapi.HealthEvent,
+    "reset": headapi.Reset,
+}
 
 
 async def follow(

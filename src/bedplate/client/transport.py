@@ -306,7 +306,7 @@ def _from_answer(status: int, body: bytes, what: str, retry_after_s: float | Non
         return Stale(text, hint=hint, author=problem.author, revision=problem.revision)
     if problem.type == _INVALID or status in (400, 413, 414, 415, 422):
         return errors.Invalid(text, hint=hint, problems=problem.problems)
-    if status in (409, 412):
+    if status in (409, 412, 428):
         return errors.Conflict(text, hint=hint)
     if status == 404:
         return errors.NotFound(text, hint=hint)

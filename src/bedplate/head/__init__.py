@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bedplate.head.access import Access, subject_of
     from bedplate.head.health import Health, Measured, news
+    from bedplate.head.ledger import NonceReused
     from bedplate.head.notices import Notices
     from bedplate.head.objects import Obj, Secret, Value
     from bedplate.head.policy import NODE, Identity, demand, may
     from bedplate.head.schema.entity import Path, Schema
     from bedplate.head.service import Edits, Head, NotActive, Stale
     from bedplate.head.session import Edit, Session
+    from bedplate.head.signins import Failures
     from bedplate.head.tree import Address, Tree
     from bedplate.store.interface import StoreFull
 
@@ -31,10 +33,12 @@ __all__ = [
     "Address",
     "Edit",
     "Edits",
+    "Failures",
     "Head",
     "Health",
     "Identity",
     "Measured",
+    "NonceReused",
     "NotActive",
     "Notices",
     "Obj",
@@ -57,11 +61,13 @@ _MODULES = {
     "Address": "bedplate.head.tree",
     "Edit": "bedplate.head.session",
     "Edits": "bedplate.head.service",
+    "Failures": "bedplate.head.signins",
     "Head": "bedplate.head.service",
     "Health": "bedplate.head.health",
     "Identity": "bedplate.head.policy",
     "Measured": "bedplate.head.health",
     "NODE": "bedplate.head.policy",
+    "NonceReused": "bedplate.head.ledger",
     "NotActive": "bedplate.head.service",
     "Notices": "bedplate.head.notices",
     "Obj": "bedplate.head.objects",

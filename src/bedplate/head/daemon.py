@@ -36,6 +36,7 @@ from bedplate.head.health import Health
 from bedplate.head.notices import Notices
 from bedplate.head.render import RENDERERS
 from bedplate.head.service import Alone, Head, Standing
+from bedplate.head.signins import Failures
 from bedplate.head.site import ADMIN
 from bedplate.serving.certificates import Reloader
 from bedplate.serving.health import Checks
@@ -67,8 +68,15 @@ class Options:
 class Limits:
     """What one request may ask of the daemon."""
 
+    login_bytes: int = 16 << 10
     body_bytes: int = 1 << 20
     import_bytes: int = 64 << 20
+    body_s: float = 30.0
+    """How long a body may take to arrive; a large one (`import_bytes`) ten times as long."""
+    slowed_s: float = 8.0
+    """How long the answer to a failed sign-in is delayed at most."""
+    connections: int = 1024
+    """How many connections one address may have; this machine may have any number."""
     heartbeat_s: float = 15.0
     stall_s: float = 30.0
     """How long a reader of events may take none before it is dropped."""
@@ -92,6 +100,12 @@ class Service:
     live: Checks = field(default_factory=lambda: Checks("livez"))
     ready: Checks = field(default_factory=lambda: Checks("readyz"))
     limits: Limits = Limits()
+    failures: Failures = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "failures", Failures(self.notices, self.name, self.clock, longest_s=self.limits.slowed_s)
+        )
 
 
 Application = Callable[[Service], web.AppRunner]

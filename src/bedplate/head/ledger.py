@@ -26,12 +26,22 @@ from bedplate.head.tree import Tree
 from bedplate.head.vault import Vault
 from bedplate.store.interface import Compacted, Store
 
-__all__ = ["Decide", "Ledger", "Outcome"]
+__all__ = ["Decide", "Ledger", "NonceReused", "Outcome"]
 
 _LOG = get_logger("head")
 _RECENT = 256
 _ATTEMPTS = 20
 _REMEMBERED_NONCES = 2000
+
+
+class NonceReused(errors.Invalid):
+    """A nonce that has made a revision came again with another request."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"the nonce was used for another request, which made revision {number}",
+            hint="send a new nonce with every request; repeat one only with the same request",
+        )
 
 
 class Outcome(NamedTuple):
@@ -72,22 +82,27 @@ class Ledger:
 
     # Writing
 
-    async def append(self, author: str, message: str, decide: Decide, *, nonce: str = "") -> SealedRevision | None:
+    async def append(
+        self, author: str, message: str, decide: Decide, *, nonce: str = "", request: str = ""
+    ) -> SealedRevision | None:
         """Write what `decide` allows as the next revision; None when it changes nothing.
 
         `decide` runs while nobody else commits here, on the tree that is replaced, and again after another head node
-        took the number. A `nonce` that has made a revision, here or there, is answered with that revision.
+        took the number. A `nonce` that has made a revision, here or there, is answered with that revision, unless it
+        was another `request` (a digest; empty: not known).
         """
         async with self._writing:
             revision = await self._made_by(nonce, author) if nonce else None
             if revision is not None:
+                if request and revision.request and revision.request != request:
+                    raise NonceReused(revision.number)
                 return revision
             nonce = nonce or uuid.uuid4().hex
             for _ in range(_ATTEMPTS):
                 outcome = await decide(self.tree)
                 if not outcome.changes:
                     return None
-                revision = self._next(author, message, nonce, outcome)
+                revision = self._next(author, message, nonce, request, outcome)
                 if await self._snapshot.write(outcome.tree, revision):
                     await self._take(outcome.tree, revision)
                     _LOG.info("head.committed", revision=revision.number, author=author, changes=len(revision.changes))
@@ -102,7 +117,7 @@ class Ledger:
             "too many concurrent commits by other head nodes; this commit was not made", retry_after_s=1.0
         )
 
-    def _next(self, author: str, message: str, nonce: str, outcome: Outcome) -> SealedRevision:
+    def _next(self, author: str, message: str, nonce: str, request: str, outcome: Outcome) -> SealedRevision:
         present = ((place, self.tree.find(*place)) for place in dict.fromkeys(map(changes.address, outcome.changes)))
         previous = {f"{mode}/{key}": obj.revision for (mode, key), obj in present if obj is not None}
         time = rfc3339(self._clock.now())
@@ -115,6 +130,7 @@ class Ledger:
             message=message,
             undoes=outcome.undoes,
             previous=previous,
+            request=request,
         )
 
     async def _made_by(self, nonce: str, author: str) -> SealedRevision | None:

@@ -37,9 +37,11 @@ _DAMAGED = "restore the newest backup"
 
 class SealedRevision(Revision, frozen=True, kw_only=True, omit_defaults=True):
     """A revision as it is kept: secrets in `changes` are sealed, the nonce names its owner. `previous` says which
-    revision had written each object before (`mode/key`; those that did not exist are not in it)."""
+    revision had written each object before (`mode/key`; those that did not exist are not in it); `request` is the
+    digest of the request that came with the nonce, if there was one."""
 
     previous: dict[str, int] = msgspec.field(default_factory=dict)
+    request: str = ""
 
 
 class _RevisionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -53,6 +55,7 @@ class _RevisionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""
     undoes: int = 0
     previous: dict[str, int] = {}
+    request: str = ""
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -99,6 +102,7 @@ class Codec:
                 revision.message,
                 revision.undoes,
                 revision.previous,
+                revision.request,
             )
         )
 
@@ -116,6 +120,7 @@ class Codec:
             message=record.message,
             undoes=record.undoes,
             previous=record.previous,
+            request=record.request,
         )
 
 

@@ -147,12 +147,14 @@ class Head:
         force: bool = False,
         undoes: int = 0,
         nonce: str = "",
+        request: str = "",
     ) -> Revision | None:
         """Write the edits as one revision, secrets masked; None when they change nothing.
 
         Raises `NotActive`, `Denied`, `Stale` (unless forced) and `Invalid`. A masked secret keeps the one that is set;
         with `undoes`, the one that undoing this revision restores. The revision is marked as an undo only if the edits
-        are exactly that. A `nonce` that this identity has used is answered with the revision it made, by any head node.
+        are exactly that. A `nonce` that this identity has used is answered with the revision it made, by any head node;
+        `request` is a digest of what was asked with it, and another one is `NonceReused`.
         """
 
         async def decide(tree: Tree) -> Outcome:
@@ -161,11 +163,20 @@ class Head:
 
         # Nonces of different identities never meet.
         own = f"{identity.name}/{nonce}" if nonce else ""
-        revision = await self._ledger.append(identity.name, message, decide, nonce=own)
+        revision = await self._ledger.append(
+            identity.name, message, decide, nonce=own, request=request if nonce else ""
+        )
         return None if revision is None else self._public(revision)
 
     async def undo_as(
-        self, identity: Identity, number: int, message: str = "", *, force: bool = False, nonce: str = ""
+        self,
+        identity: Identity,
+        number: int,
+        message: str = "",
+        *,
+        force: bool = False,
+        nonce: str = "",
+        request: str = "",
     ) -> Revision | None:
         """Undo a revision, as a new revision. Raises `Conflict` naming a later one in the way, and as `commit_as`."""
 
@@ -175,7 +186,8 @@ class Head:
             return session.edits()
 
         message = message or f"undo of revision {number}"
-        return await self.commit_as(identity, reverse, message, undoes=0 if force else number, nonce=nonce)
+        undoes = 0 if force else number
+        return await self.commit_as(identity, reverse, message, undoes=undoes, nonce=nonce, request=request)
 
     async def check_as(
         self, identity: Identity, edits: Edits, *, force: bool = False, undoes: int = 0

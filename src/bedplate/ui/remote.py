@@ -217,7 +217,7 @@ class RemoteBackend:
     # Following
 
     async def follow(self) -> AsyncIterator[Event]:
-        queue: asyncio.Queue[Revision | Notice | errors.BedplateError | None] = asyncio.Queue(_QUEUED)
+        queue: asyncio.Queue[Revision | Notice | headapi.Reset | errors.BedplateError | None] = asyncio.Queue(_QUEUED)
         pump = asyncio.create_task(self._pump(queue))
         given = self._revision
         try:
@@ -228,6 +228,11 @@ class RemoteBackend:
                 if item is None:
                     yield await self._regained()
                     given = min(given, self._revision)
+                elif isinstance(item, headapi.Reset):
+                    async with self._moving:
+                        self._put(await self._client.tree())
+                    given = self._revision
+                    yield self._says("warning", f"the head is back at revision {given}: it was restored from a backup")
                 elif isinstance(item, Notice):
                     yield item
                 elif item.number > given:
@@ -260,6 +265,8 @@ class RemoteBackend:
                     await queue.put(event.revision)
                 elif event.notice is not None:
                     await queue.put(event.notice)
+                elif event.reset is not None:
+                    await queue.put(event.reset)
         except errors.BedplateError as err:
             await queue.put(err)
 

@@ -297,6 +297,12 @@ async def test_foreach_goes_on_with_the_next_object_after_a_failure(desk: Desk) 
 
 async def test_an_export_is_written_for_its_owner_alone_and_imported_again(desk: Desk, tmp_path: Path) -> None:
     await desk.do(f"export {tmp_path}/site.yaml")
+    (tmp_path / "taken").write_text("mine")
+    assert "already exists" in (await desk.fails(f"export {tmp_path}/taken")).err
+    assert (tmp_path / "taken").read_text() == "mine"
+    await desk.do(f"export --force {tmp_path}/taken")
+    assert (tmp_path / "taken").read_text() == (tmp_path / "site.yaml").read_text()
+    assert sorted(path.name for path in tmp_path.glob("*t*")) == ["site.yaml", "taken"]
     assert stat.S_IMODE((tmp_path / "site.yaml").stat().st_mode) == 0o600
     assert (tmp_path / "site.yaml").read_text() == await desk.do("export")
     await desk.do(f"import {tmp_path}/site.yaml")

@@ -96,7 +96,7 @@ async def served(
             health,
             name="basecm10",
             renderers=RENDERERS,
-            limits=limits or rest.Limits(),
+            limits=limits or rest.Limits(slowed_s=0.0),
             **({} if clock is None else {"clock": clock}),
         )
         async with serving(service) as url:
@@ -106,7 +106,7 @@ async def served(
 @contextlib.asynccontextmanager
 async def serving(service: rest.Service) -> AsyncIterator[str]:
     """A server of the API alone."""
-    runner = rest.runner(rest.make(service), shutdown_s=1)
+    runner = rest.runner(rest.make(service), service.limits, shutdown_s=1)
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0)

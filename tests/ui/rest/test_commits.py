@@ -135,7 +135,7 @@ async def test_a_plan_shows_what_nodes_would_do(client: HeadClient, server: Serv
 
 async def test_history_is_read_in_parts_and_by_path(client: HeadClient) -> None:
     for number in range(5):
-        await client.put("category", "default", {"notes": str(number)})
+        await client.put("category", "default", {"notes": str(number)}, replace=True)
     await client.delete("device", "node007")
     assert [one.number for one in await client.revisions(3)] == [7, 6, 5]
     assert [one.number for one in await client.revisions(3, before=5)] == [4, 3, 2]
@@ -148,7 +148,7 @@ async def test_history_is_read_in_parts_and_by_path(client: HeadClient) -> None:
 
 
 async def test_an_undo_is_a_revision_and_is_done_once(client: HeadClient, server: Served) -> None:
-    await client.put("category", "default", {"notes": "x"})
+    await client.put("category", "default", {"notes": "x"}, replace=True)
     assert [one.path for one in await client.undo_changes(2)] == [
         ("category", "default", "notes"),
         ("category", "default", "software_image"),

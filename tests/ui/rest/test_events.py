@@ -10,15 +10,19 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 from tests.head.committing import commit
-from tests.ui.rest.serving import Served, served
+from tests.ui.rest.serving import KEY, Served, served
 from tests.waiting import DEADLINE_S, until
 
 from bedplate.api import headapi
 from bedplate.client import Event, HeadClient
 from bedplate.client.following import Parser, Raw
 from bedplate.core import errors
+from bedplate.head.entities import SCHEMA
+from bedplate.head.notices import Notices
 from bedplate.head.objects import Obj
+from bedplate.head.service import Head
 from bedplate.head.session import Edit
+from bedplate.head.vault import Vault
 from bedplate.ui import rest
 
 
@@ -48,7 +52,7 @@ async def raw(http: aiohttp.ClientSession, count: int, **headers: str) -> list[R
 
 async def test_revisions_notices_and_results_come_as_they_happen(client: HeadClient, server: Served) -> None:
     reading = asyncio.create_task(take(client.events(after="1.0.0"), 4))
-    await client.put("category", "default", {"notes": "x"}, message="why")
+    await client.put("category", "default", {"notes": "x"}, message="why", replace=True)
     await client.report(
         "node001",
         actions=[headapi.Action(kind="service", name="nginx", verb="reloaded")],
@@ -66,11 +70,11 @@ async def test_revisions_notices_and_results_come_as_they_happen(client: HeadCli
 
 async def test_whoever_comes_back_misses_nothing_and_sees_nothing_twice(client: HeadClient, server: Served) -> None:
     for number in range(3):
-        await client.put("category", "default", {"notes": str(number)})
+        await client.put("category", "default", {"notes": str(number)}, replace=True)
         await server.notices.add("node001", f"notice {number}")
     seen = await take(client.events(after=1, types=["revision", "notice"]), 3)
     for number in range(3, 6):
-        await client.put("category", "default", {"notes": str(number)})
+        await client.put("category", "default", {"notes": str(number)}, replace=True)
         await server.notices.add("node001", f"notice {number}")
     first = [one.revision.number for one in seen if one.revision is not None]
     assert first == [2, 3, 4], "a revision's number alone has missed no notices"
@@ -80,12 +84,16 @@ async def test_whoever_comes_back_misses_nothing_and_sees_nothing_twice(client: 
 
 
 async def test_a_head_that_is_behind_another_one_tells_nothing_twice(client: HeadClient, server: Served) -> None:
+    async with Head(server.store, SCHEMA, Vault(KEY)) as ahead, Notices(server.store) as told:
+        for name in ("a", "b"):
+            await commit(ahead, [Edit("category", name, None, Obj("Category", name))])
+        await told.add("node001", "notice 1")
+    assert (server.head.revision, server.notices.last) == (1, 0)
     reading = asyncio.create_task(take(client.events(after="3.1.0", types=["revision", "notice"]), 2))
     await until(lambda: server.service.registry.get_sample_value("bedplate_head_event_readers"))
-    for number in range(3):
-        await client.put("category", "default", {"notes": str(number)})
-    for number in range(2):
-        await server.notices.add("node001", f"notice {number + 1}")
+    await until(lambda: server.notices.last == 1)
+    await client.put("category", "default", {"notes": "c"}, replace=True)
+    await server.notices.add("node001", "notice 2")
     events = await reading
     assert [one.revision.number for one in events if one.revision is not None] == [4]
     assert [one.notice.text for one in events if one.notice is not None] == ["notice 2"]
@@ -96,12 +104,14 @@ async def test_an_id_is_told_before_anything_happens(http: aiohttp.ClientSession
     assert found == [Raw("1.0.0", "message", b"")]
 
 
-async def test_the_latest_results_are_told_to_whoever_was_away(client: HeadClient, http: aiohttp.ClientSession) -> None:
+async def test_the_latest_results_are_told_to_whoever_was_away(
+    client: HeadClient, http: aiohttp.ClientSession, server: Served
+) -> None:
     await client.report(
         "node001", results=[headapi.Result(check="a", status="FAIL"), headapi.Result(check="b", status="PASS")]
     )
     await client.report("node001", results=[headapi.Result(check="a", status="PASS")])
-    found = await raw(http, 3, **{"Last-Event-ID": "1.9.0"})
+    found = await raw(http, 3, **{"Last-Event-ID": f"1.{server.notices.last}.0"})
     told = [json.loads(one.data) for one in found if one.type == "health"]
     assert {(one["check"], one["status"]) for one in told} == {("a", "PASS"), ("b", "PASS")}
 
@@ -109,8 +119,8 @@ async def test_the_latest_results_are_told_to_whoever_was_away(client: HeadClien
 async def test_types_are_chosen(client: HeadClient, server: Served) -> None:
     reading = asyncio.create_task(take(client.events(after=1, types=["revision"]), 2))
     await server.notices.add("node001", "something")
-    await client.put("category", "default", {"notes": "a"})
-    await client.put("category", "default", {"notes": "b"})
+    await client.put("category", "default", {"notes": "a"}, replace=True)
+    await client.put("category", "default", {"notes": "b"}, replace=True)
     assert all(event.revision is not None for event in await reading)
 
 
@@ -142,7 +152,7 @@ async def test_a_reader_that_takes_nothing_is_dropped_and_harms_nobody(tmp_path:
         good = asyncio.create_task(take(client.events(after=1), 60))
         large = "x" * 200_000
         for number in range(60):
-            await client.put("category", "default", {"notes": f"{number} {large}"})
+            await client.put("category", "default", {"notes": f"{number} {large}"}, replace=True)
         assert [one.revision.number for one in await good if one.revision is not None] == list(range(2, 62))
         async with asyncio.timeout(DEADLINE_S):
             while await reader.read(2**20):
@@ -157,7 +167,7 @@ async def test_many_readers_see_every_revision_in_order(server: Served) -> None:
     async with server.client() as client:
         readers = [asyncio.create_task(take(client.events(after=1), 40)) for _ in range(20)]
         for number in range(40):
-            await client.put("category", "default", {"notes": str(number)})
+            await client.put("category", "default", {"notes": str(number)}, replace=True)
         for reader in readers:
             assert [one.revision.number for one in await reader if one.revision is not None] == list(range(2, 42))
 

@@ -47,6 +47,7 @@ async def test_a_node_that_a_commit_means_nothing_to_sees_no_change(client: Head
         "kube-default-etcd",
         {**held.values, "nodes": ["node002", "node003"]},
         children=held.children,
+        replace=True,
     )
     second = await client.desired("node001", first.etag)
     assert second is not None
@@ -62,7 +63,7 @@ async def test_an_agent_waits_for_a_change_that_means_something_to_its_node(clie
     held = await client.get("device", "node007")
     await asyncio.sleep(0)
     assert not waiting.done()
-    await client.put("device", "node007", {**held.values, "category": "gpu-nodes"}, type="PhysicalNode")
+    await client.put("device", "node007", {**held.values, "category": "gpu-nodes"}, type="PhysicalNode", replace=True)
     async with asyncio.timeout(120):
         second = await waiting
     assert second is not None

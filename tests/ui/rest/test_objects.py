@@ -43,7 +43,7 @@ async def test_a_tag_without_quotes_is_told(http: aiohttp.ClientSession) -> None
 
 
 async def test_the_past_can_be_read(client: HeadClient) -> None:
-    await client.put("category", "default", {"software_image": "my-new-image"})
+    await client.put("category", "default", {"software_image": "my-new-image"}, replace=True)
     assert (await client.get("category", "default")).values == {"software_image": "my-new-image"}
     assert (await client.get("category", "default", at=1)).values == {"software_image": "default-image"}
     assert [one.values for one in await client.list("category", at=1)] == [{"software_image": "default-image"}] * 2
@@ -181,7 +181,7 @@ async def test_a_mask_for_a_secret_that_is_not_set_is_refused(client: HeadClient
         ("kubernetes", "new", {"kube_ca_key": headapi.MASK}),
     ):
         with pytest.raises(errors.Invalid) as refused:
-            await client.put(mode, key, values)
+            await client.put(mode, key, values, replace=key == "default")
         assert "is not set" in refused.value.problems[0]
         assert refused.value.hint
     assert server.head.revision == 1
@@ -190,18 +190,18 @@ async def test_a_mask_for_a_secret_that_is_not_set_is_refused(client: HeadClient
 async def test_a_secret_is_set_replaced_and_taken_away(client: HeadClient, server: Served) -> None:
     held = await client.get("kubernetes", "default")
     written = await client.put(
-        "kubernetes", "default", {**held.values, "kube_ca_key": "another-one"}, children=held.children
+        "kubernetes", "default", {**held.values, "kube_ca_key": "another-one"}, children=held.children, replace=True
     )
     assert written.values["kube_ca_key"] == headapi.MASK
     assert server.head.tree.get(("kubernetes", "default")).values["kube_ca_key"].reveal() == "another-one"
     values = {name: value for name, value in written.values.items() if name != "kube_ca_key"}
-    await client.put("kubernetes", "default", values, children=held.children)
+    await client.put("kubernetes", "default", values, children=held.children, replace=True)
     assert "kube_ca_key" not in server.head.tree.get(("kubernetes", "default")).values
 
 
 async def test_a_stale_put_names_the_author(server: Served) -> None:
     async with server.client("admin") as anna, server.client("olga") as olga:
-        await olga.put("category", "default", {"notes": "olga's"})
+        await olga.put("category", "default", {"notes": "olga's"}, replace=True)
         with pytest.raises(Stale) as refused:
             await anna.commit([headapi.Edit(mode="category", key="default", base=1, object={"values": {"notes": "a"}})])
     assert (refused.value.author, refused.value.revision) == ("olga", 2)

@@ -136,14 +136,14 @@ async def test_an_auditor_reads_and_cannot_write(server: Served) -> None:
 
 async def test_an_operator_edits_all_but_users_tokens_and_secrets(server: Served) -> None:
     async with server.client("olga") as olga, server.client("admin") as admin:
-        await admin.put("user", "arno", {"revision": "x"})
-        await olga.put("category", "default", {"notes": "x"})
+        await admin.put("user", "arno", {"revision": "x"}, replace=True)
+        await olga.put("category", "default", {"notes": "x"}, replace=True)
         held = await olga.get("kubernetes", "default")
-        await olga.put("kubernetes", "default", {**held.values, "notes": "x"}, children=held.children)
+        await olga.put("kubernetes", "default", {**held.values, "notes": "x"}, children=held.children, replace=True)
         for refused in (
             olga.put("user", "olga", {"role": "admin"}),
             olga.create_token("admin"),
-            olga.put("kubernetes", "default", {**held.values, "kube_ca_key": "mine"}, children=held.children),
+            olga.patch("kubernetes", "default", {"kube_ca_key": "mine"}),
             olga.delete("kubernetes", "default"),
             olga.undo(2),
             olga.export(with_secrets=True),
@@ -165,7 +165,7 @@ async def test_a_node_sees_itself_alone(server: Served) -> None:
 async def test_a_user_who_is_shut_out_is_out_with_the_next_request(client: HeadClient, server: Served) -> None:
     async with server.client("olga") as olga:
         await olga.whoami()
-        await client.put("user", "olga", {"role": "operator", "enabled": False})
+        await client.put("user", "olga", {"role": "operator", "enabled": False}, replace=True)
         with pytest.raises(Unauthorized):
             await olga.whoami()
 
@@ -173,8 +173,8 @@ async def test_a_user_who_is_shut_out_is_out_with_the_next_request(client: HeadC
 async def test_nobody_takes_away_their_own_access(client: HeadClient, server: Served) -> None:
     for refused in (
         client.delete("user", "admin"),
-        client.put("user", "admin", {}),
-        client.put("user", "admin", {"role": "admin", "enabled": False}),
+        client.put("user", "admin", {}, replace=True),
+        client.put("user", "admin", {"role": "admin", "enabled": False}, replace=True),
         client.import_("format: bedplate/head/v1\n", prune=True),
     ):
         with pytest.raises(errors.Invalid, match="lose their own access"):
@@ -210,7 +210,7 @@ async def test_nobody_revokes_the_token_they_ask_with(client: HeadClient) -> Non
 
 
 async def test_requests_are_counted_by_operation(http: aiohttp.ClientSession, client: HeadClient) -> None:
-    await client.put("category", "default", {"notes": "x"})
+    await client.put("category", "default", {"notes": "x"}, replace=True)
     with pytest.raises(errors.NotFound):
         await client.get("device", "none")
     async with http.get("/metrics") as answer:

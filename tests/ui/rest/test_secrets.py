@@ -62,9 +62,14 @@ async def _do_everything(client: HeadClient, http: aiohttp.ClientSession) -> lis
         async with http.post(path, json=body) as answer:
             said.append(await answer.text())
     await client.put(
-        "kubernetes", "default", {**held.values, "kube_ca_key": COMMITTED}, children=held.children, message="a key"
+        "kubernetes",
+        "default",
+        {**held.values, "kube_ca_key": COMMITTED},
+        children=held.children,
+        message="a key",
+        replace=True,
     )
-    await client.put("user", "arno", {"token": TOKEN})
+    await client.put("user", "arno", {"token": TOKEN}, replace=True)
     await client.undo(2)
     for path in (
         "/api/v1/tree",
@@ -106,7 +111,7 @@ async def test_the_desired_state_shows_secret_files_to_the_node_alone(server: Se
 
 
 async def test_a_user_may_use_the_token_an_administrator_wrote(server: Served, client: HeadClient) -> None:
-    await client.put("user", "arno", {"token": TOKEN})
+    await client.put("user", "arno", {"token": TOKEN}, replace=True)
     async with HeadClient(server.url, token=TOKEN) as arno:
         assert (await arno.whoami()).user == "arno"
     with pytest.raises(errors.Denied):

@@ -33,7 +33,7 @@ async def test_nobody_reads_without_signing_in(place: Place) -> None:
     assert "This is how it was at revision 1" in page.text, "after signing in the wanted page comes"
 
 
-@pytest.mark.parametrize("token", ["", "wrong", "bph_0000000000_00", "x" * 100_000])
+@pytest.mark.parametrize("token", ["", "wrong", "bph_0000000000_00", "x" * 10_000])
 async def test_a_wrong_token_is_refused(place: Place, token: str) -> None:
     reader = await place.reader("")
     page = await reader.sign_in(token)
@@ -41,6 +41,29 @@ async def test_a_wrong_token_is_refused(place: Place, token: str) -> None:
     assert "The token is not valid" in page.text
     assert token not in page.html or len(token) < 6
     assert "Sign in" in (await reader.get("/")).text
+
+
+@pytest.mark.parametrize("size", [17_000, 2_000_000])
+async def test_a_large_form_of_a_stranger_is_refused_unread(place: Place, size: int) -> None:
+    reader = await place.reader("")
+    page = await reader.sign_in("x" * size)
+    assert page.status == 413
+    assert "too large" in page.text
+
+
+async def test_failed_sign_ins_on_the_page_are_notified(place: Place) -> None:
+    reader = await place.reader("")
+    for _ in range(5):
+        assert (await reader.sign_in("wrong")).status == 401
+    assert "5 failed sign-ins from 127.0.0.1" in place.service.notices.latest()[0].text
+
+
+async def test_a_form_of_more_than_a_mebibyte_is_refused(place: Place) -> None:
+    reader = await place.reader("admin")
+    form = (await reader.get("/edit/device/node001")).form("/edit/device/node001")
+    page = await reader.post("/edit/device/node001", form.fields | {"notes": "x" * 1_100_000})
+    assert page.status == 400
+    assert "too large" in page.text
 
 
 async def test_a_nodes_token_opens_nothing(place: Place) -> None:

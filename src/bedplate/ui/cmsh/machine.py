@@ -138,14 +138,22 @@ def read_file(name: str) -> str:
         raise errors.Invalid(f"the file {name} is not text in UTF-8", hint="name a text file") from None
 
 
-def write_file(name: str, text: str) -> None:
-    """The file whole or not at all, readable by its owner alone. Raises `Invalid`."""
+def write_file(name: str, text: str, *, replace: bool) -> None:
+    """The file whole or not at all, readable by its owner alone. Raises `Invalid`, and `AlreadyExists` for a file that
+    exists and is not to be replaced."""
     path = pathlib.Path(os.path.expanduser(name))
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
             file.write(text)
-        beside.replace(path)
+        if replace:
+            beside.replace(path)
+        else:
+            os.link(beside, path)
+    except FileExistsError:
+        raise errors.AlreadyExists(
+            f"the file {name} already exists; nothing was written", hint="name another one, or replace it with --force"
+        ) from None
     except OSError as wrong:
         reason = (wrong.strerror or "cannot be written").lower()
         raise errors.Invalid(f"the file {name} cannot be written: {reason}", hint="name another place") from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bedplate.head.schema.entity import NAME
 from bedplate.head.schema.kinds import BLANKS
-from bedplate.ui.rest.operations import YAML, Answer, Flag, Names, Number, Operation, Parameter, Words
+from bedplate.ui.rest.operations import MERGE_PATCH, YAML, Answer, Flag, Names, Number, Operation, Parameter, Words
 
 __all__ = ["KEY", "OPERATIONS"]
 
@@ -88,12 +88,26 @@ OPERATIONS = (
         "PUT",
         f"{_API}/objects/{{mode}}/{{key}}",
         "put",
-        "Replace the object, as a commit of its own. `*****` keeps the existing secret.",
+        "Replace the object, as a commit of its own. `*****` keeps the existing secret. An existing object is replaced "
+        "only with `If-Match`, or with the `revision` that GET returned; else 428.",
         {200: _OBJECT, 201: _OBJECT},
         (_key, _message),
         body="{Mode}Write",
         is_write=True,
         conditions=("If-Match", "If-None-Match"),
+        tag="objects",
+    ),
+    Operation(
+        "PATCH",
+        f"{_API}/objects/{{mode}}/{{key}}",
+        "patch",
+        "Change parts of the object, as a commit of its own: a JSON merge patch of what GET returns; null removes.",
+        {200: _OBJECT},
+        (_key, _message),
+        body="ObjectPatch",
+        body_type=MERGE_PATCH,
+        is_write=True,
+        conditions=("If-Match",),
         tag="objects",
     ),
     Operation(

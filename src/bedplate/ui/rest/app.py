@@ -10,10 +10,12 @@ handler; it would write a traceback for each such request to standard error, whe
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
+from collections import Counter as Counts
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from aiohttp import web
@@ -25,7 +27,7 @@ from bedplate.core import errors
 from bedplate.core.logging import get_logger
 from bedplate.core.metrics import shared
 from bedplate.head import Identity
-from bedplate.head.daemon import Service
+from bedplate.head.daemon import Limits, Service
 from bedplate.serving.health import Checks
 from bedplate.ui.rest import auth, problems
 from bedplate.ui.rest.accounts import Accounts
@@ -38,7 +40,7 @@ from bedplate.ui.rest.objects import Encoder, Objects, json
 from bedplate.ui.rest.operations import Ask, Handler, Operation
 from bedplate.ui.rest.stream import Feed
 
-__all__ = ["RequestMetrics", "make", "runner"]
+__all__ = ["RequestMetrics", "make", "peer_of", "runner"]
 
 _LOG = get_logger("head.rest")
 _HTTP_LOG = get_logger("head.http")
@@ -57,8 +59,8 @@ def make(service: Service) -> web.Application:
     metrics = shared(service.registry, RequestMetrics)
     metrics.readers.set_function(lambda: feed.readers)
     app = web.Application(
-        middlewares=[_watch(service, metrics), auth.guard(service.access)],
-        client_max_size=service.limits.import_bytes,
+        middlewares=[_watch(service, metrics), auth.guard(service.access, service.failures)],
+        client_max_size=service.limits.body_bytes,
     )
     handlers = _handlers(service, feed)
     for path, group in groupby(OPERATIONS, key=lambda route: route.path):
@@ -94,6 +96,7 @@ def _handlers(service: Service, feed: Feed) -> Mapping[str, Handler]:
         "create": objects.create,
         "get": objects.get,
         "put": objects.put,
+        "patch": objects.patch,
         "delete": objects.delete,
         "commit": commits.commit,
         "plan": commits.plan,
@@ -133,9 +136,10 @@ def _answering(service: Service, operation: Operation, handler: Handler, metrics
             raise web.HTTPRequestEntityTooLarge(max_size=largest, actual_size=request.content_length or 0)
         # A body without a length may still be larger than told; reading it stops there.
         request._client_max_size = largest
+        arrives_s = service.limits.body_s * (10 if operation.is_large else 1)
         identity = _NOBODY if operation.is_public else auth.identity(request)
         before = service.head.revision
-        response = await handler(Ask(request, operation, identity, operation.check(request)))
+        response = await handler(Ask(request, operation, identity, operation.check(request), arrives_s))
         if operation.name == "report":
             metrics.reports.inc()
         elif operation.is_write and service.head.revision > before:
@@ -174,7 +178,7 @@ def _watch(service: Service, metrics: RequestMetrics) -> Middleware:
             metrics.inflight.dec()
             duration_s = service.clock.monotonic() - started
             operation, method = request.get(_OPERATION, "unknown"), request.method
-            method = method if method in ("GET", "PUT", "POST", "DELETE", "HEAD") else "other"
+            method = method if method in ("GET", "PUT", "POST", "PATCH", "DELETE", "HEAD") else "other"
             metrics.requests.labels(operation, method, str(status)).inc()
             if operation not in _LASTING:
                 metrics.duration.labels(operation).observe(duration_s)
@@ -247,10 +251,61 @@ def _logger() -> logging.Logger:
     return logger
 
 
-def runner(app: web.Application, *, shutdown_s: float = 2.0, kept_alive_s: float = 75.0) -> web.AppRunner:
+class _Runner(web.AppRunner):
+    """Closes connections of an address that has too many: before anything of them is read."""
+
+    def __init__(self, app: web.Application, most: int, **options: Any) -> None:
+        super().__init__(app, **options)
+        self._most = most
+
+    async def _make_server(self) -> web.Server:
+        server = await super()._make_server()
+        begin, end = server.connection_made, server.connection_lost
+        counts: Counts[str] = Counts()
+        addresses: dict[Any, str] = {}
+
+        def made(handler: Any, transport: asyncio.Transport) -> None:
+            begin(handler, transport)
+            address = peer_of(transport)
+            if not address:
+                return
+            if counts[address] >= self._most:
+                _HTTP_LOG.v(2).info("head.too_many_connections", remote=address, most=self._most)
+                transport.abort()
+                return
+            counts[address] += 1
+            addresses[handler] = address
+
+        def lost(handler: Any, exc: BaseException | None = None) -> None:
+            end(handler, exc)
+            address = addresses.pop(handler, "")
+            if address:
+                counts[address] -= 1
+                if not counts[address]:
+                    del counts[address]
+
+        server.connection_made = made  # type: ignore[method-assign]
+        server.connection_lost = lost  # type: ignore[method-assign]
+        return server
+
+
+def peer_of(transport: asyncio.Transport) -> str:
+    """The address of a peer, if its connections are counted: not those of this machine."""
+    peer = transport.get_extra_info("peername")
+    host = str(peer[0]) if isinstance(peer, tuple) else ""
+    try:
+        return "" if ipaddress.ip_address(host.partition("%")[0]).is_loopback else host
+    except ValueError:
+        return ""
+
+
+def runner(
+    app: web.Application, limits: Limits, *, shutdown_s: float = 2.0, kept_alive_s: float = 75.0
+) -> web.AppRunner:
     """To be set up, given sites, and cleaned up by its owner."""
-    return web.AppRunner(
+    return _Runner(
         app,
+        limits.connections,
         access_log=None,
         handle_signals=False,
         shutdown_timeout=shutdown_s,

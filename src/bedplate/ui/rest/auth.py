@@ -20,10 +20,10 @@ from aiohttp.typedefs import Handler, Middleware
 from bedplate.api.headapi import Problem
 from bedplate.core import errors
 from bedplate.core.logging import get_logger
-from bedplate.head import Access, Identity, demand, subject_of
-from bedplate.ui.rest.problems import TYPES, answer
+from bedplate.head import Access, Failures, Identity, demand, may, subject_of
+from bedplate.ui.rest.problems import TYPES, Unauthorized, answer
 
-__all__ = ["guard", "identity", "needed"]
+__all__ = ["confirm", "guard", "identity", "needed"]
 
 _LOG = get_logger("head.access")
 _IDENTITY: Final = web.RequestKey("identity", Identity)
@@ -59,7 +59,18 @@ def needed(method: str, path: str) -> tuple[str, str] | None:
     return ("read" if is_read else "edit"), "tree"
 
 
-def guard(access: Access) -> Middleware:
+def confirm(access: Access, request: web.Request) -> None:
+    """Raise `Unauthorized` once a lasting request's credential is revoked or expired, its owner disabled, or may no
+    longer ask for that."""
+    caller, reason = _identify(access, request)
+    right = needed(request.method, request.path)
+    if caller is None or caller.name != identity(request).name:
+        raise Unauthorized(reason, hint="sign in again, with another credential")
+    if right is not None and not may(caller, *right):
+        raise Unauthorized(f"{caller.name} may no longer {right[0]} that", hint="ask an administrator")
+
+
+def guard(access: Access, failures: Failures) -> Middleware:
     """The middleware. It belongs outside of those that turn errors into problems: it makes its own."""
 
     @web.middleware
@@ -69,6 +80,8 @@ def guard(access: Access) -> Middleware:
         caller, reason = _identify(access, request)
         if caller is None:
             _LOG.info("head.refused", path=request.path, remote=request.remote, reason=reason)
+            if "Authorization" in request.headers:
+                await failures.slow(request.remote or "an unknown address")
             return _problem(HTTPStatus.UNAUTHORIZED, reason, "give a bearer token or a client certificate of this head")
         right = needed(request.method, request.path)
         try:

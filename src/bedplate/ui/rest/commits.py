@@ -43,9 +43,11 @@ class Commits:
         edits, force, undoes = edits_in(self._head.tree, sent.edits), sent.force, sent.undoes
         if sent.dry_run:
             return _would(await self._head.check_as(ask.identity, edits, force=force, undoes=undoes))
-        nonce = sent.nonce or nonce_of(ask)
+        nonce, request = await nonce_of(ask, sent.nonce)
         return _made(
-            await self._head.commit_as(ask.identity, edits, sent.message, force=force, undoes=undoes, nonce=nonce)
+            await self._head.commit_as(
+                ask.identity, edits, sent.message, force=force, undoes=undoes, nonce=nonce, request=request
+            )
         )
 
     async def plan(self, ask: Ask) -> web.StreamResponse:
@@ -89,8 +91,10 @@ class Commits:
             session = self._head.session()
             await self._head.stage_undo(session, number, force=sent.force)
             return _would(session.staged())
-        nonce = sent.nonce or nonce_of(ask)
-        return _made(await self._head.undo_as(ask.identity, number, sent.message, force=sent.force, nonce=nonce))
+        nonce, request = await nonce_of(ask, sent.nonce)
+        return _made(
+            await self._head.undo_as(ask.identity, number, sent.message, force=sent.force, nonce=nonce, request=request)
+        )
 
     async def audit(self, ask: Ask) -> web.StreamResponse:
         """Who changed which parameter when."""
@@ -113,12 +117,13 @@ class Commits:
     async def import_(self, ask: Ask) -> web.StreamResponse:
         """A YAML document as one commit, or what it would change."""
         ask.expect_type(YAML, "application/x-yaml", "text/yaml", "text/x-yaml")
-        objects = await self._document(await ask.request.read())
+        objects = await self._document(await ask.content())
         edits = exchange.replacing(objects, prune=ask.flag("prune"))
         if ask.flag("dryRun"):
             return _would(await self._head.check_as(ask.identity, edits))
         message = ask.text("message") or "import"
-        return _made(await self._head.commit_as(ask.identity, edits, message, nonce=nonce_of(ask)))
+        nonce, request = await nonce_of(ask)
+        return _made(await self._head.commit_as(ask.identity, edits, message, nonce=nonce, request=request))
 
     async def _document(self, data: bytes) -> list[tuple[str, Obj]]:
         """The objects of a document. A large one takes a while: it is read beside the daemon's other work."""

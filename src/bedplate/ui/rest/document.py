@@ -30,12 +30,14 @@ _STRUCTS: tuple[Any, ...] = (
     headapi.NodeHealth,
     headapi.NodeList,
     headapi.NoticePage,
+    headapi.ObjectPatch,
     headapi.ObjectWrite,
     headapi.PlanRequest,
     headapi.PlanResult,
     headapi.Problem,
     headapi.ReportRequest,
     headapi.ReportResult,
+    headapi.Reset,
     headapi.RevisionPage,
     headapi.TokenList,
     headapi.TokenMade,
@@ -50,11 +52,15 @@ _ERRORS = {
     401: "no valid credential",
     403: "the caller may not do that",
     404: "not found",
+    408: "the body did not arrive in time",
     409: "conflict with the present tree: a stale edit (`author`, `revision`), a broken reference, a taken name",
     412: "the condition of If-Match or If-None-Match failed",
     413: "the body is too large",
     415: "the type of the body is not supported",
+    422: "the Idempotency-Key was used for another request",
+    428: "the object exists, and neither If-Match nor `revision` says which one is to be replaced",
     503: "this head is unavailable; `Bedplate-Active` names the active one",
+    507: "the store is full; nothing was written",
 }
 
 
@@ -104,7 +110,8 @@ _CONDITIONS = {
     for name, doc in {
         "If-Match": 'write only if the ETag matches, as in "12"; else 412',
         "If-None-Match": "respond with 304 if the ETag matches; `*` with PUT: create only, else 412",
-        "Idempotency-Key": "up to 64 letters, digits, dots and dashes; a repeated one gets the first response",
+        "Idempotency-Key": "up to 64 letters, digits, dots and dashes; a repeated one gets the first response, "
+        "with another body 422",
         "Last-Event-ID": "the id of the last event received",
     }.items()
 }
@@ -115,11 +122,13 @@ _EVENT: dict[str, Any] = {
     "description": "One server-sent event; `data` is JSON of the kind that `event` names.",
     "properties": {
         "id": {"type": "string", "description": "what `Last-Event-ID` takes"},
-        "event": {"enum": ["revision", "notice", "health"]},
+        "event": {"enum": ["revision", "notice", "health", "reset"]},
         "data": {
             "type": "string",
             "contentMediaType": "application/json",
-            "contentSchema": {"anyOf": [schemas.reference(name) for name in ("Revision", "Notice", "HealthEvent")]},
+            "contentSchema": {
+                "anyOf": [schemas.reference(name) for name in ("Revision", "Notice", "HealthEvent", "Reset")]
+            },
         },
     },
     "required": ["id", "event", "data"],
@@ -165,13 +174,18 @@ def _operation(operation: Operation, mode: Submode | None) -> dict[str, Any]:
     return result
 
 
+def _has_nonce(operation: Operation) -> bool:
+    """Whether a repeated request is known by its nonce."""
+    return operation.is_write and operation.name not in ("report", "create_token", "revoke_token")
+
+
 def _description(operation: Operation, mode: Submode | None) -> str:
     sentences = [operation.doc]
     if mode is not None:
         sentences.append(f"Mode `{mode.shell}`: {mode.doc}.")
     if operation.conditions:
         sentences.append(f"Obeys the headers {' and '.join(operation.conditions)} (components/parameters).")
-    if operation.is_write and operation.name not in ("report", "create_token", "revoke_token"):
+    if _has_nonce(operation):
         sentences.append("`Idempotency-Key` makes a repeated request safe.")
     return " ".join(sentences)
 
@@ -212,9 +226,15 @@ def _possible(operation: Operation) -> list[int]:
     if operation.path.endswith("{mode}") or "undoes" in operation.name or operation.name in ("commit", "create_token"):
         statuses.append(404)
     if operation.body or operation.is_write:
-        statuses += [404, 409, 413, 415]
+        statuses += [404, 408, 409, 413, 415]
     if "If-Match" in operation.conditions:
         statuses.append(412)
+    if _has_nonce(operation):
+        statuses.append(422)
+    if operation.name == "put":
+        statuses.append(428)
+    if operation.is_write:
+        statuses.append(507)
     return sorted({*statuses, 503})
 
 

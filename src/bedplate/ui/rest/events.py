@@ -15,10 +15,20 @@ from aiohttp import web
 
 from bedplate.core.logging import get_logger
 from bedplate.head.daemon import Service
+from bedplate.ui.rest.auth import confirm
 from bedplate.ui.rest.objects import json
 from bedplate.ui.rest.operations import Ask
-from bedplate.ui.rest.problems import Malformed
-from bedplate.ui.rest.stream import Encoded, Feed, Place, health_event, moment, notice_event, revision_event
+from bedplate.ui.rest.problems import Malformed, Unauthorized
+from bedplate.ui.rest.stream import (
+    Encoded,
+    Feed,
+    Place,
+    health_event,
+    moment,
+    notice_event,
+    reset_event,
+    revision_event,
+)
 
 __all__ = ["KINDS", "Events"]
 
@@ -56,6 +66,8 @@ class Events:
                 await self._write(ask, response, start, kinds)
         except TimeoutError:
             pass
+        except Unauthorized as err:
+            _LOG.info("head.reader_shut_out", user=ask.identity.name, remote=ask.request.remote, reason=str(err))
         except _TooSlow:
             _LOG.info("head.reader_dropped", user=ask.identity.name, remote=ask.request.remote)
             if ask.request.transport is not None:
@@ -69,12 +81,17 @@ class Events:
     async def _write(self, ask: Ask, response: web.StreamResponse, start: Place | None, kinds: Collection[str]) -> None:
         feed = self._feed
         position, now = feed.position, feed.place
-        await self._send(ask, response, b"id: %s\n\n" % str(start or now).encode())
+        if start is not None and await self._is_beyond(start):
+            await self._send(ask, response, reset_event(now).data)
+            start = None
+        else:
+            await self._send(ask, response, b"id: %s\n\n" % str(start or now).encode())
         if start is not None:
             async for missed in self._missed(start, now, kinds):
                 await self._send(ask, response, missed)
         while True:
             await feed.more(position)
+            confirm(self._service.access, ask.request)
             if feed.position == position:
                 await self._send(ask, response, b": still here\n\n")
                 continue
@@ -120,6 +137,15 @@ class Events:
                 if event.place.measured_ms <= now.measured_ms:
                     place = event.place
                     yield event.data
+
+    async def _is_beyond(self, start: Place) -> bool:
+        """Whether a reader has seen what this head has not, nor any other one on its store: it saw another history."""
+        head, notices = self._service.head, self._service.notices
+        if start.revision > head.revision:
+            await head.catch_up()
+        if start.notice > notices.last:
+            await notices.catch_up()
+        return start.revision > head.revision or start.notice > notices.last
 
     def _start(self, ask: Ask) -> Place | None:
         text = ask.request.headers.get("Last-Event-ID", "") or ask.text("after")

@@ -19,6 +19,7 @@ from bedplate.head.desired import desired
 from bedplate.head.explain import explain
 from bedplate.head.schema.ranges import natural
 from bedplate.ui.rest import conditions
+from bedplate.ui.rest.auth import confirm
 from bedplate.ui.rest.objects import json
 from bedplate.ui.rest.operations import Ask
 from bedplate.ui.rest.stream import Feed
@@ -72,7 +73,7 @@ class Nodes:
             try:
                 async with asyncio.timeout(wait_s):
                     while conditions.is_known(ask.request, tag) and not self._feed.is_closed:
-                        await self._feed.node_changed(name)
+                        await self._changed(ask, name)
                         shown = await self._desired(ask, name, None)
                         tag = shown.digest
             except TimeoutError:
@@ -80,6 +81,16 @@ class Nodes:
         if conditions.is_known(ask.request, tag):
             return web.Response(status=304, headers={"ETag": conditions.etag(tag)})
         return json(msgspec.json.encode(shown), etag=tag)
+
+    async def _changed(self, ask: Ask, name: str) -> None:
+        """Wait until a revision may mean something to a node, for as long as its credential is valid."""
+        changed = asyncio.ensure_future(self._feed.node_changed(name))
+        try:
+            while not changed.done():
+                await asyncio.wait([changed], timeout=self._service.limits.heartbeat_s)
+                confirm(self._service.access, ask.request)
+        finally:
+            changed.cancel()
 
     async def _desired(self, ask: Ask, name: str, at: int | None) -> Desired:
         """The node itself, and whoever may read secrets, see secret files; others see stars."""

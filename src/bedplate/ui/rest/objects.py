@@ -7,6 +7,7 @@ head, with masks where the secret is to stay. Whether they may be committed is d
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,13 +21,14 @@ from bedplate.head.daemon import Service
 from bedplate.head.schema import codec
 from bedplate.ui.rest import conditions
 from bedplate.ui.rest.operations import JSON, Ask
-from bedplate.ui.rest.problems import Malformed, Precondition
+from bedplate.ui.rest.problems import Malformed, Precondition, Unconditional
 
 __all__ = ["Encoder", "Objects", "edits_in"]
 
 _PLACE = ("mode", "key", "revision")
 
 _PUT = msgspec.json.Decoder(headapi.ObjectPut)
+_PATCH = msgspec.json.Decoder(headapi.ObjectPatch)
 _NEW = msgspec.json.Decoder(headapi.ObjectNew)
 _NONCE = "Idempotency-Key"
 _ALWAYS = ("mode", "key", "revision", "type")
@@ -99,7 +101,7 @@ class Objects:
         return self._written(mode, sent.key, 201)
 
     async def put(self, ask: Ask) -> web.StreamResponse:
-        """The object as it should be, new or not. Without `If-Match` and `revision` whatever is there is replaced."""
+        """The object as it should be, new or not. One that exists must be named by `If-Match` or `revision`."""
         mode, key, sent = self._mode(ask), ask.text("key"), await ask.body(_PUT)
         is_new = False
 
@@ -108,12 +110,41 @@ class Objects:
             base = present = tree.find(mode, key)
             is_new = present is None
             is_named = await self._is_named(ask, mode, key, present)
-            if isinstance(sent.revision, int) and not is_named and present is not None:
+            if present is not None and not is_named:
+                if not isinstance(sent.revision, int):
+                    raise Unconditional(
+                        f"{mode}[{key}] exists, and the request does not say which one it replaces",
+                        hint=f'send If-Match: "{present.revision}", or * to replace any; PATCH changes parts of it',
+                    )
                 base = Obj(present.type, key, revision=sent.revision)
             return [Edit(mode, key, base, _decoded(tree, mode, key, sent))]
 
         await self._commit(ask, edits)
         return self._written(mode, key, 201 if is_new else 200)
+
+    async def patch(self, ask: Ask) -> web.StreamResponse:
+        """The object with some of its parts changed; what the patch does not name stays as it is now."""
+        mode, key, sent = self._mode(ask), ask.text("key"), await ask.body(_PATCH)
+
+        async def edits(tree: Tree) -> list[Edit]:
+            base = present = tree.get((mode, key))
+            if not await self._is_named(ask, mode, key, present) and isinstance(sent.revision, int):
+                base = Obj(present.type, key, revision=sent.revision)
+            return [Edit(mode, key, base, self._patched(tree, mode, present, sent))]
+
+        await self._commit(ask, edits)
+        return self._written(mode, key, 200)
+
+    def _patched(self, tree: Tree, mode: str, present: Obj, sent: headapi.ObjectPatch) -> Obj:
+        shown = msgspec.to_builtins(self._encoder.shown(mode, present))
+        merged = _merged(shown, msgspec.to_builtins(sent)) | {"revision": present.revision}
+        try:
+            document = msgspec.convert({"values": {}, "extras": {}, "children": {}} | merged, headapi.ObjectPut)
+            return _decoded(tree, mode, present.key, document)
+        except (msgspec.ValidationError, Malformed) as wrong:
+            # The patch has the right form; what it makes of the object has not.
+            faults = wrong.problems if isinstance(wrong, Malformed) else ()
+            raise errors.Invalid(f"{mode}[{present.key}] would not be an object: {wrong}", problems=faults) from None
 
     async def delete(self, ask: Ask) -> web.StreamResponse:
         """Remove an object that nothing refers to."""
@@ -128,7 +159,8 @@ class Objects:
         return web.Response(status=204)
 
     async def _commit(self, ask: Ask, edits: Edits) -> None:
-        await self._head.commit_as(ask.identity, edits, ask.text("message"), nonce=nonce_of(ask))
+        nonce, request = await nonce_of(ask)
+        await self._head.commit_as(ask.identity, edits, ask.text("message"), nonce=nonce, request=request)
 
     def _written(self, mode: str, key: str, status: int) -> web.StreamResponse:
         obj = self._head.tree.get((mode, key))
@@ -173,16 +205,33 @@ def _picked(name: str, content: Any, fields: Sequence[str]) -> Any:
     return {field: content[field] for field in fields if field in content}
 
 
-def nonce_of(ask: Ask) -> str:
-    """What makes a repeated write the same one. Raises `Malformed`."""
-    nonce = ask.request.headers.get(_NONCE, "")
+def _merged(target: Any, patch: Any) -> Any:
+    """A JSON merge patch (RFC 7396)."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = _merged(result.get(name), value)
+    return result
+
+
+async def nonce_of(ask: Ask, sent: str = "") -> tuple[str, str]:
+    """What makes a repeated write the same one (`sent` is that of its body), and the digest of the request.
+
+    Raises `Malformed`."""
+    nonce = sent or ask.request.headers.get(_NONCE, "")
     if nonce and (
         len(nonce) > 64 or not all(letter.isascii() and (letter.isalnum() or letter in "._-") for letter in nonce)
     ):
         raise Malformed(
             f"{_NONCE} is longer than 64 characters, or contains characters other than letters, digits, dots and dashes"
         )
-    return nonce
+    digest = hashlib.sha256(f"{ask.request.method} {ask.request.path_qs}\n".encode())
+    digest.update(await ask.content())
+    return nonce, digest.hexdigest()
 
 
 def json(body: bytes, *, status: int = 200, etag: str = "") -> web.Response:

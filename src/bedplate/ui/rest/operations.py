@@ -6,6 +6,7 @@ operation: parameters as values, the body decoded, the caller known.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +18,24 @@ from aiohttp import web
 from bedplate.head import Identity
 from bedplate.ui.rest.problems import Malformed
 
-__all__ = ["JSON", "YAML", "Answer", "Ask", "Flag", "Handler", "Names", "Number", "Operation", "Parameter", "Words"]
+__all__ = [
+    "JSON",
+    "MERGE_PATCH",
+    "YAML",
+    "Answer",
+    "Ask",
+    "Flag",
+    "Handler",
+    "Names",
+    "Number",
+    "Operation",
+    "Parameter",
+    "Words",
+]
 
 JSON = "application/json"
 YAML = "application/yaml"
+MERGE_PATCH = "application/merge-patch+json"
 T = TypeVar("T")
 
 
@@ -124,6 +139,17 @@ class Ask:
     operation: Operation
     identity: Identity
     values: Mapping[str, Any]
+    arrives_s: float = 30.0
+    """How long the body may take to arrive."""
+
+    async def content(self) -> bytes:
+        """The body as bytes. Raises `HTTPRequestTimeout` when it does not arrive in time."""
+        try:
+            async with asyncio.timeout(self.arrives_s):
+                return await self.request.read()
+        except TimeoutError:
+            self.request.protocol.close()
+            raise web.HTTPRequestTimeout from None
 
     def text(self, name: str) -> str:
         return str(self.values.get(name, ""))
@@ -142,8 +168,8 @@ class Ask:
 
     async def body(self, decoder: msgspec.json.Decoder[T]) -> T:
         """The body as a value. Raises `Malformed`."""
-        self.expect_type(JSON)
-        data = await self.request.read()
+        self.expect_type(self.operation.body_type)
+        data = await self.content()
         try:
             try:
                 return decoder.decode(data)

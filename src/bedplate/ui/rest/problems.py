@@ -14,9 +14,9 @@ from aiohttp import web
 
 from bedplate.api.headapi import Problem
 from bedplate.core import errors
-from bedplate.head import NotActive, Stale, StoreFull
+from bedplate.head import NonceReused, NotActive, Stale, StoreFull
 
-__all__ = ["ACTIVE", "TYPES", "Malformed", "Precondition", "answer", "from_error"]
+__all__ = ["ACTIVE", "TYPES", "Malformed", "Precondition", "Unauthorized", "Unconditional", "answer", "from_error"]
 
 ACTIVE = "Bedplate-Active"
 _MIME = "application/problem+json"
@@ -42,6 +42,14 @@ class Malformed(errors.Invalid):
 
 class Precondition(errors.Conflict):
     """The condition of `If-Match` or `If-None-Match` failed."""
+
+
+class Unauthorized(errors.Denied):
+    """The credential that a request was admitted with is no longer valid."""
+
+
+class Unconditional(errors.Conflict):
+    """A write that needs a condition has none."""
 
 
 def answer(problem: Problem, headers: dict[str, str] | None = None) -> web.Response:
@@ -91,6 +99,10 @@ def _judged(err: errors.BedplateError) -> tuple[int, str, dict[str, str]]:
             return 409, "stale", {}
         case Precondition():
             return 412, "conflict", {}
+        case Unconditional():
+            return 428, "conflict", {}
+        case NonceReused():
+            return 422, "invalid", {}
         case Malformed():
             return err.status, "invalid", {}
         case errors.Invalid():
@@ -99,6 +111,8 @@ def _judged(err: errors.BedplateError) -> tuple[int, str, dict[str, str]]:
             return 404, "not-found", {}
         case errors.AlreadyExists() | errors.Conflict():
             return 409, "conflict", {}
+        case Unauthorized():
+            return 401, "denied", {"WWW-Authenticate": 'Bearer realm="bedplate"'}
         case errors.Denied():
             return 403, "denied", {}
         case StoreFull():
@@ -114,6 +128,7 @@ def _judged(err: errors.BedplateError) -> tuple[int, str, dict[str, str]]:
 _WORDS = {
     404: ("not-found", "there is nothing at this address", "GET /openapi.json lists the addresses"),
     405: ("invalid", "this address does not support that method", "the header Allow lists the supported methods"),
+    408: ("invalid", "the body did not arrive in time", "send it again, faster or in parts"),
     413: ("invalid", "the body is too large", "send it in parts, or use the import"),
 }
 

@@ -26,7 +26,7 @@ from bedplate.head import Address, Health, Measured, changes
 from bedplate.head.affected import affected
 from bedplate.head.daemon import Service
 
-__all__ = ["Encoded", "Feed", "Place", "health_event", "moment", "notice_event", "revision_event"]
+__all__ = ["Encoded", "Feed", "Place", "health_event", "moment", "notice_event", "reset_event", "revision_event"]
 
 
 _LOG = get_logger("head.events")
@@ -89,6 +89,11 @@ def health_event(result: Measured, place: Place) -> Encoded:
     )
     moved = place._replace(measured_ms=max(place.measured_ms, _milliseconds(sample.time)))
     return _event("health", moved, msgspec.json.encode(body))
+
+
+def reset_event(place: Place) -> Encoded:
+    """What a reader is told who comes from a place that this head does not know."""
+    return _event("reset", place, msgspec.json.encode(headapi.Reset(revision=place.revision)))
 
 
 def _milliseconds(time: str) -> int:

@@ -20,7 +20,7 @@ def serve(service: Service) -> web.AppRunner:
 
     app = rest.make(service)
     mount(app, service)
-    return rest.runner(app)
+    return rest.runner(app, service.limits)
 
 
 def mount(app: web.Application, service: Service) -> None:

@@ -26,7 +26,6 @@ __all__ = ["Event", "events", "latest", "stream", "together"]
 
 _LOG = get_logger("head.page")
 _QUEUED = 256
-_BEAT_S = 15.0
 _STALL_S = 30.0
 
 
@@ -111,7 +110,7 @@ async def _write(visit: Visit, response: web.StreamResponse, queue: asyncio.Queu
     await response.write(b"retry: 2000\n\n")
     seen = {"revision": 0, "notice": 0}
     while True:
-        event = await _next(queue)
+        event = await _next(queue, visit.service.limits.heartbeat_s)
         if person_of(visit.service, visit.login) is None:
             return
         if event is not None and event.kind in seen:
@@ -148,10 +147,10 @@ async def _pump(source: AsyncIterator[Event], queue: asyncio.Queue[Event]) -> No
         await queue.put(event)
 
 
-async def _next(queue: asyncio.Queue[Event]) -> Event | None:
+async def _next(queue: asyncio.Queue[Event], beat_s: float) -> Event | None:
     """The next event; None when it was quiet for so long that the connection should be tried."""
     try:
-        async with asyncio.timeout(_BEAT_S):
+        async with asyncio.timeout(beat_s):
             return await queue.get()
     except TimeoutError:
         return None

@@ -101,4 +101,4 @@ class Logins:
         self._held = {number: login for number, login in self._held.items() if now - login.seen_s <= IDLE_S}
         while len(self._held) >= _MOST:
             oldest = min(self._held.values(), key=lambda login: (bool(login.session.edits()), login.seen_s))
-            del self._held[oldest.number]
+            self.end(oldest)

@@ -42,9 +42,11 @@ class Signing:
     async def sign_in(self, request: web.Request) -> web.StreamResponse:
         """Take the token, or the certificate."""
         try:
-            typed = await typed_in(request)
-        except errors.Invalid:
-            typed = {}
+            limits = self._service.limits
+            typed = await typed_in(request, limits.login_bytes, limits.body_s)
+        except errors.Invalid as err:
+            is_large = isinstance(err.__cause__, web.HTTPRequestEntityTooLarge)
+            return self._page(request, "/", f"{err.message.capitalize()}.", 413 if is_large else 400)
         onward = links.local(typed.get("next", "/"))
         expected = request.cookies.get(cookie(request, "form"), "")
         if not expected or is_foreign(request) or not _same(expected, typed.get("form_token", "")):
@@ -53,6 +55,7 @@ class Signing:
         person = self._certified(request) if "certificate" in typed else self._service.access.by_token(token)
         if person is None or person.role not in PEOPLE:
             _LOG.info("head.page_refused", remote=request.remote)
+            await self._service.failures.slow(request.remote or "an unknown address")
             return self._page(request, onward, "The token is not valid: it is unknown, revoked or expired.", 401)
         kept = None if "certificate" in typed else Secret(token)
         login = self._logins.begin(person.name, kept, self._service.head.tree)

@@ -7,6 +7,7 @@ somebody who may edit. Writes of one login wait for each other.
 
 from __future__ import annotations
 
+import asyncio
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from bedplate.head import Identity, Path, Session, Stale, Tree, may
 from bedplate.head.daemon import Service
 from bedplate.ui.web import engine
 from bedplate.ui.web.links import navigation
-from bedplate.ui.web.logins import Login, Logins
+from bedplate.ui.web.logins import IDLE_S, Login, Logins
 
 __all__ = ["PEOPLE", "Door", "Visit", "cookie", "is_foreign", "is_secure", "person_of", "typed_in"]
 
@@ -149,7 +150,8 @@ class Door:
                     "sign in again; your input is still in the form on the previous page",
                 )
             try:
-                typed = await typed_in(request)
+                limits = self._service.limits
+                typed = await typed_in(request, limits.body_bytes, limits.body_s)
             except errors.Invalid as err:
                 return _error_page(Visit(self._service, request, *pair, {}), err)
             visit = Visit(self._service, request, *pair, typed)
@@ -199,7 +201,7 @@ def _refuse_readers(visit: Visit) -> None:
 
 def person_of(service: Service, login: Login) -> Identity | None:
     """Who a login is by now: asked again at every request, so that whoever is shut out is out."""
-    if login.is_over:
+    if login.is_over or service.clock.monotonic() - login.seen_s > IDLE_S:
         return None
     identity = (
         service.access.by_token(login.token.reveal()) if login.token is not None else service.access.by_name(login.user)
@@ -207,10 +209,17 @@ def person_of(service: Service, login: Login) -> Identity | None:
     return identity if identity is not None and identity.role in PEOPLE and identity.name == login.user else None
 
 
-async def typed_in(request: web.Request) -> dict[str, str]:
-    """The texts of a form. Raises `Invalid` for what is none."""
+async def typed_in(request: web.Request, largest: int, within_s: float) -> dict[str, str]:
+    """The texts of a form. Raises `Invalid` for what is none, is larger than that, or takes longer to arrive."""
+    request._client_max_size = largest
     try:
-        return {name: text for name, text in (await request.post()).items() if isinstance(text, str)}
+        if (request.content_length or 0) > largest:
+            raise web.HTTPRequestEntityTooLarge(largest, request.content_length or 0)
+        async with asyncio.timeout(within_s):
+            return {name: text for name, text in (await request.post()).items() if isinstance(text, str)}
+    except TimeoutError as err:
+        request.protocol.close()
+        raise errors.Invalid("the form did not arrive in time", hint="send it again") from err
     except web.HTTPRequestEntityTooLarge as err:
         raise errors.Invalid("the form is too large", hint="cmsh takes large files: set NAME FILE") from err
     except (ValueError, LookupError) as err:

@@ -25,6 +25,7 @@ def _files(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
     options=[
         Option("", "--with-secrets", "Write secrets in clear text, after confirmation"),
         Option("", "--yes", "Confirm without a prompt"),
+        Option("-f", "--force", "Replace a file that exists"),
     ],
     examples=[
         ("export", "Print it"),
@@ -45,7 +46,7 @@ async def _export(desk: Desk, args: Arguments) -> None:
     if not args.words:
         desk.write(text)
         return
-    write_file(args.words[0], text)
+    write_file(args.words[0], text, replace=args.flag("force"))
 
 
 @command(

@@ -1,0 +1,135 @@
+"""Writes that nobody meant: a PUT without a condition, a nonce used twice, a reader that comes from another history."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiohttp
+import pytest
+from tests.ui.rest.serving import CA_KEY, Served
+
+from bedplate.client import HeadClient, Stale
+from bedplate.core import errors
+from bedplate.head.entities import SCHEMA
+from bedplate.ui.remote import RemoteBackend
+
+DEFAULT = "/api/v1/objects/category/default"
+MERGE = {"Content-Type": "application/merge-patch+json"}
+
+
+async def test_a_put_without_a_condition_does_not_replace(http: aiohttp.ClientSession, server: Served) -> None:
+    async with http.put(DEFAULT, json={"values": {"notes": "mine"}}) as answer:
+        problem = await answer.json(content_type=None)
+        assert (answer.status, problem["type"]) == (428, "urn:bedplate:conflict")
+        assert 'If-Match: "1"' in problem["hint"]
+    assert server.head.revision == 1
+    for headers, body in (({"If-Match": "*"}, {}), ({}, {"revision": 2}), ({"If-Match": '"3"'}, {})):
+        content = {"values": {"notes": str(headers), "software_image": "default-image"}, **body}
+        async with http.put(DEFAULT, json=content, headers=headers) as answer:
+            assert answer.status == 200, await answer.text()
+    async with http.put("/api/v1/objects/category/new", json={}) as answer:
+        assert answer.status == 201
+    assert server.head.revision == 5
+
+
+async def test_the_client_says_what_it_replaces(client: HeadClient, server: Served) -> None:
+    with pytest.raises(errors.Conflict, match="exists"):
+        await client.put("category", "default", {"notes": "mine"})
+    await client.put("category", "default", {"notes": "mine"}, replace=True)
+    assert server.head.revision == 2
+
+
+async def test_a_merge_patch_changes_what_it_names(client: HeadClient, http: aiohttp.ClientSession) -> None:
+    await client.put("category", "default", {"notes": "old", "software_image": "default-image"}, replace=True)
+    async with http.patch(DEFAULT, json={"values": {"notes": "new"}}, headers=MERGE) as answer:
+        assert answer.status == 200
+        assert answer.headers["ETag"] == '"3"'
+        assert (await answer.json())["values"] == {"notes": "new", "software_image": "default-image"}
+    async with http.patch(DEFAULT, json={"values": {"notes": None}, "extras": {"rack": "3"}}, headers=MERGE) as answer:
+        assert (await answer.json())["values"] == {"software_image": "default-image"}
+    assert (await client.get("category", "default")).extras == {"rack": "3"}
+    patched = await client.patch("category", "default", {"notes": "by the client"}, extras={"rack": None})
+    assert (patched.values["notes"], patched.extras) == ("by the client", {})
+
+
+async def test_a_merge_patch_keeps_secrets_and_reaches_children(client: HeadClient, server: Served) -> None:
+    await client.patch("kubernetes", "default", {"notes": "x"}, children={"label_sets": {"zone": None}})
+    cluster = server.head.tree.get(("kubernetes", "default"))
+    assert cluster.values["kube_ca_key"].reveal() == CA_KEY  # type: ignore[union-attr]
+    assert list(cluster.children["label_sets"]) == ["amd"]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        ({"values": {"notes": "x"}}, {"If-Match": '"7"'}, 412),
+        ({"values": {"notes": "x"}, "revision": 7}, {}, 409),
+        ({"values": {"nonsense": 1}}, {}, 409),
+        ({"values": 3}, {}, 400),
+        ({"key": "other"}, {}, 409),
+        ({"values": {"notes": "x"}}, {"Content-Type": "application/json"}, 415),
+    ],
+)
+async def test_a_merge_patch_that_does_not_fit_is_refused(
+    http: aiohttp.ClientSession, server: Served, body: dict[str, object], headers: dict[str, str], status: int
+) -> None:
+    async with http.patch(DEFAULT, json=body, headers=MERGE | headers) as answer:
+        assert answer.status == status, await answer.text()
+    assert server.head.revision == 1
+    async with http.patch(DEFAULT.replace("default", "none"), json={}, headers=MERGE) as answer:
+        assert answer.status == 404
+
+
+async def test_a_nonce_with_another_request_is_refused(http: aiohttp.ClientSession, server: Served) -> None:
+    async def ask(method: str, path: str, body: object, **headers: str) -> tuple[int, str]:
+        sent = {"Idempotency-Key": "n1"} | {name.replace("_", "-"): value for name, value in headers.items()}
+        async with http.request(method, f"/api/v1/{path}", json=body, headers=sent) as answer:
+            return answer.status, await answer.text()
+
+    assert (await ask("POST", "objects/category", {"key": "a"}))[0] == 201
+    assert (await ask("POST", "objects/category", {"key": "a"}))[0] == 201, "the same again is the same"
+    others = [
+        ("POST", "objects/category", {"key": "b"}, {}),
+        ("POST", "objects/category?message=x", {"key": "a"}, {}),
+        ("PUT", "objects/category/c", {}, {}),
+        ("PATCH", "objects/category/a", {"values": {"notes": "x"}}, MERGE),
+        ("DELETE", "objects/category/a", None, {}),
+        ("POST", "commits", {"edits": []}, {}),
+        ("POST", "revisions/2/undo", {}, {}),
+    ]
+    for method, path, body, headers in others:
+        status, text = await ask(method, path, body, **headers)
+        assert status == 422, (method, path, text)
+        assert "revision 2" in text
+    assert server.head.revision == 2
+
+
+async def test_a_reader_from_another_history_is_told(http: aiohttp.ClientSession, server: Served) -> None:
+    for parameters, headers in (
+        ({"after": "9"}, {}),
+        ({}, {"Last-Event-ID": "9.0.0"}),
+        ({"after": f"1.{server.notices.last + 5}.0"}, {}),
+    ):
+        async with http.get("/api/v1/events", params={"wait": "1", **parameters}, headers=headers) as answer:
+            text = await answer.text()
+        assert text.startswith(f"id: 1.{server.notices.last}."), text
+        assert 'event: reset\ndata: {"revision":1}\n\n' in text
+    async with http.get("/api/v1/events", params={"wait": "1", "after": "1"}) as answer:
+        assert "reset" not in await answer.text()
+
+
+async def test_a_shell_over_a_restored_head_reads_the_tree_again(client: HeadClient, server: Served) -> None:
+    async with RemoteBackend(client, SCHEMA) as backend:
+        backend._revision = 40
+        events = backend.follow()
+        async with asyncio.timeout(60):
+            notice = await anext(events)
+        assert "restored from a backup" in getattr(notice, "text", "")
+        assert backend.revision == server.head.revision == 1
+        await events.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_stale_merge_patch_names_who_was_first(client: HeadClient) -> None:
+    await client.patch("category", "default", {"notes": "a"})
+    with pytest.raises((Stale, errors.Conflict), match="admin"):
+        await client.patch("category", "default", {"notes": "b"}, base=1)
