@@ -13,6 +13,7 @@ from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 from bedplate.head import records
 from bedplate.head.entities import SCHEMA
+from bedplate.head.notices import Notices
 from bedplate.head.objects import Secret
 from bedplate.head.policy import Identity
 from bedplate.head.service import Head, Stale
@@ -293,6 +294,33 @@ async def test_a_lost_answer_neither_loses_nor_repeats_a_commit(store: Store, va
         assert revision.number == 2
         assert len((await store.list(records.REVISIONS)).entries) == 2
         assert head.tree.get(CATEGORY).values["notes"] == "x"
+
+
+class Broken(Doubtful):
+    """A store whose disk fails to sync: from some moment on it cannot tell of any commit whether it was written."""
+
+    commits = 0
+
+    async def commit(self, ops: Sequence[Op]) -> int:
+        if not self.doubt:
+            return await self._store.commit(ops)
+        self.commits += 1
+        raise OutcomeUnknown("the disk failed to sync", hint="restart once the disk is repaired")
+
+
+async def test_a_broken_store_is_reported_in_its_own_words(store: Store, vault: Vault) -> None:
+    broken = Broken(store, "never")
+    async with Head(broken, SCHEMA, vault) as head, Notices(broken) as notices:  # type: ignore[arg-type]
+        await first(head)
+        broken.doubt = True
+        session = head.session()
+        session.set(CATEGORY, "notes", "x")
+        with pytest.raises(OutcomeUnknown, match="the disk failed to sync"):
+            await commit_session(head, session, "alice")
+        with pytest.raises(OutcomeUnknown, match="the disk failed to sync"):
+            await notices.add("node001", "text")
+        assert broken.commits == 6
+        assert head.revision == 1
 
 
 def test_the_key_of_the_secrets_is_made_once_and_readable_by_its_owner_alone(tmp_path: pathlib.Path) -> None:

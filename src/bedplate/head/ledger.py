@@ -24,13 +24,14 @@ from bedplate.head.records import SealedRevision, Snapshot, missing
 from bedplate.head.schema.entity import Schema
 from bedplate.head.tree import Tree
 from bedplate.head.vault import Vault
-from bedplate.store.interface import Compacted, Store
+from bedplate.store.interface import Compacted, OutcomeUnknown, Store
 
 __all__ = ["Decide", "Ledger", "NonceReused", "Outcome"]
 
 _LOG = get_logger("head")
 _RECENT = 256
 _ATTEMPTS = 20
+_UNKNOWN_ATTEMPTS = 3
 _REMEMBERED_NONCES = 2000
 
 
@@ -89,7 +90,8 @@ class Ledger:
 
         `decide` runs while nobody else commits here, on the tree that is replaced, and again after another head node
         took the number. A `nonce` that has made a revision, here or there, is answered with that revision, unless it
-        was another `request` (a digest; empty: not known).
+        was another `request` (a digest; empty: not known). A store that cannot tell whether it wrote is asked again
+        with the same nonce; when it goes on like that, its own `OutcomeUnknown` is raised.
         """
         async with self._writing:
             revision = await self._made_by(nonce, author) if nonce else None
@@ -97,13 +99,20 @@ class Ledger:
                 if request and revision.request and revision.request != request:
                     raise NonceReused(revision.number)
                 return revision
-            nonce = nonce or uuid.uuid4().hex
+            nonce, doubts = nonce or uuid.uuid4().hex, 0
             for _ in range(_ATTEMPTS):
                 outcome = await decide(self.tree)
                 if not outcome.changes:
                     return None
                 revision = self._next(author, message, nonce, request, outcome)
-                if await self._snapshot.write(outcome.tree, revision):
+                try:
+                    is_written = await self._snapshot.write(outcome.tree, revision)
+                except OutcomeUnknown:
+                    doubts += 1
+                    if doubts >= _UNKNOWN_ATTEMPTS:
+                        raise
+                    is_written = False
+                if is_written:
                     await self._take(outcome.tree, revision)
                     _LOG.info("head.committed", revision=revision.number, author=author, changes=len(revision.changes))
                     if self._snapshot.is_behind:

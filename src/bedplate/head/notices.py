@@ -24,6 +24,7 @@ __all__ = ["NOTICES", "News", "Notice", "Notices", "keep_up", "stamp"]
 NOTICES = "/head/notices/"
 _BATCH = 50
 _ATTEMPTS = 20
+_UNKNOWN_ATTEMPTS = 3
 
 
 class News(NamedTuple):
@@ -117,6 +118,7 @@ class Notices:
             await self._catch_up()
 
     async def _write(self, news: Sequence[News]) -> list[Notice]:
+        doubts = 0
         for _ in range(_ATTEMPTS):
             now, first = stamp(self._clock), self._last + 1
             notices = [
@@ -132,7 +134,14 @@ class Notices:
             ]
             ops: list[Op] = [Put(_key(notice.id), msgspec.json.encode(notice), expect=0) for notice in notices]
             ops.extend(Delete(_key(notice.id - self._kept)) for notice in notices if notice.id > self._kept)
-            if await self._is_written(ops):
+            try:
+                is_written = await self._is_written(ops)
+            except OutcomeUnknown:
+                doubts += 1
+                if doubts >= _UNKNOWN_ATTEMPTS:
+                    raise
+                is_written = False
+            if is_written:
                 await self._take(notices)
                 return notices
             await self._catch_up()
@@ -148,7 +157,9 @@ class Notices:
         except OutcomeUnknown:
             first = ops[0]
             entry = await self._store.get(first.key)
-            return entry is not None and isinstance(first, Put) and entry.value == first.value
+            if entry is None:
+                raise  # it may still come, or the store is broken
+            return isinstance(first, Put) and entry.value == first.value
         return True
 
     async def _catch_up(self) -> None:

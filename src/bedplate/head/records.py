@@ -161,7 +161,7 @@ class Snapshot:
 
     async def write(self, tree: Tree, revision: SealedRevision) -> bool:
         """Whether the revision is in the store, in one transaction with its objects, unless those are too many for one.
-        If not, another revision has its number."""
+        If not, another revision has its number. Raises `OutcomeUnknown` when nothing has: it may still come."""
         places = {**self._behind, **dict.fromkeys(map(changes.address, revision.changes))}
         objects: list[Op] = []
         if len(places) <= _BATCH:
@@ -169,8 +169,10 @@ class Snapshot:
         record = Put(revision_key(revision.number), self._codec.encode_revision(revision), expect=0)
         try:
             at = await self._store.commit([record, *objects])
-        except (CompareFailed, OutcomeUnknown):
+        except (CompareFailed, OutcomeUnknown) as err:
             entry = await self._store.get(record.key)
+            if entry is None and isinstance(err, OutcomeUnknown):
+                raise
             if entry is None or self._codec.decode_revision(entry.value).nonce != revision.nonce:
                 return False
             at = entry.revision
