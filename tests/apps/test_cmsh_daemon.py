@@ -166,7 +166,7 @@ def test_a_shell_behind_a_pipe_sees_what_others_commit(served: Head, home: pathl
 
 
 def test_a_secret_is_in_no_output_and_in_no_log(served: Head, home: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    secret = "hush-hush-never-told"
+    secret = "hush-Hush-0123-never-told"
     looks = "show; diff; plan; export; history; audit; diff 2; get token; list -v; commit --dry-run"
     words = ("--data", served.data, "-vv", "-c")
     staged = script(home, *words, f"user use admin; set token {secret}; {looks}; frobnicate")

@@ -187,11 +187,11 @@ def test_lines_are_recalled_in_the_next_shell_but_no_secret(data: pathlib.Path, 
     with shell(home, "--data", data) as screen:
         screen.enter("user use admin")
         screen.wait_prompt("[basecm10->user[admin]]%")
-        screen.enter("set token hush-hush-token")
+        screen.enter("set token hush-Hush-0123-hush-token")
         screen.wait_prompt("[basecm10->user*[admin*]]%")
         screen.enter("set token")
         screen.wait("Token:")
-        screen.enter("asked-for-secret")
+        screen.enter("asked-for-Secret-0123-words")
         screen.wait_prompt("[basecm10->user*[admin*]]%")
         screen.enter("show")
         screen.wait("\nToken       *****")

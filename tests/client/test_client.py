@@ -220,3 +220,19 @@ async def test_events_end_when_the_head_refuses() -> None:
             async for _ in client.events():
                 pass
     assert len(head.asked) == 1
+
+
+@pytest.mark.parametrize("url", ["http://head:8081", "http://192.0.2.1", "http://[2001:db8::1]:8081", "http://127.0.0.1.org"])
+async def test_a_token_is_not_sent_in_clear_to_another_machine(url: str) -> None:
+    async with opened(url) as client:
+        with pytest.raises(errors.Denied, match="not encrypted"):
+            await client.whoami()
+        with pytest.raises(errors.Denied, match="not encrypted"):
+            await anext(client.events())
+
+
+async def test_a_token_does_not_follow_a_head_to_a_plain_address() -> None:
+    passive = problem(503, headers={"Bedplate-Active": "http://192.0.2.1:8081"})
+    async with scripted(passive) as head, opened(head.url, attempts=2) as client:
+        with pytest.raises(errors.Denied, match=r"192\.0\.2\.1.*not encrypted"):
+            await client.whoami()

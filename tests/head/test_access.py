@@ -17,13 +17,15 @@ from bedplate.head.changes import MASK
 from bedplate.head.entities import SCHEMA
 from bedplate.head.objects import Obj, Secret
 from bedplate.head.policy import NODE, Identity, demand, demand_edits, may
-from bedplate.head.session import Edit
+from bedplate.head.schema import codec
+from bedplate.head.session import Edit, Session
 from bedplate.head.tree import Tree
 from bedplate.store.interface import Put, Store
 
 ADMIN, OPERATOR = Identity("root", "admin"), Identity("olga", "operator")
 AUDITOR, AGENT = Identity("anna", "auditor"), Identity("node001", "node")
 DER = b"a certificate"
+WRITTEN = "0123456789abcdef0123456789abcdef"
 
 
 def tree(*objects: tuple[str, Obj]) -> Tree:
@@ -121,12 +123,52 @@ async def test_what_is_no_token_is_nobodys(store: Store, text: str) -> None:
 
 
 async def test_the_token_in_a_users_object_counts_and_an_empty_one_does_not(store: Store) -> None:
-    olga = Obj("User", "olga", {"role": "operator", "token": Secret("written by an administrator")})
+    olga = Obj("User", "olga", {"role": "operator", "token": Secret(WRITTEN)})
     nobody = Obj("User", "nobody", {"role": "admin", "token": Secret("")})
     who, _, _ = await access(store, ("user", olga), ("user", nobody))
-    found = who.by_token("written by an administrator")
+    found = who.by_token(WRITTEN)
     assert found is not None and found.name == "olga"
     assert who.by_token("") is None
+
+
+async def test_a_weak_token_of_an_older_version_is_not_taken_and_named(store: Store) -> None:
+    olga = Obj("User", "olga", {"role": "admin", "token": Secret("letmein")})
+    anna = Obj("User", "anna", {"role": "admin", "token": Secret(WRITTEN)})
+    who, _, _ = await access(store, ("user", olga), ("user", anna))
+    assert who.by_token("letmein") is None
+    assert who.weak_tokens() == ["olga"]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_strong"),
+    [
+        (WRITTEN, True),
+        ("6ba7b810-9dad-11d1-80b4-00c04fd430c8", True),
+        ("bph_0123456789_00112233445566778899aAbB", True),
+        ("pUd4Zk0Qm1n2b3v4c5x6Aa", True),
+        ("pUd4Zk0Qm1n2b3v4c5x6A", False),
+        ("0123456789abcdef0123456789abcde", False),
+        ("letmein", False),
+        ("correct horse battery staple is not random", False),
+        ("correct-horse-battery-staple-is-not-random", False),
+        ("a" * 64, False),
+        ("0" * 64, False),
+        ("****", False),
+    ],
+)
+def test_a_token_in_a_users_object_has_128_bits(text: str, is_strong: bool) -> None:
+    session = Session(tree(*users(("olga", "operator", True))))
+    data = {"type": "User", "values": {"token": text}}
+    if is_strong:
+        session.set(("user", "olga"), "token", text)
+        codec.decode(SCHEMA, SCHEMA.mode("user"), "olga", data)
+        return
+    with pytest.raises(errors.Invalid, match="128 random bits"):
+        session.set(("user", "olga"), "token", text)
+    with pytest.raises(errors.Invalid) as refused:
+        codec.decode(SCHEMA, SCHEMA.mode("user"), "olga", data)
+    assert "128 random bits" in " ".join(refused.value.problems)
+    assert text not in str(refused.value)
 
 
 def subject(name: str, group: str) -> dict[str, list[str]]:

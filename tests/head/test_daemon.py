@@ -106,3 +106,13 @@ async def test_a_folder_without_a_tree_is_not_served_from_itself(folder: Folder,
     folder.remember(msgspec.structs.replace(folder.settings, etcd=Etcd(("http://127.0.0.1:1",))))
     with pytest.raises(errors.Invalid, match="kept in an etcd"):
         await Daemon(folder, Options(port=0), web.serve).run()
+
+
+async def test_key_files_that_others_may_read_are_told_at_start(folder: Folder) -> None:
+    assert folder.loose_files() == []
+    folder.file("ca.key").chmod(0o644)
+    folder.file("admin.token").chmod(0o640)
+    folder.file("server.crt").chmod(0o644)
+    sentences = folder.loose_files()
+    assert [sentence.split()[0] for sentence in sentences] == [str(folder.file(n)) for n in ("ca.key", "admin.token")]
+    assert "mode 0644" in sentences[0] and "chmod 600" in sentences[0]

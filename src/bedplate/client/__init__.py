@@ -26,6 +26,6 @@ from __future__ import annotations
 
 from bedplate.api import headapi as wire
 from bedplate.client.client import Event, HeadClient, Wanted
-from bedplate.client.transport import Credential, Forbidden, Stale, Unauthorized
+from bedplate.client.transport import Credential, Forbidden, Stale, Unauthorized, is_plain
 
-__all__ = ["Credential", "Event", "Forbidden", "HeadClient", "Stale", "Unauthorized", "Wanted", "wire"]
+__all__ = ["Credential", "Event", "Forbidden", "HeadClient", "Stale", "Unauthorized", "Wanted", "is_plain", "wire"]

@@ -15,12 +15,14 @@ be understood is `Unavailable`.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import random
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -41,6 +43,7 @@ __all__ = [
     "Stale",
     "Transport",
     "Unauthorized",
+    "is_plain",
 ]
 
 ACTIVE = "Bedplate-Active"
@@ -72,6 +75,24 @@ class Credential:
             name = self.cert_file or self.ca_file
             raise errors.Invalid(f"the credential {name} cannot be read: {err.strerror or err}") from err
         return context
+
+
+def is_plain(url: str) -> bool:
+    """Whether what is sent to a URL can be read on the way."""
+    return urlsplit(url).scheme != "https"
+
+
+def _refuse_plain(url: str) -> None:
+    """Raise `Denied` for a URL that a token must not be sent to: anybody on the way could take it."""
+    host = urlsplit(url).hostname or ""
+    try:
+        is_here = host == "localhost" or ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        is_here = False
+    if is_plain(url) and not is_here:
+        raise errors.Denied(
+            f"the token is not sent to {url}: the connection is not encrypted", hint="give a URL that begins with https"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +183,7 @@ class Transport:
     async def stream(self, request: Request) -> AsyncIterator[Streamed]:
         """One try at an answer that is read as it comes; no time limit but that of the connection."""
         try:
-            async with self._opened().stream(
+            async with self._opened(self.url).stream(
                 request.method,
                 self.url + request.path,
                 query=request.query,
@@ -183,7 +204,7 @@ class Transport:
     async def _once(self, request: Request) -> Answer:
         url = self.url
         try:
-            reply = await self._opened().request(
+            reply = await self._opened(url).request(
                 request.method,
                 url + request.path,
                 query=request.query,
@@ -237,9 +258,12 @@ class Transport:
         new = [url for url in dict.fromkeys(urls) if url not in self._urls]
         self._urls = [*new, *self._urls[1:], self._urls[0]]
 
-    def _opened(self) -> Http:
+    def _opened(self, url: str) -> Http:
+        """What asks a head at that URL."""
         if self._http is None:
             raise errors.Invalid("the client is not open", hint="use it with async with")
+        if self._credential.token:
+            _refuse_plain(url)
         return self._http
 
 

@@ -27,6 +27,7 @@ from bedplate.core.logging import get_logger
 from bedplate.head.entities.site import User
 from bedplate.head.objects import Secret
 from bedplate.head.policy import NODE, Identity, user_in
+from bedplate.head.schema.kinds import is_strong_token
 from bedplate.head.tree import Tree
 from bedplate.store.interface import Batch, Compacted, CompareFailed, Delete, Entry, Put, Store
 
@@ -85,6 +86,15 @@ class Access:
         """A device of the present tree."""
         return Identity(name, NODE) if self._tree().find("device", name) is not None else None
 
+    def weak_tokens(self) -> list[str]:
+        """The users whose objects hold a token that is too weak to be taken."""
+        tokens = ((name, User.token.value(user)) for name, user in self._tree().mode("user").items())
+        return sorted(
+            name
+            for name, token in tokens
+            if isinstance(token, Secret) and token.reveal() and not is_strong_token(token.reveal())
+        )
+
     def check_subject(self, kind: str, subject: str) -> None:
         """Raise `NotFound` unless the tree has the user, or the device, that a token is asked for."""
         mode = "device" if kind == NODE else "user"
@@ -93,6 +103,8 @@ class Access:
 
     def _by_own_token(self, text: str) -> Identity | None:
         digest, owner = _digest(text), ""
+        if not is_strong_token(text):
+            return None  # written before weak ones were refused
         for name, user in self._tree().mode("user").items():
             token = User.token.value(user)
             # All are compared, so that the time says nothing about which one was close.

@@ -165,7 +165,9 @@ class Daemon:
         self._name_addresses(listening.getsockname()[1])
         standing, election = self._stand(parts.store)
         self.standing = parts.head.standing = standing
-        runner = self._application(self._service(parts, Access(lambda: parts.head.tree, tokens), standing))
+        access = Access(lambda: parts.head.tree, tokens)
+        self._warn(access)
+        runner = self._application(self._service(parts, access, standing))
         async with asyncio.TaskGroup() as tasks:
             background = [tasks.create_task(_persistently("tokens", tokens.run, self._clock))]
             if election is not None:
@@ -189,6 +191,18 @@ class Daemon:
                 _LOG.info("head.stopped", url=self.url, revision=parts.head.revision)
                 for task in background:
                     task.cancel()
+
+    def _warn(self, access: Access) -> None:
+        """Report what an administrator should mend, and what works all the same."""
+        for sentence in self.folder.loose_files():
+            _LOG.warning("head.loose_mode", file=sentence)
+        for user in access.weak_tokens():
+            _LOG.warning(
+                "head.weak_token",
+                user=user,
+                why="the token in the user's object has less than 128 random bits and is not taken",
+                next=f"bedplate head token create {user}",
+            )
 
     async def _announce(self, tokens: Tokens, tls: Reloader) -> None:
         """Say where the head serves; then keep the certificates fresh until cancelled."""

@@ -11,8 +11,10 @@ from yarl import URL
 from bedplate.core.clock import ManualClock
 from bedplate.head.access import USER, Access, Tokens
 from bedplate.head.entities import SCHEMA
+from bedplate.head.notices import Notices
 from bedplate.head.objects import Obj
 from bedplate.head.policy import NODE
+from bedplate.head.signins import Failures
 from bedplate.head.tree import Tree
 from bedplate.store.sqlite import SqliteStore
 from bedplate.ui.rest import auth
@@ -46,6 +48,10 @@ def test_an_address_needs_the_right_of_what_it_does(method: str, path: str, righ
     assert auth.needed(method, path) == right
 
 
+def failures(store: SqliteStore) -> Failures:
+    return Failures(Notices(store), "basecm10", ManualClock(), longest_s=0.0)
+
+
 @pytest.mark.parametrize(
     ("path", "status"),
     [
@@ -65,7 +71,7 @@ async def test_only_the_api_and_the_metrics_are_guarded_however_they_are_spelt(
         return web.Response()
 
     async with SqliteStore(tmp_path_factory.mktemp("auth") / "x.db") as store:
-        app = web.Application(middlewares=[auth.guard(Access(lambda: Tree(SCHEMA), Tokens(store)))])
+        app = web.Application(middlewares=[auth.guard(Access(lambda: Tree(SCHEMA), Tokens(store)), failures(store))])
         app.router.add_route("*", "/{any:.*}", answer)
         async with TestServer(app) as server, aiohttp.ClientSession() as session:
             response = await session.get(URL(str(server.make_url("/")).rstrip("/") + path, encoded=True))
@@ -83,7 +89,7 @@ async def test_the_route_learns_who_asks(tmp_path_factory: pytest.TempPathFactor
     async with SqliteStore(tmp_path_factory.mktemp("auth") / "x.db") as store:
         tokens = Tokens(store, clock=ManualClock())
         await tokens.open()
-        app = web.Application(middlewares=[auth.guard(Access(lambda: tree, tokens))])
+        app = web.Application(middlewares=[auth.guard(Access(lambda: tree, tokens), failures(store))])
         app.router.add_route("*", "/{any:.*}", answer)
         _, olgas = await tokens.create(USER, "olga", "")
         _, nodes = await tokens.create(NODE, "n1", "")

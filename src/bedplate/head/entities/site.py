@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from bedplate.head.entities.base import Named
 from bedplate.head.objects import Obj
 from bedplate.head.schema.entity import Field, Look
-from bedplate.head.schema.kinds import Address, Bool, Choice, Duration, Integer, SecretText, Text
+from bedplate.head.schema.kinds import Address, Bool, Choice, Duration, Integer, Text, TokenText
 
 __all__ = ["CHECK_ROLES", "HealthCheck", "Network", "User"]
 
@@ -68,7 +68,7 @@ class User(Named):
 
     role = Field("Role", Choice(("admin", "operator", "auditor")), "auditor", doc="what the user may do")
     enabled = Field("Enabled", Bool(), True, doc="whether the user may sign in")
-    token = Field("Token", SecretText(), doc="bearer token")
+    token = Field("Token", TokenText(), doc="bearer token of at least 128 random bits")
     certificate = Field(
         "Certificate",
         Text(r"[0-9a-f]{64}", "a SHA-256 fingerprint in hexadecimal"),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,13 +30,15 @@ if TYPE_CHECKING:
     from bedplate.head.vault import Vault
     from bedplate.store.interface import Store
 
-__all__ = ["Etcd", "Folder", "Opened", "Settings", "open_head", "require_tree"]
+__all__ = ["Etcd", "Folder", "Opened", "Settings", "loose", "open_head", "require_tree"]
 
 SETTINGS = "head.yaml"
 LOCK = "lock"
 DATABASE = "head.db"
 RETIRED = "before-etcd.db"
 SECRETS_KEY = "secrets.key"
+_PRIVATE = ("ca.key", "server.key", "admin.key", "admin.token", SECRETS_KEY)
+"""What only the owner of a folder may read."""
 
 
 class Etcd(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -143,6 +145,10 @@ class Folder:
         except OSError:
             return ""
 
+    def loose_files(self) -> list[str]:
+        """A sentence for each private file of the folder that others may read or write."""
+        return loose(self.file(name) for name in _PRIVATE)
+
     def vault(self) -> Vault:
         """What seals the tree's secrets. Raises `Invalid`: a missing key must not be replaced by another one."""
         from bedplate.head.vault import Vault
@@ -214,6 +220,17 @@ class Folder:
             _say(descriptor, url)
         finally:
             os.close(descriptor)
+
+
+def loose(files: Iterable[Path]) -> list[str]:
+    """A sentence for each of the files that others than its owner may read or write."""
+    sentences = []
+    for file in files:
+        with contextlib.suppress(OSError):
+            mode = file.stat().st_mode & 0o777
+            if mode & 0o077:
+                sentences.append(f"{file} is open to other users (mode {mode:04o}); chmod 600 {file} closes it")
+    return sentences
 
 
 def _said(descriptor: int) -> list[Holder]:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from bedplate.api.headapi import MASK
 from bedplate.core.duration import format_duration, parse_duration
 from bedplate.head.objects import Secret, Value
 
@@ -33,7 +34,9 @@ __all__ = [
     "SecretText",
     "Size",
     "Text",
+    "TokenText",
     "Unfit",
+    "is_strong_token",
     "size_in_words",
 ]
 
@@ -405,6 +408,31 @@ class SecretText(Kind):
 
     def json_schema(self) -> dict[str, Any]:
         return {"type": "string", "format": "password"}
+
+
+def is_strong_token(text: str) -> bool:
+    """Whether a text can be a token of at least 128 bits: what random generators print, not what people make up."""
+    if len(set(text)) < 8:
+        return False
+    if re.fullmatch(r"[0-9a-fA-F-]{32,}", text):
+        return True
+    is_mixed = all(re.search(part, text) for part in ("[a-z]", "[A-Z]", "[0-9]"))
+    return is_mixed and re.fullmatch(r"[A-Za-z0-9_.~+/=-]{22,}", text) is not None
+
+
+@dataclass(frozen=True)
+class TokenText(SecretText):
+    """A bearer token that somebody chose: a weak one is refused, as it can be guessed over the network."""
+
+    name: ClassVar[str] = "token"
+
+    def parse(self, text: str) -> Value:
+        if text and text != MASK and not is_strong_token(text):
+            raise Unfit(
+                "a token needs at least 128 random bits: 32 hexadecimal digits, or 22 letters of both cases and digits "
+                "(openssl rand -hex 32); bedplate head token create makes one"
+            )
+        return super().parse(text)
 
 
 @dataclass(frozen=True)

@@ -134,13 +134,19 @@ async def _remote(
     say: Callable[[str], None],
     discover: Callable[[], tuple[str, ...]] = tuple,
 ) -> AsyncIterator[Reached]:
-    from bedplate.client import HeadClient
+    from bedplate.client import HeadClient, is_plain
     from bedplate.head.entities import SCHEMA
     from bedplate.ui.remote import RemoteBackend
 
+    urls = tuple(url if "://" in url else f"https://{url}" for url in urls)
+    token = _token(identity)
+    if token and is_plain(urls[0]):
+        say(f"warning: the connection to {urls[0]} is not encrypted; whoever can read it on this machine has the token")
+    for file in datafolder.loose(file for file in (identity.token_file, identity.key) if file is not None):
+        say(f"warning: {file}")
     client = HeadClient(
-        [url if "://" in url else f"https://{url}" for url in urls],
-        token=_token(identity),
+        urls,
+        token=token,
         ca_file=str(identity.cacert or ""),
         cert_file=str(identity.cert or ""),
         key_file=str(identity.key or ""),
