@@ -222,7 +222,9 @@ async def test_events_end_when_the_head_refuses() -> None:
     assert len(head.asked) == 1
 
 
-@pytest.mark.parametrize("url", ["http://head:8081", "http://192.0.2.1", "http://[2001:db8::1]:8081", "http://127.0.0.1.org"])
+@pytest.mark.parametrize(
+    "url", ["http://head:8081", "http://192.0.2.1", "http://[2001:db8::1]:8081", "http://127.0.0.1.org"]
+)
 async def test_a_token_is_not_sent_in_clear_to_another_machine(url: str) -> None:
     async with opened(url) as client:
         with pytest.raises(errors.Denied, match="not encrypted"):

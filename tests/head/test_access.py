@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from tests.waiting import until
 
 from bedplate.core import errors
@@ -15,7 +17,8 @@ from bedplate.core.clock import ManualClock
 from bedplate.head.access import NODES, TOKENS, USER, USERS, Access, Tokens, subject_of
 from bedplate.head.changes import MASK
 from bedplate.head.entities import SCHEMA
-from bedplate.head.objects import Obj, Secret
+from bedplate.head.folder import pki
+from bedplate.head.objects import Obj, Secret, Value
 from bedplate.head.policy import NODE, Identity, demand, demand_edits, may
 from bedplate.head.schema import codec
 from bedplate.head.session import Edit, Session
@@ -76,6 +79,61 @@ def test_an_operator_edits_a_cluster_but_leaves_its_secrets_alone() -> None:
         with pytest.raises(errors.Denied, match="may not edit secrets"):
             demand_edits(OPERATOR, now, [Edit("kubernetes", "default", held, new)])
         demand_edits(ADMIN, now, [Edit("kubernetes", "default", held, new)])
+
+
+def test_what_reaches_head_nodes_is_an_administrators() -> None:
+    def overlay(name: str, cluster: str, **values: Value) -> tuple[str, Obj]:
+        role = Obj("KubeletRole", "kubelet", {"kubernetes_cluster": cluster})
+        children = {"roles": {"kubelet": role}}
+        return "configurationoverlay", Obj("ConfigurationOverlay", name, values, children=children)
+
+    now = tree(
+        ("device", Obj("HeadNode", "head1")),
+        ("device", Obj("PhysicalNode", "node001")),
+        ("etcd", Obj("EtcdCluster", "of-heads")),
+        ("kubernetes", Obj("KubeCluster", "heads", {"etcd_cluster": "of-heads"})),
+        ("kubernetes", Obj("KubeCluster", "nodes")),
+        overlay("all-heads", "heads", all_head_nodes=True),
+        overlay("one-head", "heads", nodes=("head1", "node001")),
+        overlay("nodes", "nodes", nodes=("node001",)),
+        ("network", Obj("Network", "net")),
+    )
+
+    def edit(mode: str, key: str, **values: Value) -> Edit:
+        base = now.get((mode, key))
+        new = base
+        for name, value in values.items():
+            new = new.with_value(name, value)
+        return Edit(mode, key, base, new if values else None)
+
+    allowed = [
+        edit("device", "node001", notes="x"),
+        edit("kubernetes", "nodes", notes="x"),
+        edit("configurationoverlay", "nodes", priority=600),
+        edit("configurationoverlay", "nodes", nodes=()),
+        edit("network", "net", domain_name="x"),
+        Edit("device", "node002", None, Obj("PhysicalNode", "node002")),
+    ]
+    refused = [
+        edit("device", "head1", notes="x"),
+        edit("device", "head1"),
+        Edit("device", "head2", None, Obj("HeadNode", "head2")),
+        Edit("device", "node001", now.get(("device", "node001")), Obj("HeadNode", "node001")),
+        edit("configurationoverlay", "all-heads", priority=600),
+        edit("configurationoverlay", "all-heads", all_head_nodes=None),
+        edit("configurationoverlay", "one-head", nodes=("node001",)),
+        edit("configurationoverlay", "one-head"),
+        edit("configurationoverlay", "nodes", nodes=("node001", "head1")),
+        edit("configurationoverlay", "nodes", all_head_nodes=True),
+        edit("kubernetes", "heads", notes="x"),
+        edit("etcd", "of-heads", election_timeout=5),
+    ]
+    for each in allowed:
+        demand_edits(OPERATOR, now, [each])
+    for each in refused:
+        with pytest.raises(errors.Denied, match="reaches head nodes"):
+            demand_edits(OPERATOR, now, [*allowed[:2], each])
+        demand_edits(ADMIN, now, [each])
 
 
 def test_an_operator_edits_no_users_even_among_other_edits() -> None:
@@ -278,3 +336,36 @@ async def test_one_damaged_record_locks_nobody_out(store: Store) -> None:
     _, text = await tokens.create(USER, "olga", "")
     await store.commit([Put(f"{TOKENS}broken", b"{")])
     assert (await opened(store)).find(text) is not None
+
+
+@pytest.mark.parametrize(("kind", "group", "name"), [("user", USERS, "olga"), (NODE, NODES, "node001")])
+async def test_a_revoked_certificate_is_nobodys_on_every_head(store: Store, kind: str, group: str, name: str) -> None:
+    clock = ManualClock()
+    held = tree(*users(("olga", "operator", True)), ("device", Obj("PhysicalNode", "node001")))
+    heads = [Access(lambda: held, Tokens(store, clock=clock)) for _ in range(2)]
+    for who in heads:
+        await who.tokens.open()
+    authority = pki.Authority.make("site", clock.now())
+
+    def issued() -> bytes:
+        pair = authority.client(name, group, clock.now())
+        return x509.load_pem_x509_certificate(pair.certificate).public_bytes(serialization.Encoding.DER)
+
+    one, other = issued(), issued()
+    following = asyncio.create_task(heads[1].tokens.run())
+    try:
+        await heads[0].tokens.revocations.revoke(fingerprint=hashlib.sha256(one).hexdigest().upper())
+        for who in heads:
+            await until(lambda who=who: who.by_certificate(subject(name, group), one) is None)  # type: ignore[misc]
+            assert who.by_certificate(subject(name, group), other) is not None
+        clock.jump(60)
+        await heads[0].tokens.revocations.revoke(kind=kind, subject=name)
+        for who in heads:
+            await until(lambda who=who: who.by_certificate(subject(name, group), other) is None)  # type: ignore[misc]
+            assert who.by_certificate(subject(name, group), issued()) is not None, "a later one counts"
+        assert [item.subject for item in heads[1].tokens.revocations.list()] == ["", name]
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+    with pytest.raises(errors.Invalid):
+        await heads[0].tokens.revocations.revoke()

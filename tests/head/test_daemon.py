@@ -8,7 +8,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
+from bedplate.cli.head import head as head_commands
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 from bedplate.head import daemon
@@ -116,3 +118,9 @@ async def test_key_files_that_others_may_read_are_told_at_start(folder: Folder) 
     sentences = folder.loose_files()
     assert [sentence.split()[0] for sentence in sentences] == [str(folder.file(n)) for n in ("ca.key", "admin.token")]
     assert "mode 0644" in sentences[0] and "chmod 600" in sentences[0]
+
+
+def test_a_head_listens_on_this_machine_alone_unless_it_is_opened() -> None:
+    assert Options().bind == "127.0.0.1"
+    shown = " ".join(CliRunner().invoke(head_commands, ["serve", "--help"]).output.split())
+    assert "0.0.0.0 (or ::) opens the head to other machines, such as agents. [default: 127.0.0.1]" in shown

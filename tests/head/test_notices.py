@@ -14,7 +14,7 @@ from bedplate.store.interface import OutcomeUnknown, Store
 
 @pytest.fixture
 async def notices(store: Store) -> Notices:
-    async with Notices(store, clock=ManualClock(), kept=5) as opened:
+    async with Notices(store, clock=ManualClock(), kept=5, share=5) as opened:
         return opened
 
 
@@ -37,6 +37,36 @@ async def test_they_outlive_a_restart_and_numbers_go_on(notices: Notices, store:
             (1, "a", "notice", 0),
         ]
         assert (await again.add("node002", "c")).id == 3
+
+
+async def test_one_host_does_not_push_out_what_others_told(store: Store) -> None:
+    async with Notices(store, kept=10, share=4) as notices, Notices(store, kept=10, share=4) as other:
+        await notices.add("node001", "the one that matters", "warning")
+        for _ in range(10):
+            await notices.add_all([News("noisy", str(number)) for number in range(3)])
+        assert [one.host for one in notices.latest()] == ["noisy"] * 4 + ["node001"]
+        assert len((await store.list(NOTICES)).entries) == 5
+        await other.catch_up()
+        assert other.latest() == notices.latest()
+    async with Notices(store, kept=10, share=2) as again:
+        assert [one.host for one in again.latest()] == ["noisy"] * 2 + ["node001"]
+        await again.add("node001", "next")
+        assert len((await store.list(NOTICES)).entries) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("plain text, 20 °C", "plain text, 20 °C"),
+        ("two\nlines\tand\r\nmore\u2028still", "two lines and more still"),
+        ("\x1b[31mred\x07 \x9b2J", "?[31mred? ?2J"),
+        ("\u202eevil\u2066\u200b", "?evil??"),
+        ("x" * 900, "x" * 499 + "…"),
+    ],
+)
+async def test_a_notice_is_one_line_that_can_be_printed(notices: Notices, text: str, line: str) -> None:
+    notice = await notices.add(text, text)
+    assert (notice.host, notice.text) == (line, line)
 
 
 async def test_two_heads_take_turns_and_see_each_other(store: Store) -> None:

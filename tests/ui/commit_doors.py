@@ -136,6 +136,16 @@ def _seed(head: Head, admins: Sequence[str]) -> Session:
     objects += [("softwareimage", Obj("SoftwareImage", "old-image", {"path": "/cm/images/old"}))]
     objects += [("etcd", Obj("EtcdCluster", "kube-default"))]
     objects += [("kubernetes", Obj("KubeCluster", "default", {"kube_ca_key": Secret("kept")}))]
+    objects += [("kubernetes", Obj("KubeCluster", "heads"))]
+    kubelet = Obj("KubeletRole", "kubelet", {"kubernetes_cluster": "heads"})
+    reaching = {"roles": {"kubelet": kubelet}}
+    objects += [("configurationoverlay", Obj("ConfigurationOverlay", "tools"))]
+    objects += [
+        (
+            "configurationoverlay",
+            Obj("ConfigurationOverlay", "on-heads", {"nodes": ("basecm10",)}, children=reaching),
+        )
+    ]
     for mode, obj in objects:
         assert obj is not None
         session.put((mode, obj.key), obj)
@@ -235,7 +245,8 @@ class RestObjectDoor(RestDoor):
             if edit.object is None:
                 await self.client.delete(edit.mode, edit.key, base=edit.base)
             else:
-                await self.client.put(edit.mode, edit.key, edit.object["values"], base=edit.base)
+                values, type_ = edit.object["values"], str(edit.object["type"])
+                await self.client.put(edit.mode, edit.key, values, type=type_, base=edit.base)
 
 
 class RestImportDoor(Door):

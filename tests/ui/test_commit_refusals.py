@@ -19,7 +19,10 @@ from tests.ui.commit_doors import DOORS, NORMAL, Door, Refused, Step, World
 
 from bedplate.api import headapi
 from bedplate.core import errors
+from bedplate.head.entities import SCHEMA
+from bedplate.head.objects import Obj
 from bedplate.head.policy import Identity
+from bedplate.head.schema import codec
 from bedplate.head.session import Session
 from bedplate.ui.local import LocalBackend
 
@@ -48,6 +51,18 @@ CASES = {
     ),
     "an operator sets a secret": Case(
         (Step("kubernetes", "default", "kube_ca_key", "other"),), "may not edit secrets", "olga", excludes=_is_local
+    ),
+    "an operator edits a head node": Case(
+        (Step("device", "basecm10", "notes", "x"),), "basecm10.*reaches head nodes", "olga", excludes=_is_local
+    ),
+    "an operator gives an overlay to head nodes": Case(
+        (Step("configurationoverlay", "tools", "all_head_nodes", "yes"),),
+        "tools.*reaches head nodes",
+        "olga",
+        excludes=_is_local,
+    ),
+    "an operator edits a cluster of head nodes": Case(
+        (Step("kubernetes", "heads", "notes", "x"),), "heads.*reaches head nodes", "olga", excludes=_is_local
     ),
     "an auditor edits anything": Case((NOTES,), "may not edit|has read-only access", "arno", excludes=_is_local),
     "the last administrator is removed": Case((Step("user", "admin"),), LOSES),
@@ -222,3 +237,25 @@ async def test_an_identity_that_was_disabled_after_it_was_admitted_is_refused(tm
             with pytest.raises(errors.Denied, match="olga was disabled"):
                 await attempt(staged.edits())
         assert world.head.revision == revision
+
+
+@pytest.mark.parametrize("door", [doors.ShellDoor, doors.RemoteShellDoor, doors.ShellImportDoor, doors.RestImportDoor])
+async def test_an_object_has_one_limit_of_size_at_every_door(door: type[Door], tmp_path: pathlib.Path) -> None:
+    largest = SCHEMA.largest_bytes
+    async with doors.world(tmp_path, (NOTES,)) as world:
+        for letters, is_taken in ((largest - 500, True), (largest + 1, False)):
+            step = Step("category", "default", "notes", "é" * (letters // 2))
+            if is_taken:
+                await door(world, "admin").attempt((step,))
+                assert world.head.revision == NORMAL + 1
+            else:
+                said = await refused(world, door(world, "admin"), (step,))
+                assert "384KiB" in said, said[-300:]
+
+
+async def test_the_size_of_a_small_object_is_not_measured_and_of_a_large_one_is_its_json() -> None:
+    small = Obj("Category", "x", {"notes": "n"})
+    assert codec.size(SCHEMA, small) == 0
+    for letter, factor in (("x", 1), ("\x01", 6), ("é", 2)):
+        large = Obj("Category", "x", {"notes": letter * SCHEMA.largest_bytes})
+        assert codec.size(SCHEMA, large) >= factor * SCHEMA.largest_bytes

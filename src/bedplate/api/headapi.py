@@ -14,7 +14,9 @@ import msgspec
 from msgspec import Meta
 
 __all__ = [
+    "EXTRA",
     "MASK",
+    "NAME",
     "Action",
     "AuditEntry",
     "AuditPage",
@@ -49,6 +51,9 @@ __all__ = [
     "Result",
     "Revision",
     "RevisionPage",
+    "Revocation",
+    "RevocationList",
+    "RevocationRequest",
     "Sample",
     "Severity",
     "Status",
@@ -66,12 +71,23 @@ MASK = "*****"
 
 Status = Literal["PASS", "FAIL", "UNKNOWN"]
 Severity = Literal["notice", "warning", "error"]
-_BLANKS = r"\x00-\x20\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
-Name = Annotated[str, Meta(min_length=1, max_length=253, pattern=rf"^[^{_BLANKS}/;|#'\"\\,\[\]*<>]+$(?!\n)")]
+_UNSEEN = (
+    r"\x00-\x1f\x7f-\xa0\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u1680\u180e\u2000-\u200f\u2028-\u202f"
+    r"\u205f-\u206f\u3000\ufeff\ufff0-\uffff"
+    "\U000110bd\U000110cd\U00013430-\U0001345f\U0001bca0-\U0001bcaf\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+"""Blanks, control characters and those that change the direction or the look of others, for a pattern's brackets."""
+_PLACES = r"(?!-)(?!\.\.?$)"
+"""Neither an option nor a place in a file system."""
+NAME = rf"{_PLACES}[^\x20{_UNSEEN}/;|#'\"\\,\[\]*<>]{{1,253}}"
+"""What an object may be called."""
+EXTRA = rf"{_PLACES}[^{_UNSEEN}]{{1,253}}"
+"""What a free parameter may be called."""
+Name = Annotated[str, Meta(min_length=1, max_length=253, pattern=rf"^{NAME}$(?!\n)")]
 Line = Annotated[str, Meta(max_length=1000, pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]*$")]
-Word = Annotated[str, Meta(pattern=r"^[a-z][a-z ]{0,30}$")]
+Word = Annotated[str, Meta(pattern=r"^[a-z][a-z ]{0,30}$(?!\n)")]
 Counted = Annotated[int, Meta(ge=0, le=2**53 - 1)]
-Nonce = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{0,64}$")]
+Nonce = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{0,64}$(?!\n)")]
 
 
 class _Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -334,7 +350,7 @@ class ReportRequest(_Request, frozen=True):
     `digest` that state's ETag."""
 
     applied: Counted = 0
-    digest: Annotated[str, Meta(pattern=r"^[A-Za-z0-9:_-]{0,100}$")] = ""
+    digest: Annotated[str, Meta(pattern=r"^[A-Za-z0-9:_-]{0,100}$(?!\n)")] = ""
     actions: Annotated[list[Action], Meta(max_length=500)] = []
     failures: Annotated[list[Failure], Meta(max_length=500)] = []
     results: Annotated[list[Result], Meta(max_length=100)] = []
@@ -478,3 +494,28 @@ class TokenList(_Answer, frozen=True):
     """All tokens, oldest first."""
 
     items: list[Token]
+
+
+class RevocationRequest(_Request, frozen=True):
+    """Client certificates that no longer count: the one with a fingerprint (SHA-256), or all that the user or node
+    `subject` has so far. One of the two is given."""
+
+    fingerprint: Annotated[str, Meta(pattern=r"^(?:(?:[0-9a-fA-F]{2}:?){31}[0-9a-fA-F]{2})?$(?!\n)")] = ""
+    subject: Name | None = None
+    kind: Literal["user", "node"] = "user"
+
+
+class Revocation(_Answer, frozen=True, omit_defaults=True):
+    """A certificate that was revoked, or those that a user or node had at a time."""
+
+    time: str
+    kind: str = ""
+    subject: str = ""
+    fingerprint: str = ""
+    by: str = ""
+
+
+class RevocationList(_Answer, frozen=True):
+    """All revocations, oldest first."""
+
+    items: list[Revocation]

@@ -7,6 +7,7 @@ In: the command line. Out: what was done, and what to do next. The work is done 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import shlex
 import signal
 import sys
@@ -111,7 +112,7 @@ def _joined(data: Path, name: str) -> str:
         [
             f"{data} holds the head {name}, with the authority and the keys of its site",
             "",
-            f"  bedplate head serve --data {where} --store etcd --etcd-endpoints ...   the same etcd as the other head",
+            f"  bedplate head serve --data {where} --bind 0.0.0.0 --store etcd --etcd-endpoints ...   the same etcd",
             f'  cmsh --url URL -c "device; add headnode {name}; commit"   makes it known in the tree',
         ]
     )
@@ -140,14 +141,19 @@ def _etcd_options(command: F) -> F:
     epilog=display.examples(
         "bedplate head serve --data ./site",
         "bedplate head serve --data ./site --bind 0.0.0.0 --port 8443",
-        "bedplate head serve --data ./site --store etcd --etcd-endpoints https://10.0.0.1:2379",
+        "bedplate head serve --data ./site --bind 0.0.0.0 --store etcd --etcd-endpoints https://10.0.0.1:2379",
     ),
 )
 @data_option
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=None, help="Port; 0 chooses a free one.  [default: 8081]"
 )
-@click.option("--bind", default="0.0.0.0", show_default=True, help="Address to listen on.")
+@click.option(
+    "--bind",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; 0.0.0.0 (or ::) opens the head to other machines, such as agents.",
+)
 @click.option("--advertise", default="", metavar="URL", help="URL at which clients and other heads reach this one.")
 @click.option(
     "--takeover-after",
@@ -221,7 +227,16 @@ async def _serve(daemon: Daemon) -> None:
         standing = "active" if is_active else f"passive; active is {other or 'none yet'}"
         click.echo(f"head {settings.name} serves at {daemon.url} (revision {daemon.revision()}, {standing})")
         click.echo(f"  page: {daemon.url}/   shell: cmsh --data {shlex.quote(str(daemon.folder.path))}")
+        if _is_loopback(daemon.options.bind):
+            click.echo("  only this machine can reach it; --bind 0.0.0.0, or one of its addresses, opens it to others")
         sys.stdout.flush()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @head.command(
@@ -421,6 +436,48 @@ def certificate(name: str, data: Path, is_node: bool, days: int, out: Path) -> N
     issued = administration.issue_certificate(Folder.find(data), name, out, is_node=is_node, days=days)
     click.echo(f"{issued.certificate} and {issued.key}, good until {issued.ends}")
     click.echo(f"  fingerprint {issued.fingerprint}")
+
+
+@head.command(
+    name="revoke-certificate",
+    short_help="Revoke client certificates.",
+    epilog=display.examples(
+        "bedplate head revoke-certificate anna --data ./site         all that anna has so far",
+        "bedplate head revoke-certificate node001 --node --data ./site",
+        "bedplate head revoke-certificate --file lost.crt --data ./site",
+        "bedplate head revoke-certificate --list --data ./site",
+    ),
+)
+@click.argument("name", default="")
+@data_option
+@click.option("--node", "is_node", is_flag=True, help="NAME is a node.")
+@click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Revoke the certificate in this file.")
+@click.option("--fingerprint", default="", help="Revoke the certificate with this SHA-256 fingerprint.")
+@click.option("--list", "is_list", is_flag=True, help="Show what was revoked.")
+@display.output_option
+def revoke_certificate(
+    name: str, data: Path, is_node: bool, file: Path | None, fingerprint: str, is_list: bool, output: str
+) -> None:
+    """Refuse the client certificates that the user (or node) NAME has so far, or a single one.
+
+    Every head of the site refuses them from now on; event streams that use one end. A certificate that is issued
+    later counts again: bedplate head certificate NAME.
+    """
+    from bedplate.head.folder import administration
+
+    folder = Folder.find(data)
+    if is_list:
+        revocations = _run(administration.list_revocations(folder))
+        rows = [(item.time, item.kind, item.subject, item.fingerprint, item.by) for item in revocations]
+        display.show(output, ("time", "kind", "subject", "fingerprint", "by"), rows, revocations)
+        return
+    if sum(map(bool, (name, file, fingerprint))) != 1:
+        raise click.UsageError("give one of NAME, --file and --fingerprint")
+    digest = fingerprint if file is None else administration.fingerprint_of(file)
+    kind = "node" if is_node else "user"
+    revocation = _run(administration.revoke_certificates(folder, name, kind=kind, fingerprint=digest))
+    what = f"the certificates of {kind} {name}" if name else f"the certificate {revocation.fingerprint}"
+    click.echo(f"{what} issued before {revocation.time} no longer count" if name else f"{what} no longer counts")
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:

@@ -346,6 +346,19 @@ class HeadClient:
         """Revoke a token. Raises `NotFound`."""
         await self._transport.ask(Request("DELETE", f"{_BASE}/tokens/{_quoted(id_)}", is_repeatable=False))
 
+    # Certificates
+
+    async def revocations(self) -> Sequence[headapi.Revocation]:
+        """Client certificates that no longer count."""
+        return (await self._get("/revocations", headapi.RevocationList)).items
+
+    async def revoke_certificates(
+        self, subject: str = "", *, kind: str = "user", fingerprint: str = ""
+    ) -> headapi.Revocation:
+        """Revoke all certificates that a user or a node has so far, or the one with a fingerprint."""
+        sent = {"subject": subject or None, "kind": kind, "fingerprint": fingerprint}
+        return await self._post("/revocations", msgspec.convert(sent, headapi.RevocationRequest), headapi.Revocation)
+
     # Inside
 
     async def _get(

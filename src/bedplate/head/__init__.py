@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bedplate.head.access import Access, subject_of
     from bedplate.head.health import Health, Measured, news
+    from bedplate.head.intake import TooManyReports
     from bedplate.head.ledger import NonceReused
     from bedplate.head.notices import Notices
     from bedplate.head.objects import Obj, Secret, Value
@@ -48,6 +49,7 @@ __all__ = [
     "Session",
     "Stale",
     "StoreFull",
+    "TooManyReports",
     "Tree",
     "Value",
     "demand",
@@ -76,6 +78,7 @@ _MODULES = {
     "Secret": "bedplate.head.objects",
     "Session": "bedplate.head.session",
     "Stale": "bedplate.head.service",
+    "TooManyReports": "bedplate.head.intake",
     "Tree": "bedplate.head.tree",
     "Value": "bedplate.head.objects",
     "demand": "bedplate.head.policy",

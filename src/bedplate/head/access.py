@@ -25,8 +25,10 @@ from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock, parse_rfc3339, rfc3339
 from bedplate.core.logging import get_logger
 from bedplate.head.entities.site import User
+from bedplate.head.notices import one_line
 from bedplate.head.objects import Secret
 from bedplate.head.policy import NODE, Identity, user_in
+from bedplate.head.revocations import Revocations
 from bedplate.head.schema.kinds import is_strong_token
 from bedplate.head.tree import Tree
 from bedplate.store.interface import Batch, Compacted, CompareFailed, Delete, Entry, Put, Store
@@ -65,10 +67,14 @@ class Access:
     def by_certificate(self, subject: Mapping[str, Sequence[str]], der: bytes) -> Identity | None:
         """Whose client certificate that is. TLS has checked who signed it and its dates; `subject_of` gives `subject`.
 
-        Where a user's object names a fingerprint, no other certificate of that user counts.
+        One that was revoked gives no identity. Where a user's object names a fingerprint, no other certificate of that
+        user counts.
         """
         names, groups = subject.get("commonName", ()), subject.get("organizationName", ())
         if len(names) != 1:
+            return None
+        kind = NODE if NODES in groups else USER
+        if self.tokens.revocations.is_revoked(kind, names[0], der):
             return None
         if NODES in groups:
             identity = self.by_node(names[0])
@@ -149,9 +155,11 @@ class Tokens:
         self._held: dict[str, _Kept] = {}
         self._used: dict[str, str] = {}
         self._at = 0
+        self.revocations = Revocations(store, self._clock)
 
     async def open(self) -> None:
-        """Read what the store has."""
+        """Read what the store has, and which certificates it has revoked."""
+        await self.revocations.open()
         page = await self._store.list(TOKENS)
         self._at = page.revision
         self._held = {}
@@ -186,7 +194,7 @@ class Tokens:
             id=self._entropy(_ID_BYTES).hex(),
             kind=kind,
             subject=subject,
-            name=name,
+            name=one_line(name),
             digest=_digest(secret),
             created=rfc3339(now),
             expires=expires,
@@ -211,6 +219,7 @@ class Tokens:
         """Follow the store, and write down last uses now and then; until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow())
+            tasks.create_task(self.revocations.follow())
             tasks.create_task(self._keep_noting())
 
     async def note(self) -> None:

@@ -33,6 +33,7 @@ from bedplate.head.explain import Renderer
 from bedplate.head.folder import pki, transfer
 from bedplate.head.folder.datafolder import DATABASE, Etcd, Folder, require_tree
 from bedplate.head.health import Health
+from bedplate.head.intake import NOTICES, REPORTS, Intake, Rate
 from bedplate.head.notices import Notices
 from bedplate.head.render import RENDERERS
 from bedplate.head.service import Alone, Head, Standing
@@ -57,7 +58,7 @@ class Options:
 
     `takeover_s`: after so much silence of the active head another one takes its place; the same for all heads."""
 
-    bind: str = "0.0.0.0"
+    bind: str = "127.0.0.1"
     port: int = PORT
     advertise: str = ""
     etcd: Etcd | None = None
@@ -69,7 +70,9 @@ class Limits:
     """What one request may ask of the daemon."""
 
     login_bytes: int = 16 << 10
-    body_bytes: int = 1 << 20
+    form_bytes: int = 1 << 20
+    body_bytes: int = 4 << 20
+    """Room for the largest object (`Schema.largest_bytes`), however its letters are escaped."""
     import_bytes: int = 64 << 20
     body_s: float = 30.0
     """How long a body may take to arrive; a large one (`import_bytes`) ten times as long."""
@@ -77,6 +80,8 @@ class Limits:
     """How long the answer to a failed sign-in is delayed at most."""
     connections: int = 1024
     """How many connections one address may have; this machine may have any number."""
+    reports: Rate = REPORTS
+    notices: Rate = NOTICES
     heartbeat_s: float = 15.0
     stall_s: float = 30.0
     """How long a reader of events may take none before it is dropped."""
@@ -101,8 +106,10 @@ class Service:
     ready: Checks = field(default_factory=lambda: Checks("readyz"))
     limits: Limits = Limits()
     failures: Failures = field(init=False)
+    intake: Intake = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "intake", Intake(self.clock, self.limits.reports, self.limits.notices))
         object.__setattr__(
             self, "failures", Failures(self.notices, self.name, self.clock, longest_s=self.limits.slowed_s)
         )
@@ -193,7 +200,7 @@ class Daemon:
                     task.cancel()
 
     def _warn(self, access: Access) -> None:
-        """Report what an administrator should mend, and what works all the same."""
+        """Report what an administrator should repair, although the head works."""
         for sentence in self.folder.loose_files():
             _LOG.warning("head.loose_mode", file=sentence)
         for user in access.weak_tokens():

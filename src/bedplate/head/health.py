@@ -9,6 +9,7 @@ history is. Other head nodes follow the same records. `news` puts a report into 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -16,6 +17,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from bedplate.api.headapi import (
+    NAME,
     Action,
     CheckHistory,
     CheckState,
@@ -28,7 +30,7 @@ from bedplate.api.headapi import (
 )
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock, parse_rfc3339
-from bedplate.head.notices import News, stamp
+from bedplate.head.notices import News, one_line, stamp
 from bedplate.store.interface import Batch, Compacted, Delete, Op, Put, Store
 
 __all__ = ["Condition", "Health", "Measured", "Result", "State", "Verdict", "news"]
@@ -39,6 +41,7 @@ _MOST_CHECKS = 100
 _RECENT = 4096
 _PAGE = 1000
 _BATCH = 100
+_LONGEST_INFO = 250
 
 State = Literal["UP", "DOWN", "UNKNOWN"]
 
@@ -276,9 +279,15 @@ def _taken(
     checks = dict(before.checks) if before is not None else {}
     measured = []
     for result in results:
+        if not re.fullmatch(NAME, result.check):
+            raise errors.Invalid(
+                f"{result.check!r} cannot be the name of a check", hint="use letters, digits and dashes"
+            )
         verdict = checks.get(result.check)
         count = verdict.last.count + 1 if verdict is not None else 0
-        sample = CountedSample(count=count, time=now, status=result.status, value=result.value, info=result.info)
+        sample = CountedSample(
+            count=count, time=now, status=result.status, value=result.value, info=one_line(result.info, _LONGEST_INFO)
+        )
         was = verdict.last.status if verdict is not None else None
         since = verdict.since if verdict is not None and was == result.status else now
         checks[result.check] = Verdict(sample, since)

@@ -4,16 +4,20 @@ In: an identity, a verb and a resource; for a commit the tree that it replaces, 
 nothing, or `Denied` and `Invalid` that say why not. Pure. `service.Head` applies the rules of commits while nobody else
 commits, so that of two commits that are harmless one by one, the second is refused.
 
-Verbs: `read`, `edit`, `report`. Resources: `tree`, `mode/<mode>`, `secrets`, `tokens`, `metrics`, `node/<name>`.
+Verbs: `read`, `edit`, `report`. Resources: `tree`, `mode/<mode>`, `secrets`, `tokens`, `metrics`, `node/<name>`, and
+`head nodes`: these, the overlays they are members of, and the clusters that their roles are about. Whoever decides what
+runs on a head node can read its keys, so that is an administrator's alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from bedplate.core import errors
 from bedplate.head.changes import MASK
+from bedplate.head.entities.nodes import ConfigurationOverlay
 from bedplate.head.entities.site import User
 from bedplate.head.objects import Obj, Secret
 from bedplate.head.session import Edit
@@ -36,6 +40,8 @@ NODE: Final = "node"
 """The role of a node, and the kind of its tokens."""
 LOCAL: Final = "data folder"
 """Through what somebody is asking who opened the head's data folder in this process."""
+_OVERLAY = "configurationoverlay"
+_CLUSTERS = ("kubernetes", "etcd")
 
 
 class Identity(NamedTuple):
@@ -60,7 +66,7 @@ def may(identity: Identity, verb: str, resource: str) -> bool:
         return resource == f"node/{identity.name}" and verb in ("read", "report")
     if verb == "read":
         return resource != "secrets"
-    return identity.role == "operator" and resource not in ("secrets", "tokens", "mode/user")
+    return identity.role == "operator" and resource not in ("secrets", "tokens", "mode/user", "head nodes")
 
 
 def demand(identity: Identity, verb: str, resource: str) -> None:
@@ -103,7 +109,9 @@ def confirm(identity: Identity, tree: Tree) -> Identity:
 
 
 def demand_edits(identity: Identity, tree: Tree, edits: Iterable[Edit]) -> None:
-    """Raise `Denied` unless the identity may commit the edits onto the tree: each mode, and each secret they touch."""
+    """Raise `Denied` unless the identity may commit the edits onto the tree: each mode, each secret they touch, and
+    what they put on head nodes."""
+    edits = list(edits)
     for edit in edits:
         demand(identity, "edit", f"mode/{edit.mode}")
         if may(identity, "edit", "secrets"):
@@ -112,6 +120,45 @@ def demand_edits(identity: Identity, tree: Tree, edits: Iterable[Edit]) -> None:
         # A mask stands for the secret that is set.
         if before != {path: before.get(path, text) if text == MASK else text for path, text in after.items()}:
             demand(identity, "edit", "secrets")
+    if not may(identity, "edit", "head nodes"):
+        later = tree
+        for edit in edits:
+            later = later.with_object(edit.mode, edit.key, edit.new)
+        for edit in edits:
+            if _is_unchanged(tree.find(edit.mode, edit.key), edit.new):
+                continue
+            if any(_reaches_head_nodes(each, edit.mode, edit.key) for each in (tree, later)):
+                who = f"{identity.name} (role {identity.role})"
+                raise errors.Denied(f"{who} may not edit {edit.mode}[{edit.key}]: it reaches head nodes", hint=_HINT)
+
+
+def _is_unchanged(present: Obj | None, new: Obj | None) -> bool:
+    return present is not None and new is not None and replace(new, revision=present.revision) == present
+
+
+def _reaches_head_nodes(tree: Tree, mode: str, key: str) -> bool:
+    obj = tree.find(mode, key)
+    if obj is None:
+        return False
+    if mode == "device":
+        return _is_head_node(tree, key)
+    if mode == _OVERLAY:
+        nodes = ConfigurationOverlay.nodes.value(obj)
+        assert isinstance(nodes, tuple)
+        return bool(ConfigurationOverlay.all_head_nodes.value(obj)) or any(_is_head_node(tree, name) for name in nodes)
+    if mode not in _CLUSTERS:
+        return False
+    for by in ("device", _OVERLAY):
+        for name, ways in tree.referrers(mode, key, by).items():
+            if any(way.startswith("roles") for way in ways) and _reaches_head_nodes(tree, by, name):
+                return True
+    others = (by for by in _CLUSTERS if by != mode)
+    return any(_reaches_head_nodes(tree, by, name) for by in others for name in tree.referrers(mode, key, by))
+
+
+def _is_head_node(tree: Tree, name: str) -> bool:
+    device = tree.find("device", name)
+    return device is not None and device.type == "HeadNode"
 
 
 def keep_access(identity: Identity, before: Tree, after: Tree) -> None:

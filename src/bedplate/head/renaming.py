@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from bedplate.core import errors
-from bedplate.head.objects import Obj, Value
+from bedplate.head.changes import MASK
+from bedplate.head.objects import Obj, Secret, Value
 from bedplate.head.schema.entity import Field, Path, Schema
 from bedplate.head.session import Session
 
@@ -72,11 +73,18 @@ def _rename(session: Session, mode: str, names: Mapping[str, str]) -> None:
     for (by, name), obj in edited.items():
         session.put((by, name), obj)
     for key, new in names.items():
-        session.put((mode, new), replace(moved[key], key=new, revision=0))
+        session.put((mode, new), replace(moved[key], key=new, revision=0), is_other=_is_masked(moved[key]))
     for key in names:
         if key not in names.values():
             session.put((mode, key), None)
     session.tie([*edited, *((mode, key) for pair in names.items() for key in pair)], mode, names)
+
+
+def _is_masked(obj: Obj) -> bool:
+    """Whether an object has secrets that are not known here: it is not the same as another one that looks the same."""
+    if any(isinstance(value, Secret) and value.reveal() == MASK for value in obj.values.values()):
+        return True
+    return any(_is_masked(child) for children in obj.children.values() for child in children.values())
 
 
 def _following(schema: Schema, obj: Obj, mode: str, names: Mapping[str, str]) -> Obj:

@@ -9,10 +9,12 @@ A path is (mode, key, submode, key, ...); a place in a list ends with the list: 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from bedplate.api.headapi import EXTRA
 from bedplate.core import errors
 from bedplate.head import changes
 from bedplate.head.objects import Obj, Secret
@@ -154,7 +156,8 @@ class Session:
     def set_extra(self, path: Path, name: str, text: str | None) -> None:
         """A free parameter; None takes it away. Raises `Invalid` for a name that is a row's."""
         obj = self.tree.get(path)
-        if not name or any(letter.isspace() or letter in ",=" for letter in name):
+        is_new = text is not None and name not in obj.extras
+        if not name or (is_new and (re.search("[ ,=]", name) or not re.fullmatch(EXTRA, name))):
             raise errors.Invalid(
                 f"{name!r} cannot be the name of an extra parameter", hint="write it without spaces, commas and ="
             )
@@ -177,16 +180,18 @@ class Session:
             raise errors.AlreadyExists(f"{submode.shell} has {key!r} already", hint="clone it under another name")
         return self._put((*place, key), replace(_copied(self.schema, obj), key=key, revision=0))
 
-    def put(self, path: Path, obj: Obj | None) -> None:
-        """Stage an object whole, made elsewhere from data that was checked."""
-        self._put(path, obj)
+    def put(self, path: Path, obj: Obj | None, *, is_other: bool = False) -> None:
+        """Stage an object whole, made elsewhere from data that was checked; one that is another's also if it looks the
+        same as the present one."""
+        self._put(path, obj, is_other=is_other)
 
     def tie(self, places: Iterable[Address], mode: str, names: Mapping[str, str]) -> None:
         """Let edits be committed and dropped together, and say which objects of a mode got another name."""
         self._ties.append(frozenset(places))
         before = dict(self._was)
-        for old, new in names.items():
+        for old in names:
             self._was.pop((mode, old), None)
+        for old, new in names.items():
             origin = before.get((mode, old), old)
             if origin != new:
                 self._was[mode, new] = origin
@@ -278,7 +283,7 @@ class Session:
         self._ties = [tie for tie in self._ties if place not in tie] if self._ties else self._ties
         self._highest = {path: index for path, index in self._highest.items() if path[:2] != place}
 
-    def _put(self, path: Path, obj: Obj | None) -> Path:
+    def _put(self, path: Path, obj: Obj | None, *, is_other: bool = False) -> Path:
         mode, key = path[0], path[1]
         top = self.tree.find(mode, key)
         if len(path) == 2:
@@ -289,7 +294,7 @@ class Session:
         base = self._bases.setdefault((mode, key), top)
         if new is not None and base is not None:
             new = replace(new, revision=base.revision)
-        if new == base:
+        if new == base and not is_other:
             del self._bases[mode, key]
             self._forget_indexes((mode, key))
             new = self.head.find(mode, key)

@@ -7,21 +7,25 @@ with the tree. Pure: `policy` says who may make the edits, `service` whether som
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from bedplate.api.headapi import EXTRA
 from bedplate.core import errors
 from bedplate.head import changes
 from bedplate.head.changes import MASK
 from bedplate.head.objects import Obj, Secret, Value
 from bedplate.head.schema import codec
 from bedplate.head.schema.entity import typed
+from bedplate.head.schema.kinds import size_in_words
 from bedplate.head.session import Edit
 from bedplate.head.tree import Address, Tree, links
 
 __all__ = ["apply_edits", "fill_masks", "problems"]
 
 _NAMED = 5
+_is_extra = re.compile(EXTRA).fullmatch
 
 
 def apply_edits(tree: Tree, edits: Sequence[Edit], number: int, seal: codec.Seal) -> tuple[Tree, list[changes.Change]]:
@@ -102,6 +106,7 @@ def problems(tree: Tree, touched: Iterable[Address]) -> list[str]:
                 more = f" and {len(users) - _NAMED} more" if len(users) > _NAMED else ""
                 faults.append(f"{mode}[{key}] is used by {', '.join(users[:_NAMED])}{more}: it cannot be removed")
             continue
+        faults.extend(_oversize(tree, mode, obj))
         faults.extend(_dangling(tree, mode, obj))
         faults.extend(_own(tree, obj, f"{mode}[{key}]"))
         for by in tree.schema.judged_with_targets:
@@ -111,6 +116,13 @@ def problems(tree: Tree, touched: Iterable[Address]) -> list[str]:
         if obj is not None:
             faults.extend(_own(tree, obj, f"{mode}[{key}]"))
     return faults
+
+
+def _oversize(tree: Tree, mode: str, obj: Obj) -> list[str]:
+    size, largest = codec.size(tree.schema, obj), tree.schema.largest_bytes
+    if size <= largest:
+        return []
+    return [f"{mode}[{obj.key}] has {size_in_words(size)}; an object may have {size_in_words(largest)}"]
 
 
 def _dangling(tree: Tree, mode: str, obj: Obj) -> list[str]:
@@ -128,7 +140,15 @@ def _dangling(tree: Tree, mode: str, obj: Obj) -> list[str]:
 
 
 def _own(tree: Tree, obj: Obj, where: str) -> list[str]:
-    faults = [f"{where}: {problem}" for problem in tree.schema.of(obj).problems(obj, tree.find)]
+    entity = tree.schema.of(obj)
+    faults = [f"{where}: {problem}" for problem in entity.problems(obj, tree.find)]
+    try:
+        entity.check_name(obj.key)
+    except errors.Invalid as err:
+        faults.append(f"{where}: {err.message}")
+    faults.extend(
+        f"{where}: {name!r} cannot be the name of an extra parameter" for name in obj.extras if not _is_extra(name)
+    )
     for submode, children in obj.children.items():
         for key, child in children.items():
             faults.extend(_own(tree, child, f"{where}->{submode}[{key}]"))

@@ -21,7 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from bedplate.serving.files import write_private
 
-__all__ = ["Authority", "Pair", "Use", "alternative", "hosts_of", "new_key_pem", "self_signed"]
+__all__ = ["Authority", "Pair", "Use", "alternative", "hosts_of", "issued_at", "new_key_pem", "self_signed"]
 
 # Clocks of two machines differ: a certificate is valid a little before it was issued.
 _LEEWAY = timedelta(hours=1)
@@ -139,6 +139,11 @@ def alternative(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
+
+
+def issued_at(der: bytes) -> datetime:
+    """When a certificate of ours was issued, to the second."""
+    return x509.load_der_x509_certificate(der).not_valid_before_utc + _LEEWAY
 
 
 def hosts_of(certificate: x509.Certificate) -> set[str]:

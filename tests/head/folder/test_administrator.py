@@ -195,3 +195,29 @@ async def test_the_daemon_renews_the_certificate_for_its_owner(folder: Folder) -
     presented = pki.presented(folder.file("admin.crt"))
     assert presented is not None and presented.subject["commonName"] == ["anna"]
     assert presented.ends > clock.now() + timedelta(days=360)
+
+
+async def test_certificates_are_revoked_without_a_daemon_and_the_folders_own_is_issued_again(tmp_path: Path) -> None:
+    folder = await creation.make(tmp_path / "site", name="basecm10", nodes=1)
+    own = folder.file("admin.crt").read_bytes()
+    await administration.revoke_certificates(folder, "node001", kind="node")
+    assert folder.file("admin.crt").read_bytes() == own
+    await administration.revoke_certificates(
+        folder, fingerprint=administration.fingerprint_of(folder.file("admin.crt"))
+    )
+    assert folder.file("admin.crt").read_bytes() != own
+    async with open_head(folder.path) as opened:
+        tokens = Tokens(opened.store)
+        await tokens.open()
+        access = Access(lambda: opened.head.tree, tokens)
+        presented = pki.presented(folder.file("admin.crt"))
+        assert presented is not None
+        assert access.by_certificate(presented.subject, presented.der) is not None
+        (tmp_path / "old.crt").write_bytes(own)
+        revoked = pki.presented(tmp_path / "old.crt")
+        assert revoked is not None
+        assert access.by_certificate(revoked.subject, revoked.der) is None
+    revocations = await administration.list_revocations(folder)
+    assert {(item.kind, item.subject) for item in revocations} == {("node", "node001"), ("", "")}
+    with pytest.raises(errors.Invalid, match="cannot be read as a certificate"):
+        administration.fingerprint_of(folder.file("admin.key"))

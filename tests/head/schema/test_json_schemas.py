@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bedplate.api.headapi import NAME
 from bedplate.core import errors
 from bedplate.head.entities import SCHEMA
 from bedplate.head.schema import codec
-from bedplate.head.schema.entity import NAME, Field
+from bedplate.head.schema.entity import Field
 from bedplate.head.schema.kinds import Kind, Unfit
 
 FIELDS = {(name, field.attribute): field for name, entity in SCHEMA.types.items() for field in entity.fields}

@@ -20,7 +20,7 @@ async def test_a_token_over_plain_http_is_told_here_and_refused_elsewhere(tmp_pa
         async with targets.reach(Target((server.url,), None, Identity(file)), said.append) as reached:
             assert reached.backend.revision == 1
     assert len(said) == 1 and said[0].startswith(f"warning: the connection to {server.url} is not encrypted")
-    with pytest.raises(errors.Denied, match="the token is not sent to http://192.0.2.1"):
+    with pytest.raises(errors.Denied, match="the token is not sent to"):
         async with targets.reach(Target(("http://192.0.2.1:8081",), None, Identity(file)), said.append):
             pass
 

@@ -85,13 +85,15 @@ async def test_a_body_that_is_too_large_is_refused_also_without_a_length(tmp_pat
         for _ in range(100):
             yield b" " * 1000
 
-    async with served(tmp_path, limits=rest.Limits(body_bytes=5000)) as server:
+    async with served(tmp_path, limits=rest.Limits(body_bytes=5000, import_bytes=5000)) as server:
         headers = {"Authorization": f"Bearer {server.tokens['admin']}", "Content-Type": "application/json"}
         async with aiohttp.ClientSession(server.url, headers=headers) as http:
             for body in (b" " * 6000, endless()):
                 async with http.post("/api/v1/commits", data=body) as answer:
                     assert answer.status == 413
                     assert (await problem(answer)).hint
+            async with http.post("/api/v1/objects/category", data=b" " * 6000) as answer:
+                assert answer.status == 413
 
 
 async def test_a_stranger_is_told_how_to_be_known(server: Served) -> None:

@@ -16,7 +16,7 @@ from bedplate.core import errors
 
 STAGED = "staged-and-never-committed-5f2e"
 COMMITTED = "committed-9ab1"
-TOKEN = "a-token-an-admin-wrote-77c0"
+TOKEN = "a-Token-an-admin-wrote-77c0"
 
 
 async def test_no_secret_leaves_the_head(

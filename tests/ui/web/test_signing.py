@@ -5,10 +5,14 @@ from __future__ import annotations
 from http.cookies import SimpleCookie
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from tests.head.committing import commit_session
 from tests.ui.web.conftest import Place
 
 from bedplate.core import errors
+from bedplate.ui.rest import app
+from bedplate.ui.web import engine, visit
 from bedplate.ui.web.logins import IDLE_S
 
 SOME_FORMS = [
@@ -86,7 +90,11 @@ async def test_the_cookie_is_kept_from_scripts_and_other_sites(place: Place) -> 
 
 
 @pytest.mark.parametrize(
-    "onward", ["//evil.example/x", "https://evil.example", "/\\evil.example", "javascript:alert(1)"]
+    "onward",
+    [
+        *("//evil.example/x", "https://evil.example", "/\\evil.example", "javascript:alert(1)"),
+        *("/\t/evil.example", "/\n/evil.example", "/\r\nSet-Cookie: a=b", "/x\x00", "/\u2028/x", "/\x85/x", "/x\\y"),
+    ],
 )
 async def test_signing_in_leads_to_pages_of_this_head_alone(place: Place, onward: str) -> None:
     reader = await place.reader("")
@@ -94,6 +102,39 @@ async def test_signing_in_leads_to_pages_of_this_head_alone(place: Place, onward
     fields = reader.page.form("/login").fields | {"token": place.signed["admin"], "next": onward}
     async with reader.client.post("/login", data=fields, allow_redirects=False) as response:
         assert response.headers["Location"] == "/"
+
+
+async def test_only_the_active_head_becomes_a_link(place: Place) -> None:
+    reader = await place.reader("admin")
+    page = await reader.get("/x/https://evil.example/y")
+    assert page.status == 404
+    assert "https://evil.example" in page.text
+    assert not [link for link in page.links() if "evil" in link]
+    for text, is_linked in (
+        ("write to https://head2:8081", True),
+        ("write to https://head2:80812", False),
+        ("write to https://head2:8081.evil.example", False),
+        ("write to https://head2:8081@evil.example", False),
+        ("write to https://evil.example", False),
+    ):
+        assert ("<a" in engine._linked(text, "https://head2:8081")) == is_linked, text
+
+
+async def test_over_tls_cookies_are_bound_to_the_host_and_browsers_insist_on_tls(place: Place) -> None:
+    request = make_mocked_request("GET", "https://head:8081/login", headers={"Host": "head:8081"})
+    secure = request.clone(scheme="https")
+    answer = web.Response()
+    visit.set_cookie(secure, answer, "login", "number")
+    visit.set_cookie(secure, answer, "form", "")
+    for name in ("__Host-bedplate_login_8081", "__Host-bedplate_form_8081"):
+        cookie = answer.cookies[name]
+        assert (cookie["path"], cookie["secure"], cookie["domain"]) == ("/", True, "")
+    for scheme, header in (("https", "max-age=31536000"), ("http", None)):
+        answer = web.Response()
+        await app._insist_on_tls(request.clone(scheme=scheme), answer)
+        assert answer.headers.get("Strict-Transport-Security") == header
+    async with (await place.reader("")).client.get("/login") as response:
+        assert "Strict-Transport-Security" not in response.headers
 
 
 async def test_signing_in_needs_the_forms_own_number(place: Place) -> None:
@@ -236,6 +277,7 @@ async def test_a_head_that_is_not_the_active_one_says_where_to_write(
         raise errors.Unavailable("this head node follows", hint="commit at https://other:8081")
 
     monkeypatch.setattr(place.head.standing, "refuse_writes", passive)
+    monkeypatch.setattr(place.head.standing, "active_url", "https://other:8081")
     await reader.get("/changes")
     page = await reader.submit("/changes/commit", message="")
     assert "commit at https://other:8081" in page.text

@@ -14,7 +14,7 @@ from bedplate.head.resolve import Source
 from bedplate.head.schema.entity import Schema, Submode
 from bedplate.ui.web import diffs, events, links, plots
 from bedplate.ui.web.links import navigation
-from bedplate.ui.web.logins import IDLE_S, Logins
+from bedplate.ui.web.logins import IDLE_S, Logins, Proof
 from bedplate.ui.web.plots import Reading
 
 
@@ -139,16 +139,16 @@ def test_links_are_quoted_and_stay_here() -> None:
 def test_logins_end_after_hours_and_give_way_when_there_are_too_many() -> None:
     clock, tree = ManualClock(), sites.manual()
     logins = Logins(clock)
-    kept = logins.begin("a", Secret("t"), tree)
+    kept = logins.begin("a", Proof(Secret("hush")), tree)
     kept.session.set(("device", "node001"), "notes", "staged")
     for _ in range(1100):
-        logins.begin("b", None, tree)
+        logins.begin("b", Proof(), tree)
     assert len(logins) <= 1000
     assert logins.find(kept.number) is kept, "what somebody staged goes last"
     assert logins.find("") is None
     clock._monotonic += IDLE_S + 1
     assert logins.find(kept.number) is None
-    assert "t" not in repr(kept.token)
+    assert "hush" not in repr(kept.proof)
 
 
 def test_a_new_mode_is_in_the_menu_at_once() -> None:

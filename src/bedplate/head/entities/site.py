@@ -61,7 +61,8 @@ class HealthCheck(Named):
 
 
 class User(Named):
-    """A user of the head: an admin can change everything, an operator everything except users, an auditor can read."""
+    """A user of the head: an admin can change everything, an operator everything except users, secrets and what reaches
+    head nodes, an auditor can read."""
 
     noun = "user"
     columns = ("role", "enabled")

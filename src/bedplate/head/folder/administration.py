@@ -6,6 +6,7 @@ its API, with the folder's own credential; without one the folder's store is ope
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -15,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from bedplate.api import headapi
+from bedplate.api.headapi import NAME
 from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock, rfc3339
@@ -33,9 +35,12 @@ __all__ = [
     "Status",
     "client",
     "create_token",
+    "fingerprint_of",
     "issue_certificate",
+    "list_revocations",
     "list_tokens",
     "recover_admin",
+    "revoke_certificates",
     "revoke_token",
     "status",
 ]
@@ -152,10 +157,10 @@ def issue_certificate(
     """A client certificate for a user or a node, written as `name.crt` and `name.key`. Raises `AlreadyExists`."""
     now = (clock or SystemClock()).now()
     certificate, key = out / f"{name}.crt", out / f"{name}.key"
-    if "/" in name or name.startswith("."):
+    if not re.fullmatch(NAME, name) or name.startswith("."):
         raise errors.Invalid(
             f"{name!r} cannot be the name of a {'node' if is_node else 'user'}",
-            hint="a name has no slash and does not begin with a dot",
+            hint="a name has no slash and no control character, and begins with neither a dot nor a dash",
         )
     if not out.is_dir():
         raise errors.Invalid(f"there is no folder {out} to write to", hint="create it, or choose another with --out")
@@ -165,6 +170,42 @@ def issue_certificate(
     pair = authority.client(name, NODES if is_node else USERS, now, timedelta(days=days))
     pair.write(out, name)
     return Issued(certificate, key, pki.fingerprint(pair.certificate), rfc3339(now + timedelta(days=days)))
+
+
+async def list_revocations(folder: Folder) -> list[headapi.Revocation]:
+    """The client certificates that no longer count, oldest first."""
+    url = folder.daemon_url()
+    if url:
+        async with client(folder, url) as head:
+            return list(await head.revocations())
+    async with _access(folder) as access:
+        return access.tokens.revocations.list()
+
+
+async def revoke_certificates(
+    folder: Folder, subject: str = "", *, kind: str = "user", fingerprint: str = "", clock: Clock | None = None
+) -> headapi.Revocation:
+    """Revoke the certificate with a fingerprint, or all that a user or a node has so far. The administrator's own in
+    the folder is then issued again, so that the folder's commands go on working."""
+    url = folder.daemon_url()
+    if url:
+        async with client(folder, url) as head:
+            revocation = await head.revoke_certificates(subject, kind=kind, fingerprint=fingerprint)
+    else:
+        async with _access(folder) as access:
+            revocation = await access.tokens.revocations.revoke(
+                kind=kind, subject=subject, fingerprint=fingerprint, by=_BY
+            )
+    administrator.renew(folder.path, revocation, (clock or SystemClock()).now())
+    return revocation
+
+
+def fingerprint_of(file: Path) -> str:
+    """The fingerprint of a certificate in a file. Raises `Invalid`."""
+    try:
+        return pki.fingerprint(file.read_bytes())
+    except (OSError, ValueError) as err:
+        raise errors.Invalid(f"{file} cannot be read as a certificate: {err}", hint="give a file in PEM") from err
 
 
 # How it is

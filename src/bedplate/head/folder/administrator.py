@@ -7,9 +7,12 @@ of the site already.
 
 from __future__ import annotations
 
+import hashlib
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from bedplate.api.headapi import Revocation
 from bedplate.core.clock import Clock
 from bedplate.head.access import USER, USERS, Access, Tokens
 from bedplate.head.entities.site import User
@@ -20,7 +23,7 @@ from bedplate.head.site import ADMIN
 from bedplate.head.tree import Tree
 from bedplate.serving.files import write_private
 
-__all__ = ["Recovered", "provide", "recover"]
+__all__ = ["Recovered", "provide", "recover", "renew"]
 
 _BY = "bedplate head"
 _TOKEN_NAME = "of the data folder"
@@ -68,6 +71,19 @@ async def provide(folder: Path, head: Head, tokens: Tokens, clock: Clock) -> Rec
     if not has_token:
         await _write_token(folder, tokens, name)
     return Recovered(name, 0)
+
+
+def renew(folder: Path, revocation: Revocation, now: datetime) -> bool:
+    """Issue the administrator's certificate in the folder again if it was among those revoked."""
+    presented = pki.presented(folder / f"{ADMIN}.crt")
+    if presented is None:
+        return False
+    name = (*presented.subject["commonName"], ADMIN)[0]
+    digest = hashlib.sha256(presented.der).hexdigest()
+    if digest != revocation.fingerprint and (revocation.kind, revocation.subject) != (USER, name):
+        return False
+    pki.Authority.load(folder).client(name, USERS, now).write(folder, ADMIN)
+    return True
 
 
 def _administrator(tree: Tree) -> str | None:

@@ -6,9 +6,13 @@ with every fault named by its path. Indexed lists are JSON lists, in order and w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
+from bedplate.api.headapi import EXTRA
 from bedplate.core import errors
 from bedplate.head.objects import Obj, Secret, Value
 from bedplate.head.schema.entity import Entity, Field, Key, Schema, Submode
@@ -25,7 +29,10 @@ __all__ = [
     "encode_value",
     "left_out",
     "plain",
+    "size",
 ]
+
+_LONGEST_ESCAPE = 6
 
 Seal = Callable[[Secret], Any]
 """What JSON says in place of a secret; None leaves the field out."""
@@ -61,6 +68,26 @@ def encode(schema: Schema, obj: Obj, seal: Seal) -> dict[str, Any]:
     return data
 
 
+def size(schema: Schema, obj: Obj) -> int:
+    """The bytes of an object as JSON. One that surely is small is not encoded for it: 0."""
+    if _LONGEST_ESCAPE * _weight(obj) <= schema.largest_bytes:
+        return 0
+    return len(msgspec.json.encode(encode(schema, obj, plain)))
+
+
+def _weight(obj: Obj) -> int:
+    """About how many letters an object has, never too few."""
+    weight = 100 + len(obj.key)
+    for name, value in obj.values.items():
+        texts = value if isinstance(value, tuple) else (value,)
+        weight += len(name) + sum(
+            4 + len(text.reveal() if isinstance(text, Secret) else text if isinstance(text, str) else str(text))
+            for text in texts
+        )
+    weight += sum(len(name) + len(text) + 8 for name, text in obj.extras.items())
+    return weight + sum(_weight(child) for children in obj.children.values() for child in children.values())
+
+
 def encode_children(schema: Schema, submode: Submode, children: Mapping[str, Obj], seal: Seal) -> Any:
     if submode.indexed:
         return [encode(schema, children[key], seal) for key in sorted(children, key=int)]
@@ -80,7 +107,7 @@ def decode_value(field: Field, data: Any, unseal: Unseal | None) -> Value:
 
 
 def decode(schema: Schema, submode: Submode, key: str, data: Any, unseal: Unseal | None = None) -> Obj:
-    """The object in JSON. Without `unseal` secrets are in clear.
+    """The object in JSON. Without `unseal` secrets are in clear, and names are checked: it is somebody's input.
 
     Raises `Invalid` with every fault; it is an `UnfitObject` when all of them have the right form.
     """
@@ -120,6 +147,8 @@ class _Decoder:
         for name, text in extras.items():
             if not isinstance(text, str) or not name:
                 self._problems.append(f"{where}: extra {name!r} must be text")
+            elif self._unseal is None and not re.fullmatch(EXTRA, name):
+                self._problems.append(f"{where}: {name!r} cannot be the name of an extra parameter")
         values = self._values(entity, self._mapping(data, "values", where), where)
         return Obj(entity.type_name(), key, values, extras, self._children(entity, data, where))
 
@@ -132,9 +161,8 @@ class _Decoder:
                 raise errors.Invalid(
                     f"{entity.type_name()} cannot be called {key!r}", hint=f"use the name {entity.names[0]}"
                 )
-            for row in entity.rows:
-                if isinstance(row, Key):
-                    row.parse(key)
+            if self._unseal is None:  # what is kept already is read, whatever it is called
+                entity.check_name(key)
             return entity
         except errors.Invalid as wrong:
             self._problems.append(f"{where}: {wrong}")

@@ -13,12 +13,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
+from bedplate.api.headapi import NAME
 from bedplate.core import errors
 from bedplate.head.objects import Obj, Value
-from bedplate.head.schema.kinds import BLANKS, Bool, Integer, Kind, Text
+from bedplate.head.schema.kinds import Bool, Integer, Kind, Text
 
 __all__ = [
-    "NAME",
     "Entity",
     "Field",
     "Internal",
@@ -33,9 +33,7 @@ __all__ = [
     "typed",
 ]
 
-NAME = rf"[^{BLANKS}/;|#'\"\\,\[\]*<>]{{1,253}}"
-"""What an object may be called."""
-_KEY = Text(NAME, "a name (no spaces, commas, quotes, brackets or slashes)")
+_KEY = Text(NAME, "a name (no spaces, commas, quotes, brackets, slashes or control characters, no leading dash)")
 
 
 Path = tuple[str, ...]
@@ -223,9 +221,7 @@ class Submode(Row):
     def _checked(self, entity: type[Entity], name: str) -> str:
         if not name:
             raise errors.Invalid(f"a new {entity.noun} needs a name", hint="write it after add")
-        for row in entity.rows:
-            if isinstance(row, Key):
-                row.parse(name)
+        entity.check_name(name)
         return name
 
     def _meant(self, word: str) -> str:
@@ -305,6 +301,13 @@ class Entity:
         return row
 
     @classmethod
+    def check_name(cls, key: str) -> None:
+        """Raise `Invalid` for what an object of this type may not be called."""
+        for row in cls.rows:
+            if isinstance(row, Key):
+                row.parse(key)
+
+    @classmethod
     def problems(cls, obj: Obj, look: Look) -> Sequence[str]:
         """What is wrong with the object as a whole, beyond its single values; `look` finds what it refers to."""
         return ()
@@ -319,6 +322,10 @@ class Entity:
 
 class Schema:
     """The modes, and every type found in them or below."""
+
+    largest_bytes: ClassVar[int] = 384 << 10
+    """How large a top-level object may be, as JSON, with all that is below it. A revision holds it before and after,
+    beside the object itself, and etcd takes 1.5 MiB in one commit."""
 
     def __init__(self, modes: Iterable[Submode]) -> None:
         self.modes: Mapping[str, Submode] = {mode.shell: mode for mode in modes}

@@ -1,6 +1,7 @@
 """Who is asking, tokens, and what the head is made of.
 
-In: checked requests. Out: the caller; tokens without their texts, but for the one that was just made; the schema.
+In: checked requests. Out: the caller; tokens without their texts, but for the one that was just made; which client
+certificates are revoked; the schema.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from bedplate.ui.rest.operations import Ask
 __all__ = ["Accounts"]
 
 _TOKEN = msgspec.json.Decoder(headapi.TokenRequest)
+_REVOCATION = msgspec.json.Decoder(headapi.RevocationRequest)
 
 
 class Accounts:
-    """The handlers of `/whoami`, `/tokens` and `/schema`."""
+    """The handlers of `/whoami`, `/tokens`, `/revocations` and `/schema`."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -42,6 +44,7 @@ class Accounts:
                     for mode in schema.modes.values()
                 ],
                 "entities": [describe(entity) for entity in schema.types.values()],
+                "largestObjectBytes": schema.largest_bytes,
             }
         )
 
@@ -91,3 +94,17 @@ class Accounts:
             raise errors.Invalid("this is the token that this request uses", hint="revoke it with another credential")
         await self._service.access.tokens.revoke(ask.text("id"), by=ask.identity.name)
         return web.Response(status=204)
+
+    async def revocations(self, ask: Ask) -> web.StreamResponse:
+        """The certificates that no longer count."""
+        items = self._service.access.tokens.revocations.list()
+        return json(msgspec.json.encode(headapi.RevocationList(items=items)))
+
+    async def revoke_certificates(self, ask: Ask) -> web.StreamResponse:
+        """Refuse a certificate, or those that a user or node has so far."""
+        request = await ask.body(_REVOCATION)
+        self._service.head.standing.refuse_writes()
+        revocation = await self._service.access.tokens.revocations.revoke(
+            kind=request.kind, subject=request.subject or "", fingerprint=request.fingerprint, by=ask.identity.name
+        )
+        return json(msgspec.json.encode(revocation), status=201)

@@ -6,7 +6,7 @@ for one of each mode in the document.
 
 from __future__ import annotations
 
-from bedplate.head.schema.entity import NAME
+from bedplate.api.headapi import NAME
 from bedplate.head.schema.kinds import BLANKS
 from bedplate.ui.rest.operations import MERGE_PATCH, YAML, Answer, Flag, Names, Number, Operation, Parameter, Words
 
@@ -129,6 +129,7 @@ OPERATIONS = (
         {200: _COMMITTED},
         body="CommitRequest",
         is_write=True,
+        is_large=True,
         tag="commits",
     ),
     Operation(
@@ -138,6 +139,7 @@ OPERATIONS = (
         "The changes that edits would make, by node.",
         {200: _json("actions by node", "PlanResult")},
         body="PlanRequest",
+        is_large=True,
         tag="commits",
     ),
     Operation(
@@ -323,6 +325,24 @@ OPERATIONS = (
         "Revoke a token.",
         {204: _DONE},
         (Parameter("id", "the id of a token", "path", r"[0-9a-zA-Z_-]{1,64}", 64, True),),
+        is_write=True,
+        tag="tokens",
+    ),
+    Operation(
+        "GET",
+        f"{_API}/revocations",
+        "revocations",
+        "Client certificates that were revoked.",
+        {200: _json("revocations", "RevocationList")},
+        tag="tokens",
+    ),
+    Operation(
+        "POST",
+        f"{_API}/revocations",
+        "revoke_certificates",
+        "Revoke a client certificate, or all that a user or node has so far.",
+        {201: _json("the revocation", "Revocation")},
+        body="RevocationRequest",
         is_write=True,
         tag="tokens",
     ),

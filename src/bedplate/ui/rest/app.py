@@ -74,7 +74,14 @@ def make(service: Service) -> web.Application:
     app.router.add_route("*", "/api/{rest:.*}", _nothing)
     app.cleanup_ctx.append(_feeding(service, feed))
     app.on_shutdown.append(_closing(feed))
+    app.on_response_prepare.append(_insist_on_tls)
     return app
+
+
+async def _insist_on_tls(request: web.Request, response: web.StreamResponse) -> None:
+    """Have browsers never come back without TLS."""
+    if request.secure:
+        response.headers["Strict-Transport-Security"] = "max-age=31536000"
 
 
 def _handlers(service: Service, feed: Feed) -> Mapping[str, Handler]:
@@ -118,6 +125,8 @@ def _handlers(service: Service, feed: Feed) -> Mapping[str, Handler]:
         "tokens": accounts.tokens,
         "create_token": accounts.create,
         "revoke_token": accounts.revoke,
+        "revocations": accounts.revocations,
+        "revoke_certificates": accounts.revoke_certificates,
         "openapi": openapi,
         "healthz": _probe("healthz", service.live),
         "livez": _probe("livez", service.live),

@@ -39,6 +39,8 @@ _STRUCTS: tuple[Any, ...] = (
     headapi.ReportResult,
     headapi.Reset,
     headapi.RevisionPage,
+    headapi.RevocationList,
+    headapi.RevocationRequest,
     headapi.TokenList,
     headapi.TokenMade,
     headapi.TokenRequest,
@@ -59,6 +61,7 @@ _ERRORS = {
     415: "the type of the body is not supported",
     422: "the Idempotency-Key was used for another request",
     428: "the object exists, and neither If-Match nor `revision` says which one is to be replaced",
+    429: "the node reports too often",
     503: "this head is unavailable; `Bedplate-Active` names the active one",
     507: "the store is full; nothing was written",
 }
@@ -148,8 +151,9 @@ def _components(schema: Schema) -> dict[str, Any]:
         "properties": {
             "modes": {"type": "array", "items": {"type": "object"}},
             "entities": {"type": "array", "items": {"type": "object"}},
+            "largestObjectBytes": {"type": "integer", "description": "how large an object may be as JSON"},
         },
-        "required": ["modes", "entities"],
+        "required": ["modes", "entities", "largestObjectBytes"],
     }
     return components
 
@@ -176,7 +180,12 @@ def _operation(operation: Operation, mode: Submode | None) -> dict[str, Any]:
 
 def _has_nonce(operation: Operation) -> bool:
     """Whether a repeated request is known by its nonce."""
-    return operation.is_write and operation.name not in ("report", "create_token", "revoke_token")
+    return operation.is_write and operation.name not in (
+        "report",
+        "create_token",
+        "revoke_token",
+        "revoke_certificates",
+    )
 
 
 def _description(operation: Operation, mode: Submode | None) -> str:
@@ -205,7 +214,7 @@ def _parameter(parameter: Parameter, mode: Submode | None) -> dict[str, Any]:
 def _responses(operation: Operation, word: str) -> dict[str, Any]:
     responses = {str(status): _response(answer, word) for status, answer in operation.answers.items()}
     for status in _possible(operation):
-        headers = {413: (), 503: ("Retry-After", "Bedplate-Active")}.get(status, ())
+        headers = {429: ("Retry-After",), 503: ("Retry-After", "Bedplate-Active")}.get(status, ())
         response = _response(Answer(_ERRORS[status], "Problem", "application/problem+json", headers), "")
         if status == 400:
             # What is not HTTP, such as an endless address, is refused before any handler.
@@ -233,6 +242,8 @@ def _possible(operation: Operation) -> list[int]:
         statuses.append(422)
     if operation.name == "put":
         statuses.append(428)
+    if operation.name == "report":
+        statuses.append(429)
     if operation.is_write:
         statuses.append(507)
     return sorted({*statuses, 503})

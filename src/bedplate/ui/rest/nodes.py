@@ -103,11 +103,13 @@ class Nodes:
 
     async def report(self, ask: Ask) -> web.StreamResponse:
         """Keep what a node did and measured, and tell of it."""
-        name, report = ask.text("name"), await ask.body(_REPORT)
-        self._service.head.standing.refuse_writes()
+        name = ask.text("name")
         self._head.tree.get(("device", name))
+        self._service.head.standing.refuse_writes()
+        self._service.intake.admit(name)
+        report = await ask.body(_REPORT)
         measured = await self._service.health.record(name, report.results, applied=report.applied, digest=report.digest)
-        told = news(name, report.actions, report.failures, measured, report.applied)
+        told = self._service.intake.told(name, news(name, report.actions, report.failures, measured, report.applied))
         if told:
             await self._service.notices.add_all(told)
         return json(msgspec.json.encode(headapi.ReportResult(revision=self._head.revision)))

@@ -7,6 +7,7 @@ to do next. 400 is for a request that does not follow the document; 409 for one 
 
 from __future__ import annotations
 
+import math
 from http import HTTPStatus
 
 import msgspec
@@ -14,7 +15,7 @@ from aiohttp import web
 
 from bedplate.api.headapi import Problem
 from bedplate.core import errors
-from bedplate.head import NonceReused, NotActive, Stale, StoreFull
+from bedplate.head import NonceReused, NotActive, Stale, StoreFull, TooManyReports
 
 __all__ = ["ACTIVE", "TYPES", "Malformed", "Precondition", "Unauthorized", "Unconditional", "answer", "from_error"]
 
@@ -119,6 +120,8 @@ def _judged(err: errors.BedplateError) -> tuple[int, str, dict[str, str]]:
             return 507, "unavailable", {}
         case NotActive() if err.url:
             return 503, "unavailable", {ACTIVE: err.url, "Retry-After": "1"}
+        case TooManyReports():
+            return 429, "unavailable", {"Retry-After": str(math.ceil(err.retry_after_s or 1))}
         case errors.Retryable():
             wait_s = max(1, round(err.retry_after_s or 1))
             return 503, "unavailable", {"Retry-After": str(wait_s)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bedplate.api.headapi import EXTRA
 from bedplate.head import Schema
 from bedplate.head.schema import codec
 from bedplate.head.schema.entity import Entity, Field, Key, Submode
@@ -19,7 +20,7 @@ _REVISION = {"type": "integer", "minimum": 0, "maximum": 2**53 - 1}
 _EXTRAS = {
     "type": "object",
     "description": "free parameters (`set -e`)",
-    "propertyNames": {"minLength": 1},
+    "propertyNames": {"minLength": 1, "pattern": f"^{EXTRA}$"},
     "additionalProperties": {"type": "string"},
 }
 

@@ -85,10 +85,12 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _linked(text: str) -> markupsafe.Markup:
-    """A sentence in which revisions, and other heads, lead to their pages."""
-    safe = str(markupsafe.escape(text))
-    safe = re.sub(r"https://[\w.:\[\]-]+[\w\]]", r'<a href="\g<0>/">\g<0></a>', safe)
+def _linked(text: str, active: str = "") -> markupsafe.Markup:
+    """A sentence in which revisions, and the active head, lead to their pages. No other address does: a sentence may
+    hold what somebody else wrote."""
+    safe, url = str(markupsafe.escape(text)), str(markupsafe.escape(active))
+    if url.startswith("https://"):
+        safe = re.sub(rf"{re.escape(url)}(?![\w.:/@-])", f'<a href="{url}/">{url}</a>', safe)
     return markupsafe.Markup(re.sub(r"\brevision (\d+)", r'<a href="/history/\1">revision \1</a>', safe))
 
 

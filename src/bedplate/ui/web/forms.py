@@ -8,9 +8,11 @@ input: an empty one keeps what is there. Nothing is staged here.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from bedplate.api import headapi
 from bedplate.core import errors
 from bedplate.head import Obj, Tree
 from bedplate.head.resolve import inherited
@@ -190,15 +192,15 @@ def _extras(obj: Obj, typed: Mapping[str, str], problems: dict[str, str]) -> Obj
     name, text = typed.get("extra.name", "").strip(), _lines(typed.get("extra.value", ""))
     if not name and not text:
         return obj
-    if not name or any(letter.isspace() or letter in ",=" for letter in name):
-        problems["extra.name"] = "a name without spaces, commas and equals signs"
+    if re.search("[ ,=]", name) or not re.fullmatch(headapi.EXTRA, name):
+        problems["extra.name"] = "a name without spaces, commas, equals signs and control characters"
         return obj
     return obj.with_extra(name, text)
 
 
 def _whole(tree: Tree, obj: Obj) -> dict[str, str]:
     """What the declaration says about the object as a whole, beside the field that the sentence begins with."""
-    labels = {field.label: FIELD + field.attribute for field in _settable(tree, obj)}
+    labels = {field.shell: FIELD + field.attribute for field in _settable(tree, obj)}
     problems: dict[str, str] = {}
     for problem in tree.schema.of(obj).problems(obj, tree.find):
         label, _, words = problem.partition(": ")

@@ -79,8 +79,12 @@ def cause(tree: Tree, source: Source) -> str:
 
 
 def local(text: str) -> str:
-    """An address to go on to after signing in: one of this page, or the overview."""
-    return text if text.startswith("/") and not text.startswith(("//", "/\\")) else "/"
+    """An address to go on to after signing in: one of this page, or the overview.
+
+    Browsers leave out line breaks and tabs, and read a backslash as a slash: none of these is in an address of ours.
+    """
+    is_plain = text.isprintable() and not any(letter in " \\" for letter in text)
+    return text if is_plain and text.startswith("/") and not text.startswith("//") else "/"
 
 
 class Entry(NamedTuple):

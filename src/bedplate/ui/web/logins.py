@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import hmac
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bedplate.core.clock import Clock
 from bedplate.head import Secret, Session, Tree
 
-__all__ = ["IDLE_S", "Flash", "Login", "Logins"]
+__all__ = ["IDLE_S", "Flash", "Login", "Logins", "Proof"]
 
 IDLE_S = 12 * 3600.0
 _MOST = 1000
@@ -31,17 +31,26 @@ class Flash:
     hint: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A bearer token, or a client certificate with its subject."""
+
+    token: Secret | None = None
+    subject: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    der: bytes = b""
+
+
 @dataclass(slots=True)
 class Login:
     """One browser that is signed in. `lock` keeps the writes of one login apart.
 
-    `token` is what the user signed in with, to be asked about again at every request: a token that was revoked, or has
-    expired, ends the login. None for a login by certificate.
+    `proof` is what the user signed in with, to be asked about again at every request: a token or a certificate that was
+    revoked, or has expired, ends the login.
     """
 
     number: str
     user: str
-    token: Secret | None
+    proof: Proof
     form_token: str
     session: Session
     seen_s: float
@@ -73,10 +82,10 @@ class Logins:
     def __len__(self) -> int:
         return len(self._held)
 
-    def begin(self, user: str, token: Secret | None, tree: Tree) -> Login:
+    def begin(self, user: str, proof: Proof, tree: Tree) -> Login:
         """A new login, with a number nobody can guess."""
         self._forget_old()
-        login = Login(self._number(), user, token, self._number(), Session(tree), self._clock.monotonic())
+        login = Login(self._number(), user, proof, self._number(), Session(tree), self._clock.monotonic())
         self._held[login.number] = login
         return login
 

@@ -18,8 +18,8 @@ from bedplate.core.logging import get_logger
 from bedplate.head import Identity, Secret, subject_of
 from bedplate.head.daemon import Service
 from bedplate.ui.web import engine, links
-from bedplate.ui.web.logins import Logins
-from bedplate.ui.web.visit import PEOPLE, Visit, cookie, is_foreign, is_secure, typed_in
+from bedplate.ui.web.logins import Logins, Proof
+from bedplate.ui.web.visit import PEOPLE, Visit, cookie, is_foreign, set_cookie, typed_in
 
 __all__ = ["Signing"]
 
@@ -52,19 +52,17 @@ class Signing:
         if not expected or is_foreign(request) or not _same(expected, typed.get("form_token", "")):
             return self._page(request, onward, "The form has expired; try again.", 400)
         token = typed.get("token", "").strip()[:_LONGEST]
-        person = self._certified(request) if "certificate" in typed else self._service.access.by_token(token)
-        if person is None or person.role not in PEOPLE:
+        proof = _presented(request) if "certificate" in typed else Proof(Secret(token))
+        person = self._identity(proof)
+        if person is None:
             _LOG.info("head.page_refused", remote=request.remote)
             await self._service.failures.slow(request.remote or "an unknown address")
             return self._page(request, onward, "The token is not valid: it is unknown, revoked or expired.", 401)
-        kept = None if "certificate" in typed else Secret(token)
-        login = self._logins.begin(person.name, kept, self._service.head.tree)
+        login = self._logins.begin(person.name, proof, self._service.head.tree)
         _LOG.info("head.page_login", user=person.name, role=person.role, remote=request.remote)
         answer = _redirect(onward)
-        answer.set_cookie(
-            cookie(request), login.number, path="/", httponly=True, samesite="Strict", secure=is_secure(request)
-        )
-        answer.del_cookie(cookie(request, "form"), path="/login")
+        set_cookie(request, answer, "login", login.number)
+        set_cookie(request, answer, "form", "")
         return answer
 
     def sign_out(self) -> Callable[[Visit], Awaitable[web.StreamResponse]]:
@@ -73,17 +71,17 @@ class Signing:
         async def handler(visit: Visit) -> web.StreamResponse:
             self._logins.end(visit.login)
             answer = _redirect("/login")
-            answer.del_cookie(cookie(visit.request), path="/")
+            set_cookie(visit.request, answer, "login", "")
             return answer
 
         return handler
 
-    def _certified(self, request: web.Request) -> Identity | None:
-        connection = request.transport.get_extra_info("ssl_object") if request.transport is not None else None
-        der = connection.getpeercert(binary_form=True) if isinstance(connection, ssl.SSLObject) else None
-        if connection is None or der is None:
-            return None
-        identity = self._service.access.by_certificate(subject_of(connection.getpeercert() or {}), der)
+    def _identity(self, proof: Proof) -> Identity | None:
+        access = self._service.access
+        if proof.token is not None:
+            identity = access.by_token(proof.token.reveal())
+        else:
+            identity = access.by_certificate(proof.subject, proof.der)
         return identity if identity is not None and identity.role in PEOPLE else None
 
     def _page(self, request: web.Request, onward: str, problem: str = "", status: int = 200) -> web.Response:
@@ -94,18 +92,20 @@ class Signing:
             "form_token": form_token,
             "onward": onward,
             "problem": problem,
-            "certified": self._certified(request),
+            "certified": self._identity(_presented(request)),
         }
         answer = engine.respond("login.html", values, status)
-        answer.set_cookie(
-            cookie(request, "form"),
-            form_token,
-            path="/login",
-            httponly=True,
-            samesite="Strict",
-            secure=is_secure(request),
-        )
+        set_cookie(request, answer, "form", form_token)
         return answer
+
+
+def _presented(request: web.Request) -> Proof:
+    """The client certificate of the connection; without one, what proves nothing."""
+    connection = request.transport.get_extra_info("ssl_object") if request.transport is not None else None
+    der = connection.getpeercert(binary_form=True) if isinstance(connection, ssl.SSLObject) else None
+    if connection is None or der is None:
+        return Proof()
+    return Proof(subject=subject_of(connection.getpeercert() or {}), der=der)
 
 
 def _redirect(address: str) -> web.Response:

@@ -24,7 +24,7 @@ from bedplate.ui.web import engine
 from bedplate.ui.web.links import navigation
 from bedplate.ui.web.logins import IDLE_S, Login, Logins
 
-__all__ = ["PEOPLE", "Door", "Visit", "cookie", "is_foreign", "is_secure", "person_of", "typed_in"]
+__all__ = ["PEOPLE", "Door", "Visit", "cookie", "is_foreign", "is_secure", "person_of", "set_cookie", "typed_in"]
 
 _LOG = get_logger("head.page")
 _STATUS = {
@@ -151,7 +151,7 @@ class Door:
                 )
             try:
                 limits = self._service.limits
-                typed = await typed_in(request, limits.body_bytes, limits.body_s)
+                typed = await typed_in(request, limits.form_bytes, limits.body_s)
             except errors.Invalid as err:
                 return _error_page(Visit(self._service, request, *pair, {}), err)
             visit = Visit(self._service, request, *pair, typed)
@@ -203,9 +203,11 @@ def person_of(service: Service, login: Login) -> Identity | None:
     """Who a login is by now: asked again at every request, so that whoever is shut out is out."""
     if login.is_over or service.clock.monotonic() - login.seen_s > IDLE_S:
         return None
-    identity = (
-        service.access.by_token(login.token.reveal()) if login.token is not None else service.access.by_name(login.user)
-    )
+    proof = login.proof
+    if proof.token is not None:
+        identity = service.access.by_token(proof.token.reveal())
+    else:
+        identity = service.access.by_certificate(proof.subject, proof.der)
     return identity if identity is not None and identity.role in PEOPLE and identity.name == login.user else None
 
 
@@ -227,8 +229,18 @@ async def typed_in(request: web.Request, largest: int, within_s: float) -> dict[
 
 
 def cookie(request: web.Request, what: str = "login") -> str:
-    """The name of a cookie. Browsers do not keep the ports of a host apart, and two heads may be on one."""
-    return f"bedplate_{what}_{request.url.port}"
+    """The name of a cookie. Browsers do not keep the ports of a host apart, and two heads may be on one. Over TLS the
+    prefix keeps other hosts of the domain, and plain http, from setting one."""
+    return f"{'__Host-' if is_secure(request) else ''}bedplate_{what}_{request.url.port}"
+
+
+def set_cookie(request: web.Request, answer: web.Response, what: str, value: str) -> None:
+    """Give the browser a cookie that is sent to this head alone, and shown to no script; an empty one is taken back."""
+    secure = is_secure(request)
+    if value:
+        answer.set_cookie(cookie(request, what), value, path="/", httponly=True, samesite="Strict", secure=secure)
+    else:
+        answer.del_cookie(cookie(request, what), path="/", httponly=True, samesite="Strict", secure=secure)
 
 
 def is_secure(request: web.Request) -> bool:
