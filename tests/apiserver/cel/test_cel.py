@@ -86,6 +86,25 @@ def test_a_long_number_is_a_quantity(text: str) -> None:
     assert run("quantity(a).isGreaterThan(quantity('0'))", a=text) is True
 
 
+def test_a_pattern_takes_time_in_proportion_to_the_text() -> None:
+    """Backtracking would need 2^100000 steps for each."""
+    text = "a" * 100_000 + "!"
+    for pattern in ("^(a+)+$", "^(a|a)*$", "^(a|aa)+$", "^(.*a){12}$"):
+        assert run("a.matches(b)", a=text, b=pattern) is False
+        assert run(f"a.matches('{pattern}')", a=text) is False
+        assert run("a.find(b)", a=text, b=pattern) == ""
+        assert run("a.findAll(b)", a=text, b=pattern) == []
+
+
+@pytest.mark.parametrize("pattern", [r"(a)\1", "(?=a)a", "(?<!a)b", "(?>a)", "a{1001}", "((a{100}){100}){100}"])
+def test_a_pattern_that_needs_backtracking_or_much_memory_is_refused(pattern: str) -> None:
+    for call in ("matches", "find", "findAll"):
+        with pytest.raises(values.CelError, match="regexp"):
+            run(f"a.{call}(b)", a="aa", b=pattern)
+    crd = recorded.definition("refused", recorded.with_rules(REFUSED["schema"], [f"'a'.matches(r'{pattern}')"]))
+    assert recorded.judge_definition(crd) != []
+
+
 def test_macros_may_be_nested_and_shadow_outer_variables() -> None:
     assert run("a.map(x, a.filter(x, x > 1).size() + x)", a=[1, 2, 3]) == [3, 4, 5]
 
