@@ -12,6 +12,8 @@ import pytest
 
 from bedplate.apiserver import server
 from bedplate.core import errors, folders
+from bedplate.head.folder import creation
+from bedplate.head.folder.datafolder import Folder
 from bedplate.lab import binaries, state
 
 ROOT = Path(__file__).parents[2]
@@ -96,6 +98,14 @@ async def test_every_door_refuses(make: Callable[..., Path], monkeypatch: pytest
     with pytest.raises(errors.Invalid, match="not safe"):
         async with server.ApiServer(server.Options(data=folder)):
             pass
+    head = make(0o755, OTHER, name="head")
+    (head / "head.yaml").write_text("name: h1\n")
+    for attempt in (lambda: Folder.find(head), lambda: creation.check_empty(head)):
+        with pytest.raises(errors.Invalid, match="not safe") as refusal:
+            attempt()
+        assert "sudo -u USER" in refusal.value.hint
+    with pytest.raises(errors.Invalid, match="not safe"):
+        await creation.make(folder, name="h1", nodes=1)
 
 
 def crates() -> ModuleType:

@@ -21,7 +21,7 @@ from bedplate.head import site
 from bedplate.head.access import Tokens
 from bedplate.head.entities import SCHEMA
 from bedplate.head.folder import administrator, pki
-from bedplate.head.folder.datafolder import DATABASE, SECRETS_KEY, SETTINGS, Folder, Settings
+from bedplate.head.folder.datafolder import DATABASE, SECRETS_KEY, SETTINGS, Folder, Settings, check_safe
 from bedplate.head.service import Head
 from bedplate.head.site import create_site
 from bedplate.head.vault import Vault
@@ -38,7 +38,8 @@ _MOVING = "moving"
 
 
 def check_empty(data: Path) -> None:
-    """Raise `AlreadyExists` unless the folder is missing or empty."""
+    """Raise `AlreadyExists` unless the folder is missing or empty, `Invalid` for root where others may write it."""
+    check_safe(data)
     if (data / SETTINGS).exists():
         raise errors.AlreadyExists(
             f"{data} is already the data folder of a head; nothing was changed",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from bedplate.core import errors
+from bedplate.core import errors, folders
 from bedplate.core.clock import Clock
 from bedplate.serving.files import write_private
 from bedplate.store.open import StoreOptions
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from bedplate.head.vault import Vault
     from bedplate.store.interface import Store
 
-__all__ = ["Etcd", "Folder", "Opened", "Settings", "loose", "open_head", "require_tree"]
+__all__ = ["Etcd", "Folder", "Opened", "Settings", "check_safe", "loose", "open_head", "require_tree"]
 
 SETTINGS = "head.yaml"
 LOCK = "lock"
@@ -90,6 +90,12 @@ class Opened(NamedTuple):
             return notices
 
 
+def check_safe(data: Path) -> None:
+    """Refuse, as root, a folder that others may write. One that belongs to the service's user is that user's to open:
+    what root would write there the service could not read."""
+    folders.check_trusted(data, "run this as the user that the folder belongs to (sudo -u USER ...)")
+
+
 class Folder:
     """A folder that `bedplate head init` made."""
 
@@ -98,7 +104,8 @@ class Folder:
 
     @classmethod
     def find(cls, path: Path) -> Folder:
-        """Raises `NotFound` where there is no head's folder."""
+        """Raises `NotFound` where there is no head's folder, `Invalid` for root where others may write it."""
+        check_safe(path)
         if not (path / SETTINGS).is_file():
             raise errors.NotFound(
                 f"{path} is not a data folder of a head", hint=f"bedplate head init --data {path} creates one"
