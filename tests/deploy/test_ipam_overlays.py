@@ -32,6 +32,17 @@ DROPPED = {
     *((ROLE, "may", f"{verb} /configmaps") for verb in ("get", "list", "watch", "delete")),
     *((ROLE, "may", f"create nv-ipam.nvidia.com/{pool}") for pool in POOLS),
     *((ROLE, "may", f"{verb} {LEASES}") for verb in ("get", "list", "watch", "update", "patch", "delete")),
+    # Of one namespace: in a Role.
+    *((ROLE, "may", f"{verb} nv-ipam.nvidia.com/{pool}") for pool in POOLS for verb in ("get", "list", "watch")),
+    *((NODE_ROLE, "may", f"{verb} nv-ipam.nvidia.com/{pool}") for pool in POOLS for verb in ("get", "list", "watch")),
+    *(
+        (ROLE, "may", f"{verb} nv-ipam.nvidia.com/{pool}/status")
+        for pool in POOLS
+        for verb in ("get", "update", "patch")
+    ),
+    (ROLE, "may", f"create {LEASES}"),
+    *((ROLE, "may", f"{verb} /events") for verb in ("create", "patch")),
+    (ROLE, "may", "get /nodes"),
     # It needs folders of the node, not the node.
     (NODE, ".spec.template.spec.containers[node].securityContext.privileged", "true"),
     # Every taint is tolerated, not three.
@@ -47,10 +58,7 @@ DROPPED = {
 }
 PROBE = ".spec.template.spec.containers[node]"
 ADDED = {
-    *((ROLE, "may", f"patch nv-ipam.nvidia.com/{pool}") for pool in POOLS),
     (ROLE, "may", "list /pods"),
-    *((ROLE, "may", f"{verb} {LEASES} dd1643cf.nvidia.com") for verb in ("get", "update")),
-    *((NODE_ROLE, "may", f"{verb} /events") for verb in ("create", "patch")),
     (NODE, f"{PROBE}.livenessProbe.httpGet.path", "/healthz"),
     (NODE, f"{PROBE}.livenessProbe.httpGet.port", "8081"),
     (NODE, f"{PROBE}.livenessProbe.initialDelaySeconds", "15"),
@@ -78,7 +86,10 @@ ADDED = {
     (CONTROLLER, ".spec.template.spec.securityContext.seccompProfile.type", "RuntimeDefault"),
 }
 # Kinds that the original does not have, and what its webhooks lack.
-NEW = ("NetworkPolicy/", "PodDisruptionBudget/")
+NEW = (
+    *("NetworkPolicy/", "PodDisruptionBudget/", "Role/nv-ipam-controller", "RoleBinding/nv-ipam-controller"),
+    *("Role/nv-ipam-node-pools", "RoleBinding/nv-ipam-node-pools"),
+)
 WEBHOOK_ADDED = {".timeoutSeconds": "5", ".namespaceSelector.matchLabels.kubernetes.io/metadata.name": "kube-system"}
 # Whose text is ours alone.
 FREE = (".image", ".annotations.kubernetes.io/description")

@@ -25,10 +25,10 @@ WEBHOOKS = "admissionregistration.k8s.io/validatingwebhookconfigurations"
 # (verb, group/resource[/subresource], namespace, name); HOME is the namespace the overlay was given.
 Right = tuple[str, str, str, str]
 CONTROLLER: list[Right] = [
-    *((verb, "/nodes", "", "") for verb in ("get", "list", "watch")),
+    *((verb, "/nodes", "", "") for verb in ("list", "watch")),
     ("list", "/pods", "", ""),
-    *((verb, f"{OURS}/{pool}", "HOME", "") for pool in POOLS for verb in ("get", "list", "watch", "patch")),
-    *((verb, f"{OURS}/{pool}/status", "HOME", "p") for pool in POOLS for verb in ("get", "update", "patch")),
+    *((verb, f"{OURS}/{pool}", "HOME", "") for pool in POOLS for verb in ("list", "watch", "patch")),
+    *(("update", f"{OURS}/{pool}/status", "HOME", "p") for pool in POOLS),
     ("create", "coordination.k8s.io/leases", "HOME", ""),
     *((verb, "coordination.k8s.io/leases", "HOME", LEASE) for verb in ("get", "update")),
     *((verb, "/events", "HOME", "") for verb in ("create", "patch")),
@@ -39,10 +39,15 @@ CERTIFICATE: list[Right] = [
 ]
 NODE: list[Right] = [
     *((verb, "/pods", "some", "p1") for verb in ("get", "list", "watch")),
-    *((verb, f"{OURS}/{pool}", "HOME", "") for pool in POOLS for verb in ("get", "list", "watch")),
-    *((verb, "/events", "some", "") for verb in ("create", "patch")),
+    *((verb, f"{OURS}/{pool}", "HOME", "") for pool in POOLS for verb in ("list", "watch")),
+    *((verb, "/events", "HOME", "") for verb in ("create", "patch")),
 ]
 REFUSED: list[Right] = [
+    # Pools and Leases of one namespace are served.
+    *((verb, f"{OURS}/{pool}", "some", "") for pool in POOLS for verb in ("list", "watch", "patch")),
+    ("create", "coordination.k8s.io/leases", "some", ""),
+    *((verb, "/events", "some", "") for verb in ("create", "patch")),
+    ("update", "coordination.k8s.io/leases", "some", LEASE),
     *((verb, "/secrets", "HOME", "other") for verb in ("get", "list", "watch", "update", "patch", "delete")),
     *((verb, "/secrets", "some", SECRET) for verb in ("get", "create", "update")),
     *((verb, "/pods", "some", "p1") for verb in ("create", "update", "patch", "delete")),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -199,7 +200,9 @@ def test_the_manager_of_nvidia_bmm_runs_from_deploy_as_its_document_says(
     assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
     assert cluster.kubectl("logs", "-n", "kube-system", "-l", BMM)
     account = "--as=system:serviceaccount:kube-system:cloud-controller-manager"
-    assert cluster.kubectl("auth", "can-i", "update", "nodes", account).strip() == "yes"
+    assert cluster.kubectl("auth", "can-i", "list", "nodes", account).strip() == "yes"
+    writes = ("auth", "can-i", "--list", account)
+    assert not re.search(r"^(nodes|services).*\b(patch|update|delete)\b", cluster.kubectl(*writes), re.MULTILINE)
 
 
 def test_two_replicas_share_the_work_and_the_second_takes_over(cluster: Cluster, clouds: Clouds) -> None:

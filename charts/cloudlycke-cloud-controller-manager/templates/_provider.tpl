@@ -16,6 +16,11 @@ k8s-app: {{ include "ccm.fullName" . }}
 system:{{ include "ccm.fullName" . }}
 {{- end }}
 
+{{/* Whether it keeps load balancers for Services. */}}
+{{- define "ccm.loadBalancers" -}}
+true
+{{- end }}
+
 {{- define "ccm.command" -}}
 - /bin/cloudlycke-cloud-controller-manager
 - --cloud-provider=cloudlycke

@@ -20,6 +20,10 @@ cloud-controller-manager
 {{ .Values.cloudConfig.secretName }}
 {{- end }}
 
+{{/* Whether it keeps load balancers for Services; this cloud has none. */}}
+{{- define "ccm.loadBalancers" -}}
+{{- end }}
+
 {{- define "ccm.command" -}}
 - /nvidia-bmm-cloud-controller-manager
 - --cloud-provider=nvidia-bmm

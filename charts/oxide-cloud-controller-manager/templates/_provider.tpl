@@ -21,6 +21,11 @@ system:{{ include "ccm.fullName" . }}
 {{ .Values.credentials.secretName | default (include "ccm.fullName" .) }}
 {{- end }}
 
+{{/* Whether it keeps load balancers for Services. */}}
+{{- define "ccm.loadBalancers" -}}
+true
+{{- end }}
+
 {{- define "ccm.command" -}}
 - /usr/bin/oxide-cloud-controller-manager
 - --cloud-provider=oxide

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from bedplate.api import coordination, core
 from bedplate.cli.doctor.cluster_checks import check_cluster
 from bedplate.cli.doctor.facts import ClusterFacts, Names
-from bedplate.cli.doctor.reading import NEEDED, Permission
+from bedplate.cli.doctor.reading import Permission, needed
 from bedplate.cli.doctor.report import exit_code
 from bedplate.cloud.doctor import Finding
 
@@ -18,6 +18,7 @@ BINDING = {
     "roleRef": {"name": NAMES.role},
     "subjects": [{"kind": "ServiceAccount", "namespace": NAMES.namespace, "name": NAMES.account}],
 }
+NEEDED = needed(has_accounts=False, has_load_balancers=True)
 WELL = ClusterFacts(
     NAMES,
     NOW,

@@ -74,7 +74,7 @@ async def test_a_reachable_cloud_with_good_credentials_and_missing_rbac_is_told_
     assert missing["level"] == "problem" and "kubectl" in missing["fix"]
     (rights,) = [one for one in found if one["check"] == "rbac" and one["message"].startswith("may not")]
     told = {line.strip() for line in rights["message"].splitlines()}
-    assert {"get, list, watch, patch, delete nodes", "patch services/status"} <= told
+    assert {"get, list, watch, patch, delete nodes", "patch nodes/status"} <= told
 
 
 async def test_the_managers_own_account_asks_about_its_rights_without_impersonating(

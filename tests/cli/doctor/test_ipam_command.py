@@ -23,6 +23,8 @@ PROGRAM = Path(sys.executable).with_name("bedplate")
 MANIFESTS = Path(__file__).resolve().parents[3] / "deploy/manifests"
 ROLES = custom("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", False)
 BINDINGS = custom("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", False)
+LOCAL_ROLES = custom("rbac.authorization.k8s.io", "v1", "roles", "Role", True)
+LOCAL_BINDINGS = custom("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", True)
 
 
 async def findings(server: servers.Server, *words: str) -> tuple[int, list[dict[str, Any]]]:
@@ -57,9 +59,14 @@ async def deployed_rights(client: Client, name: str) -> AsyncIterator[None]:
             subject = {"kind": "ServiceAccount", "name": own, "namespace": name}
             reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": own}
             binding = {"metadata": {"name": own}, "roleRef": reference, "subjects": [subject]}
+            here = yaml.safe_load((MANIFESTS / part / "role.yaml").read_text())
+            here["metadata"] = {"name": own}
+            bound = {**binding, "roleRef": {**reference, "kind": "Role"}}
             for ref, body, space in (
                 (ROLES, role, None),
                 (BINDINGS, binding, None),
+                (LOCAL_ROLES, here, name),
+                (LOCAL_BINDINGS, bound, name),
                 (SERVICE_ACCOUNTS.raw(), {"metadata": {"name": own}}, name),
             ):
                 await client.create(ref, body, space)

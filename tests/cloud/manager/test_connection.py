@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from tests import servers
 
 from bedplate.api import auth
-from bedplate.cloud.manager import connection, options
+from bedplate.cloud.manager import connection, options, wiring
 from bedplate.cloud.manager.assembly import Assembly
 from bedplate.cloud.manager.connection import AccountTokens
 from bedplate.cloud.manager.options import Options
@@ -83,7 +83,22 @@ async def test_controllers_write_as_their_service_account_when_told_so() -> None
     async with clients(options) as opened:
         client = await connection.controller_client(opened, options, "node-controller")
         assert client.config.auth.token_source is not None
-        assert (await opened.events(5.0, 5)).config.auth.token_source is None
+        # Events, too: the manager's own account has no right to write them.
+        events = await connection.event_client(opened, options, "node-controller")
+        assert events.config.auth.token_source is not None and not events.config.tls.cert_data
+
+
+@pytest.mark.parametrize(
+    ("controllers", "account"),
+    [
+        ("*", "node-controller"),
+        ("cloud-node-lifecycle-controller", "node-controller"),
+        ("service-lb-controller,node-route-controller", "service-controller"),
+        ("node-route-controller", "route-controller"),
+    ],
+)
+def test_events_are_written_as_the_first_controller_that_runs(controllers: str, account: str) -> None:
+    assert wiring.event_account(read(f"--controllers={controllers}")) == account
 
 
 def test_the_lease_is_renewed_within_the_deadline_of_the_flag() -> None:
@@ -97,8 +112,9 @@ class RateAsked(Exception):
 
 
 class AskingClients(Clients):
-    async def events(self, qps: float, burst: int) -> Client:
-        raise RateAsked(qps, burst)
+    async def leading(self, config: ClientConfig | None = None) -> Client:
+        assert config is not None
+        raise RateAsked(config.qps, config.burst)
 
 
 async def test_events_have_the_rate_of_the_flag() -> None:

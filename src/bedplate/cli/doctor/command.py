@@ -100,13 +100,14 @@ class Given:
     def names(self, provider: str, manager: deployed.Manager | None) -> facts.Names:
         """What a manager's objects are called."""
         role, account, lease, manifests = _NAMES.get(provider, _NAMES["nvidia-bmm"])
-        namespace, elects = "kube-system", True
+        namespace, elects, has_accounts = "kube-system", True, None
         lease_namespace = "kube-system"
         if manager is not None:
             generic = manager.options.generic
             account, namespace = manager.account, manager.namespace
             lease, lease_namespace = generic.leader_elect_resource_name, generic.leader_elect_resource_namespace
             elects = generic.leader_elect and not generic.dry_run
+            has_accounts = generic.use_service_account_credentials and not generic.dry_run
         if self.account:
             namespace, _, account = self.account.rpartition("/")
         return facts.Names(
@@ -118,6 +119,7 @@ class Given:
             lease_namespace=lease_namespace,
             is_lease_given=bool(self.lease) or manager is not None,
             elects=elects,
+            has_accounts=has_accounts,
         )
 
 
@@ -304,7 +306,9 @@ async def _examine_manager(options: Options, metrics: MetricsAddress) -> list[Fi
     pretence = config.Impersonation(user=options.called.user, groups=groups)
     acting = dataclasses.replace(options.settings, impersonate=pretence)
     async with Client(options.settings) as client, Client(acting) as account:
-        read = await facts.gather(client, account, options.called, time.now())
+        has_load_balancers = any(provider.load_balancers is not None for provider in providers)
+        called = dataclasses.replace(options.called, has_load_balancers=has_load_balancers)
+        read = await facts.gather(client, account, called, time.now())
     findings += cluster_checks.check_cluster(read)
     nodes: tuple[core.Node, ...] = ()
     if isinstance(read.nodes, Exception):

@@ -13,7 +13,7 @@ from typing import Any
 
 from bedplate.api import coordination, core, names, resources
 from bedplate.cli.doctor import reading
-from bedplate.cli.doctor.reading import NEEDED, Permission
+from bedplate.cli.doctor.reading import TOKENS, Permission, needed
 from bedplate.kube.client import Client
 
 __all__ = ["ClusterFacts", "Names", "gather", "subjects_of"]
@@ -38,6 +38,9 @@ class Names:
     is_lease_given: bool = True
     """False: the name is that of the manifests, and the manager may use another."""
     elects: bool = True
+    has_load_balancers: bool = True
+    has_accounts: bool | None = None
+    """Whether controllers write as accounts of their own; None: when the manager's account may request their tokens."""
 
     @property
     def remedy(self) -> str:
@@ -78,7 +81,7 @@ async def gather(client: Client, acting: Client, called: Names, now: datetime) -
     leases = await _leases(client, called) if lease is None else ()
     nodes = await reading.attempt(_nodes(client))
     if not called.account:
-        rights = await reading.rights(client, NEEDED, called.lease)
+        rights = await _rights(client, called)
         return ClusterFacts(called, now, version, nodes, lease=lease, rights=rights, leases=leases)
     account = await reading.get(client, resources.SERVICE_ACCOUNTS, called.account, called.namespace)
     binding = await _binding(client, called)
@@ -88,8 +91,16 @@ async def gather(client: Client, acting: Client, called: Names, now: datetime) -
     if await _whoami(client) == called.user:
         # We run as the manager itself, which may not impersonate anybody and need not.
         acting = client
-    rights = await reading.rights(acting, NEEDED, called.lease)
+    rights = await _rights(acting, called)
     return ClusterFacts(called, now, version, nodes, account, role, binding, lease, rights, leases)
+
+
+async def _rights(acting: Client, called: Names) -> dict[Permission, bool | Exception]:
+    has_accounts = called.has_accounts
+    if has_accounts is None:
+        has_accounts = called.account != "" and (await reading.rights(acting, [TOKENS], ""))[TOKENS] is True
+    rows = needed(has_accounts=has_accounts, has_load_balancers=called.has_load_balancers)
+    return await reading.rights(acting, rows, called.lease)
 
 
 async def _binding(client: Client, called: Names) -> Mapping[str, Any] | Exception | None:

@@ -79,10 +79,12 @@ class Account:
 
 def accounts_of(called: Names) -> tuple[Account, Account]:
     """Both programs' accounts."""
-    pools = [row for plural in ("ippools", "cidrpools") for row in _rows("get list watch", plural, GROUP)]
-    status = [row for plural in ("ippools", "cidrpools") for row in _rows("update", plural, GROUP, "status")]
-    leases = _rows("get create update", "leases", "coordination.k8s.io", namespace=called.namespace)
-    controller = (*_rows("get list watch", "nodes"), *pools, *status, *leases, *_rows("create patch", "events"))
+    home, plurals = called.namespace, ("ippools", "cidrpools")
+    pools = [row for plural in plurals for row in _rows("list watch", plural, GROUP, namespace=home)]
+    status = [row for plural in plurals for row in _rows("update", plural, GROUP, "status", home)]
+    leases = _rows("get create update", "leases", "coordination.k8s.io", namespace=home)
+    events = _rows("create patch", "events", namespace=home)
+    controller = (*_rows("list watch", "nodes"), *pools, *status, *leases, *events)
     node = (*_rows("get list watch", "pods"), *pools)
     return (
         Account(f"{called.prefix}controller", "ipam-controller", controller),

@@ -1,6 +1,6 @@
 """Reading for a doctor: what could not be read is an answer too.
 
-In: questions to an API server. Out: the answer, the error that came instead, or None for what does not exist. `NEEDED`
+In: questions to an API server. Out: the answer, the error that came instead, or None for what does not exist. `needed`
 is what the manager must be allowed to do; the shipped manifests are tested by it.
 """
 
@@ -18,7 +18,7 @@ from bedplate.api.resources import ResourceRef
 from bedplate.core import errors
 from bedplate.kube.client import Client
 
-__all__ = ["NEEDED", "Permission", "attempt", "find", "get", "get_each", "rights", "version"]
+__all__ = ["TOKENS", "Permission", "attempt", "find", "get", "get_each", "needed", "rights", "version"]
 
 T = TypeVar("T")
 _AT_ONCE = 8
@@ -65,9 +65,9 @@ async def version(client: Client) -> str:
     return str(msgspec.json.decode(answer.body, type=dict[str, Any]).get("gitVersion", ""))
 
 
-async def rights(client: Client, needed: Iterable[Permission], lease: str) -> dict[Permission, bool | Exception]:
+async def rights(client: Client, asked: Iterable[Permission], lease: str) -> dict[Permission, bool | Exception]:
     """What the client's own user may do. `lease`: the one Lease to which a role may limit a right."""
-    slots, rows = asyncio.Semaphore(_AT_ONCE), tuple(needed)
+    slots, rows = asyncio.Semaphore(_AT_ONCE), tuple(asked)
 
     async def ask(row: Permission) -> bool | Exception:
         body = {"spec": {"resourceAttributes": row.attributes(lease)}}
@@ -88,12 +88,14 @@ class Permission:
     group: str = ""
     subresource: str = ""
     namespace: str = ""
+    name: str = ""
 
     @property
     def target(self) -> str:
         """What the verb acts on."""
         what = f"{self.resource}.{self.group}" if self.group else self.resource
         what += f"/{self.subresource}" if self.subresource else ""
+        what += f" of {self.name}" if self.name else ""
         return what + (f" in {self.namespace}" if self.namespace else "")
 
     def attributes(self, lease: str) -> dict[str, str]:
@@ -106,7 +108,7 @@ class Permission:
             "group": self.group,
             "subresource": self.subresource,
             "namespace": self.namespace,
-            "name": lease if is_of_lease else "",
+            "name": lease if is_of_lease else self.name,
         }
 
 
@@ -114,14 +116,30 @@ def _rows(verbs: str, resource: str, group: str = "", subresource: str = "", nam
     return [Permission(verb, resource, group, subresource, namespace) for verb in verbs.split()]
 
 
-NEEDED: tuple[Permission, ...] = (
-    *_rows("get list watch patch delete", "nodes"),
-    *_rows("patch", "nodes", subresource="status"),
-    *_rows("get list watch", "services"),
-    *_rows("patch", "services", subresource="status"),
-    *_rows("create patch", "events"),
-    *_rows("get list watch", "endpointslices", "discovery.k8s.io"),
-    *_rows("get create update", "leases", "coordination.k8s.io", namespace=names.NAMESPACE_SYSTEM),
-    *_rows("create", "tokenreviews", "authentication.k8s.io"),
-    *_rows("create", "subjectaccessreviews", "authorization.k8s.io"),
-)
+def _tokens(account: str) -> Permission:
+    return Permission("create", "serviceaccounts", "", "token", names.NAMESPACE_SYSTEM, account)
+
+
+TOKENS = _tokens("node-controller")
+"""Who may do this can let its controllers write as accounts of their own."""
+
+
+def needed(*, has_accounts: bool, has_load_balancers: bool) -> tuple[Permission, ...]:
+    """What a manager's account must be allowed to do. `has_accounts`: its controllers write as accounts of their own
+    (--use-service-account-credentials). `has_load_balancers`: its cloud has some."""
+    rows = _rows("list watch" if has_accounts else "get list watch patch delete", "nodes")
+    if has_load_balancers:
+        rows += [*_rows("list watch", "services"), *_rows("list watch", "endpointslices", "discovery.k8s.io")]
+    if has_accounts:
+        rows += _rows("create", "events", namespace=names.NAMESPACE_SYSTEM)
+        rows += [TOKENS, _tokens("service-controller")] if has_load_balancers else [TOKENS]
+    else:
+        rows += _rows("patch", "nodes", subresource="status")
+        rows += _rows("patch", "services", subresource="status") if has_load_balancers else []
+        rows += _rows("create patch", "events")
+    return (
+        *rows,
+        *_rows("get create update", "leases", "coordination.k8s.io", namespace=names.NAMESPACE_SYSTEM),
+        *_rows("create", "tokenreviews", "authentication.k8s.io"),
+        *_rows("create", "subjectaccessreviews", "authorization.k8s.io"),
+    )

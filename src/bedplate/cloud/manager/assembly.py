@@ -18,7 +18,7 @@ from bedplate.cloud.manager import connection, leading, selection, serving
 from bedplate.cloud.manager.metrics import ProcessMetrics, WebhookMetrics
 from bedplate.cloud.manager.options import Options
 from bedplate.cloud.manager.serving import ManagerServer
-from bedplate.cloud.manager.wiring import Caches, Wiring
+from bedplate.cloud.manager.wiring import Caches, Wiring, event_account
 from bedplate.cloud.routing import Clouds
 from bedplate.core import clock, errors
 from bedplate.core.metrics import shared
@@ -92,7 +92,8 @@ class Assembly(program.Assembly[Options]):
     async def assemble(self, parts: Parts) -> None:
         manager, generic = parts.manager, self.options.generic
         identity = leading.ClusterIdentity(parts.reader, self.time, self.caches.services)
-        recorders = Recorders(await parts.clients.events(generic.event_qps, max(1, int(generic.event_qps))), self.time)
+        events = await connection.event_client(parts.clients, self.options, event_account(self.options))
+        recorders = Recorders(events, self.time)
         self._create_clouds(identity, recorders)
         for provider in self.clouds:
             parts.stack.push_async_callback(provider.close)

@@ -24,7 +24,7 @@ from bedplate.kube.client import Client
 from bedplate.kube.config import AuthConfig, ClientConfig, TLSConfig, find_named
 from bedplate.program.clients import Clients
 
-__all__ = ["USER_AGENT", "AccountTokens", "controller_client", "find", "review_config"]
+__all__ = ["USER_AGENT", "AccountTokens", "controller_client", "event_client", "find", "review_config"]
 
 USER_AGENT = "cloud-controller-manager"
 log = logging.get_logger("cloud.accounts")
@@ -46,13 +46,22 @@ def review_config(path: str, main: ClientConfig, environ: Mapping[str, str]) -> 
     return replace(kubeconfig.read([Path(path)], environ=environ), user_agent=main.user_agent, qps=-1.0)
 
 
-async def controller_client(clients: Clients, options: Options, account: str) -> Client:
+async def controller_client(
+    clients: Clients, options: Options, account: str, config: ClientConfig | None = None
+) -> Client:
     """For what a controller writes: as this service account when the flag says so, else as this program."""
+    config = config or clients.config
     if not options.generic.use_service_account_credentials or clients.is_dry_run:
-        return await clients.leading()
+        return await clients.leading(config)
     tokens = AccountTokens(await clients.leading(), account, clients.time)
-    auth, tls = AuthConfig(token_source=tokens.get), _without_certificate(clients.config.tls)
-    return await clients.leading(replace(clients.config, auth=auth, tls=tls))
+    auth, tls = AuthConfig(token_source=tokens.get), _without_certificate(config.tls)
+    return await clients.leading(replace(config, auth=auth, tls=tls))
+
+
+async def event_client(clients: Clients, options: Options, account: str) -> Client:
+    """For Events, at their own rate; likewise as this service account when the flag says so."""
+    qps = options.generic.event_qps
+    return await controller_client(clients, options, account, clients.config.with_rate(qps, max(1, int(qps))))
 
 
 def _without_certificate(tls: TLSConfig) -> TLSConfig:

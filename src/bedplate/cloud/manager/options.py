@@ -108,8 +108,9 @@ class Generic:
     )
     use_service_account_credentials: bool = flag(
         False,
-        "Controllers write with the service accounts node-controller, service-controller and route-controller of "
-        "kube-system, whose tokens this program requests and renews; watches stay with its own account.",
+        "Controllers write, Events too, with the service accounts node-controller, service-controller and "
+        "route-controller of kube-system, whose tokens this program requests and renews; watches stay with its own "
+        "account.",
     )
     dry_run: bool = flag(
         False,

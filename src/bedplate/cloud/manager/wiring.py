@@ -24,10 +24,18 @@ from bedplate.runtime.cache import Cache
 from bedplate.runtime.events import Recorders
 from bedplate.runtime.manager import Leading
 
-__all__ = ["Caches", "Wiring", "lifecycle_options", "node_options", "route_options", "service_options"]
+__all__ = ["Caches", "Wiring", "event_account", "lifecycle_options", "node_options", "route_options", "service_options"]
 
 NODE_ACCOUNT, SERVICE_ACCOUNT, ROUTE_ACCOUNT = "node-controller", "service-controller", "route-controller"
 SERVICE_COMPONENT, ROUTE_COMPONENT = "service-controller", "route_controller"
+
+
+def event_account(options: Options) -> str:
+    """The service account that writes the Events of all controllers, at one rate: that of the first one that runs."""
+    enabled = selection.enabled_controllers(options.generic.controllers)[0]
+    if enabled & {selection.NODE, selection.LIFECYCLE}:
+        return NODE_ACCOUNT
+    return SERVICE_ACCOUNT if selection.SERVICE in enabled else ROUTE_ACCOUNT
 
 
 @dataclass(frozen=True, slots=True)

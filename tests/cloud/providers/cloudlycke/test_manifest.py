@@ -45,8 +45,11 @@ def test_nobody_is_given_everything(objects: dict[tuple[str, str], Any]) -> None
     for rule in rules:
         assert "*" not in {*rule["verbs"], *rule["resources"], *rule["apiGroups"]}
         assert "secrets" not in rule["resources"]
-    agent = objects["ClusterRole", "system:cloudlycke-lb-agent"]
-    assert {verb for rule in agent["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}
+    for name in (NAME, "cloudlycke-lb-agent"):
+        role = objects["ClusterRole", f"system:{name}"]
+        own = [rule for rule in role["rules"] if "resourceNames" not in rule]
+        # Controllers write as accounts of their own; the agent writes its Leases.
+        assert {verb for rule in own for verb in rule["verbs"]} == {"list", "watch"}
     leases = objects["Role", "system:cloudlycke-lb-agent"]
     assert leases["metadata"]["namespace"] == "cloudlycke-lb"
 
@@ -62,9 +65,11 @@ def test_the_manager_runs_as_nobody_and_the_agent_with_two_capabilities(objects:
         assert held["capabilities"]["drop"] == ["ALL"]
     assert "add" not in manager["securityContext"]["capabilities"]
     assert agent["securityContext"]["capabilities"]["add"] == ["NET_ADMIN", "NET_RAW"]
-    # The manager listens on the loopback interface, where a probe of the pod's address would not find it.
-    for probe in ("livenessProbe", "readinessProbe"):
+    # Both listen on the loopback interface, where a probe of the pod's address would not find them.
+    for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
         assert manager[probe]["httpGet"]["host"] == "127.0.0.1"
+        assert agent[probe]["httpGet"] == {"host": "127.0.0.1", "path": path, "port": 10261}
+    assert set(agent["resources"]["limits"]) == {"cpu", "memory"}
 
 
 def test_the_inventory_in_the_manifest_is_the_built_in_one(objects: dict[tuple[str, str], Any]) -> None:
