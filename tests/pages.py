@@ -3,11 +3,13 @@
 In: a page, the folder to be in, an environment. Out: what each command printed. A command that fails ends it, and the
 test with it; what the page started and did not stop is ended. A page shows output below its command: every line of it
 must be printed, in this order; `…` stands for lines that are left out, and what differs from run to run (times, ports,
-generated names) may differ. With BEDPLATE_UPDATE_GOLDEN=1 the run writes what was printed into the page instead.
+generated names) may differ. With BEDPLATE_UPDATE_GOLDEN=1 the run writes what was printed into the page instead, where
+the page does not show it already: an excerpt that was chosen by hand stays as long as it is true.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -29,12 +31,18 @@ CHANGING = (
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "UUID"),
     (re.compile(r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?( UTC)?"), "TIME"),
     (re.compile(r"\b\d\d:\d\d:\d\d\b"), "TIME"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d\b"), "DATE"),
     (re.compile(r"\b[IWE]\d{4} TIME\S*"), "TIME"),
     (re.compile(r"(127\.0\.0\.1|localhost):\d+"), "ADDRESS"),
     (re.compile(r"\b\d+(\.\d+)? (ms|s|seconds?)\b"), "TIME"),
-    (re.compile(r"(?<![\w.])\d+[dhms](\d+[hms])?\b"), "AGE"),
+    (re.compile(r"(?<![\w.])\d+(\.\d+)?[dhms](\d+[hms])?\b"), "AGE"),
+    (re.compile(r"\b([0-9a-f]{2}:){5}[0-9a-f]{2}\b|@if\d+"), "LINK"),
     (re.compile(r"-[0-9a-f]{8,10}-[a-z0-9]{5}\b"), "-POD"),
     (re.compile(r"\b10\.128\.\d+\.\d+\b"), "POD-IP"),
+    (re.compile(r"\b10\.96\.\d+\.\d+\b"), "SERVICE-IP"),
+    (re.compile(r"\b172\.30\.0\.\d+\b"), "NODE-IP"),
+    (re.compile(r"\bprocess \d+"), "PROCESS"),
+    (re.compile(r'"id": \d+'), '"id": N'),
     (re.compile(r"\b\d+\b(?= calls| more\.\.\.)"), "N"),
     (re.compile(r"\[\d+\] \d+"), "[JOB]"),
     (re.compile(r"-{4,}"), "----"),
@@ -110,7 +118,7 @@ def run_lines(lines: Sequence[str], folder: Path, environ: Mapping[str, str], de
             pass
         shell.wait()
     printed = out.read_text().split(MARK)[1:]
-    logs = "\n".join(f"--- {log.name}\n{log.read_text()[-2000:]}" for log in folder.glob("*.log"))
+    logs = "\n".join(f"--- {log.name}\n{log.read_text()[-2000:]}" for log in folder.rglob("*.log"))
     assert code == 0, f"$ {lines[min(len(printed), len(lines)) - 1]}\n{printed[-1][-4000:]}\n{logs}"
     return printed[: len(lines)]
 
@@ -125,7 +133,8 @@ def hold(page: Path, printed: Sequence[str], folder: Path, chosen: Callable[[Ste
     there = [step for step in steps(page) if chosen(step)]
     texts = [_local(text, folder) for text in printed]
     if os.environ.get("BEDPLATE_UPDATE_GOLDEN"):
-        _write(page, {step.command: text for step, text in zip(there, texts, strict=True)})
+        pieces = dict(zip([place for place, step in enumerate(steps(page)) if chosen(step)], texts, strict=True))
+        _write(page, pieces)
         return
     for step, text in zip(there, texts, strict=True):
         missing = first_missing(step.shown, text)
@@ -155,19 +164,24 @@ def _local(text: str, folder: Path) -> str:
     return text.replace(str(folder.resolve()), "~").replace(str(folder), "~").replace(shlex.quote(str(folder)), "~")
 
 
-def _write(page: Path, printed: Mapping[str, str]) -> None:
+def _write(page: Path, printed: Mapping[int, str]) -> None:
+    """Write below the commands of a page, by their number, what they printed."""
+    there = steps(page)
+    places = itertools.count()
+
     def block(match: re.Match[str]) -> str:
         indent = match[1]
         kept: list[str] = []
-        is_ours = False
+        is_replaced = False
         for line in match[2].splitlines():
             if line.strip().startswith("$ "):
                 kept.append(line)
-                command = line.strip()[2:]
-                is_ours = command in printed
-                if is_ours:
-                    kept += [f"{indent}{each}".rstrip() for each in _excerpt(printed[command])]
-            elif not is_ours:
+                place = next(places)
+                shown, text = there[place].shown, printed.get(place)
+                is_replaced = text is not None and (not shown or first_missing(shown, text) is not None)
+                if text is not None and is_replaced:
+                    kept += [f"{indent}{each}".rstrip() for each in _excerpt(text)]
+            elif not is_replaced:
                 kept.append(line)
         return "\n".join([f"{indent}```console", *kept, f"{indent}```"])
 

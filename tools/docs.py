@@ -23,7 +23,7 @@ import time
 import urllib.request
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import click
 import headpages
@@ -36,9 +36,7 @@ from rich.console import Console
 from rich.text import Text
 
 import bedplate
-from bedplate.api import core, names
 from bedplate.apps.bedplate import root
-from bedplate.cli import clusterview
 from bedplate.cli.ipam import build_views
 from bedplate.cli.ipam import picture as pool_picture
 from bedplate.cloud.manager import options as manager_options
@@ -51,7 +49,6 @@ from bedplate.ipam.node import metrics as ipam_metrics
 from bedplate.ipam.node import options as ipam_node
 from bedplate.ipam.node.reservations import Usage
 
-T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
 # What each variable is for. The code says where it is read; a variable that is missing here stops the generator.
 VARIABLES = {
@@ -339,21 +336,6 @@ def shown(places: list[str]) -> list[str]:
 # Picture
 
 
-def picture() -> str:
-    """The live view of `bedplate up`, drawn by the code that draws it, with a cluster made up."""
-    nodes = tuple(made_up_node(number) for number in range(1, 51))
-    pods = tuple(made_up(core.Pod, {"spec": {"nodeName": f"node{number:03}"}}) for number in (3, 3, 3, 8, 8, 21))
-    cloud = clusterview.Cloud("nvidia-bmm", running=49, machines=50, calls_per_minute=14)
-    rail = clusterview.Pool("rail", "172.16.0.0/15", blocks=50, free_blocks=16333, used=96, usable=399)
-    storage = clusterview.Pool("storage", "172.20.0.0/15", blocks=50, free_blocks=16334, used=96, usable=250)
-    told = ((1, "03:01:12 node010: Service docker was restarted"),)
-    head = clusterview.Head("https://127.0.0.1:38423", revision=3, devices=21, notices=told)
-    view = clusterview.Picture(nodes, pods, [cloud], made_up_events(), [rail, storage], head)
-    console = Console(file=io.StringIO(), record=True, width=100)
-    console.print(clusterview.panel(view, 754, rows=6))
-    return svg_of(console, "make up", "up")
-
-
 def pool_map() -> str:
     """The picture of a pool, as `bedplate ipam map` draws it: some blocks full, some empty, some that cannot be
     allocated."""
@@ -402,39 +384,6 @@ def svg_of(console: Console, title: str, identifier: str) -> str:
     return "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
 
 
-def made_up_node(number: int) -> core.Node:
-    is_stopped = number == 17
-    taint = {"key": names.TAINT_SHUTDOWN, "effect": "NoSchedule"}
-    labels = {names.LABEL_INSTANCE_TYPE: "gb200-nvl72", names.LABEL_ZONE: "nvidia-bmm-zone-80dd7412"}
-    status = {"conditions": [{"type": "Ready", "status": str(not is_stopped)}]}
-    body = {"metadata": {"name": f"node{number:03}", "labels": labels}, "status": status}
-    return made_up(core.Node, {**body, "spec": {"taints": [taint] if is_stopped else []}})
-
-
-def made_up_events() -> tuple[core.Event, ...]:
-    rows = (
-        ("node041", "DeletingNode", "Deleting node node041 because it does not exist in the cloud provider"),
-        ("node041", "Synced", "Node synced successfully"),
-    )
-    return tuple(
-        made_up(
-            core.Event,
-            {
-                "metadata": {"name": f"event-{number}"},
-                "involvedObject": {"kind": "Node", "name": node},
-                "reason": reason,
-                "message": message,
-                "lastTimestamp": f"2026-01-01T03:0{number}:00Z",
-            },
-        )
-        for number, (node, reason, message) in enumerate(rows)
-    )
-
-
-def made_up(kind: type[T], body: dict[str, Any]) -> T:
-    return msgspec.convert({"status": {"phase": "Running"}, **body}, kind, strict=False)
-
-
 PAGES = {
     "reference/cli.md": cli_page,
     "reference/manager-flags.md": flags_page,
@@ -446,7 +395,6 @@ PAGES = {
     "reference/head-entities.md": headpages.entities_page,
     "reference/cmsh.md": headpages.cmsh_page,
     "reference/head-rest.md": headpages.rest_page,
-    "pictures/up.svg": picture,
     "pictures/pool.svg": pool_map,
     "pictures/cmsh.svg": shell_session,
 }

@@ -205,8 +205,8 @@ def is_there(probe: str) -> bool:
     return shutil.which(probe, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") is not None
 
 
-def get_binaries(programs: str, version: str) -> bool:
-    """Have `bedplate binaries get` find or build programs, showing its progress."""
+def get_binaries(programs: str, version: str) -> list[Path]:
+    """Have `bedplate binaries get` find or build programs, showing its progress; where they are, or nothing."""
 
     def progress(line: str) -> None:
         if re.match(r" *\d+\.\d+s  ", line):
@@ -223,7 +223,7 @@ def get_binaries(programs: str, version: str) -> bool:
     done, output = run(*command, on_line=progress, PIP_RETRIES="1")
     if not done:
         left_out(f"{programs} {version}", reason(re.sub(r"(?m)^ *\d+\.\d+s  .*\n", "", output)))
-    return done
+    return [Path(line) for line in output.splitlines() if done and line.startswith("/")]
 
 
 def get_kubectl() -> None:
@@ -231,8 +231,19 @@ def get_kubectl() -> None:
         return
     if NO_KUBECTL.exists():
         left_out("kubectl", f"none here, and getting one failed on {NO_KUBECTL.read_text()}; `make setup` tries again")
-    elif not get_binaries("kubectl", "1.35"):
+    elif paths := get_binaries("kubectl", "1.35"):
+        link_kubectl(paths)
+    else:
         NO_KUBECTL.write_text(time.strftime("%Y-%m-%d"))
+
+
+def link_kubectl(paths: list[Path]) -> None:
+    """Where the PATH has no kubectl, the one of the cache stands beside our programs."""
+    for path in paths:
+        if path.name == "kubectl" and shutil.which("kubectl") is None:
+            link = VENV / "bin" / "kubectl"
+            link.unlink(missing_ok=True)
+            link.symlink_to(path)
 
 
 def main(what: str) -> None:
@@ -256,7 +267,7 @@ def main(what: str) -> None:
             get_kubectl()
         if what == "all":
             NO_KUBECTL.unlink(missing_ok=True)
-            get_binaries(f"{KUBERNETES} {OTHERS}", "1.35")
+            link_kubectl(get_binaries(f"{KUBERNETES} {OTHERS}", "1.35"))
             get_binaries(KUBERNETES, "1.34")
 
 

@@ -37,6 +37,7 @@ GUIDES = (
 # What a page tells people to run and this test cannot -> the test that does.
 ELSEWHERE = {
     r"kubectl logs .* -f$": "test_lab.py",
+    r"kubectl rollout status ": "test_guides_lab.py",
     r"podman run ": "test_rootfs.py",
     r"make run ": "test_running.py",
     r"bedplate lab load-image ": "test_guides_lab.py",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 import pytest
+from tests import pages
 
 from bedplate.apps.bedplate import root
 
@@ -103,6 +104,53 @@ def test_no_loop_of_a_page_goes_on_for_ever(page: Path) -> None:
     assert not endless, f"{named(page)}: {endless}"
 
 
+def before(line: str, lines: list[str]) -> list[str]:
+    return lines[: lines.index(line)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_logs_are_asked_for_after_their_pods_were_waited_for(page: Path) -> None:
+    lines = [line.strip() for line in page.read_text().splitlines()]
+    for line in [line for line in lines if re.match(r"(\$ )?(kubectl|bedplate lab kubectl) .*\blogs\b", line)]:
+        # Where something is wrong already there is nothing to wait for.
+        is_awaited = any(re.search(r" (wait|rollout status) ", each) for each in before(line, lines))
+        assert is_awaited or page.name == "ipam-debug.md", f"{named(page)}: {line}"
+
+
+TUTORIALS = sorted(ROOT.glob("docs/tutorials/*.md"))
+# Commands that print nothing, or nothing that can be shown beforehand.
+SILENT = re.compile(
+    r"(export|mkdir|cd|kill|make up|[A-Z]+=|echo .*>|SECONDS=0;|sleep|python|curl .*--output) ?|.*(&|> \S+)$"
+)
+
+
+# A run in the lab writes the output of the other one.
+@pytest.mark.parametrize("page", [page for page in TUTORIALS if page.name != "cloudlycke.md"], ids=named)
+def test_a_tutorial_shows_what_its_commands_print(page: Path) -> None:
+    bare = [step.command for step in pages.steps(page) if not step.shown and not SILENT.match(step.command)]
+    assert not bare, f"{named(page)}: run its test with BEDPLATE_UPDATE_GOLDEN=1: {bare}"
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=named)
+def test_a_tutorial_asks_for_no_address_that_was_not_read_from_the_cluster(page: Path) -> None:
+    for line in pages.console_lines(page):
+        if re.match(r"(curl|ping|ssh|bedplate ipam explain) ", line):
+            assert not re.search(r"\b(?!127\.0\.0\.1)\d+\.\d+\.\d+\.\d+", line), f"{named(page)}: {line}"
+
+
+def test_the_page_about_addresses_ends_at_its_first_command_without_the_plugin(tmp_path: Path) -> None:
+    first = pages.console_lines(ROOT / "docs/tutorials/ipam.md")[0]
+    environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    done = subprocess.run(["bash", "-c", first], capture_output=True, text=True, check=False, env=environ, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "install cargo" in done.stdout and "rustup" in done.stdout and "make up" in done.stdout
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/guides/migrate-*.md")), ids=named)
+def test_pages_of_migration_say_from_what(page: Path) -> None:
+    assert page.read_text().startswith("# Migrate from ") and page.name.startswith("migrate-from-")
+
+
 def linked(page: Path) -> set[Path]:
     """The files of the repository that a page links to."""
     targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text())
@@ -114,8 +162,8 @@ def test_the_front_page_is_short_and_leads_to_every_tutorial_and_deployment_guid
     assert len(page.read_text().splitlines()) <= 130
     names = ("install", "run-a-manager", "monitoring", "ipam", "head", "head-service", "lab")
     guides = {*ROOT.glob("docs/guides/deploy-*.md"), *(ROOT / f"docs/guides/{name}.md" for name in names)}
-    pages = guides | set(ROOT.glob("docs/tutorials/*.md")) | {ROOT / "docs/README.md", ROOT / "docs/proof.md"}
-    assert not pages - linked(page), sorted(map(named, pages - linked(page)))
+    needed = guides | set(TUTORIALS) | {ROOT / "docs/README.md", ROOT / "docs/proof.md"}
+    assert not needed - linked(page), sorted(map(named, needed - linked(page)))
 
 
 def test_the_index_lists_every_page() -> None:

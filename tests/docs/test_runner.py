@@ -65,3 +65,13 @@ def test_the_run_writes_what_was_printed(tmp_path: Path, monkeypatch: pytest.Mon
     assert "   $ seq 30\n   1\n   2\n" in text and "   11\n   …\n   ```" in text
     monkeypatch.delenv("BEDPLATE_UPDATE_GOLDEN")
     run(file, tmp_path)
+
+
+def test_commands_that_stand_twice_keep_an_output_each_and_an_excerpt_that_is_true_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = "$ echo x >> file; cat file\n"
+    file = page(tmp_path, f"```console\n{line}{line}$ seq 30\n…\n7\n…\n```\n")
+    monkeypatch.setenv("BEDPLATE_UPDATE_GOLDEN", "1")
+    run(file, tmp_path)
+    assert file.read_text() == f"```console\n{line}x\n{line}x\nx\n$ seq 30\n…\n7\n…\n```\n"

@@ -143,6 +143,16 @@ def test_make_up_tries_once_to_get_kubectl_and_says_so_afterwards(
     assert len(commands.ran) == 1
 
 
+def test_a_kubectl_of_the_cache_stands_beside_our_programs(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    play(setup, monkeypatch, binaries_get=(True, "   0.1s  building kubectl v1.35.4 (1/1)\n/cache/bin/kubectl\n"))
+    monkeypatch.setattr(setup.shutil, "which", lambda _name, path=None: None)
+    link = setup.VENV / "bin" / "kubectl"
+    link.symlink_to("/a/cache/that/is/gone/kubectl")
+    setup.get_kubectl()
+    assert str(link.readlink()) == "/cache/bin/kubectl"
+    assert not setup.NO_KUBECTL.exists()
+
+
 def test_nothing_is_built_where_a_kubectl_is_found(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = play(setup, monkeypatch)
     monkeypatch.setattr(setup.shutil, "which", lambda _name, path=None: "kubectl")

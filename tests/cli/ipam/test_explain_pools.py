@@ -223,6 +223,7 @@ def test_nodes_keep_their_blocks_while_the_spec_is_invalid_and_are_counted() -> 
     ((answer, why),) = of(found, "status")
     assert answer == "kept" and "host-a: 192.168.0.1-192.168.0.100" in why
     assert of(found, "nodes")[0][1].endswith("without a block: 0")
+    assert not of(found, "addresses"), "what the blocks of an earlier spec have is not known"
     (keeps,) = explain_pools.explain_node(NODES[0], where).findings
     assert (keeps.answer, keeps.state) == ("192.168.0.1-192.168.0.100", State.BAD)
     assert "given by an earlier spec and kept" in keeps.why

@@ -40,7 +40,7 @@ def _account(facts: ClusterFacts) -> Iterator[Finding]:
         yield unknown("rbac", about, facts.account)
     elif facts.account is None:
         create = f"kubectl create serviceaccount -n {facts.names.namespace} {facts.names.account}"
-        fix = f"{create}   (or: {facts.names.remedy})"
+        fix = f"{create}   # or: {facts.names.remedy}"
         yield problem("rbac", about, "does not exist: the manager's pods cannot start", fix)
     else:
         yield fine("rbac", about, "exists")
@@ -56,7 +56,7 @@ def _role(facts: ClusterFacts) -> Iterator[Finding]:
         if isinstance(item, Exception):
             yield unknown("rbac", about, item)
         elif item is None:
-            fix = f"{facts.names.remedy}   (then: kubectl get {kind.lower()} {name})"
+            fix = f"{facts.names.remedy}; kubectl get {kind.lower()} {name}"
             yield problem("rbac", about, "does not exist", fix)
         else:
             yield fine("rbac", about, "exists")
@@ -102,7 +102,7 @@ def _rights(facts: ClusterFacts) -> Iterator[Finding]:
         subresource = f" --subresource={first.subresource}" if first.subresource else ""
         place = f" -n {first.namespace}" if first.namespace else ""
         seen = f"kubectl auth can-i {first.verb} {resource}{subresource}{place} --as={facts.names.user}"
-        yield problem("rbac", facts.names.user, f"may not {_deeds(things)}", f"{facts.names.remedy}   (then: {seen})")
+        yield problem("rbac", facts.names.user, f"may not {_deeds(things)}", f"{facts.names.remedy}; {seen}")
     if failed is not None:
         fix = "run the doctor with credentials that may impersonate service accounts, or inside the manager's pod"
         yield unknown("rbac", facts.names.user, failed, fix)

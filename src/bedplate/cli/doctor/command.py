@@ -244,7 +244,7 @@ async def _examine(request: Request) -> list[Finding]:
     pools = await ipam_command.examine_if_installed(settings, ipam_facts.Names(), is_deployed=not is_of_up)
     if not managers:
         text = "no Deployment, DaemonSet or static pod of this cluster runs a cloud controller manager"
-        fix = "bedplate doctor --cloud-provider NAME looks at one that runs elsewhere"
+        fix = "bedplate doctor --cloud-provider nvidia-bmm   # or oxide, cloudlycke: one that runs elsewhere"
         # One program is enough to be well; nothing at all is most likely the wrong cluster.
         findings = [note("manager", "cluster", text, fix)] if pools else [unknown("manager", "cluster", text, fix)]
     return list(dict.fromkeys(findings + pools))

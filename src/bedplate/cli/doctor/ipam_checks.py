@@ -105,7 +105,7 @@ def _duplicates(land: Landscape) -> Iterator[Finding]:
     for address, count in sorted(Counter(holding.address for holding in inside).items()):
         if count > 1:
             holders = [holding.who for holding in inside if holding.address == address]
-            fix = f"bedplate ipam explain {address}, then delete the pod that got it last"
+            fix = f"bedplate ipam explain {address}   # then delete the pod that got it last"
             yield problem("addresses", str(address), f"{count} pods have it: {_few(holders)}", fix)
     if inside:
         yield fine("addresses", "pods", f"{len(inside)} addresses of pools are held, according to pods")
@@ -146,7 +146,9 @@ def _lease(facts: IpamFacts) -> Iterator[Finding]:
         yield unknown("controller", about, lease)
     elif lease is None:
         text = "does not exist: no controller with --leader-elect has led here"
-        yield note("controller", about, text, f"{fix}   (a single controller may run without --leader-elect)")
+        # Nothing logs where nothing is deployed; what to do about that stands above.
+        remark = f"{fix}   # a single controller may run without --leader-elect"
+        yield note("controller", about, text, remark if facts.deployment is not None else "")
     elif not lease.spec.holder_identity:
         yield problem("controller", about, "has no holder: new nodes do not get a block", fix)
     else:
@@ -179,7 +181,7 @@ def _daemons(facts: IpamFacts) -> Iterator[Finding]:
     scheduled = status.get("desiredNumberScheduled", 0)
     bad = [pod for pod in pods if not _is_ready(pod)]
     for pod in bad[:_MOST]:
-        fix = f"kubectl -n {called.namespace} logs {pod.name}   (on the node: bedplate doctor ipam --on-node)"
+        fix = f"kubectl -n {called.namespace} logs {pod.name}   # on the node: bedplate doctor ipam --on-node"
         text = (
             f"is not ready ({pod.status.phase or 'Pending'}): pods on {pod.spec.node_name or 'its node'} get no address"
         )
@@ -308,7 +310,7 @@ def _backend(facts: IpamFacts) -> Iterator[Finding]:
         if ready:
             yield fine("webhook", about, f"{len(ready)} ready pods")
         else:
-            fix = f"kubectl -n {called.namespace} logs deployment/{called.deployment}   (does it run with --webhook?)"
+            fix = f"kubectl -n {called.namespace} logs deployment/{called.deployment}   # does it run with --webhook?"
             yield problem("webhook", about, "it has no ready pod: pools cannot be created or changed", fix)
 
 
@@ -322,5 +324,5 @@ def _judgement(facts: IpamFacts, about: str) -> Finding:
         return fine("webhook", about, "rejects an invalid pool")
     if isinstance(verdict, kube_errors.Forbidden):
         return unknown("webhook", about, verdict, "run the doctor with credentials that may create IPPools")
-    fix = f"kubectl -n {called.namespace} logs deployment/{called.deployment}; can API servers reach its port 9443?"
+    fix = f"kubectl -n {called.namespace} logs deployment/{called.deployment}   # can API servers reach its port 9443?"
     return problem("webhook", about, f"cannot be reached, so pools cannot be created or changed: {verdict}", fix)

@@ -77,7 +77,7 @@ async def _examine(
     if on_node or ipam_node.is_node(places):
         return findings + await ipam_node.check_node(places)
     text = "not checked: this machine does not seem to be one (no plugin, configuration or store)"
-    return [*findings, note("node", "this node", text, "bedplate doctor ipam, as root on a node")]
+    return [*findings, note("node", "this node", text, "bedplate doctor ipam   # as root on a node")]
 
 
 async def _cluster(kubeconfig: str, called: ipam_facts.Names) -> list[Finding]:

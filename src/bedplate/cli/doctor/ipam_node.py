@@ -119,7 +119,7 @@ async def _plugin(places: Places) -> list[Finding]:
 async def _socket(conf: dict[str, Any]) -> Finding:
     target = str(conf.get("daemonSocket") or _DEFAULT.cni.cni_daemon_socket)
     about = f"daemon at {target}"
-    fix = "kubectl -n kube-system get pods -o wide -l name=nv-ipam-node, then kubectl logs of the one on this node"
+    fix = "kubectl -n kube-system get pods -o wide -l name=nv-ipam-node   # then kubectl logs of the one on this node"
     if not target.startswith("unix:"):
         return note("node", about, "not checked: only unix sockets can be checked")
     path = target.removeprefix("unix:").removeprefix("//")

@@ -223,7 +223,9 @@ def _about_pool(pool: Pool, view: PoolView, land: Landscape) -> Iterator[Finding
         yield Finding(
             "quarantine", kept.text, f"belonged to node {kept.node}; no other node gets it {until}", State.NOTICE
         )
-    yield _addresses(view)
+    if not view.problems:
+        # How many addresses the blocks of an earlier spec have is not known.
+        yield _addresses(view)
 
 
 def _blocks(view: PoolView) -> Finding:

@@ -22,7 +22,7 @@ __all__ = ["Pool", "Survey", "read"]
 Pool = IPPool | CIDRPool
 Tell = Callable[[str], None]
 _INSTALL = (
-    "kubectl kustomize deploy/overlays/no-webhook | kubectl apply -f -, or -n NAMESPACE if the pools are elsewhere"
+    "kubectl kustomize deploy/overlays/no-webhook | kubectl apply -f -   # or -n NAMESPACE if the pools are elsewhere"
 )
 
 
