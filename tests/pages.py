@@ -22,6 +22,7 @@ from pathlib import Path
 from tests import servers
 
 MOST_LINES = 12
+COLUMNS = 100
 LEFT_OUT = "…"
 MARK = "\x1e"
 BLOCK = re.compile(r"(?m)^( *)```console\n(.*?)^ *```", re.DOTALL)
@@ -42,6 +43,7 @@ CHANGING = (
     (re.compile(r"\b10\.96\.\d+\.\d+\b"), "SERVICE-IP"),
     (re.compile(r"\b172\.30\.0\.\d+\b"), "NODE-IP"),
     (re.compile(r"\bprocess \d+"), "PROCESS"),
+    (re.compile(r"\b\d+ bytes"), "SIZE"),
     (re.compile(r'"id": \d+'), '"id": N'),
     (re.compile(r"\b\d+\b(?= calls| more\.\.\.)"), "N"),
     (re.compile(r"\[\d+\] \d+"), "[JOB]"),
@@ -104,7 +106,8 @@ def run_lines(lines: Sequence[str], folder: Path, environ: Mapping[str, str], de
             cwd=folder,
             stdout=target,
             stderr=subprocess.STDOUT,
-            env=environ,
+            # Pictures are as wide as this.
+            env={**environ, "COLUMNS": str(COLUMNS)},
             start_new_session=True,
             preexec_fn=servers._die_with_parent,
         )

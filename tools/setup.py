@@ -152,7 +152,20 @@ def install_pins() -> str:
     done, output = run(*pip, "--require-hashes", "--no-deps", *files, on_line=count)
     if done:
         done, output = run(*pip, "--no-deps", "--no-build-isolation", "--editable", ".")
+    write_paths_in_ascii()
     return "" if done else reason(output)
+
+
+def write_paths_in_ascii() -> None:
+    """Python reads .pth files in the encoding of the locale and does not start where that fails, as with LC_ALL=C and a
+    checkout in a folder with an umlaut. Such a path is written as code that has none."""
+
+    def written(line: bytes) -> str:
+        return line.decode() if line.isascii() else f"import os, sys; sys.path.append(os.fsdecode({line!r}))"
+
+    for file in VENV.glob("lib/python*/site-packages/*.pth"):
+        if not (content := file.read_bytes()).isascii():
+            file.write_text("".join(f"{written(line)}\n" for line in content.splitlines()))
 
 
 def install_packages() -> None:

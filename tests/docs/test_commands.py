@@ -46,6 +46,6 @@ def test_the_second_terminals_commands_print_what_the_page_shows(page: str, up: 
 @pytest.mark.external
 def test_the_front_page_shows_what_make_up_prints(up: Up) -> None:
     (step,) = [step for step in pages.steps(ROOT / "README.md") if step.command == "make up"]
-    assert "API server ready after" in step.shown[0] and len(step.shown) == len(up.printed.splitlines())
-    printed = up.printed.replace(str(up.folder), "/home/you/bedplate")
-    assert pages.first_missing(step.shown, printed) is None, printed
+    printed = up.printed.replace(str(up.folder), "/home/you/bedplate").splitlines()
+    assert [*map(pages.comparable, step.shown)] == [*map(pages.comparable, printed[: len(step.shown)])]
+    assert "try: .venv/bin/cmsh" in step.shown[-1]

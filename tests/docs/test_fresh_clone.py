@@ -68,6 +68,7 @@ class Reader:
                 stdout=target,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=listen_to_ctrl_c,
                 extra_groups=None if self.is_root else [],
                 **who,
             )
@@ -107,11 +108,28 @@ class Reader:
             end(shell)
 
 
+def listen_to_ctrl_c() -> None:
+    """Where the tests run in the background, it is ignored in what they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def end(shell: subprocess.Popen[bytes]) -> None:
     """End what is left of a shell's own session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(shell.pid, signal.SIGKILL)
     shell.wait()
+
+
+def python_for_all() -> Path:
+    """A Python that every user may run; that of the tests may be in root's home."""
+    names = ("python3", "python3.11", "python3.12", "python3.13", "python3.14")
+    places = [Path(folder, name) for folder in ("/usr/local/bin", "/usr/bin") for name in names]
+    question = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))"
+    for place in (Path(os.path.realpath(sys.executable)), *places):
+        with contextlib.suppress(OSError):
+            if not subprocess.run([place, "-c", question], user=NOBODY, capture_output=True, check=False).returncode:
+                return place
+    pytest.skip("no Python that another user may run")
 
 
 @pytest.fixture(scope="module", params=["root", "an ordinary user"])
@@ -126,7 +144,7 @@ def reader(request: pytest.FixtureRequest) -> Iterator[Reader]:
         tools.mkdir()
         for tool in TOOLS.split():
             (tools / tool).symlink_to(programs.on_path(tool))
-        (tools / "python3").symlink_to(os.path.realpath(sys.executable))
+        (tools / "python3").symlink_to(python_for_all())
         cache = home / ".cache/bedplate" / kubectl.relative_to(kubectl.parents[3])
         cache.parent.mkdir(parents=True)
         shutil.copy(kubectl, cache)
@@ -134,6 +152,8 @@ def reader(request: pytest.FixtureRequest) -> Iterator[Reader]:
         if not is_root:
             subprocess.run(["chown", "-R", f"{NOBODY}:{NOBODY}", str(home)], timeout=60, check=True)
         kept = {key: value for key, value in os.environ.items() if KEPT.match(key)}
+        # A cargo of rustup's finds its parts by the home.
+        kept |= {"RUSTUP_HOME": os.environ.get("RUSTUP_HOME", str(Path.home() / ".rustup"))} if is_root else {}
         path = os.environ["PATH"] if is_root else str(tools)
         yield Reader(home, {**kept, "HOME": str(home), "PATH": path, "LC_ALL": "C"}, is_root)
 

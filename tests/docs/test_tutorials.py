@@ -16,6 +16,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/tutorials/first-controller.md"
 
 
+def at_a_terminal() -> None:
+    """Where the tests run in the background, Ctrl-C is ignored in what they start."""
+    servers._die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.external
 def test_the_controller_of_the_tutorial_labels_nodes_and_ends_with_ctrl_c(up: Up) -> None:
     text = PAGE.read_text()
@@ -32,7 +38,7 @@ def test_the_controller_of_the_tutorial_labels_nodes_and_ends_with_ctrl_c(up: Up
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        preexec_fn=servers._die_with_parent,
+        preexec_fn=at_a_terminal,
     )
     try:
         printed = pages.run_lines(third, up.folder, environ, DEADLINE_S)

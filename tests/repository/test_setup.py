@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 from pathlib import Path
 from types import ModuleType
@@ -64,6 +65,21 @@ def test_a_virtual_environment_that_fits_is_left_alone(setup: ModuleType, monkey
     commands.ran.clear()
     setup.make_venv()
     assert commands.ran == []
+
+
+def test_a_checkout_in_a_folder_with_an_umlaut_works_in_every_locale(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = setup.VENV / "lib/python3.11/site-packages/bedplate.pth"
+    file.parent.mkdir(parents=True)
+    file.write_text("/home/größe/src\n/usr/lib/other\n", encoding="utf-8")
+    play(setup, monkeypatch)
+    assert setup.install_pins() == ""
+    code, other = file.read_text(encoding="ascii").splitlines()
+    paths: list[str] = []
+    monkeypatch.setattr("sys.path", paths)
+    exec(code)
+    assert ([os.fsencode(path) for path in paths], other) == (["/home/größe/src".encode()], "/usr/lib/other")
 
 
 def test_a_moved_checkout_gets_a_new_environment(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
