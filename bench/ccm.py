@@ -57,6 +57,7 @@ class Joined:
 class Steady:
     """One manager beside initialised nodes."""
 
+    first_pass_s: float = 0.0
     refresh_calls: int = 0
     refresh_cpu_s: float = 0.0
     idle_share: float = 0.0
@@ -121,14 +122,15 @@ class Bench:
                 raise errors.Unavailable("the manager does not refresh its nodes")
             await asyncio.sleep(0.5)
 
-    async def until_quiet(self) -> None:
-        """Until the cloud has not been asked for a while."""
+    async def until_quiet(self) -> float:
+        """Until the cloud has not been asked for a while; when it was asked last."""
         seen, at = await self.cloud.calls(), time.monotonic()
         while time.monotonic() < at + QUIET_S:
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.2)
             now = await self.cloud.calls()
             if now != seen:
                 seen, at = now, time.monotonic()
+        return at
 
     def is_initialised(self, count: int) -> bool:
         return len(self.nodes) == count and not any(
@@ -184,7 +186,8 @@ async def stay(bench: Bench, contender: managers.Contender, count: int, window_s
     steady_state = Steady()
     period = f"--node-status-update-frequency={int(REFRESH_S / 5)}s"
     with managers.running(contender.command(bench.kubeconfig, fast, period), bench.cloud.environ, log) as manager:
-        await bench.until_quiet()
+        begin = time.monotonic()
+        steady_state.first_pass_s = await bench.until_quiet() - begin
         # The second refresh is the usual one: the first has to learn everything.
         await bench.cloud.reset()
         before = manager.cpu_s()
@@ -240,8 +243,8 @@ async def run(folder: pathlib.Path, *, is_quick: bool, tell: Callable[[str], Non
     return _topic([contender.name for contender in all_of], settings, joined, stayed, (joining, steady))
 
 
-# The least ratio wanted against the original: at most 0.35 of its time, not slower, at most 1.5 of its time.
-_GOALS = {"defaults": 1 / 0.35, "16 workers, 500 QPS": 1.0, "16 workers, 5,000 QPS": 1 / 1.5}
+# The least ratio wanted against the original: at most 0.35 and 0.8 of its time.
+_GOALS = {"defaults": 1 / 0.35, "16 workers, 500 QPS": 1 / 0.8, "16 workers, 5,000 QPS": 1 / 0.8}
 
 
 def _topic(
@@ -266,9 +269,11 @@ def _topic(
         row(f"{peer}: cloud calls", mine.calls, other.calls, "calls", limit=1.1 * joining + 20)
         row(f"{peer}: writes a node", mine.writes / joining, other.writes / joining, "writes", limit=2.0)
         row(f"{peer}: event writes a node", mine.event_writes / joining, other.event_writes / joining, "writes")
-        row(f"{peer}: processor time", mine.cpu_s, other.cpu_s, "s")
+        row(f"{peer}: processor time", mine.cpu_s, other.cpu_s, "s", 1.0 if has_goals else 0.0)
         row(f"{peer}: peak memory", mine.peak_mb, other.peak_mb, "MB")
         still, beside = stayed["ours"], stayed[peer]
+        first_pass = (still.first_pass_s, beside.first_pass_s)
+        row(f"{peer}: first pass over {steady:,}", *first_pass, "s", 1.0 if has_goals else 0.0)
         row(f"{peer}: steady: core", still.core_percent, beside.core_percent, "%", limit=3.0)
         row(f"{peer}: steady: memory", still.rss_mb, beside.rss_mb, "MB", limit=150.0)
         budget = steady / 50 + steady / 10 + 20

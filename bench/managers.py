@@ -24,16 +24,15 @@ STOP_DEADLINE_S = 30.0
 ORIGINAL = "oxide-cloud-controller-manager"
 # No election and no port: the same for all, so that they can take turns without waiting for each other's lease.
 COMMON = ("--leader-elect=false", "--secure-port=0")
-# The Go managers have no limit of their own towards the cloud, so ours is lifted where concurrency and QPS are equal.
 SETTINGS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "defaults": ((), ()),
     "16 workers, 500 QPS": (
         ("--concurrent-node-syncs=16", "--kube-api-qps=500", "--kube-api-burst=500"),
-        ("--cloud-api-qps=5000", "--cloud-api-burst=5000", "--event-qps=500"),
+        ("--event-qps=500",),
     ),
     "16 workers, 5,000 QPS": (
         ("--concurrent-node-syncs=16", "--kube-api-qps=5000", "--kube-api-burst=5000"),
-        ("--cloud-api-qps=5000", "--cloud-api-burst=5000", "--event-qps=5000"),
+        ("--event-qps=5000",),
     ),
 }
 

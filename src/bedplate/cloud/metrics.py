@@ -32,7 +32,7 @@ class CloudApiMetrics:
         )
         self._throttled = Counter(
             "ccm_cloud_api_throttled_seconds",
-            "Time that calls have waited for our own rate limit or for a pause the cloud asked for.",
+            "Time that calls have waited for our own limits or for a pause the cloud asked for.",
             ("provider",),
             registry=registry,
         )

@@ -29,7 +29,8 @@ class Setting:
 
     config: Path | None
     environ: Mapping[str, str] = field(repr=False)
-    qps: float = 100.0
+    qps: float = 0.0
+    """A ceiling of calls a second; 0: none, as fast as the cloud answers."""
     burst: int = 200
     timeout_s: float = 30.0
     cache_ttl_s: float = 30.0

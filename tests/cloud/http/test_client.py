@@ -272,6 +272,34 @@ async def test_a_429_slows_the_client_down() -> None:
         assert (s.client._limits.reads.factor(), s.client._limits.mutations.factor()) == (0.5, 0.5)
 
 
+async def test_reads_leave_their_place_however_they_end() -> None:
+    answers = [Answer(200, {}), Answer(404, {}), Answer(500, {}), Answer(429, {}), Answer(200, {}), Answer(drop=True)]
+    async with opened(answers, time=FrozenFastClock()) as s:
+        for _ in range(3):
+            with contextlib.suppress(errors.ApiError):
+                await s.client.call(GET)
+        assert s.client._limits.under_way == 0
+
+
+async def test_a_read_that_is_given_up_leaves_its_place() -> None:
+    async with opened([Answer(200, {}, hang=True)], time=FrozenFastClock()) as s:
+        hanging = asyncio.ensure_future(s.client.call(GET))
+        await until(lambda: len(s.server.asked) == 1)
+        assert s.client._limits.under_way == 1
+        hanging.cancel()
+        await asyncio.wait([hanging])
+        assert s.client._limits.under_way == 0
+
+
+@pytest.mark.parametrize(("answer", "halves"), [(429, True), (500, True), (503, True), (404, False), (200, False)])
+async def test_refusals_and_failures_halve_how_many_reads_are_sent_at_once(answer: int, halves: bool) -> None:
+    async with opened([Answer(answer, {}), Answer(200, {})], time=FrozenFastClock()) as s:
+        before = s.client._limits.pace.window
+        with contextlib.suppress(errors.ApiError):
+            await s.client.call(GET)
+        assert s.client._limits.pace.window == (before / 2 if halves else before)
+
+
 async def test_an_attempt_that_is_given_up_does_not_keep_the_breaker_from_another() -> None:
     time = FrozenFastClock()
     answers = [Answer(drop=True)] * 5 + [Answer(200, {}, hang=True), Answer(200, {})]

@@ -46,7 +46,7 @@ GENERIC: dict[str, Any] = {
 OTHERS: dict[str, dict[str, Any]] = {
     "Leader-migration": {"enable-leader-migration": False, "leader-migration-config": ""},
     "Debugging": {"profiling": True, "contention-profiling": False},
-    "Cloud": {"cloud-api-qps": 100.0, "cloud-api-burst": 200, "cloud-api-timeout": 30.0, "cloud-cache-ttl": 30.0},
+    "Cloud": {"cloud-api-qps": 0.0, "cloud-api-burst": 200, "cloud-api-timeout": 30.0, "cloud-cache-ttl": 30.0},
     "Cloud-node-controller": {
         "concurrent-node-syncs": 16,
         "concurrent-node-status-updates": 0,

@@ -1,7 +1,7 @@
 """Judges how often the manager asks its clouds, from its own metrics. Pure but for `read`.
 
 In: the text of `/metrics`. Out: findings: calls a minute since the manager began, refusals for asking too often, and
-time spent waiting for the manager's own limit.
+time that calls waited before they were sent.
 """
 
 from __future__ import annotations
@@ -83,12 +83,12 @@ def _judge(text: str, now: datetime) -> Iterator[Finding]:
                 "request-rate",
                 provider,
                 f"the cloud refused {refused[provider]:.0f} of {count:.0f} calls because there were too many ({rate})",
-                "lower --cloud-api-qps, raise --cloud-cache-ttl and --node-status-update-frequency",
+                "set a lower --cloud-api-qps, raise --cloud-cache-ttl and --node-status-update-frequency",
             )
         else:
             yield fine("request-rate", provider, f"{rate} since the manager started, none refused")
     if throttled > 60 * max(minutes, 1) * 0.1:
-        text = f"calls waited {throttled:.0f} s in all for the manager's own limit"
-        yield note("request-rate", "manager", text, "raise --cloud-api-qps if the cloud allows it")
+        text = f"calls waited {throttled:.0f} s in all, for --cloud-api-qps or because the cloud is slow or refuses"
+        yield note("request-rate", "manager", text, "raise --cloud-api-qps if it is set, or ask the cloud's operator")
     if not total:
         yield note("request-rate", "manager", "it has not called any cloud yet")

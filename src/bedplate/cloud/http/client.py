@@ -4,8 +4,8 @@ In: a `Call`. Out: an `Answer`, or an error of `http.errors`. Between the two: t
 write guard before everything that changes something, retries where they are safe, one renewal of the token after a
 401, metrics, and the removal of secrets from every text. It knows no operation of any cloud and judges no 404.
 
-The timeout covers one operation with all its attempts; time spent waiting for our own rate limit is not counted,
-because a thousand nodes at a slow rate wait for minutes and are not late for that.
+The timeout covers one operation with all its attempts; time spent waiting for our own limits is not counted, because a
+thousand nodes at a slow rate wait for minutes and are not late for that.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Options:
     reach: Reach = field(default_factory=Reach)
     version: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
-    qps: float = 100.0
+    qps: float = 0.0
     burst: int = 200
     timeout_s: float = 30.0
     is_dry_run: bool = False
@@ -172,7 +172,11 @@ class Client:
             # Asked before waiting for the limits, so that calls fail fast, and again before sending.
             self._break(call, self._breaker.rests_for() or None)
             await self._admit(call, left_s)
-            token = await self._token(call)
+            try:
+                token = await self._token(call)
+            except BaseException:
+                self._limits.leave(is_mutating=call.is_mutating)
+                raise
             started = self._time.monotonic()
             try:
                 return await self._attempt(call, body, token, left_s)
@@ -214,11 +218,14 @@ class Client:
         raise errors.Unauthorized(self._subject(call), reason, hint="check where the token comes from")
 
     async def _attempt(self, call: Call, body: bytes | None, token: Secret, timeout_s: float) -> Answer:
-        """Send once."""
-        if call.is_mutating:
-            self.options.guard()
-        self._break(call, self._breaker.refuses_for())
-        exchange = await self._exchange(call, body, token, timeout_s)
+        """Send once, and give back the place that `_admit` gave."""
+        try:
+            if call.is_mutating:
+                self.options.guard()
+            self._break(call, self._breaker.refuses_for())
+            exchange = await self._exchange(call, body, token, timeout_s)
+        finally:
+            self._limits.leave(is_mutating=call.is_mutating)
         return self._judge(call, exchange)
 
     def _break(self, call: Call, refused_s: float | None) -> None:
@@ -244,10 +251,15 @@ class Client:
             )
             code, is_over = str(exchange.status), True
             self._breaker.succeeded()
+            if exchange.status >= 500:
+                self._limits.strained()
+            elif exchange.status != 429 and not call.is_mutating:
+                self._limits.answered(call.operation, self._time.monotonic() - started)
             return exchange
         except Broken as err:
             is_over = True
             self._breaker.failed()
+            self._limits.strained()
             reason, is_sent = self._scrubber.clean(err.reason), err.is_sent
         finally:
             if not is_over:

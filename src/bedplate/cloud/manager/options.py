@@ -145,10 +145,15 @@ class Debugging:
 class Cloud:
     """How the clouds' APIs are used; each provider has these limits for itself."""
 
-    cloud_api_qps: float = flag(100.0, "Requests per second to one cloud; halved for a minute when it answers 429.")
+    cloud_api_qps: float = flag(
+        0.0,
+        "Ceiling of requests per second to one cloud; 0: none. Either way fewer are sent at once after 429, 5xx and "
+        "slow responses, and none before a Retry-After is over.",
+    )
     cloud_api_burst: int = flag(
         200,
-        "Requests to one cloud that may be sent at once. Changes have a limit of their own: 5 a second, 20 at once.",
+        "Requests to one cloud that may be sent at once where a ceiling is set. Changes have a limit of their own: 5 a "
+        "second, 20 at once.",
     )
     cloud_api_timeout: Duration = flag(30.0, "Longest time for one operation of a cloud, retries included.")
     cloud_cache_ttl: Duration = flag(
