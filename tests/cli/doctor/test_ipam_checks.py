@@ -16,6 +16,7 @@ from bedplate.cli.doctor.ipam_checks import check_ipam
 from bedplate.cli.doctor.ipam_facts import IpamFacts, Names, accounts_of
 from bedplate.cli.doctor.reading import Permission
 from bedplate.cli.doctor.report import exit_code
+from bedplate.cli.ipam.holders import of_pods
 from bedplate.cli.ipam.survey import Survey
 from bedplate.cloud.doctor import Finding
 from bedplate.core import errors
@@ -50,7 +51,7 @@ WELL = IpamFacts(
     NOW,
     "v1.35.4",
     {"ippools.nv-ipam.nvidia.com": DEFINITION, "cidrpools.nv-ipam.nvidia.com": DEFINITION},
-    Survey("kube-system", (POOL,), (), (node("host-a"),), (daemon("host-a"),)),
+    Survey("kube-system", (POOL,), (), (node("host-a"),), pods=(daemon("host-a"),)),
     deployment={"spec": {"replicas": 1}, "status": {"readyReplicas": 1}},
     lease=coordination.Lease(
         spec=coordination.LeaseSpec(
@@ -144,8 +145,8 @@ def test_nodes_without_a_block_and_invalid_pools_point_to_their_explanation() ->
 
 
 def test_pods_that_share_an_address_stand_out() -> None:
-    pods = [pod(name, "host-a", status=attached("10.0.0.2")) for name in ("a", "b")]
-    found = one_of(wrong(with_survey(pods=(*pods, daemon("host-a")))), "addresses")
+    holdings = tuple(of_pods(pod(name, "host-a", status=attached("10.0.0.2")) for name in ("a", "b")))
+    found = one_of(wrong(with_survey(holdings=holdings)), "addresses")
     assert (found.level, found.about) == ("problem", "10.0.0.2")
     assert "default/a, default/b" in found.message
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from bedplate.api import core
-from bedplate.cli.ipam import landscape, survey
+from bedplate.cli.ipam import holders, landscape, survey
 from bedplate.cli.ipam.holders import NETWORK_STATUS, Holding
 from bedplate.ipam import pools, quarantine
 
@@ -63,4 +63,5 @@ def land(
 ) -> landscape.Landscape:
     ippools = tuple(one for one in those if isinstance(one, pools.IPPool))
     cidrpools = tuple(one for one in those if isinstance(one, pools.CIDRPool))
-    return landscape.see(survey.Survey("kube-system", ippools, cidrpools, nodes, pods), NOW, stored)
+    holdings = tuple(holders.of_pods(pods))
+    return landscape.see(survey.Survey("kube-system", ippools, cidrpools, nodes, holdings), NOW, stored)

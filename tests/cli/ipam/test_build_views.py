@@ -21,7 +21,7 @@ def address(written: str) -> Address:
 def test_the_seeds_pool_has_its_four_blocks_and_the_gateway_costs_one_address() -> None:
     blocks = {"host-a": "192.168.0.1-192.168.0.24", "host-b": "192.168.0.25-192.168.0.48"}
     pool = ippool("pool1", blocks, subnet="192.168.0.0/16", perNodeBlockSize=24, gateway="192.168.0.1")
-    view = build_views.view_of(pool, used=[address("192.168.0.2"), address("192.168.0.30"), address("10.0.0.1")])
+    view = build_views.view_of(pool, used=[address("10.0.0.1"), address("192.168.0.2"), address("192.168.0.30")])
     assert (view.total, view.free, view.state) == (2730, 2728, "ok")
     assert [(one.node, one.index, one.usable, one.used) for one in view.blocks] == [
         ("host-a", 0, 23, 1),

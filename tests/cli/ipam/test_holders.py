@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from tests.cli.ipam.makers import attached, pod
 
@@ -38,3 +39,18 @@ def test_pods_that_have_ended_or_have_their_nodes_address_hold_none() -> None:
 def test_a_holder_is_named_as_kubectl_names_it() -> None:
     (one,) = holders.of_pod(pod("web", "host-a", "10.0.0.5"))
     assert (one.who, one.node, f"{one.since:%H:%M}") == ("default/web", "host-a", "03:00")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"status": attached("192.168.0.7", "fd00::7")},
+        {"phase": "Failed"},
+        {"hostNetwork": True},
+        {"status": "no json"},
+    ],
+)
+def test_of_a_pod_no_more_is_decoded_than_is_read_and_nothing_less(changes: dict[str, object]) -> None:
+    whole = pod("web", "host-a", "10.0.0.5", **changes)  # type: ignore[arg-type]
+    lean = msgspec.json.decode(msgspec.json.encode(whole), type=holders.LeanPod)
+    assert list(holders.of_pod(lean)) == list(holders.of_pod(whole))

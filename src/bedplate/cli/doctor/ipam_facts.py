@@ -118,7 +118,7 @@ class IpamFacts:
 
     @property
     def pods(self) -> tuple[core.Pod, ...]:
-        return self.survey.pods or () if isinstance(self.survey, survey.Survey) else ()
+        return self.survey.pods if isinstance(self.survey, survey.Survey) else ()
 
 
 Acting = Callable[[str], Client]
@@ -132,7 +132,7 @@ async def gather(client: Client, acting: Acting, called: Names, now: datetime, t
         return IpamFacts(called, now, version)
     kinds = [ref.qualified for ref in (IPPOOLS, CIDRPOOLS)]
     definitions = await reading.get_each(client, resources.CRDS.raw(), kinds)
-    read = await reading.find(survey.read(client, called.namespace, tell))
+    read = await reading.find(survey.read(client, called.namespace, tell, keeps_pods=True))
     space, accounts = called.namespace, accounts_of(called)
     deployment = await reading.get(client, resources.DEPLOYMENTS.raw(), called.deployment, space)
     lease = await reading.get(client, resources.LEASES, LEASE, space)

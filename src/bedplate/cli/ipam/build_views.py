@@ -7,7 +7,8 @@ says is shown as it is, also when it does not fit the spec: such entries are `st
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from bedplate.cli.ipam.survey import Pool
@@ -24,9 +25,9 @@ Held = Mapping[str, tuple[str, datetime | None]]
 
 
 def view_of(
-    pool: Pool, *, used: Iterable[Address] = (), quarantined: Held | None = None, problems: Sequence[str] = ()
+    pool: Pool, *, used: Sequence[Address] = (), quarantined: Held | None = None, problems: Sequence[str] = ()
 ) -> PoolView:
-    """The view of one pool."""
+    """The view of one pool. `used`: in order, each once."""
     bare = _ippool(pool) if isinstance(pool, pools.IPPool) else _cidrpool(pool)
     bare = dataclasses.replace(bare, problems=tuple(problems))
     if bare.grid is None or bare.network is None:
@@ -159,19 +160,12 @@ def _block(entry: _Entry, pool: Pool, network: Network, grid: Grid, wide: RangeS
     return Block(entry.node, index, first, last, entry.text, entry.gateway, excluded)
 
 
-def _counted(blocks: Sequence[Block], used: Iterable[Address]) -> list[Block]:
-    """Blocks with the number of their addresses that are in use; addresses and blocks meet in one pass."""
-    taken = sorted(set(used))
-    counted: list[Block] = []
-    at = 0
-    for block in sorted(blocks, key=lambda item: item.first):
-        while at < len(taken) and taken[at] < block.first:
-            at += 1
-        end = at
-        while end < len(taken) and taken[end] <= block.last:
-            end += 1
-        counted.append(dataclasses.replace(block, used=end - at))
-    return sorted(counted, key=lambda item: item.node)
+def _counted(blocks: Sequence[Block], used: Sequence[Address]) -> list[Block]:
+    """Blocks with the number of their addresses that are in use, sorted by node and then by address."""
+    return [
+        dataclasses.replace(block, used=bisect_right(used, block.last) - bisect_left(used, block.first))
+        for block in sorted(blocks, key=lambda block: (block.node, block.first))
+    ]
 
 
 def _reserved(pool: Pool, blocks: Sequence[Block], network: Network, grid: Grid) -> tuple[int, ...]:

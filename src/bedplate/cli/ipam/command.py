@@ -8,6 +8,7 @@ could not be checked, 4 no such object.
 from __future__ import annotations
 
 import asyncio
+import gc
 import shutil
 import sys
 from collections.abc import Callable
@@ -306,7 +307,12 @@ def node(flags: tuple[str, ...]) -> None:
 
 
 def _look(kubeconfig: str, namespace: str, stores: tuple[str, ...] = ()) -> Landscape:
-    return asyncio.run(_read(kubeconfig, namespace, stores))
+    # What is read stays: looking for garbage among it would take as long as reading it.
+    gc.disable()
+    try:
+        return asyncio.run(_read(kubeconfig, namespace, stores))
+    finally:
+        gc.enable()
 
 
 async def _read(kubeconfig: str, namespace: str, stores: tuple[str, ...]) -> Landscape:
@@ -359,4 +365,4 @@ def _show(table: Table, output: str, otherwise: str) -> None:
     if not table.rows and output == "table":
         click.echo(otherwise, err=True)
         return
-    display.show(output, table.columns, table.rows, table.data)
+    display.show(output, table.columns, table.rows, table.data if output == "json" else None)

@@ -115,7 +115,7 @@ def _holders(holdings: Sequence[Holding], views: Sequence[PoolView], land: Lands
         text = "more than one pod has this address: delete one of them, then check which of their nodes lost its block"
         findings.append(Finding("holders", str(len(holders)), text, State.BAD))
     if not holdings:
-        known = "no pod's annotation or podIPs contains it" if land.has_pods else "no pods were read"
+        known = "no pod's annotation or podIPs contains it"
         more = "" if land.has_stores else "; a node's store may (--store-file, on that node)"
         findings.append(Finding("holder", "nobody", known + more))
     return findings

@@ -7,21 +7,59 @@ moment an address was given; what is read here needs no login to any node.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
 
-from bedplate.api import core
+from bedplate.api import core, meta
+from bedplate.api.resources import PODS
 from bedplate.ipam.addresses import Address, parse_address
 
-__all__ = ["NETWORK_STATUS", "Holding", "of_pod", "of_pods"]
+__all__ = ["LEAN_PODS", "NETWORK_STATUS", "Holding", "LeanPod", "Pod", "of_pod", "of_pods"]
 
 NETWORK_STATUS = "k8s.v1.cni.cncf.io/network-status"
+_FINISHED = frozenset({"Succeeded", "Failed"})
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class LeanMeta(meta.Model, frozen=True):
+    """Whose pod it is."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    creation_timestamp: datetime | None = None
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class LeanSpec(meta.Model, frozen=True):
+    """Where it runs."""
+
+    node_name: str = ""
+    host_network: bool = False
+
+
+class LeanStatus(meta.Model, frozen=True):
+    """Which addresses it has, and since when."""
+
+    phase: str = ""
+    pod_ip: str = meta.field("podIP")
+    pod_ips: tuple[core.PodIP, ...] = meta.field("podIPs", ())
+    start_time: datetime | None = None
+
+
+class LeanPod(meta.Model, frozen=True):
+    """As much of a pod as is read here: a large cluster has a hundred thousand of them."""
+
+    metadata: LeanMeta = LeanMeta()
+    spec: LeanSpec = LeanSpec()
+    status: LeanStatus = LeanStatus()
+
+
+Pod = LeanPod | core.Pod
+LEAN_PODS = PODS.with_model(LeanPod)
+
+
+class Holding(msgspec.Struct, frozen=True, gc=False):
     """An address and its holder. `source` says where that is written: network-status, podIPs or a store."""
 
     address: Address
@@ -54,15 +92,15 @@ class _Attachment(msgspec.Struct, frozen=True):
 _decoder = msgspec.json.Decoder(tuple[_Attachment, ...])
 
 
-def of_pods(pods: Iterable[core.Pod]) -> Iterator[Holding]:
+def of_pods(pods: Iterable[Pod]) -> Iterator[Holding]:
     """The addresses of all pods that may still use them."""
     for pod in pods:
         yield from of_pod(pod)
 
 
-def of_pod(pod: core.Pod) -> Iterator[Holding]:
+def of_pod(pod: Pod) -> Iterator[Holding]:
     """A pod's addresses, each once. A pod that has ended, or that has its node's address, holds none."""
-    if pod.is_finished or pod.spec.host_network:
+    if pod.status.phase in _FINISHED or pod.spec.host_network:
         return
     seen: set[Address] = set()
     for attachment in _attachments(pod):
@@ -80,8 +118,8 @@ def of_pod(pod: core.Pod) -> Iterator[Holding]:
             yield _holding(pod, address, "", "", "podIPs")
 
 
-def _attachments(pod: core.Pod) -> tuple[_Attachment, ...]:
-    text = pod.metadata.annotation(NETWORK_STATUS)
+def _attachments(pod: Pod) -> tuple[_Attachment, ...]:
+    text = pod.metadata.annotations.get(NETWORK_STATUS)
     if not text:
         return ()
     try:
@@ -91,7 +129,7 @@ def _attachments(pod: core.Pod) -> tuple[_Attachment, ...]:
         return ()
 
 
-def _holding(pod: core.Pod, address: Address, interface: str, network: str, source: str) -> Holding:
+def _holding(pod: Pod, address: Address, interface: str, network: str, source: str) -> Holding:
     since = pod.status.start_time or pod.metadata.creation_timestamp
     return Holding(
         address,

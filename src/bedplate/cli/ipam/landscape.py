@@ -6,13 +6,14 @@ Pure; the controller's own plan says which nodes would get no block, and why.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
+
 from bedplate.api import core
-from bedplate.cli.ipam import build_views, holders
+from bedplate.cli.ipam import build_views
 from bedplate.cli.ipam.holders import Holding
 from bedplate.cli.ipam.survey import Pool, Survey
 from bedplate.cli.ipam.views import PoolView
@@ -32,7 +33,6 @@ class Landscape:
     views: tuple[PoolView, ...]
     nodes: tuple[core.Node, ...]
     holdings: tuple[Holding, ...]
-    has_pods: bool
     has_stores: bool
 
     def overlaps(self, key: str) -> list[tuple[str, str]]:
@@ -55,10 +55,11 @@ class Landscape:
 
 def see(survey: Survey, now: datetime, stored: Iterable[Holding] | None = None) -> Landscape:
     """Put it together. `stored`: what nodes' stores say, None when none was read."""
-    holdings = list(holders.of_pods(survey.pods or ()))
-    known = {(holding.address, holding.uid) for holding in holdings}
-    holdings += [holding for holding in stored or () if (holding.address, holding.uid) not in known or not holding.uid]
-    used = {holding.address for holding in holdings}
+    holdings = list(survey.holdings)
+    if stored is not None:
+        known = {(holding.address, holding.uid) for holding in holdings}
+        holdings += [holding for holding in stored if (holding.address, holding.uid) not in known or not holding.uid]
+    used = sorted({holding.address for holding in holdings})
     views = tuple(
         build_views.view_of(pool, used=used, quarantined=quarantined(pool, now), problems=problems_of(pool))
         for pool in survey.pools
@@ -71,7 +72,6 @@ def see(survey: Survey, now: datetime, stored: Iterable[Holding] | None = None) 
         views,
         survey.nodes,
         tuple(holdings),
-        has_pods=survey.pods is not None,
         has_stores=stored is not None,
     )
 
@@ -82,7 +82,7 @@ def _placed(holding: Holding, views: Iterable[PoolView]) -> Holding:
         return holding
     blocks = [view.block_with(holding.address) for view in views if holding.pool in ("", view.key)]
     node = next((block.node for block in blocks if block is not None), "")
-    return dataclasses.replace(holding, node=node)
+    return msgspec.structs.replace(holding, node=node)
 
 
 def problems_of(pool: Pool) -> list[str]:

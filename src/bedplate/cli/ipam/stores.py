@@ -62,7 +62,7 @@ def listed(view: StoreView, now: datetime) -> Table:
         )
         for reservation in reservations
     ]
-    return Table(columns, rows, [_plain(reservation) for reservation in reservations])
+    return Table(columns, rows, lambda: [_plain(reservation) for reservation in reservations])
 
 
 def check(path: Path, view: StoreView) -> Explanation:

@@ -5,7 +5,7 @@ In: a `Landscape`. Out: column titles and rows for tables, plain values for JSON
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -22,11 +22,15 @@ __all__ = ["Table", "allocations", "blocks", "count", "pools"]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What `display.show` prints."""
+    """What `display.show` prints. `make_data`: the same for programs, made only for them; there may be 100,000 rows."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
-    data: Any
+    make_data: Callable[[], Any]
+
+    @property
+    def data(self) -> Any:
+        return self.make_data()
 
 
 def count(number: int) -> str:
@@ -52,7 +56,7 @@ def pools(land: Landscape) -> Table:
         )
         for view in land.views
     ]
-    return Table(columns, rows, [_pool(view, land) for view in land.views])
+    return Table(columns, rows, lambda: [_pool(view, land) for view in land.views])
 
 
 def _state(view: PoolView, land: Landscape) -> str:
@@ -102,7 +106,7 @@ def blocks(land: Landscape, pool: str = "", node: str = "") -> Table:
         (view.name, view.kind, block.node, block.text, block.gateway or "-", block.used, count(block.usable))
         for view, block in listed
     ]
-    return Table(columns, rows, [_block(view, block) for view, block in listed])
+    return Table(columns, rows, lambda: [_block(view, block) for view, block in listed])
 
 
 def _block(view: PoolView, block: Block) -> dict[str, Any]:
@@ -147,7 +151,7 @@ def allocations(land: Landscape, *, pool: str = "", node: str = "", pod: str = "
         )
         for holding, view in pairs
     ]
-    return Table(columns, rows, [_holding(holding, view) for holding, view in pairs])
+    return Table(columns, rows, lambda: [_holding(holding, view) for holding, view in pairs])
 
 
 def _pools_of(holding: Holding, views: Iterable[PoolView]) -> list[PoolView]:
