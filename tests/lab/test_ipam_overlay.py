@@ -28,6 +28,8 @@ pytestmark = [pytest.mark.root, pytest.mark.lab, pytest.mark.xdist_group("lab")]
 
 SUBNET = f"10.85.{os.getpid() % 250}"
 NODES = ("node-1", "node-2")
+CONTROLLERS = 2
+PODS = "pod-security.kubernetes.io"
 OVERLAYS = ROOT / "deploy" / "overlays"
 ATTACH = Path(__file__).with_name("ipam_attach.py")
 LOG = "/var/log/nv-ipam-cni.log"
@@ -75,6 +77,9 @@ def attachment(name: str, ipam: dict[str, Any]) -> dict[str, Any]:
 class Overlaid(Cluster):
     """The cluster with our workloads in it."""
 
+    warnings = ""
+    """What the API server said of them against the Pod Security standard `restricted`."""
+
     def attach(self, name: str, networks: str, node: str) -> Any:
         """A pod with further interfaces, once it runs."""
         spec = {"containers": [{"name": "web", "image": "bedplate/tool"}], "nodeName": node}
@@ -105,6 +110,21 @@ class Overlaid(Cluster):
     def logs(self) -> str:
         chosen = ("logs", "-n", "kube-system", "-l", "app=nvidia-k8s-ipam", "--tail=40", "--prefix")
         return self.attempt(*chosen).stdout
+
+    def processes(self, node: str, program: str) -> list[str]:
+        """The processes of one of our programs on a node, by the numbers that this machine has for them."""
+        groups = [path.parent for path in Path("/proc").glob("[0-9]*/cmdline") if self._is_of(path, node, program)]
+        return [path.name for path in groups]
+
+    def _is_of(self, path: Path, node: str, program: str) -> bool:
+        try:
+            words = path.read_bytes().split(b"\0")
+            group = (path.parent / "cgroup").read_text()
+        except OSError:
+            return False
+        return any(Path(word.decode(errors="replace")).name == program for word in words[:3]) and (
+            f"/bedplate-{self.lab.name}/" in group and f"/{node}/" in group
+        )
 
     def our_pods(self, name: str) -> list[str]:
         return [named(pod) for pod in self.running("-n", "kube-system", "-l", f"app=nvidia-k8s-ipam,name={name}")]
@@ -137,7 +157,9 @@ def cluster(new_lab: Callable[..., Any], request: pytest.FixtureRequest) -> Iter
         for node in NODES:
             _install_attach(made, node)
         made.apply(definition("NetworkAttachmentDefinition", "network-attachment-definitions", "k8s.cni.cncf.io"))
-        made.kubectl("apply", "-k", OVERLAYS / "containerd")
+        warned = f"namespace/kube-system {PODS}/warn=restricted {PODS}/enforce=privileged"
+        made.kubectl("label", *warned.split())
+        made.warnings = made.attempt("apply", "-k", OVERLAYS / "containerd").stderr
         made.kubectl(
             *("wait", "--for=condition=Established", "--timeout=120s", "crd/ippools.nv-ipam.nvidia.com"),
             *("crd/cidrpools.nv-ipam.nvidia.com", "crd/network-attachment-definitions.k8s.cni.cncf.io"),
@@ -184,7 +206,7 @@ def _prefixes(cluster: Overlaid) -> dict[str, Any]:
 def test_the_overlay_brings_a_controller_and_a_daemon_on_every_node(cluster: Overlaid) -> None:
     pods = cluster.pods("-n", "kube-system", "-l", "app=nvidia-k8s-ipam")
     daemons = [pod for pod in pods if pod["metadata"]["labels"]["name"] == "nv-ipam-node"]
-    assert sorted(map(node_of, daemons)) == list(NODES) and len(pods) == len(NODES) + 1
+    assert sorted(map(node_of, daemons)) == list(NODES) and len(pods) == len(NODES) + CONTROLLERS
     assert {each["restartCount"] for pod in pods for each in pod["status"]["containerStatuses"]} == {0}
     for node in NODES:
         conf = json.loads(cluster.read(node, f"{CONFIGURATION}/nv-ipam.conf"))
@@ -197,6 +219,26 @@ def test_the_overlay_brings_a_controller_and_a_daemon_on_every_node(cluster: Ove
         "192.168.0.1",
         "100",
     ]
+
+
+def test_no_program_has_a_right_on_the_node_that_it_does_not_need(cluster: Overlaid) -> None:
+    """The kernel's word: user, capabilities (DAC_OVERRIDE is bit 1), no new privileges, a filter of system calls."""
+    rights = {"ipam-controller": ("65532", 0), "ipam-node": ("0", 1 << 1)}
+    seen: set[str] = set()
+    running = [(program, pid) for node in NODES for program in rights for pid in cluster.processes(node, program)]
+    for program, pid in running:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        about = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+        user, capabilities = rights[program]
+        assert set(about["Uid"].split()) == {user}, program
+        assert {int(about[f"Cap{kind}"], 16) for kind in ("Eff", "Prm", "Bnd")} == {capabilities}, program
+        assert (about["NoNewPrivs"], about["Seccomp"]) == ("1", "2"), program
+        seen.add(program)
+    assert seen == set(rights)
+    # The daemon writes folders of the node, which no stricter standard allows; the controller passes the strictest.
+    (warning,) = [line for line in cluster.warnings.splitlines() if "would violate PodSecurity" in line]
+    assert 'containers "node"' in warning or 'container "node"' in warning
+    assert "privileged" not in warning.split("violate", 1)[1].replace("allowPrivilegeEscalation", "")
 
 
 def test_pods_get_further_interfaces_from_their_nodes_blocks(cluster: Overlaid, attached: dict[str, Any]) -> None:
