@@ -263,7 +263,7 @@ def _import_everything() -> None:
         if not found.name.endswith("__main__"):
             with contextlib.suppress(ImportError):
                 importlib.import_module(found.name)
-    for name in ("structlog", "uvloop", "rich.console", "rich.table", "prompt_toolkit"):
+    for name in ("uvloop", "rich.console", "rich.table", "prompt_toolkit"):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
 

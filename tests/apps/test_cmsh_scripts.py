@@ -317,7 +317,7 @@ def test_a_cold_line_loads_neither_the_terminal_nor_the_client(data: pathlib.Pat
     program = (
         "import sys\nfrom bedplate.apps.cmsh import main\n"
         "try:\n    main()\nfinally:\n"
-        "    heavy = 'prompt_toolkit aiohttp structlog rich cryptography jinja2 grpc'.split()\n"
+        "    heavy = 'prompt_toolkit aiohttp rich cryptography jinja2 grpc'.split()\n"
         "    print([name for name in heavy if name in sys.modules], file=sys.stderr)\n"
     )
     done = subprocess.run(

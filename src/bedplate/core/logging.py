@@ -4,26 +4,24 @@ In: a `LogOptions` from the entry point, once. Out: lines on standard error, as 
 Verbosity follows Kubernetes components: `-v 0` shows what an operator must know, 2 adds decisions, 4 debug detail,
 6 requests, 8 their contents. `log.v(4).info(...)` is written when the program runs with `-v 4` or more, or when
 `vmodule` gives loggers of that name such a level.
-
-structlog is loaded with the first line that is written: it costs every start 90 ms of CPU, and most commands that
-answer a question log nothing.
 """
 
 from __future__ import annotations
 
 import fnmatch
-import logging
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TextIO
+from datetime import UTC, datetime
+from typing import Protocol, TextIO
+
+from bedplate.core import loglines
 
 __all__ = ["LogOptions", "Logger", "configure", "get_logger", "set_verbosity", "verbosity"]
 
 _state = {"verbosity": 0, "quiet": 0}
 _modules: list[tuple[str, int]] = []
-_pending: list[Callable[[], None]] = []
-"""What `configure` was told and nothing has been written with yet; at most one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,7 @@ class LogOptions:
 
 
 class Logger:
-    """A thin wrapper over structlog that adds Kubernetes verbosity levels."""
+    """Writes lines that carry the same values."""
 
     __slots__ = ("_values",)
 
@@ -90,12 +88,7 @@ class Logger:
     def _write(self, method: str, event: str, values: dict[str, object]) -> None:
         if _state["quiet"] and method in ("debug", "info"):
             return
-        import structlog
-
-        while _pending:
-            _pending.pop()()
-        # structlog is configured for every line: a module makes its logger at import, before `configure` is called.
-        getattr(structlog.get_logger(), method)(event, **{**self._values, **values})
+        _output.write(method, event, {**self._values, **values})
 
 
 class _Silent(Logger):
@@ -109,6 +102,54 @@ class _Silent(Logger):
 
 
 _SILENT = _Silent({})
+
+
+class _Sink(Protocol):
+    """Takes rendered lines, by whether they are errors."""
+
+    def info(self, line: str) -> None: ...
+
+    def error(self, line: str) -> None: ...
+
+
+class _Stream:
+    """One stream for all lines; None: whatever standard error is at that moment."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def info(self, line: str) -> None:
+        stream = self._stream if self._stream is not None else sys.stderr
+        with self._lock:
+            stream.write(line + "\n")
+            stream.flush()
+
+    error = info
+
+
+class _Output:
+    """How and where lines are written."""
+
+    def __init__(self, options: LogOptions, sink: _Sink, info: TextIO | None) -> None:
+        self._sink = sink
+        self._is_json = options.format == "json"
+        self._has_colors = options.color if options.color is not None else info is not None and info.isatty()
+
+    def write(self, level: str, event: str, values: Mapping[str, object]) -> None:
+        error: BaseException | None = None
+        if "exc_info" in values:
+            error = sys.exc_info()[1]
+            values = {key: value for key, value in values.items() if key != "exc_info"}
+        now = datetime.now(UTC)
+        if self._is_json:
+            line = loglines.as_json(level, event, values, now, error)
+        else:
+            line = loglines.as_text(level, event, values, now, error, has_colors=self._has_colors)
+        (self._sink.error if level == "error" else self._sink.info)(line)
+
+
+_output = _Output(LogOptions(), _Stream(None), None)
 
 
 def verbosity() -> int:
@@ -129,45 +170,13 @@ def configure(options: LogOptions, stream: TextIO | None = None, info_stream: Te
     set_verbosity(options.verbosity)
     _state["quiet"] = int(options.is_quiet)
     _modules[:] = options.vmodule
-    _pending[:] = [lambda: _apply(options, out, info)]
-    if "structlog" in sys.modules:
-        _pending.pop()()
-
-
-def _apply(options: LogOptions, out: TextIO, info: TextIO) -> None:
-    import structlog
-
-    factory: Any = structlog.WriteLoggerFactory(file=out)
+    global _output
     if options.is_split:
         from bedplate.core.logstreams import SplitStreams
 
-        streams = SplitStreams(info, out, options.info_buffer, options.flush_s)
-        factory = lambda *_: streams  # noqa: E731
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.StackInfoRenderer(),
-    ]
-    if options.format == "json":
-        # Tracebacks without the values of variables, which structlog would add: they hold tokens and keys.
-        shapes = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
-        tail: list[Any] = [
-            structlog.processors.ExceptionRenderer(shapes),
-            structlog.processors.JSONRenderer(default=str),
-        ]
+        _output = _Output(options, SplitStreams(info, out, options.info_buffer, options.flush_s), info)
     else:
-        colors = options.color if options.color is not None else (info if options.is_split else out).isatty()
-        renderer = structlog.dev.ConsoleRenderer(
-            colors=colors, pad_event_to=28, exception_formatter=structlog.dev.plain_traceback
-        )
-        tail = [renderer]
-    structlog.configure(
-        processors=[*shared, *tail],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING if options.is_quiet else logging.DEBUG),
-        logger_factory=factory,
-        cache_logger_on_first_use=False,
-    )
+        _output = _Output(options, _Stream(out), out)
 
 
 def get_logger(name: str, **values: object) -> Logger:

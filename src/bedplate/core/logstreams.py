@@ -30,7 +30,7 @@ def parse_size(text: str) -> int:
 
 
 class SplitStreams:
-    """What structlog writes to: one method for each level."""
+    """Two streams: one for errors, one for the rest."""
 
     def __init__(self, info: TextIO, errors: TextIO, size: int = 0, flush_s: float = 5.0) -> None:
         self._info = info
@@ -53,16 +53,12 @@ class SplitStreams:
             if self._held > self._size:
                 self._flush()
 
-    debug = warning = info
-
     def error(self, line: str) -> None:
         """Write a line at once, after what was logged before it."""
         with self._lock:
             self._flush()
             self._errors.write(line + "\n")
             self._errors.flush()
-
-    critical = exception = error
 
     def flush(self) -> None:
         """Write what is buffered."""

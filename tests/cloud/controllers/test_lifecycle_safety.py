@@ -11,14 +11,13 @@ import asyncio
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import hypothesis
 import pytest
-import structlog
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from tests.cloud.controllers.fakenodes import FakeNodes, condition, conflict
@@ -34,7 +33,7 @@ from bedplate.cloud.errors import CloudError, InstanceNotFound
 from bedplate.cloud.interface import Listing
 from bedplate.cloud.labels import LABEL_EXCLUDE_FROM_LIFECYCLE
 from bedplate.cloud.routing import Clouds
-from bedplate.core import clock
+from bedplate.core import clock, logging
 
 PLANNED, PLANNED_FULL = 600, 200_000
 """Sequences through the plan in `make test`, always the same, and in `make soak`."""
@@ -487,15 +486,9 @@ def run_sequences(count: int, *, is_whole: bool, is_new: bool = False) -> None:
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of log lines that nobody reads would take most of the time."""
-    structlog.configure(processors=[drop])
-    yield
-    structlog.reset_defaults()
-
-
-def drop(*_: Any) -> Any:
-    raise structlog.DropEvent
+    monkeypatch.setattr(logging.Logger, "_write", lambda *_: None)
 
 
 def test_no_sequence_of_answers_and_states_has_the_plan_delete_what_must_stay() -> None:

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cloud.controllers.balancers import StickyBalancers
@@ -31,7 +30,7 @@ def plain_logs() -> Iterator[None]:
     """Tracebacks of planted bugs as one line each: drawn for people, they would take most of the time."""
     logging.configure(logging.LogOptions(format="json"), io.StringIO())
     yield
-    structlog.reset_defaults()
+    logging.configure(logging.LogOptions())
 
 
 service_names = st.sampled_from(("one", "two"))

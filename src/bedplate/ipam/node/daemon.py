@@ -34,7 +34,7 @@ from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
 from bedplate.kube.config import find
 from bedplate.kube.metrics import RequestMetrics
-from bedplate.program import endpoints
+from bedplate.program.options import listener
 from bedplate.runtime.cache import Cache
 from bedplate.runtime.events import WARNING, EventRecorder
 from bedplate.runtime.manager import Manager
@@ -95,9 +95,9 @@ class Daemon:
             service = NodeService(ledger, self.view, self.readiness, cleaner, on_exhausted=self._pool_is_full)
             self.server = Server(service.handlers(), self._calls, uids(self._options.access))
             manager.serve(lambda: self._settle(ledger, pods, cleaner))
-            self._serve_http(manager)
             await self.server.start(parse_bind(chosen.bind_address))
             self.readiness.has_socket = True
+            self._serve_http(manager)
             # What is here now stays: no need to look at it again and again.
             gc.freeze()
             await self._run_until_stopped(self.server, manager)
@@ -187,12 +187,18 @@ class Daemon:
 
     def _serve_http(self, manager: Manager) -> None:
         chosen = self._options.daemon
+        addresses = (chosen.health_probe_bind_address, chosen.metrics_bind_address)
+        if not any(listener(address) for address in addresses):
+            return
+        # A web server is much to import; the socket for pods is served before it, and it may be unwanted.
+        from bedplate.program import endpoints
+
         state = self.readiness
         ready = Checks(
             "readyz", {"store": state.check_store, "caches": state.check_caches, "socket": state.check_socket}
         )
-        endpoints.serve_probes(manager, Checks("healthz"), ready, chosen.health_probe_bind_address, self._time)
-        endpoints.serve_metrics(manager, self.registry, chosen.metrics_bind_address, self._time)
+        endpoints.serve_probes(manager, Checks("healthz"), ready, addresses[0], self._time)
+        endpoints.serve_metrics(manager, self.registry, addresses[1], self._time)
 
     def _snapshot(self, ledger: Ledger) -> Snapshot:
         return Snapshot(ledger.usage(self.view.configs), self.view.problems, self.readiness.is_ready)
