@@ -230,7 +230,7 @@ async def test_a_restart_keeps_everything_and_a_stop_waits_for_no_reader(tmp_pat
     with heads.served(data) as running:
         async with running.client() as client:
             made = await client.create_token("admin", "kept")
-            await client.put("category", "kept", {"notes": "over the restart"}, replace=True)
+            await client.put("category", "kept", {"notes": "over the restart"})
             async with asyncio.TaskGroup() as tasks:
                 heard: list[int] = []
 

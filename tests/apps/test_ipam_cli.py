@@ -167,7 +167,7 @@ async def test_why_an_address_a_node_and_a_pool_are_as_they_are(world: World) ->
     code, _, err = await world.run("explain", "rail")
     assert code == 2 and "ippool/rail or cidrpool/rail" in err
     code, out, _ = await world.run("explain", "ippool/rail")
-    assert code == 1 and "share addresses" in flat(out)
+    assert code == 1 and "IPPool rail and CIDRPool rail overlap" in flat(out)
 
 
 async def test_what_does_not_exist_has_its_own_exit_code_and_a_next_step(world: World) -> None:

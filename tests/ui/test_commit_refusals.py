@@ -250,7 +250,7 @@ async def test_an_object_has_one_limit_of_size_at_every_door(door: type[Door], t
                 assert world.head.revision == NORMAL + 1
             else:
                 said = await refused(world, door(world, "admin"), (step,))
-                assert "384KiB" in said, said[-300:]
+                assert "500KiB" in said, said[-300:]
 
 
 async def test_the_size_of_a_small_object_is_not_measured_and_of_a_large_one_is_its_json() -> None:

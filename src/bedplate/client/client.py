@@ -134,7 +134,7 @@ class HeadClient:
         message: str = "",
     ) -> headapi.Object:
         """Write one object whole, as a commit of its own. One that exists is replaced only if it is of the revision
-        `base`, or with `replace`, whatever it is; else `Conflict`. `patch` changes parts of one."""
+        `base`, or with `replace`, whatever it is, and then it must exist; else `Conflict`. `patch` changes parts."""
         body = headapi.ObjectPut(
             type=type or msgspec.UNSET, values=dict(values), extras=dict(extras or {}), children=dict(children or {})
         )

@@ -122,7 +122,10 @@ def _oversize(tree: Tree, mode: str, obj: Obj) -> list[str]:
     size, largest = codec.size(tree.schema, obj), tree.schema.largest_bytes
     if size <= largest:
         return []
-    return [f"{mode}[{obj.key}] has {size_in_words(size)}; an object may have {size_in_words(largest)}"]
+    return [
+        f"{mode}[{obj.key}] is too large: {size_in_words(largest)} are allowed for an object with all that is in it, "
+        f"and it has {size - largest:,} bytes more"
+    ]
 
 
 def _dangling(tree: Tree, mode: str, obj: Obj) -> list[str]:

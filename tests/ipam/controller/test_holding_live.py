@@ -183,7 +183,7 @@ async def test_with_the_originals_role_it_works_without_and_says_so(
             await world.remove("a")
             await world.add("c")
             await world.settles("IPPool", "p", {"b": B, "c": A})
-        await world.pool("IPPool", "bad", {**POOL, "perNodeBlockSize": 0})
+        await world.pool("IPPool", "bad", {**POOL, "perNodeBlockSize": 10**6})
         await world.told("bad", "InvalidSpec")
     assert logs.getvalue().count("quarantine.denied") == 1
 

@@ -81,7 +81,7 @@ async def asked(world: World) -> None:
 
     async def is_refused() -> bool:
         try:
-            await world.client.create(KINDS["IPPool"], body(world, "probe", {**IPPOOL, "perNodeBlockSize": 0}), **DRY)
+            await world.client.create(KINDS["IPPool"], body(world, "probe", {**IPPOOL, "perNodeBlockSize": 255}), **DRY)
         except kube_errors.Forbidden:
             return True
         except kube_errors.InternalError:
@@ -135,6 +135,10 @@ async def test_every_rule_of_the_specification_is_refused_with_its_field(webhook
         with pytest.raises(kube_errors.ApiError) as caught:
             await webhook.client.create(KINDS[kind], body(webhook, f"bad-{number}", spec))
         text = str(caught.value)
+        if caught.value.code == 422:
+            # A rule of the definition, which comes before the webhook and is about the whole field.
+            assert path.partition("[")[0].removesuffix("Terms") in text, (spec, path, text)
+            continue
         assert caught.value.code == 403 and caught.value.reason == "Forbidden", (spec, text)
         assert f"validate-{kind.lower()}.nv-ipam.nvidia.com" in text and "denied the request" in text, text
         assert f"{path}: " in text, (spec, path, text)
@@ -145,18 +149,18 @@ async def test_good_pools_pass_and_may_be_changed_and_deleted(webhook: World) ->
         await webhook.client.create(KINDS[kind], body(webhook, "good", spec))
         key = "subnet" if kind == "IPPool" else "cidr"
         with pytest.raises(kube_errors.Forbidden, match=f"spec.{key}"):
-            await webhook.client.patch(KINDS[kind], "good", {"spec": {key: "x"}}, webhook.namespace)
+            await webhook.client.patch(KINDS[kind], "good", {"spec": {key: "1.2.3/4"}}, webhook.namespace)
         await webhook.client.patch(KINDS[kind], "good", {"metadata": {"labels": {"a": "b"}}}, webhook.namespace)
         await webhook.client.delete(KINDS[kind], "good", webhook.namespace)
 
 
 async def test_several_faults_arrive_together_in_brackets(webhook: World) -> None:
-    spec = {"subnet": "x", "perNodeBlockSize": 0, "routes": [{"dst": "y"}]}
+    spec = {"subnet": "10.20.0.0/24", "perNodeBlockSize": 255, "gateway": "10.9.9.9", "routes": [{"dst": "y"}]}
     with pytest.raises(kube_errors.Forbidden) as caught:
         await webhook.client.create(KINDS["IPPool"], body(webhook, "bad", spec))
     text = str(caught.value)
     assert "denied the request: [" in text
-    for path in ("spec.subnet", "spec.perNodeBlockSize", "spec.routes:", "spec.routes[0].dst"):
+    for path in ("spec.perNodeBlockSize", "spec.gateway", "spec.routes[0].dst"):
         assert path in text, text
 
 

@@ -323,7 +323,7 @@ class Entity:
 class Schema:
     """The modes, and every type found in them or below."""
 
-    largest_bytes: ClassVar[int] = 384 << 10
+    largest_bytes: ClassVar[int] = 500 << 10
     """How large a top-level object may be, as JSON, with all that is below it. A revision holds it before and after,
     beside the object itself, and etcd takes 1.5 MiB in one commit."""
 
