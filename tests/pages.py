@@ -28,6 +28,7 @@ MARK = "\x1e"
 BLOCK = re.compile(r"(?m)^( *)```console\n(.*?)^ *```", re.DOTALL)
 # What differs from run to run, and what stands for it in a comparison.
 CHANGING = (
+    (re.compile(r"\b([0-9a-f]{2}:){5}[0-9a-f]{2}\b|@if\d+"), "LINK"),
     (re.compile(r"[\w.-]+_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "HOLDER"),
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "UUID"),
     (re.compile(r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?( UTC)?"), "TIME"),
@@ -37,8 +38,9 @@ CHANGING = (
     (re.compile(r"(127\.0\.0\.1|localhost):\d+"), "ADDRESS"),
     (re.compile(r"\b\d+(\.\d+)? (ms|s|seconds?)\b"), "TIME"),
     (re.compile(r"(?<![\w.])\d+(\.\d+)?[dhms](\d+[hms])?\b"), "AGE"),
-    (re.compile(r"\b([0-9a-f]{2}:){5}[0-9a-f]{2}\b|@if\d+"), "LINK"),
-    (re.compile(r"-[0-9a-f]{8,10}-[a-z0-9]{5}\b"), "-POD"),
+    (re.compile(r"-(?=[a-z]*\d)[0-9a-z]{8,10}-[a-z0-9]{5}\b"), "-POD"),
+    (re.compile(r"pod-template-hash=\w+"), "HASH"),
+    (re.compile(r"\b\w{3}, \d\d \w{3} \d{4} TIME [+-]\d{4}"), "TIME"),
     (re.compile(r"\b10\.128\.\d+\.\d+\b"), "POD-IP"),
     (re.compile(r"\b10\.96\.\d+\.\d+\b"), "SERVICE-IP"),
     (re.compile(r"\b172\.30\.0\.\d+\b"), "NODE-IP"),

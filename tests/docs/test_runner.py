@@ -75,3 +75,24 @@ def test_commands_that_stand_twice_keep_an_output_each_and_an_excerpt_that_is_tr
     monkeypatch.setenv("BEDPLATE_UPDATE_GOLDEN", "1")
     run(file, tmp_path)
     assert file.read_text() == f"```console\n{line}x\n{line}x\nx\n$ seq 30\n…\n7\n…\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("web-78539bfb57-59dhg   0/1   Pending   0   1s", "web-6d9f7c8b5d-x2k4z  0/1  Pending  0  2m10s"),
+        ("Start Time:  Mon, 16 Nov 2026 13:10:11 +0000", "Start Time:  Tue, 01 Dec 2026 01:02:03 +0000"),
+        ("since 2026-11-16", "since 2027-01-02"),
+        ("  11.5s  waiting for nodes", "   3.0s  waiting for nodes"),
+        ("daemon            process 27140", "daemon            process 9"),
+        ("link/ether 8a:11:22:33:44:55 eth0@if12", "link/ether 00:aa:22:33:44:56 eth0@if7"),
+        ("2026-11-16T13:14:46.909257272Z [info] ADD", "2026-11-17T00:00:00Z [info] ADD"),
+    ],
+)
+def test_what_differs_from_run_to_run_is_not_compared(one: str, other: str) -> None:
+    assert pages.comparable(one) == pages.comparable(other)
+
+
+def test_figures_and_names_are_compared() -> None:
+    lines = ("2 of 3 ready", "3 of 3 ready", "node001 Ready", "node002 Ready", "192.168.0.2/16", "192.168.0.3/16")
+    assert len({pages.comparable(line) for line in lines}) == len(lines)
