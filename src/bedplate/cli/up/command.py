@@ -205,6 +205,9 @@ def _assemble(kubeconfig: Path, config_file: Path) -> Assembly:
         f"--cloud-config={config_file}",
         f"--kubeconfig={kubeconfig}",
         f"--leader-elect-resource-name={LEASE}",
+        # All of it is one process, which may have to wait for a busy machine; nobody else wants to lead.
+        "--leader-elect-lease-duration=30s",
+        "--leader-elect-renew-deadline=25s",
         "--secure-port=0",
         "--node-startup-grace-period=10s",
         "--cloud-cache-ttl=5s",
