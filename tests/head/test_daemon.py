@@ -65,6 +65,13 @@ async def test_certificates_are_renewed_before_they_end_and_not_otherwise(folder
     assert end is not None and end > clock.now() + timedelta(days=360)
 
 
+async def test_a_head_whose_authority_is_kept_elsewhere_serves_on(folder: Folder) -> None:
+    folder.file("ca.key").unlink()
+    before = folder.file("server.crt").read_bytes()
+    Daemon(folder, Options(bind="127.0.0.1"), web.serve, clock=ManualClock())._renew()
+    assert folder.file("server.crt").read_bytes() == before
+
+
 async def test_a_new_name_of_the_machine_gets_into_the_certificate(folder: Folder) -> None:
     daemon = Daemon(folder, Options(advertise="https://new-name.example.org:8081"), web.serve, clock=ManualClock())
     before = folder.file("server.crt").read_bytes()

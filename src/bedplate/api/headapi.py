@@ -20,6 +20,7 @@ __all__ = [
     "Action",
     "AuditEntry",
     "AuditPage",
+    "AuthorityState",
     "Change",
     "CheckHistory",
     "CheckState",
@@ -30,6 +31,8 @@ __all__ = [
     "Fact",
     "Failure",
     "HealthEvent",
+    "JoinAnswer",
+    "JoinRequest",
     "NodeHealth",
     "NodeList",
     "NodeState",
@@ -54,6 +57,7 @@ __all__ = [
     "Revocation",
     "RevocationList",
     "RevocationRequest",
+    "RotationRequest",
     "Sample",
     "Severity",
     "Status",
@@ -462,11 +466,12 @@ class Whoami(_Answer, frozen=True, omit_defaults=True):
 
 
 class TokenRequest(_Request, frozen=True):
-    """A new bearer token for a user or a node, for some days (0: until it is revoked)."""
+    """A new bearer token for a user or a node, for some days (0: until it is revoked). One of the kind `join` lets a
+    new head node of the name `subject` join the site, once, within a day."""
 
     subject: Name
     name: Line = ""
-    kind: Literal["user", "node"] = "user"
+    kind: Literal["user", "node", "join"] = "user"
     days: Annotated[int, Meta(ge=0, le=36500)] = 0
 
 
@@ -519,3 +524,36 @@ class RevocationList(_Answer, frozen=True):
     """All revocations, oldest first."""
 
     items: list[Revocation]
+
+
+# The site's keys
+
+
+class RotationRequest(_Request, frozen=True):
+    """Make the next authority, or, with `finish`, let it take the present one's place."""
+
+    finish: bool = False
+
+
+class AuthorityState(_Answer, frozen=True, omit_defaults=True):
+    """What clients have to trust, as PEM: the present authority, and during a rotation the next one. Fingerprints are
+    SHA-256."""
+
+    certificates: str
+    fingerprint: str
+    next: str = ""
+
+
+class JoinRequest(_Request, frozen=True):
+    """The name of the head node that joins."""
+
+    name: Name
+
+
+class JoinAnswer(_Answer, frozen=True):
+    """The files of a site that its heads share, by name, and where its tree is; `site` is the head that gave them."""
+
+    files: dict[str, str]
+    endpoints: list[str]
+    prefix: str
+    site: str

@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
@@ -334,27 +334,31 @@ def token() -> None:
     epilog=display.examples(
         "bedplate head token create anna --data ./site --name laptop --days 90 > token",
         "bedplate head token create node001 --node --data ./site",
+        "bedplate head token create head2 --join --data ./site > join.token    for bedplate head join",
     ),
 )
 @click.argument("subject")
 @data_option
 @click.option("--node", "is_node", is_flag=True, help="SUBJECT is a node: the token is for its agent only.")
+@click.option("--join", "is_join", is_flag=True, help="SUBJECT is a new head node: the token is for one `head join`.")
 @click.option("--name", default="", help="What it is for.")
 @click.option("--days", type=click.IntRange(0, 36500), default=0, help="How long it is valid; 0: until it is revoked.")
 @display.output_option
-def create(subject: str, data: Path, is_node: bool, name: str, days: int, output: str) -> None:
+def create(subject: str, data: Path, is_node: bool, is_join: bool, name: str, days: int, output: str) -> None:
     """Create a token for the user (or node) SUBJECT and print only the token on standard output."""
     from bedplate.head.folder import administration
 
-    kind = "node" if is_node else "user"
+    if is_join and (is_node or days):
+        raise click.UsageError("--join is not for a node, and its token is good for a day")
+    kind = "join" if is_join else "node" if is_node else "user"
     about, text = _run(administration.create_token(Folder.find(data), subject, kind=kind, name=name, days=days))
     if output == "json":
         display.show(output, (), (), {"token": text, "about": about})
         return
     click.echo(text)
-    click.echo(
-        f"token {about.id} of {kind} {subject}, good {f'until {about.expires}' if days else 'until revoked'}", err=True
-    )
+    until = f"until {about.expires}" if about.expires else "until revoked"
+    owner = f"for {subject} to join, once" if is_join else f"of {kind} {subject}"
+    click.echo(f"token {about.id} {owner}, good {until}", err=True)
 
 
 @token.command(
@@ -478,6 +482,65 @@ def revoke_certificate(
     revocation = _run(administration.revoke_certificates(folder, name, kind=kind, fingerprint=digest))
     what = f"the certificates of {kind} {name}" if name else f"the certificate {revocation.fingerprint}"
     click.echo(f"{what} issued before {revocation.time} no longer count" if name else f"{what} no longer counts")
+
+
+@head.command(
+    name="rotate-authority",
+    short_help="Replace the certificate authority.",
+    epilog=display.examples(
+        "bedplate head rotate-authority --data ./site             the next authority, trusted beside the present one",
+        "bedplate head rotate-authority --data ./site --finish    the present one is forgotten",
+    ),
+)
+@data_option
+@click.option("--finish", is_flag=True, help="Let the next authority take the present one's place.")
+def rotate_authority(data: Path, finish: bool) -> None:
+    """Replace the site's certificate authority, in two steps, while it is served.
+
+    The first makes the next authority. All heads trust both, and client certificates are issued by the next one from
+    then on. Give every client the new ca.crt (GET /ca.crt) and a new certificate; then --finish lets the next authority
+    sign the heads' certificates, and forgets the former one with all it has signed.
+    """
+    from bedplate.head.folder import administration
+
+    state = _run(administration.rotate_authority(Folder.find(data), finish=finish))
+    if finish:
+        click.echo(f"the authority {state.fingerprint} is the only one now")
+        return
+    click.echo(f"the next authority {state.next} is trusted beside {state.fingerprint}")
+    click.echo(f"  {data / 'ca.crt'}   both; clients need it before the next step: curl --cacert OLD URL/ca.crt")
+    click.echo("  bedplate head certificate NAME   issues certificates of the next authority")
+    click.echo(f"  bedplate head rotate-authority --data {shlex.quote(str(data))} --finish   ends it")
+
+
+@head.command(
+    short_help="Create a data folder for another head of a site.",
+    epilog=display.examples(
+        "bedplate head join --url https://head1:8081 --token-file join.token --name head2 --data ./second",
+    ),
+)
+@data_option
+@click.option("--url", required=True, metavar="URL", help="A head of the site that serves.")
+@click.option(
+    "--token-file",
+    type=click.File(),
+    required=True,
+    help="One-time token of `head token create NAME --join`; - is stdin.",
+)
+@click.option("--name", required=True, help="The new head node's name.")
+@click.option("--host", "hosts", multiple=True, help="Additional name or address of the new head.")
+def join(data: Path, url: str, token_file: TextIO, name: str, hosts: tuple[str, ...]) -> None:
+    """Create a data folder, which must be missing or empty, with the keys of a site that another head serves.
+
+    The token is made there: bedplate head token create NAME --join. It names the site's authority, is good for a day,
+    and for one head node. Nothing is sent to a head with another authority.
+    """
+    from bedplate.head.folder import creation
+
+    folder = _run(creation.join_over_network(data, url, token_file.read(), name=name, hosts=hosts))
+    click.echo(_joined(data, name))
+    if folder.settings.etcd is not None:
+        click.echo(f"  its etcd: {','.join(folder.settings.etcd.endpoints)}")
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:

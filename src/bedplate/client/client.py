@@ -359,6 +359,19 @@ class HeadClient:
         sent = {"subject": subject or None, "kind": kind, "fingerprint": fingerprint}
         return await self._post("/revocations", msgspec.convert(sent, headapi.RevocationRequest), headapi.Revocation)
 
+    async def authority(self) -> headapi.AuthorityState:
+        """The authority that clients have to trust."""
+        return await self._get("/authority", headapi.AuthorityState)
+
+    async def rotate_authority(self, *, finish: bool = False) -> headapi.AuthorityState:
+        """Begin to replace the authority, or finish that."""
+        body = headapi.RotationRequest(finish=finish)
+        return await self._post("/authority", body, headapi.AuthorityState, is_repeatable=False)
+
+    async def join(self, name: str) -> headapi.JoinAnswer:
+        """The site's keys, for a new head node with a one-time token."""
+        return await self._post("/join", headapi.JoinRequest(name=name), headapi.JoinAnswer, is_repeatable=False)
+
     # Inside
 
     async def _get(

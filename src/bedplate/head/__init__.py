@@ -15,20 +15,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bedplate.head.access import Access, subject_of
+    from bedplate.head.folder.sitekeys import SiteKeys
     from bedplate.head.health import Health, Measured, news
     from bedplate.head.intake import TooManyReports
     from bedplate.head.ledger import NonceReused
     from bedplate.head.notices import Notices
     from bedplate.head.objects import Obj, Secret, Value
-    from bedplate.head.policy import NODE, Identity, demand, may
+    from bedplate.head.policy import JOIN, NODE, Identity, demand, may
     from bedplate.head.schema.entity import Path, Schema
     from bedplate.head.service import Edits, Head, NotActive, Stale
     from bedplate.head.session import Edit, Session
     from bedplate.head.signins import Failures
+    from bedplate.head.sittings import Sitting, Sittings
     from bedplate.head.tree import Address, Tree
     from bedplate.store.interface import StoreFull
 
 __all__ = [
+    "JOIN",
     "NODE",
     "Access",
     "Address",
@@ -47,6 +50,9 @@ __all__ = [
     "Schema",
     "Secret",
     "Session",
+    "SiteKeys",
+    "Sitting",
+    "Sittings",
     "Stale",
     "StoreFull",
     "TooManyReports",
@@ -68,6 +74,7 @@ _MODULES = {
     "Health": "bedplate.head.health",
     "Identity": "bedplate.head.policy",
     "Measured": "bedplate.head.health",
+    "JOIN": "bedplate.head.policy",
     "NODE": "bedplate.head.policy",
     "NonceReused": "bedplate.head.ledger",
     "NotActive": "bedplate.head.service",
@@ -77,6 +84,9 @@ _MODULES = {
     "Schema": "bedplate.head.schema.entity",
     "Secret": "bedplate.head.objects",
     "Session": "bedplate.head.session",
+    "SiteKeys": "bedplate.head.folder.sitekeys",
+    "Sitting": "bedplate.head.sittings",
+    "Sittings": "bedplate.head.sittings",
     "Stale": "bedplate.head.service",
     "TooManyReports": "bedplate.head.intake",
     "Tree": "bedplate.head.tree",

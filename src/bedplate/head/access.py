@@ -27,7 +27,7 @@ from bedplate.core.logging import get_logger
 from bedplate.head.entities.site import User
 from bedplate.head.notices import one_line
 from bedplate.head.objects import Secret
-from bedplate.head.policy import NODE, Identity, user_in
+from bedplate.head.policy import JOIN, NODE, Identity, user_in
 from bedplate.head.revocations import Revocations
 from bedplate.head.schema.kinds import is_strong_token
 from bedplate.head.tree import Tree
@@ -59,6 +59,8 @@ class Access:
     def by_token(self, text: str) -> Identity | None:
         """Whose bearer token that is: one the head made, or the one an administrator wrote into a user's object."""
         token = self.tokens.find(text)
+        if token is not None and token.kind == JOIN:
+            return Identity(token.subject, JOIN, f"token {token.id}")
         if token is not None:
             identity = self.by_node(token.subject) if token.kind == NODE else self.by_name(token.subject)
             return identity._replace(via=f"token {token.id}") if identity is not None else None
@@ -214,6 +216,19 @@ class Tokens:
         self._held.pop(id_, None)
         _LOG.info("head.token_revoked", token=id_, subject=token.subject, by=by)
         return token
+
+    async def spend(self, id_: str, *, by: str = "") -> None:
+        """Use a token for the one time that it is good for. Raises `Denied` when somebody else has."""
+        entry = await self._store.get(TOKENS + id_)
+        used = errors.Denied("the token was used already", hint="ask for another one")
+        if entry is None:
+            raise used
+        try:
+            await self._store.commit([Delete(entry.key, expect=entry.revision)])
+        except CompareFailed:
+            raise used from None
+        self._held.pop(id_, None)
+        _LOG.info("head.token_spent", token=id_, by=by)
 
     async def run(self) -> None:
         """Follow the store, and write down last uses now and then; until cancelled."""

@@ -32,6 +32,7 @@ from bedplate.head.entities import SCHEMA
 from bedplate.head.explain import Renderer
 from bedplate.head.folder import pki, transfer
 from bedplate.head.folder.datafolder import DATABASE, Etcd, Folder, require_tree
+from bedplate.head.folder.sitekeys import SiteKeys
 from bedplate.head.health import Health
 from bedplate.head.intake import NOTICES, REPORTS, Intake, Rate
 from bedplate.head.notices import Notices
@@ -39,6 +40,7 @@ from bedplate.head.render import RENDERERS
 from bedplate.head.service import Alone, Head, Standing
 from bedplate.head.signins import Failures
 from bedplate.head.site import ADMIN
+from bedplate.head.sittings import Sittings
 from bedplate.serving.certificates import Reloader
 from bedplate.serving.health import Checks
 from bedplate.store.interface import Store
@@ -105,6 +107,10 @@ class Service:
     live: Checks = field(default_factory=lambda: Checks("livez"))
     ready: Checks = field(default_factory=lambda: Checks("readyz"))
     limits: Limits = Limits()
+    sittings: Sittings | None = None
+    """Where logins of the page are kept; None: in memory."""
+    keys: SiteKeys | None = None
+    """The keys of the site; None where there is no data folder."""
     failures: Failures = field(init=False)
     intake: Intake = field(init=False)
 
@@ -135,6 +141,7 @@ class Daemon:
         self.revision: Callable[[], int] = lambda: 0
         self._clock = clock or SystemClock()
         self._settings = folder.settings
+        self._tls: Reloader | None = None
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -143,10 +150,12 @@ class Daemon:
         with self.folder.lock(is_shared=is_shared):
             self._settings = msgspec.structs.replace(self._settings, etcd=self.options.etcd)
             vault = self.folder.vault()
-            tls = self._certificates()
             async with open_store(self.folder.options_of(self.options.etcd), clock=self._clock) as store:
                 if is_shared:
                     await self._claim(store)
+                keys = SiteKeys(self.folder, store, vault, self._clock, self._rekey)
+                await keys.load()
+                self._tls = self._certificates()
                 async with (
                     Head(store, SCHEMA, vault, clock=self._clock) as head,
                     Notices(store, clock=self._clock) as notices,
@@ -154,7 +163,7 @@ class Daemon:
                 ):
                     require_tree(head, self.folder.path)
                     self.revision = lambda: head.revision
-                    await self._serve(_Parts(store, head, notices, health), tls)
+                    await self._serve(_Parts(store, head, notices, health, keys, Sittings(store, vault)), self._tls)
 
     async def _claim(self, store: Store) -> None:
         """Make the etcd this folder's store: remembered before anything is written there, and from then on the only
@@ -176,7 +185,10 @@ class Daemon:
         self._warn(access)
         runner = self._application(self._service(parts, access, standing))
         async with asyncio.TaskGroup() as tasks:
-            background = [tasks.create_task(_persistently("tokens", tokens.run, self._clock))]
+            background = [
+                tasks.create_task(_persistently("tokens", tokens.run, self._clock)),
+                tasks.create_task(_persistently("authority", parts.keys.follow, self._clock)),
+            ]
             if election is not None:
                 background.append(tasks.create_task(election.run()))
                 for name, follow in (
@@ -240,6 +252,8 @@ class Daemon:
             registry=registry,
             clock=self._clock,
             ready=ready,
+            sittings=parts.sittings,
+            keys=parts.keys,
         )
 
     def _stand(self, store: Store) -> tuple[Standing, Election | None]:
@@ -266,19 +280,26 @@ class Daemon:
         file = self.folder.file
         return Reloader(file("server.crt"), file("server.key"), client_ca=file("ca.crt"))
 
+    def _rekey(self) -> None:
+        """The authority was replaced: serve with what it has issued, and trust what it vouches for."""
+        if self._tls is not None:
+            self._renew()
+            self._tls.check()
+
     def _renew(self) -> None:
-        """Renew the serving and the administrator's certificate where they are about to expire, or lack a name."""
+        """Renew the serving and the administrator's certificate where they are about to expire, lack a name, or are
+        another authority's."""
         more = [self._settings.name, self.options.bind, urlsplit(self.options.advertise).hostname or ""]
         hosts, now, file = pki.host_names(*more), self._clock.now(), self.folder.file
-        if pki.lacks(file("server.crt"), hosts, now):
-            pki.Authority.load(self.folder.path).server(hosts, self._settings.name, now).write(
-                self.folder.path, "server"
-            )
+        folder, ca = self.folder.path, file("ca.crt")
+        if pki.lacks(file("server.crt"), hosts, now) or not pki.is_issued_by(file("server.crt"), ca):
+            pki.Authority.load(folder).server(hosts, self._settings.name, now).write(folder, "server")
             _LOG.info("head.certificate_renewed", file="server.crt", names=hosts)
         own = pki.presented(file(f"{ADMIN}.crt"))
-        if own is not None and own.ends < now + pki.RENEW_BEFORE:
+        is_spent = own is not None and own.ends < now + pki.RENEW_BEFORE
+        if own is not None and (is_spent or not pki.is_issued_by(file(f"{ADMIN}.crt"), file(f"{pki.NEXT}.crt"), ca)):
             name = (*own.subject["commonName"], ADMIN)[0]
-            pki.Authority.load(self.folder.path).client(name, USERS, now).write(self.folder.path, ADMIN)
+            pki.Authority.for_clients(folder).client(name, USERS, now).write(folder, ADMIN)
             _LOG.info("head.certificate_renewed", file=f"{ADMIN}.crt")
 
     def _refuse_other_store(self) -> None:
@@ -301,6 +322,8 @@ class _Parts:
     head: Head
     notices: Notices
     health: Health
+    keys: SiteKeys
+    sittings: Sittings
 
 
 async def _persistently(name: str, work: Callable[[], Awaitable[None]], clock: Clock) -> None:

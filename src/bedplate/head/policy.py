@@ -24,6 +24,7 @@ from bedplate.head.session import Edit
 from bedplate.head.tree import Tree
 
 __all__ = [
+    "JOIN",
     "LOCAL",
     "NODE",
     "Identity",
@@ -38,6 +39,8 @@ __all__ = [
 
 NODE: Final = "node"
 """The role of a node, and the kind of its tokens."""
+JOIN: Final = "join"
+"""The role of a head node that joins the site, and the kind of its one-time token."""
 LOCAL: Final = "data folder"
 """Through what somebody is asking who opened the head's data folder in this process."""
 _OVERLAY = "configurationoverlay"
@@ -62,11 +65,13 @@ def may(identity: Identity, verb: str, resource: str) -> bool:
     """Whether the identity may do that."""
     if identity.role == "admin":
         return True
+    if identity.role == JOIN:
+        return resource == JOIN
     if identity.role == NODE:
         return resource == f"node/{identity.name}" and verb in ("read", "report")
     if verb == "read":
         return resource != "secrets"
-    return identity.role == "operator" and resource not in ("secrets", "tokens", "mode/user", "head nodes")
+    return identity.role == "operator" and resource not in ("secrets", "tokens", "mode/user", "head nodes", JOIN)
 
 
 def demand(identity: Identity, verb: str, resource: str) -> None:

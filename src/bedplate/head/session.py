@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bedplate.api.headapi import EXTRA
 from bedplate.core import errors
@@ -260,6 +260,43 @@ class Session:
     def drop(self, scope: Path = ()) -> None:
         """Forget what is staged below the scope (`refresh`), or everything (`revert`)."""
         self._forget([(edit.mode, edit.key) for edit in self.edits(scope)])
+
+    def dump(self) -> dict[str, Any]:
+        """What is staged as JSON, secrets in clear: for somebody who seals it."""
+        staged = []
+        for (mode, key), base in sorted(self._bases.items()):
+            new = self.tree.find(mode, key)
+            staged.append(
+                {
+                    "mode": mode,
+                    "key": key,
+                    "revision": None if base is None else base.revision,
+                    "base": None if base is None else codec.encode(self.schema, base, codec.plain),
+                    "new": None if new is None else codec.encode(self.schema, new, codec.plain),
+                    "was": self._was.get((mode, key), ""),
+                }
+            )
+        return {"staged": staged, "ties": [sorted(tie) for tie in self._ties]}
+
+    @classmethod
+    def restored(cls, head: Tree, dump: Mapping[str, Any]) -> Session:
+        """A session over a tree with what another one had staged. Raises `Invalid`."""
+        session = cls(head)
+        for item in dump["staged"]:
+            mode, key, revision = item["mode"], item["key"], item["revision"]
+            submode = head.schema.mode(mode)
+            base, new = (
+                None if item[part] is None else codec.decode(head.schema, submode, key, item[part], Secret)
+                for part in ("base", "new")
+            )
+            session._bases[mode, key] = None if base is None else replace(base, revision=revision)
+            if new is not None:
+                new = replace(new, revision=revision or 0)
+            session.tree = session.tree.with_object(mode, key, new)
+            if item["was"]:
+                session._was[mode, key] = item["was"]
+        session._ties = [frozenset((mode, key) for mode, key in tie) for tie in dump["ties"]]
+        return session
 
     def follow(self, head: Tree, committed: Iterable[Edit] = ()) -> None:
         """Take the head's newer tree; what is still staged stays staged, over the object it was typed for."""

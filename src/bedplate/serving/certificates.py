@@ -63,15 +63,10 @@ class Reloader:
 
     def __init__(self, cert_file: Path, key_file: Path, *, client_ca: Path | None = None) -> None:
         self._files = (cert_file, key_file)
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self.context.set_ciphers(_CIPHERS)
-        if client_ca is not None:
-            self.context.load_verify_locations(client_ca)
-            self.context.verify_mode = ssl.CERT_OPTIONAL
+        self._client_ca = client_ca
         self._stamp = self._stamps()
         try:
-            _load(self.context, cert_file, key_file)
+            self.context = self._current = self._made()
         except (OSError, ssl.SSLError) as err:
             raise errors.Invalid(
                 f"cannot serve TLS with {cert_file} and {key_file}: {err}",
@@ -84,8 +79,9 @@ class Reloader:
         if stamp == self._stamp:
             return False
         try:
-            _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), *self._files)
+            current = self._made()
             _load(self.context, *self._files)
+            self._current = current
         except (OSError, ssl.SSLError) as err:
             log.warning("certificates.not_reloaded", file=str(self._files[0]), error=str(err))
             return False
@@ -93,9 +89,28 @@ class Reloader:
         log.info("certificates.reloaded", file=str(self._files[0]))
         return True
 
+    def _made(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_ciphers(_CIPHERS)
+        if self._client_ca is not None:
+            context.load_verify_locations(self._client_ca)
+            context.verify_mode = ssl.CERT_OPTIONAL
+            # A context cannot forget an authority: each connection is moved to the newest one as it begins. A session
+            # that is resumed would not be verified again.
+            context.sni_callback = self._move
+            context.options |= ssl.OP_NO_TICKET
+            context.num_tickets = 0
+        _load(context, *self._files)
+        return context
+
+    def _move(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        if context is not self._current:
+            connection.context = self._current
+
     def _stamps(self) -> tuple[tuple[int, int], ...]:
         stamps = []
-        for path in self._files:
+        for path in (*self._files, *([self._client_ca] if self._client_ca is not None else [])):
             try:
                 state = path.stat()
             except OSError:

@@ -19,7 +19,7 @@ from bedplate.head.session import Edit
 from bedplate.store.interface import Put
 from bedplate.store.sqlite import Damaged, SqliteStore
 
-OWN, STRANGER = transfer.Site("ours", "key", "basecm10"), transfer.Site("theirs", "key", "other")
+OWN, STRANGER = transfer.Site("ours", "key", "basecm10"), transfer.Site("theirs", "theirs", "other")
 
 
 async def folder_with(data: Path, commits: int) -> Folder:
@@ -92,6 +92,13 @@ async def test_a_head_with_another_key_for_secrets_is_refused(tmp_path: Path) ->
         with pytest.raises(errors.Invalid, match="encrypted with another key") as refused:
             await claim(store, None, transfer.Site("ours", "other", "basecm11"))
         assert "basecm10" in refused.value.hint
+
+
+async def test_a_head_that_missed_a_rotation_of_the_authority_is_of_the_site(tmp_path: Path) -> None:
+    folder = await folder_with(tmp_path / "site", 0)
+    async with SqliteStore(tmp_path / "shared.db") as store:
+        await claim(store, folder)
+        await claim(store, None, transfer.Site("the next authority", OWN.key, "basecm11"))
 
 
 async def test_what_another_site_began_is_not_gone_on_with(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_item_120_kubeadm_writes_the_flags_and_applying_them_again_changes_nothi
 
 
 def test_item_122_an_unknown_manifest_is_refused(session: Session) -> None:
-    with pytest.raises(errors.Invalid, match="Filename"):
+    with pytest.raises(errors.Invalid, match="filename"):
         session.add_indexed(OPTIONS, ["kube-proxy.yaml", "", "v", "4"])
 
 

@@ -24,6 +24,7 @@ from bedplate.head.objects import Obj
 from bedplate.head.render import RENDERERS
 from bedplate.head.service import Head
 from bedplate.head.session import Edit
+from bedplate.head.sittings import Sittings
 from bedplate.head.vault import Vault
 from bedplate.store.sqlite import SqliteStore
 from bedplate.ui.web import mount
@@ -69,6 +70,7 @@ async def place(tmp_path: pathlib.Path) -> AsyncIterator[Place]:
             renderers=RENDERERS,
             name="basecm10",
             clock=clock,
+            sittings=Sittings(store, Vault(KEY)),
         )
         app = web.Application()
         mount(app, service)

@@ -136,18 +136,18 @@ def test_links_are_quoted_and_stay_here() -> None:
     assert links.cause(sites.manual(), Source("category", "gone")) == ""
 
 
-def test_logins_end_after_hours_and_give_way_when_there_are_too_many() -> None:
+async def test_logins_end_after_hours_and_give_way_when_there_are_too_many() -> None:
     clock, tree = ManualClock(), sites.manual()
     logins = Logins(clock)
-    kept = logins.begin("a", Proof(Secret("hush")), tree)
+    kept = await logins.begin("a", Proof(Secret("hush")), tree)
     kept.session.set(("device", "node001"), "notes", "staged")
     for _ in range(1100):
-        logins.begin("b", Proof(), tree)
+        await logins.begin("b", Proof(), tree)
     assert len(logins) <= 1000
-    assert logins.find(kept.number) is kept, "what somebody staged goes last"
-    assert logins.find("") is None
+    assert await logins.find(kept.number, tree) is kept, "what somebody staged goes last"
+    assert await logins.find("", tree) is None
     clock._monotonic += IDLE_S + 1
-    assert logins.find(kept.number) is None
+    assert await logins.find(kept.number, tree) is None
     assert "hush" not in repr(kept.proof)
 
 

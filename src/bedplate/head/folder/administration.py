@@ -25,6 +25,8 @@ from bedplate.head.entities import SCHEMA
 from bedplate.head.folder import administrator, pki, transfer
 from bedplate.head.folder.administrator import Recovered
 from bedplate.head.folder.datafolder import Folder, open_head
+from bedplate.head.folder.sitekeys import SiteKeys
+from bedplate.head.policy import JOIN
 from bedplate.head.service import Head
 from bedplate.head.site import ADMIN
 from bedplate.store.interface import Store
@@ -42,6 +44,7 @@ __all__ = [
     "recover_admin",
     "revoke_certificates",
     "revoke_token",
+    "rotate_authority",
     "status",
 ]
 
@@ -69,6 +72,11 @@ async def create_token(folder: Folder, subject: str, *, kind: str, name: str, da
         async with client(folder, url) as head:
             answer = await head.create_token(subject, name, kind=kind, days=days)
         return answer.about, answer.token
+    if kind == JOIN:
+        raise errors.Unavailable(
+            f"no daemon serves {folder.path}: another head node has nothing to join",
+            hint=f"bedplate head serve --data {folder.path}",
+        )
     async with _access(folder) as access:
         access.check_subject(kind, subject)
         lasts = timedelta(days=days) if days else None
@@ -166,7 +174,7 @@ def issue_certificate(
         raise errors.Invalid(f"there is no folder {out} to write to", hint="create it, or choose another with --out")
     if certificate.exists() or key.exists():
         raise errors.AlreadyExists(f"{certificate} or its key already exists", hint="choose another folder with --out")
-    authority = pki.Authority.load(folder.path)
+    authority = pki.Authority.for_clients(folder.path)
     pair = authority.client(name, NODES if is_node else USERS, now, timedelta(days=days))
     pair.write(out, name)
     return Issued(certificate, key, pki.fingerprint(pair.certificate), rfc3339(now + timedelta(days=days)))
@@ -198,6 +206,24 @@ async def revoke_certificates(
             )
     administrator.renew(folder.path, revocation, (clock or SystemClock()).now())
     return revocation
+
+
+async def rotate_authority(folder: Folder, *, finish: bool, clock: Clock | None = None) -> headapi.AuthorityState:
+    """Begin to replace the site's authority, or finish that; all heads of the site follow. Raises `Conflict`."""
+    url = folder.daemon_url()
+    if url:
+        async with client(folder, url) as head:
+            return await head.rotate_authority(finish=finish)
+    clock = clock or SystemClock()
+    async with _head(folder) as (store, _):
+        keys = SiteKeys(folder, store, folder.vault(), clock)
+        await keys.load()
+        state = await (keys.finish() if finish else keys.begin())
+    own = pki.presented(folder.file(f"{ADMIN}.crt"))
+    if own is not None:
+        name = (*own.subject["commonName"], ADMIN)[0]
+        pki.Authority.for_clients(folder.path).client(name, USERS, clock.now()).write(folder.path, ADMIN)
+    return state
 
 
 def fingerprint_of(file: Path) -> str:

@@ -41,7 +41,7 @@ async def recover(folder: Path, head: Head, tokens: Tokens, name: str, clock: Cl
 
     A user whose object names the fingerprint of a certificate is given that of the new one. Raises `Invalid`.
     """
-    pair = pki.Authority.load(folder).client(name, USERS, clock.now())
+    pair = pki.Authority.for_clients(folder).client(name, USERS, clock.now())
     session, path = head.session(), ("user", name)
     if head.tree.find(*path) is None:
         session.add(("user",), name)
@@ -67,7 +67,7 @@ async def provide(folder: Path, head: Head, tokens: Tokens, clock: Clock) -> Rec
     if name is None or (pinned and not has_certificate):
         return await recover(folder, head, tokens, name or ADMIN, clock)
     if not has_certificate:
-        pki.Authority.load(folder).client(name, USERS, clock.now()).write(folder, ADMIN)
+        pki.Authority.for_clients(folder).client(name, USERS, clock.now()).write(folder, ADMIN)
     if not has_token:
         await _write_token(folder, tokens, name)
     return Recovered(name, 0)
@@ -82,7 +82,7 @@ def renew(folder: Path, revocation: Revocation, now: datetime) -> bool:
     digest = hashlib.sha256(presented.der).hexdigest()
     if digest != revocation.fingerprint and (revocation.kind, revocation.subject) != (USER, name):
         return False
-    pki.Authority.load(folder).client(name, USERS, now).write(folder, ADMIN)
+    pki.Authority.for_clients(folder).client(name, USERS, now).write(folder, ADMIN)
     return True
 
 

@@ -26,6 +26,7 @@ from bedplate.head.folder import administrator, creation, pki, transfer
 from bedplate.head.folder.administrator import Recovered
 from bedplate.head.folder.datafolder import DATABASE, SECRETS_KEY, Folder, Settings
 from bedplate.head.folder.proof import prove
+from bedplate.head.folder.sitekeys import SHARED
 from bedplate.head.service import Head
 from bedplate.head.vault import Vault
 from bedplate.serving.files import new_private, write_private
@@ -226,7 +227,7 @@ def _with_keys(members: Mapping[str, bytes], keys: Path | None) -> dict[str, byt
     if keys is not None:
         files = {name: _read(keys / name) for name in ("ca.crt", "ca.key", SECRETS_KEY)}
     elif "ca.key" in members:
-        files = {name: members[name] for name in creation.SHARED if name in members}
+        files = {name: members[name] for name in SHARED if name in members}
     else:
         raise errors.Invalid(
             "the backup contains no keys, and without them its secrets cannot be read",

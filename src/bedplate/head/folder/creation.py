@@ -8,31 +8,38 @@ revision 1. What is there already is never touched. All of it is made beside its
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import fcntl
+import http.client
 import os
+import re
 import shutil
+import ssl
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.head import site
 from bedplate.head.access import Tokens
 from bedplate.head.entities import SCHEMA
 from bedplate.head.folder import administrator, pki
-from bedplate.head.folder.datafolder import DATABASE, SECRETS_KEY, SETTINGS, Folder, Settings, check_safe
+from bedplate.head.folder.datafolder import DATABASE, SECRETS_KEY, SETTINGS, Etcd, Folder, Settings, check_safe
+from bedplate.head.folder.sitekeys import SHARED
 from bedplate.head.service import Head
 from bedplate.head.site import create_site
 from bedplate.head.vault import Vault
 from bedplate.serving.files import write_private
 from bedplate.store.sqlite import SqliteStore
 
-__all__ = ["SHARED", "Workshop", "check_empty", "join", "make", "settle"]
+__all__ = ["Workshop", "check_empty", "join", "join_over_network", "make", "settle"]
 
-SHARED = ("ca.crt", "ca.key", SECRETS_KEY, "admin.crt", "admin.key", "admin.token")
-"""What all heads of a site have in common."""
 _KEY_BYTES = 32
+_PATIENCE_S = 15.0
+_LARGEST_AUTHORITY = 64 * 1024
 _WORKSHOP = ".making."
 _MOVING = "moving"
 
@@ -101,6 +108,59 @@ async def join(data: Path, other: Path, *, name: str, hosts: Sequence[str] = (),
                 ) from err
         _write_server(folder, pki.Authority.load(folder), name, hosts, clock)
         return settle(folder, data, Settings(name, etcd=known.etcd))
+
+
+async def join_over_network(
+    data: Path, url: str, token: str, *, name: str, hosts: Sequence[str] = (), clock: Clock | None = None
+) -> Folder:
+    """The folder of one more head of the site that a daemon serves, with a one-time token of that site.
+
+    The token names the fingerprint of the site's authority, so that nothing is sent to anybody else. Raises `Denied`.
+    """
+    clock = clock or SystemClock()
+    text, _, fingerprint = token.strip().rpartition(".")
+    if not text or not re.fullmatch("[0-9a-f]{64}", fingerprint):
+        raise errors.Invalid(
+            "this is not a token for joining a site", hint=f"bedplate head token create {name} --join makes one there"
+        )
+    site.first_tree(name, 0)
+    check_empty(data)
+    with Workshop(data) as folder:
+        authority = await asyncio.to_thread(_authority_of, url)
+        if pki.fingerprint(authority) != fingerprint:
+            raise errors.Denied(
+                f"{url} presents another authority than the token names; nothing was sent to it",
+                hint="check the URL, and that nobody is in between",
+            )
+        write_private(folder / "ca.crt", authority, mode=0o644)
+        async with HeadClient(url, token=text, ca_file=str(folder / "ca.crt")) as client:
+            answer = await client.join(name)
+        for file, content in answer.files.items():
+            if file not in (*SHARED, f"{pki.NEXT}.crt", f"{pki.NEXT}.key"):
+                raise errors.Invalid(f"{url} sent an unknown file {file!r}", hint="does it run another version?")
+            write_private(folder / file, content.encode(), mode=0o644 if file.endswith(".crt") else 0o600)
+        _write_server(folder, pki.Authority.load(folder), name, hosts, clock)
+        etcd = Etcd(tuple(answer.endpoints), prefix=answer.prefix) if answer.endpoints else None
+        return settle(folder, data, Settings(name, etcd=etcd))
+
+
+def _authority_of(url: str) -> bytes:
+    """The authority's certificate as a head gives it to anybody. It is believed only if its fingerprint is known."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    parts = urlsplit(url if "://" in url else f"https://{url}")
+    if parts.scheme != "https" or not parts.hostname:
+        raise errors.Invalid(f"{url} must be an https URL", hint="write https://HOST:PORT")
+    connection = http.client.HTTPSConnection(parts.hostname, parts.port or 443, timeout=_PATIENCE_S, context=context)
+    try:
+        connection.request("GET", "/ca.crt")
+        data = connection.getresponse().read(_LARGEST_AUTHORITY)
+        pki.fingerprint(data)
+        return data
+    except (OSError, http.client.HTTPException, ValueError) as err:
+        raise errors.Unavailable(f"{url} does not give its authority: {err}", hint="is a head running there?") from err
+    finally:
+        connection.close()
 
 
 def _write_server(folder: Path, authority: pki.Authority, name: str, hosts: Sequence[str], clock: Clock) -> None:

@@ -37,7 +37,7 @@ LOCK = "lock"
 DATABASE = "head.db"
 RETIRED = "before-etcd.db"
 SECRETS_KEY = "secrets.key"
-_PRIVATE = ("ca.key", "server.key", "admin.key", "admin.token", SECRETS_KEY)
+_PRIVATE = ("ca.key", "ca-next.key", "server.key", "admin.key", "admin.token", SECRETS_KEY)
 """What only the owner of a folder may read."""
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import NameOID
 
@@ -23,17 +24,21 @@ from bedplate.serving import issuing
 from bedplate.serving.issuing import Pair, Use
 
 __all__ = [
+    "NEXT",
     "Authority",
     "Pair",
     "Presented",
     "fingerprint",
     "good_until",
     "host_names",
+    "is_issued_by",
     "lacks",
     "outward_addresses",
     "presented",
 ]
 
+NEXT = "ca-next"
+"""The name of the files of an authority that is about to take the present one's place."""
 AUTHORITY_LIFE = datetime.timedelta(days=3650)
 LEAF_LIFE = datetime.timedelta(days=365)
 RENEW_BEFORE = datetime.timedelta(days=30)
@@ -61,6 +66,18 @@ class Authority:
         except (OSError, ValueError) as err:
             hint = "restore ca.crt and ca.key from a backup or from another head node"
             raise errors.Invalid(f"cannot read the certificate authority in {folder}: {err}", hint=hint) from err
+
+    @classmethod
+    def for_clients(cls, folder: Path) -> Authority:
+        """The one that signs client certificates: during a rotation the next one, so that they outlast it."""
+        try:
+            pair = Pair((folder / f"{NEXT}.crt").read_bytes(), (folder / f"{NEXT}.key").read_bytes())
+            return cls(issuing.Authority.load(pair))
+        except FileNotFoundError:
+            return cls.load(folder)
+        except (OSError, ValueError) as err:
+            hint = "bedplate head rotate-authority --finish, or restore a backup"
+            raise errors.Invalid(f"cannot read the next certificate authority in {folder}: {err}", hint=hint) from err
 
     @property
     def pair(self) -> Pair:
@@ -126,6 +143,17 @@ def lacks(file: Path, hosts: Sequence[str], now: datetime.datetime) -> bool:
         return True
     is_old = certificate.not_valid_after_utc < now + RENEW_BEFORE
     return is_old or not issuing.hosts_of(certificate).issuperset(hosts)
+
+
+def is_issued_by(file: Path, *authorities: Path) -> bool:
+    """Whether the certificate in a file is one of the first of these authorities that is there."""
+    authority = next((path for path in authorities if path.is_file()), authorities[-1])
+    try:
+        certificate = x509.load_pem_x509_certificate(file.read_bytes())
+        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.read_bytes()))
+    except (OSError, ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def good_until(file: Path) -> datetime.datetime | None:

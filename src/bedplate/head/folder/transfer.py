@@ -21,6 +21,7 @@ from bedplate.head import records
 from bedplate.head.election import ACTIVE
 from bedplate.head.folder import pki
 from bedplate.head.folder.datafolder import SECRETS_KEY, Folder
+from bedplate.head.sittings import LOGINS
 from bedplate.store.interface import CompareFailed, Delete, Entry, Op, Put, Store
 from bedplate.store.sqlite import SqliteStore
 from bedplate.store.sqlite.file import InUse
@@ -76,8 +77,8 @@ async def entries(store: Store) -> AsyncIterator[Entry]:
 
 
 def own_records(entries: Iterable[Entry]) -> list[Entry]:
-    """Without those that belong to a store: which head is active in it, and whose it is."""
-    return [entry for entry in entries if entry.key not in (ACTIVE, SITE)]
+    """Without those that belong to a store: which head is active in it, whose it is, who is signed in to its page."""
+    return [entry for entry in entries if entry.key not in (ACTIVE, SITE) and not entry.key.startswith(LOGINS)]
 
 
 async def fill(store: Store, content: AsyncIterator[Entry], fence: str = "") -> int:
@@ -162,7 +163,8 @@ def _check(entry: Entry, own: Site) -> None:
         site = msgspec.json.decode(entry.value, type=Site)
     except msgspec.DecodeError as err:
         raise errors.Invalid(f"the record {entry.key} cannot be read: {err}", hint="restore the newest backup") from err
-    if site.authority != own.authority:
+    # The authority may have been replaced since this folder was served; the key of the secrets never is.
+    if site.key != own.key and site.authority != own.authority:
         raise errors.Invalid(
             f"the etcd contains the tree of another site, initialised by its head node {site.filled_by}",
             hint="give another --etcd-prefix, or make this folder with bedplate head init --join DIR",

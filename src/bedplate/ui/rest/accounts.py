@@ -13,7 +13,7 @@ from aiohttp import web
 
 from bedplate.api import headapi
 from bedplate.core import errors
-from bedplate.head import NODE
+from bedplate.head import JOIN, NODE, SiteKeys
 from bedplate.head.daemon import Service
 from bedplate.head.schema.tables import describe
 from bedplate.ui.rest.objects import json
@@ -22,11 +22,16 @@ from bedplate.ui.rest.operations import Ask
 __all__ = ["Accounts"]
 
 _TOKEN = msgspec.json.Decoder(headapi.TokenRequest)
+_ROTATION = msgspec.json.Decoder(headapi.RotationRequest)
+_JOIN = msgspec.json.Decoder(headapi.JoinRequest)
 _REVOCATION = msgspec.json.Decoder(headapi.RevocationRequest)
 
 
+_JOINS_WITHIN = timedelta(days=1)
+
+
 class Accounts:
-    """The handlers of `/whoami`, `/tokens`, `/revocations` and `/schema`."""
+    """The handlers of `/whoami`, `/tokens`, `/revocations`, `/authority`, `/join` and `/schema`."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -76,6 +81,8 @@ class Accounts:
         request = await ask.body(_TOKEN)
         self._service.head.standing.refuse_writes()
         mode = "device" if request.kind == NODE else "user"
+        if request.kind == JOIN:
+            return await self._join_token(ask, request.subject)
         if self._service.head.tree.find(mode, request.subject) is None:
             raise errors.NotFound(f"there is no {mode} {request.subject!r}", hint="a token needs an existing owner")
         lasts = timedelta(days=request.days) if request.days else None
@@ -83,6 +90,17 @@ class Accounts:
             request.kind, request.subject, request.name, lasts=lasts, by=ask.identity.name
         )
         answer = headapi.TokenMade(token=text, about=token)
+        response = json(msgspec.json.encode(answer), status=201)
+        response.headers["Cache-Control"] = "no-store"
+        return response
+
+    async def _join_token(self, ask: Ask, subject: str) -> web.StreamResponse:
+        """A token for one new head node; it names the authority, so that whoever has it knows whom to give it to."""
+        fingerprint = self._keys.state().fingerprint
+        token, text = await self._service.access.tokens.create(
+            JOIN, subject, "one head node", lasts=_JOINS_WITHIN, by=ask.identity.name
+        )
+        answer = headapi.TokenMade(token=f"{text}.{fingerprint}", about=token)
         response = json(msgspec.json.encode(answer), status=201)
         response.headers["Cache-Control"] = "no-store"
         return response
@@ -108,3 +126,42 @@ class Accounts:
             kind=request.kind, subject=request.subject or "", fingerprint=request.fingerprint, by=ask.identity.name
         )
         return json(msgspec.json.encode(revocation), status=201)
+
+    # The site's keys
+
+    @property
+    def _keys(self) -> SiteKeys:
+        if self._service.keys is None:
+            raise errors.NotFound("this head has no keys of a site", hint="it serves no data folder")
+        return self._service.keys
+
+    async def authority(self, ask: Ask) -> web.StreamResponse:
+        """What clients have to trust."""
+        return json(msgspec.json.encode(self._keys.state()))
+
+    async def authority_file(self, ask: Ask) -> web.StreamResponse:
+        """The same as a file, for anybody: it is public."""
+        return web.Response(text=self._keys.state().certificates, content_type="application/x-pem-file")
+
+    async def rotate(self, ask: Ask) -> web.StreamResponse:
+        """Begin to replace the authority, or finish that."""
+        request = await ask.body(_ROTATION)
+        self._service.head.standing.refuse_writes()
+        state = await (self._keys.finish() if request.finish else self._keys.begin())
+        return json(msgspec.json.encode(state))
+
+    async def join(self, ask: Ask) -> web.StreamResponse:
+        """The site's keys, for a new head node with a token that is good for this once."""
+        request = await ask.body(_JOIN)
+        if ask.identity.role != JOIN or ask.identity.name != request.name:
+            raise errors.Denied(
+                f"this credential does not let {request.name} join",
+                hint=f"bedplate head token create {request.name} --join",
+            )
+        self._service.head.standing.refuse_writes()
+        answer = self._keys.material()
+        await self._service.access.tokens.spend(ask.identity.via.removeprefix("token "), by=request.name)
+        await self._service.notices.add(self._service.name, f"{request.name} joined the site as a head node", "warning")
+        response = json(msgspec.json.encode(answer))
+        response.headers["Cache-Control"] = "no-store"
+        return response

@@ -48,7 +48,7 @@ _LONGEST_LINE = 32 * 1024
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _OPERATION: Final = web.RequestKey("operation", str)
 _NOBODY = Identity("", "")
-_OURS = ("/api/", "/openapi.json", "/metrics", "/healthz", "/livez", "/readyz")
+_OURS = ("/api/", "/openapi.json", "/ca.crt", "/metrics", "/healthz", "/livez", "/readyz")
 _LASTING = ("events", "desired")
 _Plain = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -125,6 +125,10 @@ def _handlers(service: Service, feed: Feed) -> Mapping[str, Handler]:
         "tokens": accounts.tokens,
         "create_token": accounts.create,
         "revoke_token": accounts.revoke,
+        "authority": accounts.authority,
+        "authority_file": accounts.authority_file,
+        "rotate": accounts.rotate,
+        "join": accounts.join,
         "revocations": accounts.revocations,
         "revoke_certificates": accounts.revoke_certificates,
         "openapi": openapi,

@@ -48,7 +48,9 @@ def needed(method: str, path: str) -> tuple[str, str] | None:
             return "read", f"node/{name}"
         case ["nodes", name, "report"]:
             return "report", f"node/{name}"
-        case ["tokens" | "revocations", *_]:
+        case ["join"]:
+            return "edit", "join"
+        case ["tokens" | "revocations" | "authority", *_]:
             return ("read" if is_read else "edit"), "tokens"
         case ["objects", mode, *_] if not is_read:
             return "edit", f"mode/{mode}"

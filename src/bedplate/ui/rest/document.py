@@ -23,10 +23,13 @@ __all__ = ["document"]
 
 _STRUCTS: tuple[Any, ...] = (
     headapi.AuditPage,
+    headapi.AuthorityState,
     headapi.CommitRequest,
     headapi.CommitResult,
     headapi.ExplainResult,
     headapi.HealthEvent,
+    headapi.JoinAnswer,
+    headapi.JoinRequest,
     headapi.NodeHealth,
     headapi.NodeList,
     headapi.NoticePage,
@@ -41,6 +44,7 @@ _STRUCTS: tuple[Any, ...] = (
     headapi.RevisionPage,
     headapi.RevocationList,
     headapi.RevocationRequest,
+    headapi.RotationRequest,
     headapi.TokenList,
     headapi.TokenMade,
     headapi.TokenRequest,
@@ -178,14 +182,12 @@ def _operation(operation: Operation, mode: Submode | None) -> dict[str, Any]:
     return result
 
 
+_UNREPEATED = ("report", "create_token", "revoke_token", "revoke_certificates", "rotate", "join")
+
+
 def _has_nonce(operation: Operation) -> bool:
     """Whether a repeated request is known by its nonce."""
-    return operation.is_write and operation.name not in (
-        "report",
-        "create_token",
-        "revoke_token",
-        "revoke_certificates",
-    )
+    return operation.is_write and operation.name not in _UNREPEATED
 
 
 def _description(operation: Operation, mode: Submode | None) -> str:
@@ -232,7 +234,11 @@ def _possible(operation: Operation) -> list[int]:
         parameter.where == "path" or parameter.name in ("at", "from", "continue") for parameter in operation.parameters
     ):
         statuses.append(404)
-    if operation.path.endswith("{mode}") or "undoes" in operation.name or operation.name in ("commit", "create_token"):
+    if (
+        operation.path.endswith("{mode}")
+        or "undoes" in operation.name
+        or operation.name in ("commit", "create_token", "authority")
+    ):
         statuses.append(404)
     if operation.body or operation.is_write:
         statuses += [404, 408, 409, 413, 415]

@@ -1,8 +1,8 @@
 """The head's page: plain HTML from the daemon, readable without JavaScript; a small script adds what is live.
 
 In: `Service`. Out: routes for the daemon's aiohttp application. Every page but the one for signing in, the style sheet
-and the script asks for a login; a login keeps its staged changes here, in the daemon, until they are committed or
-dropped.
+and the script asks for a login; a login keeps its staged changes, also when the daemon starts again or another head
+takes over, until they are committed or dropped.
 """
 
 from __future__ import annotations

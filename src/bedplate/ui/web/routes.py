@@ -16,7 +16,7 @@ __all__ = ["routes"]
 
 def routes(service: Service) -> list[web.AbstractRouteDef]:
     """Every address the page answers. The last one answers whatever nobody else does, but for the API."""
-    logins = Logins(service.clock)
+    logins = Logins(service.clock, service.sittings)
     door, signing = Door(service, logins), Signing(service, logins)
     return [
         web.get("/static/{name}", _static),

@@ -58,7 +58,7 @@ class Signing:
             _LOG.info("head.page_refused", remote=request.remote)
             await self._service.failures.slow(request.remote or "an unknown address")
             return self._page(request, onward, "The token is not valid: it is unknown, revoked or expired.", 401)
-        login = self._logins.begin(person.name, proof, self._service.head.tree)
+        login = await self._logins.begin(person.name, proof, self._service.head.tree)
         _LOG.info("head.page_login", user=person.name, role=person.role, remote=request.remote)
         answer = _redirect(onward)
         set_cookie(request, answer, "login", login.number)
@@ -69,7 +69,7 @@ class Signing:
         """The handler behind the button; staged changes go with the login."""
 
         async def handler(visit: Visit) -> web.StreamResponse:
-            self._logins.end(visit.login)
+            await self._logins.end(visit.login)
             answer = _redirect("/login")
             set_cookie(visit.request, answer, "login", "")
             return answer

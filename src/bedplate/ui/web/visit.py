@@ -109,7 +109,7 @@ class Door:
         """A page that anybody who is signed in may read."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
-            pair = self._signed_in(request)
+            pair = await self._signed_in(request)
             if pair is None:
                 location = f"/login?next={quote(request.path_qs, safe='/')}"
                 return web.Response(status=303, headers={**engine.SECURITY, "Location": location})
@@ -132,7 +132,10 @@ class Door:
         async def checked(visit: Visit) -> web.StreamResponse:
             _refuse_readers(visit)
             async with visit.login.lock:
-                return await handler(visit)
+                try:
+                    return await handler(visit)
+                finally:
+                    await self._logins.keep(visit.login)
 
         return self.own_form(checked)
 
@@ -140,7 +143,7 @@ class Door:
         """What a form of anybody who is signed in asks for, such as signing out."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
-            pair = self._signed_in(request)
+            pair = await self._signed_in(request)
             if pair is None:
                 return _alone(
                     self._service,
@@ -165,13 +168,13 @@ class Door:
 
         return answer
 
-    def _signed_in(self, request: web.Request) -> tuple[Login, Identity] | None:
-        login = self._logins.find(request.cookies.get(cookie(request), ""))
+    async def _signed_in(self, request: web.Request) -> tuple[Login, Identity] | None:
+        login = await self._logins.find(request.cookies.get(cookie(request), ""), self._service.head.tree)
         if login is None:
             return None
         person = person_of(self._service, login)
         if person is None:
-            self._logins.end(login)
+            await self._logins.end(login)
             return None
         login.session.follow(self._service.head.tree)
         return login, person

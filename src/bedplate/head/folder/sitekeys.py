@@ -1,0 +1,160 @@
+"""The keys that all heads of a site share: how the authority is replaced, and what a head that joins is given.
+
+In: the folder of a head, its store and its vault. Out: files in the folder, and a sealed record in the store
+(`/head/authority`) that every head of the site follows. The authority is replaced in two steps, so that nobody is cut
+off: `begin` makes the next one, which all heads trust beside the present one, and which signs client certificates from
+then on; once every client has the new `ca.crt`, `finish` lets it sign the heads' own, and the former one is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from bedplate.api import headapi
+from bedplate.core import errors
+from bedplate.core.clock import Clock
+from bedplate.core.logging import get_logger
+from bedplate.head.folder import pki
+from bedplate.head.folder.datafolder import SECRETS_KEY, Folder
+from bedplate.head.notices import keep_up
+from bedplate.head.objects import Secret
+from bedplate.head.vault import Vault
+from bedplate.serving.files import write_private
+from bedplate.store.interface import CompareFailed, Entry, Put, Store
+
+__all__ = ["AUTHORITY", "SHARED", "SiteKeys"]
+
+AUTHORITY: Final = "/head/authority"
+SHARED = ("ca.crt", "ca.key", SECRETS_KEY, "admin.crt", "admin.key", "admin.token")
+"""What all heads of a site have in common."""
+_NEXT = (f"{pki.NEXT}.crt", f"{pki.NEXT}.key")
+_LOG = get_logger("head.authority")
+
+
+class _Pairs(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The present authority, and during a rotation the next one; PEM."""
+
+    certificate: str
+    key: str
+    next_certificate: str = ""
+    next_key: str = ""
+
+
+class SiteKeys:
+    """The keys in one folder. `on_change` is called when files of the authority were written."""
+
+    def __init__(
+        self, folder: Folder, store: Store, vault: Vault, clock: Clock, on_change: Callable[[], None] = lambda: None
+    ) -> None:
+        self._folder = folder
+        self._store = store
+        self._vault = vault
+        self._clock = clock
+        self._on_change = on_change
+
+    # The authority
+
+    def state(self) -> headapi.AuthorityState:
+        """The certificates to be trusted, and whether a rotation is under way."""
+        bundle = self._folder.file("ca.crt").read_bytes()
+        next_ = self._folder.file(_NEXT[0])
+        return headapi.AuthorityState(
+            certificates=bundle.decode(),
+            fingerprint=pki.fingerprint(bundle),
+            next=pki.fingerprint(next_.read_bytes()) if next_.is_file() else "",
+        )
+
+    async def begin(self) -> headapi.AuthorityState:
+        """Make the next authority. Raises `Conflict` during a rotation."""
+        pairs, revision = await self._read()
+        if pairs.next_key:
+            raise errors.Conflict(
+                "a rotation of the authority is under way",
+                hint="bedplate head rotate-authority --finish ends it, once all clients have the new ca.crt",
+            )
+        pair = pki.Authority.make(self._folder.settings.name, self._clock.now()).pair
+        rotating = _Pairs(pairs.certificate, pairs.key, pair.certificate.decode(), pair.key.decode())
+        await self._write(rotating, revision)
+        return self.state()
+
+    async def finish(self) -> headapi.AuthorityState:
+        """Let the next authority take the present one's place. Raises `Conflict` when there is none."""
+        pairs, revision = await self._read()
+        if not pairs.next_key:
+            raise errors.Conflict(
+                "no rotation of the authority is under way", hint="bedplate head rotate-authority begins one"
+            )
+        await self._write(_Pairs(pairs.next_certificate, pairs.next_key), revision)
+        return self.state()
+
+    async def load(self) -> None:
+        """Write what the store has into the folder; nothing where the authority was never replaced."""
+        entry = await self._store.get(AUTHORITY)
+        if entry is not None and self._apply(self._decoded(entry)):
+            self._on_change()
+
+    async def follow(self) -> None:
+        """Do so whenever another head node replaces the authority; runs until cancelled."""
+        await keep_up(self._store, AUTHORITY, self.load)
+
+    async def _read(self) -> tuple[_Pairs, int]:
+        entry = await self._store.get(AUTHORITY)
+        if entry is not None:
+            return self._decoded(entry), entry.revision
+        own = pki.Authority.load(self._folder.path).pair
+        return _Pairs(own.certificate.decode(), own.key.decode()), 0
+
+    async def _write(self, pairs: _Pairs, revision: int) -> None:
+        sealed = self._vault.seal(Secret(msgspec.json.encode(pairs).decode()))
+        try:
+            await self._store.commit([Put(AUTHORITY, msgspec.json.encode(sealed), expect=revision)])
+        except CompareFailed:
+            raise errors.Conflict("another head node is replacing the authority", hint="try again") from None
+        _LOG.info("head.authority_replaced", is_rotating=bool(pairs.next_key))
+        self._apply(pairs)
+        self._on_change()
+
+    def _decoded(self, entry: Entry) -> _Pairs:
+        try:
+            text = self._vault.unseal(msgspec.json.decode(entry.value)).reveal()
+            return msgspec.json.decode(text, type=_Pairs)
+        except (ValueError, msgspec.DecodeError) as err:
+            raise errors.Invalid(f"the record {entry.key} cannot be read: {err}", hint="restore a backup") from err
+
+    def _apply(self, pairs: _Pairs) -> bool:
+        """Whether files of the folder had to be written."""
+        files = {
+            _NEXT[1]: pairs.next_key,
+            _NEXT[0]: pairs.next_certificate,
+            "ca.key": pairs.key,
+            "ca.crt": pairs.certificate + pairs.next_certificate,
+        }
+        is_written = False
+        for name, text in files.items():
+            file = self._folder.file(name)
+            present = file.read_text() if file.is_file() else ""
+            if present == text:
+                continue
+            is_written = True
+            if text:
+                write_private(file, text.encode(), mode=0o644 if name.endswith(".crt") else 0o600)
+            else:
+                file.unlink()
+        return is_written
+
+    # Another head
+
+    def material(self) -> headapi.JoinAnswer:
+        """What a head that joins the site needs: keys, credentials, and where the tree is."""
+        names = [*SHARED, *_NEXT]
+        files = {name: self._folder.file(name).read_text() for name in names if self._folder.file(name).is_file()}
+        etcd = self._folder.settings.etcd
+        return headapi.JoinAnswer(
+            files=files,
+            endpoints=list(etcd.endpoints) if etcd is not None else [],
+            prefix=etcd.prefix if etcd is not None else "",
+            site=self._folder.settings.name,
+        )

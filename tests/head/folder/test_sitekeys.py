@@ -1,0 +1,161 @@
+"""The keys of a site: its authority is replaced while it is served, and another head gets them with a token."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.waiting import DEADLINE_S
+
+from bedplate.client import HeadClient
+from bedplate.core import errors
+from bedplate.core.clock import ManualClock
+from bedplate.head.daemon import Daemon, Options
+from bedplate.head.folder import administration, creation, pki
+from bedplate.head.folder.datafolder import Folder, open_head
+from bedplate.head.folder.sitekeys import SiteKeys
+from bedplate.ui import web
+
+SITE = {"name": "basecm10", "nodes": 1}
+
+
+@contextlib.asynccontextmanager
+async def serving(folder: Folder) -> AsyncIterator[Daemon]:
+    daemon = Daemon(folder, Options(port=0), web.serve)
+    task = asyncio.create_task(daemon.run())
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            await daemon.started.wait()
+        yield daemon
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def bundle(folder: Folder) -> int:
+    return folder.file("ca.crt").read_text().count("BEGIN CERTIFICATE")
+
+
+async def test_the_authority_is_replaced_in_two_steps_and_other_heads_follow(tmp_path: Path) -> None:
+    folder = await creation.make(tmp_path / "one", **SITE)  # type: ignore[arg-type]
+    other = await creation.join(tmp_path / "two", folder.path, name="basecm11")
+    first = folder.file("ca.crt").read_bytes()
+    async with open_head(folder.path) as opened:
+        clock = ManualClock()
+        keys = SiteKeys(folder, opened.store, opened.vault, clock)
+        changed: list[int] = []
+        follower = SiteKeys(other, opened.store, other.vault(), clock, lambda: changed.append(1))
+        await follower.load()
+        assert changed == []
+        with pytest.raises(errors.Conflict, match="no rotation"):
+            await keys.finish()
+        state = await keys.begin()
+        assert state.fingerprint == pki.fingerprint(first) != state.next
+        assert bundle(folder) == 2
+        with pytest.raises(errors.Conflict, match="under way"):
+            await follower.begin()
+        for each in (follower, follower):
+            await each.load()
+        assert changed == [1]
+        assert {bundle(other), other.file("ca-next.key").stat().st_mode & 0o777} == {2, 0o600}
+        finished = await follower.finish()
+        await keys.load()
+        assert (finished.fingerprint, finished.next) == (state.next, "")
+        for each_folder in (folder, other):
+            assert bundle(each_folder) == 1
+            assert not each_folder.file("ca-next.key").exists()
+            assert pki.fingerprint(each_folder.file("ca.crt").read_bytes()) == state.next
+            pki.Authority.load(each_folder.path)
+        record = await opened.store.get("/head/authority")
+        assert record is not None and b"PRIVATE KEY" not in record.value
+
+
+async def test_nobody_with_the_new_authority_is_cut_off_by_its_rotation(tmp_path: Path) -> None:
+    folder = await creation.make(tmp_path / "site", **SITE)  # type: ignore[arg-type]
+    old_ca = tmp_path / "old-ca.crt"
+    old_ca.write_bytes(folder.file("ca.crt").read_bytes())
+    (tmp_path / "old").mkdir()
+    administration.issue_certificate(folder, "admin", tmp_path / "old", is_node=False, days=1)
+    token = folder.admin_token()
+
+    async def ask(ca: Path, cert: Path | None = None) -> str:
+        pair = {"cert_file": f"{cert}.crt", "key_file": f"{cert}.key"} if cert is not None else {"token": token}
+        async with HeadClient(daemon.url, ca_file=str(ca), attempts=1, **pair) as client:  # type: ignore[arg-type]
+            return (await client.whoami()).user
+
+    async def keep_asking() -> None:
+        while True:
+            assert await ask(folder.file("ca.crt")) == "admin"
+            asked.append(1)
+
+    asked: list[int] = []
+    async with serving(folder) as daemon:
+        assert await ask(old_ca, tmp_path / "old" / "admin") == "admin"
+        asking = asyncio.create_task(keep_asking())
+        await administration.rotate_authority(folder, finish=False)
+        assert await ask(old_ca, tmp_path / "old" / "admin") == "admin", "who has not heard of it goes on"
+        both = tmp_path / "both.crt"
+        async with HeadClient(daemon.url, token=token, ca_file=str(old_ca)) as client:
+            both.write_text((await client.authority()).certificates)
+        (tmp_path / "new").mkdir()
+        administration.issue_certificate(folder, "admin", tmp_path / "new", is_node=False, days=1)
+        assert await ask(both, tmp_path / "new" / "admin") == "admin"
+        await administration.rotate_authority(folder, finish=True)
+        assert await ask(both, tmp_path / "new" / "admin") == "admin"
+        assert await ask(folder.file("ca.crt")) == "admin"
+        with pytest.raises(errors.Denied, match="not trusted"):
+            await ask(old_ca)
+        with pytest.raises(errors.BedplateError):
+            await ask(both, tmp_path / "old" / "admin")
+        assert (await administration.status(folder)).revision == 1, "the folder's own credential goes on working"
+        assert not asking.done()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        assert asked
+
+
+async def test_a_head_joins_over_the_network_with_a_token_that_is_good_once(tmp_path: Path) -> None:
+    folder = await creation.make(tmp_path / "one", **SITE)  # type: ignore[arg-type]
+    with pytest.raises(errors.Unavailable, match="no daemon serves"):
+        await administration.create_token(folder, "basecm11", kind="join", name="", days=0)
+    async with serving(folder) as daemon:
+        about, token = await administration.create_token(folder, "basecm11", kind="join", name="", days=0)
+        assert about.expires
+        text, _, fingerprint = token.rpartition(".")
+        with pytest.raises(errors.Denied, match="another authority"):
+            await creation.join_over_network(tmp_path / "two", daemon.url, f"{text}.{'0' * 64}", name="basecm11")
+        with pytest.raises(errors.Denied, match="does not let basecm12 join"):
+            await creation.join_over_network(tmp_path / "two", daemon.url, token, name="basecm12")
+        assert not (tmp_path / "two").exists()
+        joined = await creation.join_over_network(tmp_path / "two", daemon.url, token, name="basecm11")
+        assert joined.settings.name == "basecm11"
+        for name in ("ca.crt", "ca.key", "secrets.key", "admin.crt", "admin.key", "admin.token"):
+            assert joined.file(name).read_bytes() == folder.file(name).read_bytes()
+        assert joined.loose_files() == []
+        assert pki.is_issued_by(joined.file("server.crt"), folder.file("ca.crt"))
+        assert not joined.file("head.db").exists()
+        with pytest.raises(errors.Denied):
+            await creation.join_over_network(tmp_path / "three", daemon.url, token, name="basecm11")
+        async with HeadClient(daemon.url, token=folder.admin_token(), ca_file=str(folder.file("ca.crt"))) as client:
+            assert "basecm11 joined the site" in (await client.notices(1))[0].text
+        assert fingerprint == pki.fingerprint(folder.file("ca.crt").read_bytes())
+
+
+async def test_a_token_for_joining_opens_nothing_else(tmp_path: Path) -> None:
+    folder = await creation.make(tmp_path / "one", **SITE)  # type: ignore[arg-type]
+    async with serving(folder) as daemon:
+        _, token = await administration.create_token(folder, "admin", kind="join", name="", days=0)
+        async with HeadClient(
+            daemon.url, token=token.rpartition(".")[0], ca_file=str(folder.file("ca.crt")), attempts=1
+        ) as client:
+            for refused in (client.tree(), client.tokens(), client.desired("node001"), client.export(), client.nodes()):
+                with pytest.raises(errors.Denied):
+                    await refused
+            with pytest.raises(errors.Denied):
+                await client.put("category", "x", {})
+        async with HeadClient(daemon.url, token=folder.admin_token(), ca_file=str(folder.file("ca.crt"))) as client:
+            with pytest.raises(errors.Denied):
+                await client.join("basecm11")
