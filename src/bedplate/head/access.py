@@ -50,11 +50,18 @@ NODES: Final = "bedplate:nodes"
 
 
 class Access:
-    """Turns credentials into identities by what the present tree says. It waits for nothing."""
+    """Turns credentials into identities by what the present tree says. It waits for nothing.
 
-    def __init__(self, tree: Callable[[], Tree], tokens: Tokens) -> None:
+    `trusts` says whether the authority of a client certificate still counts: it may have been replaced since the
+    connection was made.
+    """
+
+    def __init__(
+        self, tree: Callable[[], Tree], tokens: Tokens, trusts: Callable[[bytes], bool] = lambda der: True
+    ) -> None:
         self._tree = tree
         self.tokens = tokens
+        self._trusts = trusts
 
     def by_token(self, text: str) -> Identity | None:
         """Whose bearer token that is: one the head made, or the one an administrator wrote into a user's object."""
@@ -76,7 +83,7 @@ class Access:
         if len(names) != 1:
             return None
         kind = NODE if NODES in groups else USER
-        if self.tokens.revocations.is_revoked(kind, names[0], der):
+        if self.tokens.revocations.is_revoked(kind, names[0], der) or not self._trusts(der):
             return None
         if NODES in groups:
             identity = self.by_node(names[0])

@@ -142,6 +142,7 @@ class Daemon:
         self._clock = clock or SystemClock()
         self._settings = folder.settings
         self._tls: Reloader | None = None
+        self._trust = pki.Trust(folder.file("ca.crt"))
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -181,7 +182,7 @@ class Daemon:
         self._name_addresses(listening.getsockname()[1])
         standing, election = self._stand(parts.store)
         self.standing = parts.head.standing = standing
-        access = Access(lambda: parts.head.tree, tokens)
+        access = Access(lambda: parts.head.tree, tokens, self._trust)
         self._warn(access)
         runner = self._application(self._service(parts, access, standing))
         async with asyncio.TaskGroup() as tasks:
@@ -282,6 +283,7 @@ class Daemon:
 
     def _rekey(self) -> None:
         """The authority was replaced: serve with what it has issued, and trust what it vouches for."""
+        self._trust.forget()
         if self._tls is not None:
             self._renew()
             self._tls.check()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from tests.waiting import DEADLINE_S
 
+from bedplate.cli.head import head
 from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
@@ -92,9 +95,14 @@ async def test_nobody_with_the_new_authority_is_cut_off_by_its_rotation(tmp_path
             asked.append(1)
 
     asked: list[int] = []
-    async with serving(folder) as daemon:
+    async with serving(folder) as daemon, contextlib.AsyncExitStack() as opened:
         assert await ask(old_ca, tmp_path / "old" / "admin") == "admin"
         asking = asyncio.create_task(keep_asking())
+        files = {"cert_file": str(tmp_path / "old" / "admin.crt"), "key_file": str(tmp_path / "old" / "admin.key")}
+        lasting = await opened.enter_async_context(HeadClient(daemon.url, ca_file=str(old_ca), attempts=1, **files))
+        assert (await lasting.whoami()).user == "admin"
+        events = lasting.events(types=["notice"])
+        reading = asyncio.create_task(anext(events))  # type: ignore[arg-type]
         await administration.rotate_authority(folder, finish=False)
         assert await ask(old_ca, tmp_path / "old" / "admin") == "admin", "who has not heard of it goes on"
         both = tmp_path / "both.crt"
@@ -110,7 +118,13 @@ async def test_nobody_with_the_new_authority_is_cut_off_by_its_rotation(tmp_path
             await ask(old_ca)
         with pytest.raises(errors.BedplateError):
             await ask(both, tmp_path / "old" / "admin")
-        assert (await administration.status(folder)).revision == 1, "the folder's own credential goes on working"
+        with pytest.raises(errors.Denied):
+            await lasting.whoami()
+        async with HeadClient(daemon.url, token=token, ca_file=str(both)) as client:
+            await client.put("category", "something-happens", {})
+        with pytest.raises(errors.Denied):
+            await reading
+        assert (await administration.status(folder)).revision == 2, "the folder's own credential goes on working"
         assert not asking.done()
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
@@ -159,3 +173,26 @@ async def test_a_token_for_joining_opens_nothing_else(tmp_path: Path) -> None:
         async with HeadClient(daemon.url, token=folder.admin_token(), ca_file=str(folder.file("ca.crt"))) as client:
             with pytest.raises(errors.Denied):
                 await client.join("basecm11")
+
+
+def test_the_commands_say_what_was_done_and_what_is_next(tmp_path: Path) -> None:
+    folder = asyncio.run(creation.make(tmp_path / "site", **SITE))  # type: ignore[arg-type]
+
+    def run(*words: str) -> str:
+        result = CliRunner().invoke(head, [*words, "--data", str(folder.path)], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    begun = run("rotate-authority")
+    assert "is trusted beside" in begun and "--finish" in begun and "/ca.crt" in begun
+    assert "is the only one now" in run("rotate-authority", "--finish")
+    assert "of node node001 issued before" in run("revoke-certificate", "node001", "--node")
+    assert "no longer counts" in run("revoke-certificate", "--file", str(folder.file("admin.crt")))
+    listed = json.loads(run("revoke-certificate", "--list", "-o", "json"))
+    assert sorted(item.get("subject", "") for item in listed) == ["", "node001"]
+    refused = CliRunner().invoke(head, ["revoke-certificate", "--data", str(folder.path)])
+    assert refused.exit_code == 2 and "give one of NAME" in refused.output
+    (tmp_path / "token").write_text("bph_not_one")
+    words = ["join", "--data", str(tmp_path / "two"), "--url", "https://127.0.0.1:9", "--name", "basecm11"]
+    refused = CliRunner().invoke(head, [*words, "--token-file", str(tmp_path / "token")])
+    assert isinstance(refused.exception, errors.Invalid) and "--join" in refused.exception.hint

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import hashlib
 import socket
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,6 +29,7 @@ __all__ = [
     "Authority",
     "Pair",
     "Presented",
+    "Trust",
     "fingerprint",
     "good_until",
     "host_names",
@@ -43,6 +45,7 @@ AUTHORITY_LIFE = datetime.timedelta(days=3650)
 LEAF_LIFE = datetime.timedelta(days=365)
 RENEW_BEFORE = datetime.timedelta(days=30)
 _LOOK_UP_S = 1.5
+_MOST_KNOWN = 20_000
 
 
 class Authority:
@@ -154,6 +157,34 @@ def is_issued_by(file: Path, *authorities: Path) -> bool:
     except (OSError, ValueError, TypeError, InvalidSignature):
         return False
     return True
+
+
+class Trust:
+    """Whether a client certificate is one of the authorities in a file: for connections that were made before the file
+    changed. `forget` makes it look again."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._known: dict[bytes, bool] = {}
+
+    def forget(self) -> None:
+        self._known.clear()
+
+    def __call__(self, der: bytes) -> bool:
+        digest = hashlib.sha256(der).digest()
+        if digest not in self._known:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[digest] = self._look(der)
+        return self._known[digest]
+
+    def _look(self, der: bytes) -> bool:
+        certificate = x509.load_der_x509_certificate(der)
+        for authority in x509.load_pem_x509_certificates(self._file.read_bytes()):
+            with contextlib.suppress(ValueError, TypeError, InvalidSignature):
+                certificate.verify_directly_issued_by(authority)
+                return True
+        return False
 
 
 def good_until(file: Path) -> datetime.datetime | None:
