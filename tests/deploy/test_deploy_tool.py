@@ -1,4 +1,5 @@
-"""`make deploy` and `make undeploy` with a kubectl that only remembers: Secrets are the administrator's."""
+"""`make deploy` and `make undeploy`, with a kubectl that only remembers and on API servers: Secrets are the
+administrator's."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.deploy.conftest import IMAGE, ROOT, load_tool, run_tool
+from tests import programs, servers
+from tests.deploy.conftest import IMAGE, ROOT, Program, load_tool, run_tool
 
 from bedplate.core import errors
 
@@ -94,6 +96,17 @@ def own_secret() -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": {"cloud-config": "bWluZQ=="}}
 
 
+def filled_checkout(folder: Path) -> Path:
+    """The files of NVIDIA BMM with a token in place of the placeholder."""
+    root = folder / "checkout"
+    for each in ("deploy/rbac", "deploy/manifests"):
+        (root / each).mkdir(parents=True)
+        for path in (ROOT / each).glob("*.yaml"):
+            text = path.read_text().replace("your-api-token", "a-token-of-ours")
+            (root / each / path.name).write_text(text)
+    return root
+
+
 def test_a_placeholder_is_refused_by_its_name_before_anything_is_applied(world: World) -> None:
     done = world.run("apply", "--provider", "nvidia-bmm", "--image", OWN)
     assert done.returncode != 0
@@ -132,12 +145,7 @@ def test_a_secret_that_deploy_made_is_removed_with_the_rest(world: World, tmp_pa
     edited = secret.text.replace("your-api-token", "a-token-of-ours")
     filled = deploy.Document(secret.source, edited, yaml.safe_load(edited))
     assert deploy.placeholder(secret) == "your-api-token" and deploy.placeholder(filled) == ""
-    root = tmp_path / "checkout"
-    for each in ("deploy/rbac", "deploy/manifests"):
-        (root / each).mkdir(parents=True)
-        for path in (ROOT / each).glob("*.yaml"):
-            text = path.read_text().replace("your-api-token", "a-token-of-ours")
-            (root / each / path.name).write_text(text)
+    root = filled_checkout(tmp_path)
     said: list[str] = []
     kubectl = deploy.Kubectl(f"env WORLD={world.folder} {world.command}")
     deploy.apply("nvidia-bmm", OWN, kubectl, said.append, root=root)
@@ -174,6 +182,36 @@ def test_the_managers_of_all_clouds_can_be_in_one_cluster() -> None:
             key = (each.content["kind"], each.namespace, each.name)
             assert key not in bound, f"{key} is in the manifests of {provider} and of {bound[key][0]}"
             bound[key] = (provider, each.content)
+
+
+def test_all_managers_are_deployed_and_removed_on_a_server_and_a_secret_stays(
+    server: servers.Server, kubectl: Program, tmp_path: Path
+) -> None:
+    """One after the other in one cluster, twice: no binding has the name of another one's."""
+    command = deploy.Kubectl(f"env KUBECONFIG={server.kubeconfig} {programs.built('kubectl')}")
+    said: list[str] = []
+    kubectl("create", "secret", "generic", NAME, "-n", "kube-system", "--from-literal=cloud-config=mine")
+    theirs = json.loads(kubectl("get", "secret", NAME, "-n", "kube-system", "-o", "json"))
+    for provider in (*deploy.FILES, *deploy.FILES):
+        deploy.apply(provider, OWN, command, said.append)
+    for manager in ("", "oxide-", "cloudlycke-"):
+        name = f"system:{manager}cloud-controller-manager"
+        bound = json.loads(kubectl("get", "clusterrolebinding", name, "-o", "json"))
+        assert bound["roleRef"]["name"] == name
+    for provider in deploy.FILES:
+        deploy.delete(provider, command, said.append)
+    assert "cloud-controller-manager" not in kubectl("get", "clusterrolebinding,deployment", "-A", "-o", "name")
+    assert json.loads(kubectl("get", "secret", NAME, "-n", "kube-system", "-o", "json")) == theirs
+    # Without a Secret: a placeholder is refused, and one that was made is deleted again.
+    kubectl("delete", "secret", NAME, "-n", "kube-system")
+    with pytest.raises(errors.Invalid, match="your-api-token"):
+        deploy.apply("nvidia-bmm", OWN, command, said.append)
+    root = filled_checkout(tmp_path)
+    deploy.apply("nvidia-bmm", OWN, command, said.append, root=root)
+    made = json.loads(kubectl("get", "secret", NAME, "-n", "kube-system", "-o", "json"))
+    assert made["metadata"]["annotations"] == {deploy.MADE: "make-deploy"}
+    deploy.delete("nvidia-bmm", command, said.append, root=root)
+    assert kubectl.attempt("get", "secret", NAME, "-n", "kube-system").returncode == 1
 
 
 @pytest.mark.parametrize("provider", sorted(deploy.FILES))

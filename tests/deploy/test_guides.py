@@ -40,7 +40,7 @@ ELSEWHERE = {
     r"kubectl rollout status ": "test_guides_lab.py",
     r"podman run ": "test_rootfs.py",
     r"make run ": "test_running.py",
-    r"bedplate lab load-image ": "test_guides_lab.py",
+    r"bedplate lab load-image ": "test_tutorials.py",
 }
 
 

@@ -1,31 +1,33 @@
-"""A dry release into a registry and a lab, then an install of each manager with the guides' own commands, unchanged.
+"""A dry release into a registry, then an install of each system from it on real nodes, with the guides' own commands.
 
-What a reader sets is in the environment (`IMG`, the cluster, the lab, the rack's credentials) or in the file that the
-page tells them to edit. The image is built once and pushed to a registry over HTTPS; the guides' other two commands
-load the same archive into the lab, from which its nodes pull. Clouds are simulated and answer on the lab's bridge. The
-same for address management is in tests/lab/test_ipam_guide.py, for Cloudlycke in test_tutorials.py.
+What a reader sets is in the environment (`IMG`, the cluster, the rack's credentials) or in the file that the page tells
+them to edit; the commands are run as they are on the page. The image is built and pushed to a registry over HTTPS, from
+which the nodes pull; charts and manifests are rewritten and charts pushed by the script of the release workflow. Clouds
+are simulated and answer on the lab's bridge. For the migration of address management the original's own programs
+(`BEDPLATE_PEERS`) run from an image first, and pods come and go all the time while they are replaced. The other way to
+give nodes the image, `bedplate lab load-image`, is in test_tutorials.py.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 import ssl
-import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests import programs
-from tests.deploy.conftest import ROOT, VERSION, checkout
+from tests.deploy.conftest import VERSION, checkout
+from tests.deploy.guides_lab import Reader, Visitors, original_archive, original_workloads
 from tests.deploy.test_lab import BMM, OXIDE, Clouds, Cluster, Lab, bmm_config
 from tests.deploy.test_registry import TlsRegistry, tls_registry, useless_containers
-from tests.pages import console_lines
+from tests.deploy.test_release import scripts
+from tests.lab.ipam_lab import definition
+from tests.lab.test_ipam_overlay import Overlaid, _install_attach, attachment, named
 
 from bedplate.lab import binaries
 
@@ -37,49 +39,7 @@ pytestmark = [
 ]
 SUBNET = f"10.84.{os.getpid() % 250}"
 NODES = {"bmm-001": f"{SUBNET}.20", "bmm-002": f"{SUBNET}.21", "oxide-001": f"{SUBNET}.22"}
-# What goes on until it is stopped, and is shown by tests/deploy/test_lab.py, test_rootfs.py and test_running.py.
-ENDLESS = re.compile(r"kubectl logs .* -f$|podman run |make run ")
-GUIDES = ROOT / "docs" / "guides"
-
-
-@dataclass
-class Reader:
-    """Somebody at a terminal, in a checkout, with the variables set that a page asks for."""
-
-    folder: Path
-    environ: dict[str, str]
-    pages: dict[str, int] = field(default_factory=dict)
-
-    def through(self, page: str, start: str) -> str:
-        """Run the page's commands from where the reader is, up to the one that begins so; what that one printed."""
-        lines = console_lines(GUIDES / page)
-        for number in range(self.pages.get(page, 0), len(lines)):
-            self.pages[page] = number + 1
-            printed = "" if ENDLESS.match(lines[number]) else self.run(lines[number])
-            if lines[number].startswith(start):
-                return printed
-        raise AssertionError(f"{page} has no command after this that begins with {start!r}")
-
-    def rest(self, page: str) -> None:
-        """Run what is left of the page."""
-        for line in console_lines(GUIDES / page)[self.pages.get(page, 0) :]:
-            if not ENDLESS.match(line):
-                self.run(line)
-
-    def skip_image(self, page: str) -> None:
-        """The page's first four commands are the same on every page, and were run once."""
-        self.pages[page] = 4
-
-    def run(self, line: str) -> str:
-        done = self.attempt(line)
-        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
-        return done.stdout
-
-    def attempt(self, line: str) -> subprocess.CompletedProcess[str]:
-        command = ["bash", "-c", f"set -o pipefail; {line}"]
-        return subprocess.run(
-            command, cwd=self.folder, env=self.environ, capture_output=True, text=True, timeout=900, check=False
-        )
+IPAM = "app=nvidia-k8s-ipam"
 
 
 @pytest.fixture(scope="module")
@@ -88,16 +48,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def registry(folder: Path) -> Iterator[TlsRegistry]:
-    with tls_registry(folder) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def lab(folder: Path) -> Iterator[Lab]:
     made = Lab(folder)
     nodes = [word for name, address in NODES.items() for word in ("--node", f"{name}={address}")]
-    made.command("up", *nodes, "--subnet", f"{SUBNET}.0/24", "--cloud-provider", "external")
+    made.command("up", *nodes, "--subnet", f"{SUBNET}.0/24", "--cloud-provider", "external", "--link", "fabric0")
     try:
         yield made
     finally:
@@ -117,6 +71,25 @@ def cluster(lab: Lab) -> Cluster:
 
 
 @pytest.fixture(scope="module")
+def machines(lab: Lab) -> Overlaid:
+    """The same cluster, with its nodes as machines."""
+    return Overlaid(lab, tuple(NODES))
+
+
+@pytest.fixture(scope="module")
+def registry(folder: Path, machines: Overlaid) -> Iterator[TlsRegistry]:
+    """On the lab's bridge; the nodes trust its certificate, as those of a cluster with a registry of its own do."""
+    with tls_registry(folder, f"{SUBNET}.1") as running:
+        place = f"/etc/containerd/certs.d/{running.address}"
+        url = f"https://{running.address}"
+        hosts = f'server = "{url}"\n[host."{url}"]\n  capabilities = ["pull", "resolve"]\n  ca = "{place}/ca.crt"\n'
+        for node in NODES:
+            machines.write(node, f"{place}/ca.crt", running.authority.read_text())
+            machines.write(node, f"{place}/hosts.toml", hosts)
+        yield running
+
+
+@pytest.fixture(scope="module")
 def reader(folder: Path, lab: Lab, registry: TlsRegistry, clouds: Clouds) -> Reader:
     """In a fresh checkout, with nothing built and nothing pushed."""
     (folder / "checkout").mkdir()
@@ -128,9 +101,9 @@ def reader(folder: Path, lab: Lab, registry: TlsRegistry, clouds: Clouds) -> Rea
     environ = {
         **helm.environ,
         **registry.environ,
+        # Cargo and its toolchain are found from there.
+        "HOME": os.environ["HOME"],
         "PATH": ":".join((*map(str, folders), os.environ["PATH"])),
-        "XDG_STATE_HOME": str(folder),
-        "BEDPLATE_LAB": lab.name,
         "BEDPLATE_CACHE": str(binaries.cache_folder()),
         "IMG": f"{registry.address}/bedplate:{VERSION}",
         "OXIDE_HOST": clouds.oxide.url,
@@ -142,38 +115,51 @@ def reader(folder: Path, lab: Lab, registry: TlsRegistry, clouds: Clouds) -> Rea
 
 @pytest.fixture(scope="module")
 def released(reader: Reader, registry: TlsRegistry) -> str:
-    """The image, built, pushed, written into the checkout and loaded into the lab by the guide's commands."""
-    refused = reader.attempt("make check-image ARGS='--timeout 60'")
-    assert refused.returncode != 0, "no node has the image yet"
-    assert "cannot run on 3 of 3 nodes" in refused.stderr and "Pull" in refused.stderr
-    reader.through("deploy-nvidia-bmm.md", "bedplate lab load-image ")
-    reader.skip_image("deploy-oxide.md")
+    """The image, with its digest: pushed by the guide's command, written everywhere by the release's script."""
+    reader.through("deploy-nvidia-bmm.md", "make docker-build docker-push")
+    digest = pushed_digest(registry)
+    (script,) = [each for each in scripts() if "make manifest" in each]
+    reader.run(f"mkdir -p dist\n{script}", DIGEST=digest)
+    reader.environ["IMG"] += f"@{digest}"
+    # The next command of the pages, and those for a lab without a registry.
+    reader.run("make manifest")
+    reader.skip_to("deploy-nvidia-bmm.md", "kubectl create secret ")
+    reader.skip_to("deploy-oxide.md", "kubectl create secret ")
+    reader.skip_to("ipam.md", "kubectl kustomize ")
     return reader.environ["IMG"]
 
 
-def images_of(cluster: Cluster, selector: str) -> set[str]:
-    return {container["image"] for pod in cluster.pods(selector) for container in pod["spec"]["containers"]}
-
-
-def test_what_was_pushed_is_what_the_lab_has(reader: Reader, registry: TlsRegistry, released: str) -> None:
+def pushed_digest(registry: TlsRegistry) -> str:
     trust = ssl.create_default_context(cafile=registry.authority)
     request = urllib.request.Request(
         f"https://{registry.address}/v2/bedplate/manifests/{VERSION}",
         headers={"Accept": "application/vnd.oci.image.manifest.v1+json"},
     )
     with urllib.request.urlopen(request, timeout=60, context=trust) as answer:
-        digest = answer.headers["Docker-Content-Digest"]
-    archive = reader.folder / "build" / "image" / f"bedplate-{VERSION}.tar"
-    index = subprocess.run(
-        ["tar", "-xOf", str(archive), "index.json"], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert json.loads(index.stdout)["manifests"][0]["digest"] == digest
+        return str(answer.headers["Docker-Content-Digest"])
 
 
-def test_every_node_can_run_the_image(reader: Reader, released: str, cluster: Cluster) -> None:
+def images_of(cluster: Cluster, selector: str) -> set[str]:
+    return {container["image"] for pod in cluster.pods(selector) for container in pod["spec"]["containers"]}
+
+
+def daemon_sets(cluster: Cluster) -> set[str]:
+    return {each["metadata"]["name"] for each in cluster.get("daemonset", "-n", "kube-system")["items"]}
+
+
+def test_the_migration_does_not_begin_while_the_image_cannot_be_pulled(reader: Reader, cluster: Cluster) -> None:
+    if "@" in reader.environ["IMG"]:
+        pytest.fail("the image has been pushed already: this test comes first")
+    refused = reader.attempt("make check-image")
+    assert refused.returncode != 0, "no node can have the image"
+    assert "cannot run on 3 of 3 nodes" in refused.stderr and "Pull" in refused.stderr
+    assert all(f"{node}: " in refused.stderr for node in NODES)
+    assert "bedplate-image-check" not in daemon_sets(cluster)
+
+
+def test_every_node_can_run_what_was_released(reader: Reader, released: str, cluster: Cluster) -> None:
     assert "runs on 3 of 3 nodes" in reader.through("migrate-from-nv-ipam.md", "make check-image")
-    left = json.loads(cluster.kubectl("get", "daemonset", "-n", "kube-system", "-o", "json"))["items"]
-    assert "bedplate-image-check" not in {each["metadata"]["name"] for each in left}
+    assert "bedplate-image-check" not in daemon_sets(cluster)
 
 
 def test_the_manager_of_nvidia_bmm_is_installed_by_its_guide(
@@ -208,3 +194,82 @@ def test_the_manager_of_oxide_is_installed_by_its_guide_from_folder_and_registry
     cluster.until("the pod of the chart from the registry is ready", lambda: cluster.ready_pods(OXIDE), OXIDE)
     assert images_of(cluster, OXIDE) == {released}
     reader.rest("deploy-oxide.md")
+
+
+# Address management
+
+
+@pytest.fixture(scope="module")
+def attaching(machines: Overlaid) -> Overlaid:
+    """The nodes with a stand-in for Multus, the labels of the guide's pool, and no taint of a cloud."""
+    machines.attempt("taint", "nodes", "--all", "node.cloudprovider.kubernetes.io/uninitialized-")
+    for node in NODES:
+        _install_attach(machines, node)
+    machines.apply(definition("NetworkAttachmentDefinition", "network-attachment-definitions", "k8s.cni.cncf.io"))
+    machines.kubectl(
+        "wait", "--for=condition=Established", "--timeout=120s", "crd/network-attachment-definitions.k8s.cni.cncf.io"
+    )
+    machines.apply(attachment("flat", {"type": "nv-ipam", "poolName": "my-pool"}))
+    # The guide's pool is for nodes with this label.
+    machines.kubectl("label", "node", *NODES, "kubernetes.io/role=worker")
+    return machines
+
+
+def have_blocks(machines: Overlaid) -> Any:
+    blocks = machines.blocks("my-pool")
+    return set(blocks) == set(NODES) and blocks
+
+
+def test_the_guide_replaces_a_running_original_without_a_failed_add(
+    attaching: Overlaid, reader: Reader, released: str, cluster: Cluster, lab: Lab, tmp_path: Path
+) -> None:
+    lab.command("load-image", str(original_archive(tmp_path)))
+    workloads = original_workloads(reader.run("kubectl kustomize deploy/overlays/no-webhook"))
+    attaching.apply(*workloads)
+    attaching.roll_out()
+    reader.run("kubectl apply -f docs/guides/ipam-pools.yaml")
+    blocks = attaching.until("every node has a block", lambda: have_blocks(attaching))
+    lasting = {node: attaching.attach(f"lasting-{node}", "flat", node) for node in NODES}
+    held = {node: attaching.reservations(node) for node in NODES}
+    reader.pages["migrate-from-nv-ipam.md"] = 0
+    with Visitors(attaching, tuple(NODES)) as visitors:
+        attaching.until("visitors come and go", lambda: min(visitors.counts.values()) >= 1)
+        start = dict(visitors.counts)
+        # The page, from its first command (the check of the image) to its last.
+        reader.rest("migrate-from-nv-ipam.md")
+        attaching.roll_out()
+        before = dict(visitors.counts)
+        assert all(before[node] > start[node] for node in NODES), "pods came and went while it was replaced"
+        attaching.until(
+            "visitors come and go after it",
+            lambda: all(visitors.counts[node] >= before[node] + 2 for node in NODES),
+        )
+    assert visitors.failures == []
+    refused = attaching.get("events", "--field-selector", "reason=FailedCreatePodSandBox")["items"]
+    assert [event["message"] for event in refused] == []
+    assert images_of(cluster, IPAM) == {released}
+    assert attaching.blocks("my-pool") == blocks, "no block has moved"
+    for node, pod in lasting.items():
+        (link,) = attaching.links(named(pod))
+        assert link["ips"][0] in {each["ip_address"] for each in held[node]}
+        assert link["ips"][0] in {each["ip_address"] for each in attaching.reservations(node)}
+    attaching.kubectl("delete", "clusterrolebinding", "original-ipam")
+    attaching.kubectl("delete", "pod", "--all", "--wait=true", "--timeout=300s")
+
+
+def test_the_guide_installs_address_management_and_pods_on_three_nodes_get_addresses(
+    attaching: Overlaid, reader: Reader, released: str, cluster: Cluster
+) -> None:
+    reader.through("ipam.md", "kubectl kustomize deploy/overlays/no-webhook | kubectl apply")
+    attaching.roll_out()
+    assert images_of(cluster, IPAM) == {released}
+    reader.through("ipam.md", "kubectl get crd ")
+    # Between them is the command for another overlay.
+    reader.skip_to("ipam.md", "kubectl apply -f docs/guides/ipam-pools.yaml")
+    reader.through("ipam.md", "bedplate ipam map")
+    blocks = attaching.until("every node has a block", lambda: have_blocks(attaching))
+    for node in NODES:
+        attaching.attach(f"guided-{node}", "flat", node)
+        (link,) = attaching.links(f"guided-{node}")
+        assert link["ips"][0] in blocks[node]
+    reader.rest("ipam.md")

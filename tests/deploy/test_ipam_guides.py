@@ -39,7 +39,7 @@ CRATE = ROOT / "crates" / "nv-ipam" / "src"
 ELSEWHERE = {
     r"kubectl logs ": "tests/lab/test_ipam_network.py",
     r"make (docker-build docker-push|manifest|image)$": "tests/deploy/test_guides.py",
-    r"bedplate lab load-image ": "tests/deploy/test_guides_lab.py",
+    r"bedplate lab load-image ": "tests/deploy/test_tutorials.py",
     r"make check-image$": "tests/deploy/test_guides_lab.py",
     r"kubectl get secret nv-ipam-webhook-server-cert ": "tests/lab/test_ipam_overlay.py",
 }

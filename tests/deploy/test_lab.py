@@ -44,7 +44,7 @@ class Lab:
         self.name = f"d{os.getpid() % 100000}"
         self._environ = os.environ | {"XDG_STATE_HOME": str(folder)}
         self.kubeconfig = folder / "bedplate" / "labs" / self.name / "admin.kubeconfig"
-        self._folder = folder
+        self.state = folder
 
     def command(self, verb: str, *words: str) -> None:
         line = [sys.executable, "-m", "bedplate.apps.bedplate", "lab", verb, "--name", self.name, *words]
@@ -52,7 +52,7 @@ class Lab:
         assert done.returncode == 0, done.stderr + done.stdout
 
     def program(self, name: str, version: str = servers.KUBERNETES) -> Program:
-        program = Program(programs.built(name, version), self._folder)
+        program = Program(programs.built(name, version), self.state)
         program.environ["KUBECONFIG"] = str(self.kubeconfig)
         return program
 
