@@ -1,27 +1,144 @@
-"""Parts of the lab that follows the guides: a reader, the original's programs as an image, pods that come and go."""
+"""Parts of the lab that follows the guides: the lab, simulated clouds, a reader, the original's programs as an image,
+pods that come and go."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 import re
 import subprocess
+import sys
 import tarfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
-from tests import programs
-from tests.deploy.conftest import ROOT, load_tool
+from tests import programs, servers
+from tests.deploy.conftest import ROOT, Program, load_tool
 from tests.deploy.test_ipam_overlays import FACTS
 from tests.lab.test_ipam_overlay import Overlaid
 from tests.pages import console_lines
+from tests.waiting import DEADLINE_S, wait_until
 
-# What goes on until it is stopped, and is shown by tests/deploy/test_lab.py, test_rootfs.py and test_running.py.
+from bedplate.sim.clouds import BmmCloud, OxideCloud
+
+# What goes on until it is stopped, and is shown by test_guides_lab.py itself, test_rootfs.py and test_running.py.
 ENDLESS = re.compile(r"kubectl logs .* -f$|podman run |make run ")
 GUIDES = ROOT / "docs" / "guides"
 ORIGINAL = "registry.example/original-ipam:1"
+TAINT = "node.cloudprovider.kubernetes.io/uninitialized"
+BMM = "app=nvidia-bmm-cloud-controller-manager"
+OXIDE = "app.kubernetes.io/name=oxide-cloud-controller-manager"
+
+
+class Lab:
+    """A lab of this test's own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.name = f"d{os.getpid() % 100000}"
+        self._environ = os.environ | {"XDG_STATE_HOME": str(folder)}
+        self.kubeconfig = folder / "bedplate" / "labs" / self.name / "admin.kubeconfig"
+        self.state = folder
+
+    def command(self, verb: str, *words: str) -> None:
+        line = [sys.executable, "-m", "bedplate.apps.bedplate", "lab", verb, "--name", self.name, *words]
+        done = subprocess.run(line, env=self._environ, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stderr + done.stdout
+
+    def program(self, name: str, version: str = servers.KUBERNETES) -> Program:
+        program = Program(programs.built(name, version), self.state)
+        program.environ["KUBECONFIG"] = str(self.kubeconfig)
+        return program
+
+
+class Clouds:
+    """Both simulated clouds, in a thread of their own."""
+
+    def __init__(self, host: str, nodes: dict[str, str]) -> None:
+        self.bmm, self.oxide = BmmCloud(host=host), OxideCloud(host=host)
+        self._nodes = nodes
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def __enter__(self) -> Clouds:
+        self._thread.start()
+        for cloud in (self.bmm, self.oxide):
+            self._wait(cloud.__aenter__())
+        for name, address in self._nodes.items():
+            self.call(lambda name=name, address=address: self._add(name, address))
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        for cloud in (self.oxide, self.bmm):
+            self._wait(cloud.__aexit__(None, None, None))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(30)
+        self._loop.close()
+
+    def call(self, act: Callable[[], Any]) -> Any:
+        """Do something to a cloud in its own thread."""
+
+        async def run() -> Any:
+            return act()
+
+        return self._wait(run())
+
+    def _add(self, name: str, address: str) -> None:
+        if name.startswith("bmm-"):
+            self.bmm.add(name, addresses=[address])
+        else:
+            self.oxide.add(name, interfaces=[{"addresses": [address]}])
+
+    def _wait(self, what: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(60)
+
+
+class Cluster:
+    """What the steps ask of the lab."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.kubectl = lab.program("kubectl")
+        self.helm = lab.program("helm", "v3.22.0")
+
+    def get(self, *words: str) -> Any:
+        return json.loads(self.kubectl("get", *words, "-o", "json"))
+
+    def is_tainted(self, node: str) -> bool:
+        return TAINT in {taint["key"] for taint in self.get("node", node)["spec"].get("taints", [])}
+
+    def pods(self, selector: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.get("pods", "-n", "kube-system", "-l", selector)["items"]
+        return found
+
+    def ready_pods(self, selector: str) -> list[dict[str, Any]]:
+        def is_ready(pod: dict[str, Any]) -> bool:
+            conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions", [])}
+            return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
+
+        return [pod for pod in self.pods(selector) if is_ready(pod)]
+
+    def until(self, what: str, is_so: Callable[[], Any], selector: str) -> Any:
+        def describe() -> str:
+            logs = self.kubectl.attempt("logs", "-n", "kube-system", "-l", selector, "--tail=40").stdout
+            pods = self.kubectl.attempt("describe", "pods", "-n", "kube-system", "-l", selector).stdout
+            return f"{logs}\n{pods[-4000:]}"
+
+        return wait_until(is_so, what, deadline_s=2 * DEADLINE_S, step_s=0.5, describe=describe)
+
+
+def bmm_config(cloud: BmmCloud) -> str:
+    values = {
+        "endpoint": cloud.url,
+        "orgName": cloud.org,
+        "token": cloud.token,
+        "siteId": cloud.site_id,
+        "tenantId": cloud.tenant_id,
+    }
+    return yaml.safe_dump(values)
 
 
 @dataclass

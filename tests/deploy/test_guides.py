@@ -36,7 +36,7 @@ GUIDES = (
 )
 # What a page tells people to run and this test cannot -> the test that does.
 ELSEWHERE = {
-    r"kubectl logs .* -f$": "test_lab.py",
+    r"kubectl logs .* -f$": "test_guides_lab.py",
     r"kubectl rollout status ": "test_guides_lab.py",
     r"podman run ": "test_rootfs.py",
     r"make run ": "test_running.py",
@@ -103,7 +103,7 @@ def test_the_guide_to_the_lifecycle_names_the_defaults_of_the_flags() -> None:
 
 
 def test_what_is_shown_elsewhere_is_shown_there() -> None:
-    assert "logs" in (ROOT / "tests/deploy/test_lab.py").read_text()
+    assert "logs" in (ROOT / "tests/deploy/test_guides_lab.py").read_text()
     assert "--kubeconfig" in (ROOT / "tests/deploy/test_rootfs.py").read_text()
     assert all((ROOT / "tests" / "deploy" / place).exists() for place in ELSEWHERE.values())
 

@@ -10,7 +10,9 @@ give nodes the image, `bedplate lab load-image`, is in test_tutorials.py.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import ssl
 import sys
@@ -22,8 +24,18 @@ from typing import Any
 import pytest
 from tests import programs
 from tests.deploy.conftest import VERSION, checkout
-from tests.deploy.guides_lab import Reader, Visitors, original_archive, original_workloads
-from tests.deploy.test_lab import BMM, OXIDE, Clouds, Cluster, Lab, bmm_config
+from tests.deploy.guides_lab import (
+    BMM,
+    OXIDE,
+    Clouds,
+    Cluster,
+    Lab,
+    Reader,
+    Visitors,
+    bmm_config,
+    original_archive,
+    original_workloads,
+)
 from tests.deploy.test_registry import TlsRegistry, tls_registry, useless_containers
 from tests.deploy.test_release import scripts
 from tests.lab.ipam_lab import definition
@@ -82,7 +94,7 @@ def registry(folder: Path, machines: Overlaid) -> Iterator[TlsRegistry]:
     with tls_registry(folder, f"{SUBNET}.1") as running:
         place = f"/etc/containerd/certs.d/{running.address}"
         url = f"https://{running.address}"
-        hosts = f'server = "{url}"\n[host."{url}"]\n  capabilities = ["pull", "resolve"]\n  ca = "{place}/ca.crt"\n'
+        hosts = f'server = "{url}"\nca = "{place}/ca.crt"\n'
         for node in NODES:
             machines.write(node, f"{place}/ca.crt", running.authority.read_text())
             machines.write(node, f"{place}/hosts.toml", hosts)
@@ -152,7 +164,7 @@ def test_the_migration_does_not_begin_while_the_image_cannot_be_pulled(reader: R
         pytest.fail("the image has been pushed already: this test comes first")
     refused = reader.attempt("make check-image")
     assert refused.returncode != 0, "no node can have the image"
-    assert "cannot run on 3 of 3 nodes" in refused.stderr and "Pull" in refused.stderr
+    assert "cannot run on 3 of 3 nodes" in refused.stderr and "not found" in refused.stderr
     assert all(f"{node}: " in refused.stderr for node in NODES)
     assert "bedplate-image-check" not in daemon_sets(cluster)
 
@@ -162,7 +174,54 @@ def test_every_node_can_run_what_was_released(reader: Reader, released: str, clu
     assert "bedplate-image-check" not in daemon_sets(cluster)
 
 
-def test_the_manager_of_nvidia_bmm_is_installed_by_its_guide(
+def test_the_manager_of_oxide_runs_from_its_chart_and_serves_a_load_balancer(
+    reader: Reader, released: str, cluster: Cluster, clouds: Clouds
+) -> None:
+    assert all(cluster.is_tainted(node) for node in NODES)
+    reader.through("deploy-oxide.md", "helm install rack charts/")
+    cluster.until("oxide-001 is initialised", lambda: not cluster.is_tainted("oxide-001"), OXIDE)
+    assert images_of(cluster, OXIDE) == {released}
+    assert cluster.get("node", "oxide-001")["spec"]["providerID"].startswith("oxide://")
+    assert cluster.is_tainted("bmm-001"), "a node of another cloud is left alone"
+    (pod,) = cluster.until("the pod is ready", lambda: cluster.ready_pods(OXIDE), OXIDE)
+
+    cluster.kubectl("create", "service", "loadbalancer", "web", "--tcp=80:80")
+    ingress = cluster.until(
+        "the Service has an address",
+        lambda: cluster.get("service", "web")["status"]["loadBalancer"].get("ingress"),
+        OXIDE,
+    )
+    floating = clouds.call(lambda: clouds.oxide.floating_ip("kubernetes-default-web"))
+    assert floating is not None and ingress[0]["ip"] == floating["ip"]
+
+    # The Secret changes, the old token is refused, and nobody restarts anything.
+    clouds.call(clouds.oxide.expire_tokens)
+    token = reader.environ["OXIDE_TOKEN"] = clouds.call(clouds.oxide.new_token)
+    renewed = json.dumps({"stringData": {"oxide-token": token}})
+    cluster.kubectl("patch", "secret", "rack-oxide-cloud-controller-manager", "-n", "kube-system", "-p", renewed)
+    cluster.kubectl("delete", "service", "web", "--wait=false")
+    cluster.until(
+        "the Service is gone, with its floating IP",
+        lambda: cluster.kubectl.attempt("get", "service", "web").returncode == 1,
+        OXIDE,
+    )
+    assert clouds.call(lambda: clouds.oxide.floating_ip("kubernetes-default-web")) is None
+    (same,) = cluster.ready_pods(OXIDE)
+    assert same["metadata"]["uid"] == pod["metadata"]["uid"]
+    assert same["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
+def test_the_rest_of_the_guide_for_oxide_works_and_its_chart_runs_from_the_registry(
+    reader: Reader, released: str, cluster: Cluster
+) -> None:
+    reader.through("deploy-oxide.md", "make helm-push ")
+    reader.through("deploy-oxide.md", "helm install rack oci:")
+    cluster.until("the pod of the chart from the registry is ready", lambda: cluster.ready_pods(OXIDE), OXIDE)
+    assert images_of(cluster, OXIDE) == {released}
+    reader.rest("deploy-oxide.md")
+
+
+def test_the_manager_of_nvidia_bmm_runs_from_deploy_as_its_document_says(
     reader: Reader, released: str, cluster: Cluster, clouds: Clouds
 ) -> None:
     cluster.kubectl("label", "node", "bmm-001", "bmm-002", "node-role.kubernetes.io/control-plane=")
@@ -171,29 +230,66 @@ def test_the_manager_of_nvidia_bmm_is_installed_by_its_guide(
     reader.through("deploy-nvidia-bmm.md", "make deploy")
     for node in ("bmm-001", "bmm-002"):
         cluster.until(f"{node} is initialised", lambda node=node: not cluster.is_tainted(node), BMM)
+        found = cluster.get("node", node)
+        assert found["spec"]["providerID"].startswith(f"nvidia-bmm://{clouds.bmm.org}/{clouds.bmm.tenant_id}/")
+        zone = found["metadata"]["labels"]["topology.kubernetes.io/zone"]
+        assert zone == f"nvidia-bmm-zone-{clouds.bmm.site_id}"
+        assert {"type": "InternalIP", "address": NODES[node]} in found["status"]["addresses"]
     assert images_of(cluster, BMM) == {released}
+    (pod,) = cluster.until("the pod is ready", lambda: cluster.ready_pods(BMM), BMM)
+    assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
+    assert cluster.kubectl("logs", "-n", "kube-system", "-l", BMM)
+    account = "--as=system:serviceaccount:kube-system:cloud-controller-manager"
+    assert cluster.kubectl("auth", "can-i", "list", "nodes", account).strip() == "yes"
+    writes = ("auth", "can-i", "--list", account)
+    assert not re.search(r"^(nodes|services).*\b(patch|update|delete)\b", cluster.kubectl(*writes), re.MULTILINE)
+
+
+def test_two_replicas_share_the_work_and_the_second_takes_over(reader: Reader, released: str, cluster: Cluster) -> None:
+    lease = ("lease", "nvidia-bmm-cloud-controller-manager", "-n", "kube-system")
+    reader.through("deploy-nvidia-bmm.md", "kubectl apply -k deploy/overlays/high-availability")
+    pods = cluster.until("two pods are ready", lambda: len(found := cluster.ready_pods(BMM)) == 2 and found, BMM)
+    assert {pod["spec"]["nodeName"] for pod in pods} == {"bmm-001", "bmm-002"}
+    holder = cluster.until("one leads", lambda: cluster.get(*lease)["spec"].get("holderIdentity"), BMM)
+    leader = holder.split("_")[0]
+    (name,) = [pod["metadata"]["name"] for pod in pods if pod["spec"]["nodeName"] == leader]
+    cluster.kubectl("delete", "pod", name, "-n", "kube-system", "--wait=false")
+
+    def is_other() -> bool:
+        return cluster.get(*lease)["spec"].get("holderIdentity", holder) not in ("", holder)
+
+    cluster.until("another one leads", is_other, BMM)
+
+
+def test_one_manager_serves_both_clouds(reader: Reader, released: str, cluster: Cluster) -> None:
     # The overlay for two clouds needs the other cloud's Secret.
     literals = {"oxide-host": "OXIDE_HOST", "oxide-token": "OXIDE_TOKEN", "oxide-project": "OXIDE_PROJECT"}
     words = [f"--from-literal={key}={reader.environ[name]}" for key, name in literals.items()]
+    cluster.kubectl("delete", "secret", "oxide-cloud-controller-manager", "-n", "kube-system", "--ignore-not-found")
     cluster.kubectl("create", "secret", "generic", "oxide-cloud-controller-manager", "-n", "kube-system", *words)
-    reader.through("deploy-nvidia-bmm.md", "make undeploy")
-    kept = cluster.get("secret", "nvidia-bmm-cloud-config", "-n", "kube-system")
-    assert "bedplate.dev/made-by" not in kept["metadata"].get("annotations", {}), "the reader's own Secret stays"
-    reader.rest("deploy-nvidia-bmm.md")
-    cluster.kubectl("delete", "secret", "oxide-cloud-controller-manager", "-n", "kube-system")
+    # A node that kubelets of a new machine would register: tainted, without a provider ID.
+    for name in ("bmm-001", "oxide-001"):
+        cluster.kubectl("label", "node", name, "topology.kubernetes.io/zone-", "node.kubernetes.io/instance-type-")
+    reader.through("deploy-nvidia-bmm.md", "kubectl apply -k deploy/overlays/mixed")
+    lease = ("lease", "nvidia-bmm-cloud-controller-manager", "-n", "kube-system")
+    cluster.until("it is rolled out", lambda: len(cluster.ready_pods(BMM)) == 1 and len(cluster.pods(BMM)) == 1, BMM)
+    assert cluster.get(*lease)["spec"]["holderIdentity"]
+
+    def has_type(node: str) -> bool:
+        return "node.kubernetes.io/instance-type" in cluster.get("node", node)["metadata"]["labels"]
+
+    for node in ("bmm-001", "oxide-001"):
+        cluster.until(f"{node} has its labels again", lambda node=node: has_type(node), BMM)
+    assert images_of(cluster, BMM) == {released}
 
 
-def test_the_manager_of_oxide_is_installed_by_its_guide_from_folder_and_registry(
+def test_the_rest_of_the_guide_for_nvidia_bmm_works_and_the_readers_secret_stays(
     reader: Reader, released: str, cluster: Cluster
 ) -> None:
-    reader.through("deploy-oxide.md", "helm install rack charts/")
-    cluster.until("oxide-001 is initialised", lambda: not cluster.is_tainted("oxide-001"), OXIDE)
-    assert images_of(cluster, OXIDE) == {released}
-    reader.through("deploy-oxide.md", "make helm-push ")
-    reader.through("deploy-oxide.md", "helm install rack oci:")
-    cluster.until("the pod of the chart from the registry is ready", lambda: cluster.ready_pods(OXIDE), OXIDE)
-    assert images_of(cluster, OXIDE) == {released}
-    reader.rest("deploy-oxide.md")
+    reader.through("deploy-nvidia-bmm.md", "make undeploy")
+    kept = cluster.get("secret", "nvidia-bmm-cloud-config", "-n", "kube-system")
+    assert "bedplate.dev/made-by" not in kept["metadata"].get("annotations", {})
+    reader.rest("deploy-nvidia-bmm.md")
 
 
 # Address management
