@@ -18,6 +18,9 @@ ALWAYS = {
     "REST list of all nodes",
     "cold cmsh -c, device list, processor time",
     "48 events delivered",
+    "commit of all nodes, 60",
+    "plan of a role on all nodes, 60",
+    "start with many revisions, 60",
 }
 
 

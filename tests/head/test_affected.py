@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.head import sites
 
 from bedplate.head.affected import affected
-from bedplate.head.explain import Fact, facts
+from bedplate.head.explain import Fact, Renderer, facts
 from bedplate.head.plan import plan, touched_between
 from bedplate.head.resolve import Resolved, resolve
 from bedplate.head.session import Session
@@ -68,7 +68,9 @@ def test_nobody_is_forgotten(edits: list[tuple[str, ...]]) -> None:
     touched = touched_between(before, after)
     named = affected(before, after, touched)
     differing = {
-        name for name in before.mode("device") if facts(before, name, [backends]) != facts(after, name, [backends])
+        name
+        for name in before.mode("device")
+        if facts(before, name, [Renderer(backends)]) != facts(after, name, [Renderer(backends)])
     }
     assert differing <= named
-    assert {action.node for action in plan(before, after, touched, [backends])} <= named
+    assert {action.node for action in plan(before, after, touched, [Renderer(backends)])} <= named

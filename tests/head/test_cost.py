@@ -18,6 +18,7 @@ from bedplate.head.exchange import export, stage
 from bedplate.head.plan import plan
 from bedplate.head.policy import Identity
 from bedplate.head.resolve import resolve
+from bedplate.head.schema import tables
 from bedplate.head.service import Head
 from bedplate.head.session import Session
 from bedplate.head.tree import Tree
@@ -103,3 +104,21 @@ async def test_item_219_a_commit_indexes_validates_and_writes_what_changed_alone
             assert await store.revision() == written + 1
             counts.append(done)
     assert counts[1] <= counts[0] * 1.2
+
+
+def test_the_keys_of_a_mode_are_sorted_once_for_all_trees_that_have_them(small: Tree) -> None:
+    edited, categories = stage_one(small).tree, small.keys("category")
+    assert edited.keys("device") is small.keys("device") == sorted(small.mode("device"))
+    session = Session(small)
+    session.add(("device",), "another", "physicalnode")
+    assert session.tree.keys("device") == sorted(session.tree.mode("device"))
+    assert session.tree.keys("category") is categories
+
+
+def test_a_list_costs_few_calls_for_each_object(small: Tree, big: Tree) -> None:
+    def work(tree: Tree) -> Callable[[], object]:
+        return lambda: tables.list_table(SCHEMA, SCHEMA.mode("device"), tree.mode("device"), tree.keys("device"))
+
+    few, many = calls(work(small)), calls(work(big))
+    assert many <= few * 10 * 1.05
+    assert many <= 25 * len(big.mode("device"))

@@ -45,8 +45,17 @@ async def test_a_commit_of_many_objects_is_one_revision_and_is_recorded_whole(
     assert len(head.tree.mode("category")) == 300
 
 
+async def test_a_store_that_takes_many_objects_at_once_is_given_them_in_one_commit(head: Head, store: Store) -> None:
+    before = await store.revision()
+    await many(head, 1000)
+    assert await store.revision() == before + 1
+    assert await mark(store) == 1
+
+
 class Stops:
-    """A store that answers only so many commits, then is gone."""
+    """A store that takes few ops at a time and answers only so many commits, then is gone."""
+
+    most_ops = 62
 
     def __init__(self, store: Store, commits: int) -> None:
         self._store = store

@@ -8,7 +8,7 @@ from tests.head import sites
 from bedplate.core import errors
 from bedplate.head.affected import affected
 from bedplate.head.entities.nodes import PhysicalNode
-from bedplate.head.explain import Fact, explain
+from bedplate.head.explain import Fact, Renderer, explain
 from bedplate.head.objects import Obj
 from bedplate.head.plan import plan, touched_between
 from bedplate.head.resolve import Resolved, Source, inherited, resolve
@@ -136,9 +136,10 @@ def test_rendered_facts_are_part_of_the_explanation_and_of_the_plan() -> None:
         port = tree.get(("kubernetes", "default")).values.get("kubernetes_api_server_proxy_port", 10443)
         return [Fact("file", "/etc/nginx/nginx.conf", f"listen {port}", held.roles["kubelet"].source)]
 
-    assert any(fact.name == "/etc/nginx/nginx.conf" for fact, _ in explain(tree, "node004", renderers=[renderer]))
+    renderers = [Renderer(renderer)]
+    assert any(fact.name == "/etc/nginx/nginx.conf" for fact, _ in explain(tree, "node004", renderers=renderers))
     after = changed(tree, ("kubernetes", "default"), "kubernetesapiserverproxyport", "6444")
-    actions = plan(tree, after, [("kubernetes", "default")], [renderer])
+    actions = plan(tree, after, [("kubernetes", "default")], renderers)
     assert (actions[0].node, actions[0].verb, actions[0].new) == ("node001", "change", "listen 6444")
     assert {action.node for action in actions} == {f"node00{number}" for number in range(1, 8)}
 

@@ -123,7 +123,7 @@ def _serves(tree: Tree, name: str) -> dict[Address, object]:
     node = tree.find("device", name)
     if node is None:
         return {}
-    roles = resolve.roles_of(tree, node, resolve.overlays_of(tree, node))
+    roles = resolve.roles_of(tree, node)
     clusters: dict[Address, object] = {}
     if "kubelet" in roles and KubeletRole.control_plane.value(roles["kubelet"].role):
         cluster = str(KubeletRole.kubernetes_cluster.value(roles["kubelet"].role))

@@ -1,24 +1,24 @@
 """Why something is as it is on a node: every fact with the object that caused it.
 
 In: a tree and a node; further sources of facts (rendered files) are passed in. Out: facts, sorted. Pure, so that any
-past tree can be asked the same.
+past tree can be asked the same. Facts that nodes of one group share are worked out once per tree (`Facts`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from bedplate.head import resolve
 from bedplate.head.entities.nodes import Customization, Service
 from bedplate.head.objects import Obj
-from bedplate.head.resolve import Resolved, Source
+from bedplate.head.resolve import Given, Resolved, Source
 from bedplate.head.tree import Tree
 
-__all__ = ["Fact", "Renderer", "explain", "facts"]
+__all__ = ["NO_FACTS", "Fact", "Facts", "Place", "Renderer", "explain", "facts", "layered"]
 
 
 class Fact(NamedTuple):
@@ -37,16 +37,76 @@ class Fact(NamedTuple):
 
 _BY_NAME = operator.itemgetter(0, 1)
 
-Renderer = Callable[[Tree, Resolved], Iterable[Fact]]
+Place = tuple[str, str]
+"""A fact's kind and name."""
 
 
-def facts(tree: Tree, name: str, renderers: Sequence[Renderer] = ()) -> dict[tuple[str, str], Fact]:
-    """All that holds on a node, by kind and name."""
+@dataclass(frozen=True)
+class Renderer:
+    """A source of further facts. `own` gives those in which a node may differ from the one that speaks for its group;
+    it is given both and that one's facts; None when more differs. Without `own` every fact is the node's own."""
+
+    whole: Callable[[Tree, Resolved], Iterable[Fact]]
+    own: Callable[[Tree, Resolved, Resolved, Mapping[Place, Fact]], Iterable[Fact] | None] | None = None
+
+
+class Facts(NamedTuple):
+    """What holds on a node, by kind and name: what is its own, else what its group has in common. The latter is one
+    mapping for all nodes of the group in a tree, so that two of them can be compared once for all."""
+
+    own: Mapping[Place, Fact]
+    common: Mapping[Place, Fact]
+
+    def fact(self, place: Place) -> Fact | None:
+        return self.own.get(place) or self.common.get(place)
+
+
+NO_FACTS = Facts({}, {})
+
+
+def facts(tree: Tree, name: str, renderers: Sequence[Renderer] = ()) -> dict[Place, Fact]:
+    """All that holds on a node, by kind and name, sorted."""
+    layers = layered(tree, name, renderers)
+    return dict(sorted({**layers.common, **layers.own}.items()))
+
+
+def layered(tree: Tree, name: str, renderers: Sequence[Renderer] = ()) -> Facts:
+    """All that holds on a node, and what of it holds for its group."""
     resolved = resolve.resolve(tree, name)
-    entries = [*_resolved(resolved), *_customizations(resolved)]
+    sharing = [renderer for renderer in renderers if renderer.own is not None]
+    if resolved.group is not None:
+        first, common = _common(tree, resolved, sharing)
+        own: dict[Place, Fact] = {}
+        for renderer in renderers:
+            own_of = renderer.own
+            more = renderer.whole(tree, resolved) if own_of is None else own_of(tree, resolved, first, common)
+            if more is None:
+                break
+            own.update(((fact.kind, fact.name), fact) for fact in more)
+        else:
+            own.update(((fact.kind, fact.name), fact) for fact in _given(resolved))
+            return Facts(own, common)
+    return Facts(_whole(tree, resolved, renderers), {})
+
+
+def _whole(tree: Tree, resolved: Resolved, renderers: Sequence[Renderer]) -> dict[Place, Fact]:
+    entries = [*_resolved(resolved), *_given(resolved), *_customizations(resolved)]
     for renderer in renderers:
-        entries.extend(renderer(tree, resolved))
+        entries.extend(renderer.whole(tree, resolved))
     return {(fact.kind, fact.name): fact for fact in sorted(entries, key=_BY_NAME)}
+
+
+_Speaker = tuple[Resolved, Mapping[Place, Fact]]
+
+
+def _common(tree: Tree, resolved: Resolved, renderers: Sequence[Renderer]) -> _Speaker:
+    """The node that speaks for a group, the first that is asked about, and the facts that it has not for itself."""
+    place = ("facts", resolved.group, *renderers)
+    speaker: _Speaker | None = tree.derived.get(place)
+    if speaker is None:
+        speaker = resolved, _whole(tree, replace(resolved, labels={}, settings={}), renderers)
+        tree.derived[place] = speaker
+    return speaker
 
 
 def explain(tree: Tree, name: str, about: str = "", renderers: Sequence[Renderer] = ()) -> list[tuple[Fact, int]]:
@@ -90,16 +150,23 @@ def _resolved(resolved: Resolved) -> Iterable[Fact]:
         yield Fact("role", name, given.role.type, given.source, beaten_by, given.role)
     for name, (service, source) in resolved.services.items():
         yield Fact("service", name, _service_words(service), source, detail=service)
-    for kind, table in [
-        ("label", resolved.labels),
-        ("environment", resolved.environment),
-        ("setting", resolved.settings),
-    ]:
-        for name, value in table.items():
-            beaten = value.beaten[0] if value.beaten else None
-            yield Fact(kind, name, value.value, value.source, f"{beaten[0]} ({beaten[1]})" if beaten else "")
+    for name, value in resolved.environment.items():
+        yield _value("environment", name, value)
     for exclude in resolved.excludes:
         yield Fact("exclude", f"{exclude.mode}:{exclude.pattern}", exclude.pattern, exclude.source)
+
+
+def _given(resolved: Resolved) -> Iterable[Fact]:
+    """What nodes of one group may have for themselves."""
+    for name, value in resolved.labels.items():
+        yield _value("label", name, value)
+    for name, value in resolved.settings.items():
+        yield _value("setting", name, value)
+
+
+def _value(kind: str, name: str, given: Given) -> Fact:
+    beaten = given.beaten[0] if given.beaten else None
+    return Fact(kind, name, given.value, given.source, f"{beaten[0]} ({beaten[1]})" if beaten else "")
 
 
 def _service_words(service: Obj) -> str:

@@ -1,16 +1,17 @@
 """What a commit would do: which fact changes on which node.
 
 In: the tree before and after, the top-level objects that differ, and further sources of facts. Out: one action per node
-and fact, then what nodes do about it. Nodes that the change means nothing to are not looked at.
+and fact, then what nodes do about it. Nodes that the change means nothing to are not looked at, and what a group of
+nodes has in common is compared once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from bedplate.head.affected import affected
-from bedplate.head.explain import Fact, Renderer, facts
+from bedplate.head.explain import NO_FACTS, Fact, Facts, Place, Renderer, layered
 from bedplate.head.resolve import Source
 from bedplate.head.schema.ranges import natural
 from bedplate.head.tree import Address, Tree
@@ -33,28 +34,37 @@ class PlannedAction(NamedTuple):
     effect: str = ""
 
 
-_Facts = Mapping[tuple[str, str], Fact]
-
-
 def plan(
     before: Tree, after: Tree, touched: Iterable[Address], renderers: Sequence[Renderer] = ()
 ) -> list[PlannedAction]:
     """What would change, by node in natural order."""
     steps: list[PlannedAction] = []
+    differing_in_common: dict[tuple[int, int], list[Place]] = {}
     for node in sorted(affected(before, after, touched), key=natural):
-        old = facts(before, node, renderers) if before.find("device", node) is not None else {}
-        new = facts(after, node, renderers) if after.find("device", node) is not None else {}
-        differing = sorted(place for place in {*old, *new} if old.get(place) != new.get(place))
-        actions = [action for place in differing if (action := _action(node, place, old, new)) is not None]
-        steps += [*actions, *_followed(actions, old, new)]
+        old = layered(before, node, renderers) if before.find("device", node) is not None else NO_FACTS
+        new = layered(after, node, renderers) if after.find("device", node) is not None else NO_FACTS
+        # Trees keep the mappings of their groups, so that an identity stands for one as long as this takes.
+        groups = id(old.common), id(new.common)
+        differing = differing_in_common.get(groups)
+        if differing is None:
+            places = {*old.common, *new.common}
+            differing = [place for place in places if old.common.get(place) != new.common.get(place)]
+            differing_in_common[groups] = differing
+        actions = []
+        for place in sorted({*differing, *old.own, *new.own}):
+            was, now = old.fact(place), new.fact(place)
+            if was != now and (action := _action(node, place, was, now, new)) is not None:
+                actions.append(action)
+        steps += actions
+        if any(action.kind == "file" and action.effect for action in actions):
+            steps += _followed(actions, old, new)
     return steps
 
 
-def _action(node: str, place: tuple[str, str], old: _Facts, new: _Facts) -> PlannedAction | None:
-    was, now = old.get(place), new.get(place)
+def _action(node: str, place: Place, was: Fact | None, now: Fact | None, new: Facts) -> PlannedAction | None:
     if now is None:
         assert was is not None
-        released = was.kind == "file" and ("unmanaged", was.name) in new
+        released = was.kind == "file" and new.fact(("unmanaged", was.name)) is not None
         effect = "stop" if was.kind == "service" else "" if released else _words(was, testing=False)
         return PlannedAction(node, *place, "release" if released else "remove", was.source, was.value, "", effect)
     effect = "start" if was is None and now.kind == "service" else _words(now)
@@ -71,7 +81,7 @@ def _words(fact: Fact, *, testing: bool = True) -> str:
     return ", ".join(verbs)
 
 
-def _followed(actions: Sequence[PlannedAction], old: _Facts, new: _Facts) -> list[PlannedAction]:
+def _followed(actions: Sequence[PlannedAction], old: Facts, new: Facts) -> list[PlannedAction]:
     """Tests of new files, and what services that run before and after do about files; a restart makes a reload
     needless."""
     tests: list[PlannedAction] = []
@@ -80,11 +90,12 @@ def _followed(actions: Sequence[PlannedAction], old: _Facts, new: _Facts) -> lis
         if action.kind != "file" or not action.effect:
             continue
         place = action.kind, action.name
-        for verb, name in (new.get(place) or old[place]).effects:
+        fact = new.fact(place) or old.fact(place)
+        for verb, name in fact.effects if fact is not None else ():
             if verb == "test":
                 if action.verb != "remove":
                     tests.append(PlannedAction(action.node, "file", name, verb, action.source, "", ""))
-            elif ("service", name) in old and ("service", name) in new and not _restarts(services.get(name)):
+            elif old.fact(("service", name)) and new.fact(("service", name)) and not _restarts(services.get(name)):
                 services[name] = PlannedAction(action.node, "service", name, verb, action.source, "", "")
     return [*tests, *(services[name] for name in sorted(services))]
 

@@ -2,8 +2,8 @@
 
 In: objects and revisions. Out: keys and bytes, and back. `revisions/<number>` is every commit there ever was, numbered
 from 1 without holes: the truth. `objects/<mode>/<key>` is the present tree beside it (`Snapshot`), so that a head opens
-without reading the log. A commit of a few objects writes them in its own transaction; one of many (an import) would be
-refused by etcd, so its objects follow in batches, and `latest` says up to which revision the records are whole. What is
+without reading the log. A commit writes its objects in its own transaction; one of more than the store takes at once
+(an import, on etcd) lets them follow in batches, and `latest` says up to which revision the records are whole. What is
 behind it is read from the log.
 """
 
@@ -31,7 +31,6 @@ OBJECTS = "/head/objects/"
 REVISIONS = "/head/revisions/"
 LATEST = "/head/latest"
 _PAGE = 1000
-_BATCH = 60
 _DAMAGED = "restore the newest backup"
 
 
@@ -129,6 +128,8 @@ class Snapshot:
 
     def __init__(self, store: Store, codec: Codec) -> None:
         self._store = store
+        # The revision and the mark take part as well.
+        self._batch = store.most_ops - 2
         self._codec = codec
         self._behind: dict[Address, None] = {}
         self.is_behind = False
@@ -164,7 +165,7 @@ class Snapshot:
         If not, another revision has its number. Raises `OutcomeUnknown` when nothing has: it may still come."""
         places = {**self._behind, **dict.fromkeys(map(changes.address, revision.changes))}
         objects: list[Op] = []
-        if len(places) <= _BATCH:
+        if len(places) <= self._batch:
             objects = [Put(LATEST, str(revision.number).encode()), *self._writes(tree, places)]
         record = Put(revision_key(revision.number), self._codec.encode_revision(revision), expect=0)
         try:
@@ -187,10 +188,10 @@ class Snapshot:
         recorded = await self._store.get(LATEST)
         value = recorded.value if recorded is not None else b"0"
         try:
-            for start in range(0, len(places), _BATCH):
-                last = start + _BATCH >= len(places)
+            for start in range(0, len(places), self._batch):
+                last = start + self._batch >= len(places)
                 mark = Put(LATEST, str(number).encode() if last else value, expect=self._mark)
-                self._mark = await self._store.commit([mark, *self._writes(tree, places[start : start + _BATCH])])
+                self._mark = await self._store.commit([mark, *self._writes(tree, places[start : start + self._batch])])
         except CompareFailed:
             await self.look(number)
             return

@@ -2,12 +2,13 @@
 
 In: a tree and a node's name. Out: `Resolved`, a value. A role of the node itself beats one of an overlay, the overlay
 of higher priority beats the lower (the first by name among equals), an overlay beats the category; the winner counts
-whole. The cost is that of the node's own roles and label sets; other nodes are not looked at.
+whole. The cost is that of the node's own roles and label sets; other nodes are not looked at. What nodes of one
+category have in common is worked out once per tree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from bedplate.head.objects import Obj, Value
 from bedplate.head.schema.entity import Field
 from bedplate.head.tree import Tree
 
-__all__ = ["Exclude", "Given", "Resolved", "RoleGiven", "Source", "inherited", "overlays_of", "resolve", "roles_of"]
+__all__ = ["Exclude", "Given", "Resolved", "RoleGiven", "Source", "inherited", "resolve", "roles_of"]
 
 
 class Source(NamedTuple):
@@ -60,7 +61,8 @@ class Exclude(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """All that holds for a node. `settings` are its own and inherited values by attribute."""
+    """All that holds for a node. `settings` are its own and inherited values by attribute. Nodes of one `group` have
+    the same roles, services, environment, excludes and overlays; None: the node has roles or services of its own."""
 
     node: Obj
     roles: Mapping[str, RoleGiven]
@@ -70,6 +72,7 @@ class Resolved:
     excludes: Sequence[Exclude]
     settings: Mapping[str, Given]
     overlays: Sequence[Obj]
+    group: tuple[object, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +84,14 @@ class _Common:
     services: Mapping[str, tuple[Obj, Source]]
     environment: Mapping[str, Given]
     excludes: Sequence[Exclude]
+    overlays: Sequence[Obj]
+    group: tuple[object, ...] | None
 
 
 def resolve(tree: Tree, name: str) -> Resolved:
     """What holds for a node. Raises `NotFound`."""
     node = tree.get(("device", name))
-    overlays = overlays_of(tree, node)
-    common = _common(tree, node, overlays)
+    common = _common(tree, node)
     return Resolved(
         node=node,
         roles=common.roles,
@@ -96,27 +100,40 @@ def resolve(tree: Tree, name: str) -> Resolved:
         environment=common.environment,
         excludes=common.excludes,
         settings=_settings(tree, node),
-        overlays=overlays,
+        overlays=common.overlays,
+        group=common.group,
     )
 
 
-def _common(tree: Tree, node: Obj, overlays: Sequence[Obj]) -> _Common:
-    """Worked out once per tree where nodes are alike."""
-    place = ("common", node.values.get("category"), *(overlay.key for overlay in overlays))
-    alike = not node.below("roles") and not node.below("services")
-    common: _Common | None = tree.derived.get(place) if alike else None
+def roles_of(tree: Tree, node: Obj) -> Mapping[str, RoleGiven]:
+    """The roles that hold, by name."""
+    return _common(tree, node).roles
+
+
+def _common(tree: Tree, node: Obj) -> _Common:
+    """Worked out once per tree where nodes are alike: nothing is assigned to them, and the same overlays name them."""
+    category = node.values.get("category")
+    if node.children and (node.below("roles") or node.below("services")):
+        return _found(tree, node, _overlays(tree, node), None)
+    naming = tree.referrers("device", node.key, _OVERLAY)
+    # Who has many nodes has them in categories; names of overlays are looked at only where there are some.
+    place: tuple[object, ...] = ("common", node.type, category)
+    if naming:
+        place += tuple(sorted(name for name, ways in naming.items() if "nodes" in ways))
+    common: _Common | None = tree.derived.get(place)
     if common is None:
-        roles = roles_of(tree, node, overlays)
-        cluster = _cluster(tree, roles)
-        common = _Common(
-            roles, cluster, _services(tree, node, roles), _environment(roles, cluster), _excludes(roles, cluster)
-        )
-        if alike:
-            tree.derived[place] = common
+        common = tree.derived[place] = _found(tree, node, _overlays(tree, node), place)
     return common
 
 
-def overlays_of(tree: Tree, node: Obj) -> list[Obj]:
+def _found(tree: Tree, node: Obj, overlays: Sequence[Obj], group: tuple[object, ...] | None) -> _Common:
+    roles = _roles(tree, node, overlays)
+    cluster = _cluster(tree, roles)
+    services = _services(tree, node, roles)
+    return _Common(roles, cluster, services, _environment(roles, cluster), _excludes(roles, cluster), overlays, group)
+
+
+def _overlays(tree: Tree, node: Obj) -> list[Obj]:
     """The overlays a node is a member of, the winner first."""
     names = {name for name, ways in tree.referrers("device", node.key, _OVERLAY).items() if "nodes" in ways}
     category = str(node.values.get("category", ""))
@@ -139,8 +156,7 @@ def _priority(overlay: Obj) -> int:
     return priority
 
 
-def roles_of(tree: Tree, node: Obj, overlays: Sequence[Obj]) -> dict[str, RoleGiven]:
-    """The roles that hold, by name."""
+def _roles(tree: Tree, node: Obj, overlays: Sequence[Obj]) -> dict[str, RoleGiven]:
     givers = [("device", node), *((_OVERLAY, overlay) for overlay in overlays)]
     category = tree.find("category", str(node.values.get("category", "")))
     if category is not None:
@@ -170,11 +186,21 @@ def inherited(tree: Tree, obj: Obj, field: Field) -> tuple[Value | None, Source 
     return row.value(target), Source(mode, key)
 
 
-def _settings(tree: Tree, node: Obj) -> dict[str, Given]:
+def _settings(tree: Tree, node: Obj) -> Mapping[str, Given]:
+    """Worked out once per tree for nodes of one category that set none of them."""
+    fields = [field for field in tree.schema.of(node).fields if field.inherits]
+    if any(field.attribute in node.values for field in fields):
+        return _found_settings(tree, node, fields)
+    place = ("settings", node.type, *(node.values.get(field.inherits) for field in fields))
+    settings: Mapping[str, Given] | None = tree.derived.get(place)
+    if settings is None:
+        settings = tree.derived[place] = _found_settings(tree, node, fields)
+    return settings
+
+
+def _found_settings(tree: Tree, node: Obj, fields: Iterable[Field]) -> dict[str, Given]:
     settings = {}
-    for field in tree.schema.of(node).fields:
-        if not field.inherits:
-            continue
+    for field in fields:
         value, source = inherited(tree, node, field)
         if value not in (None, ""):
             assert value is not None
@@ -213,7 +239,7 @@ def _services(tree: Tree, node: Obj, roles: Mapping[str, RoleGiven]) -> dict[str
 
 def _labels(tree: Tree, node: Obj, cluster: Obj | None) -> dict[str, Given]:
     """Labels of the node's cluster; where two sets disagree the last by name wins, and the other is reported."""
-    if cluster is None:
+    if cluster is None or not cluster.below("label_sets"):
         return {}
     named = tree.referrers("device", node.key, "kubernetes").get(cluster.key, frozenset())
     category = str(PhysicalNode.category.value(node)) if node.type == "PhysicalNode" else ""

@@ -6,16 +6,16 @@ refer to one. Whether a tree is as it should be is asked in `validate`; what dif
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import immutables
 
 from bedplate.core import errors
 from bedplate.head.objects import Obj
-from bedplate.head.schema.entity import Field, Path, Schema, typed
+from bedplate.head.schema.entity import Path, Schema, typed
 
-__all__ = ["Address", "Link", "Tree", "links", "replace_at"]
+__all__ = ["Address", "Link", "Tree", "link_alike", "links", "replace_at"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -38,17 +38,30 @@ _Referrers = immutables.Map[tuple[str, str, str], immutables.Map[str, frozenset[
 def links(schema: Schema, mode: str, obj: Obj, way: str = "") -> set[Link]:
     """Every reference of an object and of what lies below it; `through` is the way to the field, from `way` on."""
     references: set[Link] = set()
-    rows = schema.of(obj).attributes
-    for name, value in obj.values.items():
-        row = rows[name]
-        assert isinstance(row, Field)
-        references.update(Link(row.target_mode, key, way + name) for key in row.targets(value))
-        if row.unique and value:
-            references.add(Link(f"={mode}.{way}{name}", str(value).lower(), way + name))
+    for field in schema.of(obj).linking:
+        name = field.attribute
+        value = obj.values.get(name)
+        if value:
+            for key in field.targets(value):
+                references.add(Link(field.target_mode, key, way + name))
+            if field.unique:
+                references.add(Link(f"={mode}.{way}{name}", str(value).lower(), way + name))
     for submode, children in obj.children.items():
         for key, child in children.items():
             references |= links(schema, mode, child, f"{way}{submode}[{key}].")
     return references
+
+
+def link_alike(schema: Schema, obj: Obj, other: Obj) -> bool:
+    """Whether two objects have the same links for sure, by looking at nothing but the values that make them."""
+    if obj.type != other.type or obj.children != other.children:
+        return False
+    values, others = obj.values, other.values
+    for field in schema.of(obj).linking:  # not `all`: this is asked of every object of a large commit
+        name = field.attribute
+        if values.get(name) != others.get(name):
+            return False
+    return True
 
 
 class Tree:
@@ -56,9 +69,9 @@ class Tree:
 
     `steps` counts objects indexed since the process began: what a test of cost looks at.
     `derived` keeps what was worked out of this tree and belongs to no single node, such as a cluster's members; it is
-    gone with the tree."""
+    gone with the tree. The sorted keys of a mode are kept for all trees in which they are the same."""
 
-    __slots__ = ("_modes", "_referrers", "derived", "schema")
+    __slots__ = ("_keys", "_modes", "_referrers", "derived", "schema")
     steps = 0
 
     def __init__(self, schema: Schema, objects: Iterable[tuple[str, Obj]] = ()) -> None:
@@ -71,6 +84,7 @@ class Tree:
                 index.setdefault((link.mode, link.key, mode), {}).setdefault(obj.key, set()).add(link.through)
         self.schema = schema
         self.derived: dict[object, Any] = {}
+        self._keys: dict[str, Sequence[str]] = {}
         self._modes = {mode: immutables.Map(by_key) for mode, by_key in modes.items()}
         self._referrers: _Referrers = immutables.Map(
             (target, immutables.Map((key, frozenset(through)) for key, through in referrers.items()))
@@ -81,6 +95,13 @@ class Tree:
         """The objects of a mode by key."""
         return self._modes[name]
 
+    def keys(self, mode: str) -> Sequence[str]:
+        """The keys of a mode, sorted."""
+        keys = self._keys.get(mode)
+        if keys is None:
+            keys = self._keys[mode] = sorted(self._modes[mode])
+        return keys
+
     def find(self, mode: str, key: str) -> Obj | None:
         return self._modes[mode].get(key)
 
@@ -88,7 +109,7 @@ class Tree:
         """All top-level objects, sorted."""
         for mode in sorted(self._modes):
             objects = self._modes[mode]
-            for key in sorted(objects):
+            for key in self.keys(mode):
                 yield mode, objects[key]
 
     def get(self, path: Path) -> Obj:
@@ -114,8 +135,13 @@ class Tree:
         tree = Tree.__new__(Tree)
         tree.schema = self.schema
         tree.derived = {}
+        is_same = (before is None) is (obj is None)
+        tree._keys = self._keys if is_same else {name: keys for name, keys in self._keys.items() if name != mode}
         objects = self._modes[mode]
         tree._modes = {**self._modes, mode: objects.delete(key) if obj is None else objects.set(key, obj)}
+        if before is not None and obj is not None and link_alike(self.schema, before, obj):
+            tree._referrers = self._referrers
+            return tree
         old = links(self.schema, mode, before) if before is not None else set()
         new = links(self.schema, mode, obj) if obj is not None else set()
         ways: dict[tuple[str, str], set[str]] = {}

@@ -20,7 +20,7 @@ from bedplate.head.schema import codec
 from bedplate.head.schema.entity import typed
 from bedplate.head.schema.kinds import size_in_words
 from bedplate.head.session import Edit
-from bedplate.head.tree import Address, Tree, links
+from bedplate.head.tree import Address, Tree, link_alike, links
 
 __all__ = ["apply_edits", "fill_masks", "problems"]
 
@@ -38,7 +38,7 @@ def apply_edits(tree: Tree, edits: Sequence[Edit], number: int, seal: codec.Seal
             changed.extend(differences)
             touched.append(place)
             after = after.with_object(*place, None if edit.new is None else replace(edit.new, revision=number))
-    faults = problems(after, touched)
+    faults = problems(after, touched, tree)
     if faults:
         raise errors.Invalid(
             "the changes cannot be committed", problems=faults, hint="nothing was written; correct it and commit again"
@@ -73,6 +73,8 @@ def fill_masks(edits: Sequence[Edit], *trees: Tree) -> list[Edit]:
 
 
 def _with_secrets(new: Obj, present: Obj | None, where: str, lacking: list[str]) -> Obj:
+    if not new.children and not any(isinstance(value, Secret) for value in new.values.values()):
+        return new
     same = present if present is not None and present.type == new.type else None
     values: dict[str, Value] = {}
     for name, value in new.values.items():
@@ -93,8 +95,9 @@ def _with_secrets(new: Obj, present: Obj | None, where: str, lacking: list[str])
     return replace(new, values=values, children=children)
 
 
-def problems(tree: Tree, touched: Iterable[Address]) -> list[str]:
-    """What would be wrong after the change of those objects, in their order."""
+def problems(tree: Tree, touched: Iterable[Address], before: Tree | None = None) -> list[str]:
+    """What would be wrong after the change of those objects, in their order. Of `before`, where it is given, nothing is
+    wrong: what refers to the same objects as there is not asked whether they exist."""
     faults: list[str] = []
     asked_again: set[Address] = set()
     touched = set(touched)
@@ -107,7 +110,9 @@ def problems(tree: Tree, touched: Iterable[Address]) -> list[str]:
                 faults.append(f"{mode}[{key}] is used by {', '.join(users[:_NAMED])}{more}: it cannot be removed")
             continue
         faults.extend(_oversize(tree, mode, obj))
-        faults.extend(_dangling(tree, mode, obj))
+        past = before.find(mode, key) if before is not None else None
+        if past is None or not link_alike(tree.schema, past, obj):
+            faults.extend(_dangling(tree, mode, obj))
         faults.extend(_own(tree, obj, f"{mode}[{key}]"))
         for by in tree.schema.judged_with_targets:
             asked_again.update((by, name) for name in tree.referrers(mode, key, by))

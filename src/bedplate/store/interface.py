@@ -143,6 +143,11 @@ class Watch(Protocol):
 class Store(Protocol):
     """What the API server and the head stand on. Open with `async with`."""
 
+    @property
+    def most_ops(self) -> int:
+        """How many ops of usual size one commit may have; whoever has more to write divides it."""
+        ...
+
     async def __aenter__(self) -> Store: ...
 
     async def __aexit__(self, *exc: object) -> None: ...

@@ -13,7 +13,7 @@ from bedplate.api.steps import steps
 from bedplate.core import errors
 from bedplate.head.affected import affected
 from bedplate.head.desired import desired
-from bedplate.head.explain import explain, facts
+from bedplate.head.explain import Renderer, explain, facts
 from bedplate.head.plan import PlannedAction, touched_between
 from bedplate.head.render import RENDERERS, docker, proxy, rendered_file
 from bedplate.head.session import Session
@@ -204,6 +204,16 @@ def test_nobody_whose_state_differs_is_forgotten(edits: list[object]) -> None:
             after, node, RENDERERS
         ):
             assert node in named
+
+
+@settings(max_examples=60)
+@given(st.lists(st.one_of(edit, removal, extra), min_size=1, max_size=4), st.permutations(NODES))
+def test_facts_shared_by_a_group_are_those_that_each_node_has_alone(edits: list[object], order: list[str]) -> None:
+    _, session = staged(edits)
+    for node in order:
+        shared = facts(session.tree, node, RENDERERS) if session.tree.find("device", node) is not None else {}
+        alone = Tree(session.tree.schema, session.tree.objects())
+        assert shared == (facts(alone, node, [Renderer(RENDERERS[0].whole)]) if shared else {})
 
 
 @settings(max_examples=60)

@@ -16,7 +16,7 @@ from bedplate.head import resolve
 from bedplate.head.entities.nodes import Customization, PhysicalNode
 from bedplate.head.entities.nodes import Service as ServiceEntity
 from bedplate.head.entities.site import CHECK_ROLES, HealthCheck
-from bedplate.head.explain import Fact, Renderer
+from bedplate.head.explain import Fact, Place, Renderer
 from bedplate.head.objects import Obj
 from bedplate.head.render import docker, etcd, firewall, generic, kubelet, proxy
 from bedplate.head.render.values import Held, Part, Rendered
@@ -206,12 +206,8 @@ def _enabled(tree: Tree) -> dict[str, Held[Check]]:
 def _facts_of(tree: Tree, resolved: Resolved) -> Iterable[Fact]:
     """The facts that rendering adds to those of resolution."""
     rendered = render(tree, resolved)
-    for path, (file, source, next_best) in rendered.files.items():
-        owner = "" if (file.owner, file.group) == ("root", "root") else f" {file.owner}:{file.group}"
-        shown = "secret" if file.secret else f"sha256:{file.digest[:16]}"
-        yield Fact(
-            "file", path, f"{file.mode}{owner} {shown}", source, next_best, (file.digest, file.block), _effects(file)
-        )
+    for file, source, next_best in rendered.files.values():
+        yield _file_fact(file, source, next_best)
     for path, origin in rendered.unmanaged.items():
         yield Fact("unmanaged", path, "left unchanged", origin)
     for name, origin in rendered.packages.items():
@@ -231,13 +227,50 @@ def _facts_of(tree: Tree, resolved: Resolved) -> Iterable[Fact]:
             yield Fact("label", name, given.value, given.source)
 
 
+def _file_fact(file: File, source: Source, next_best: str) -> Fact:
+    owner = "" if (file.owner, file.group) == ("root", "root") else f" {file.owner}:{file.group}"
+    digest = file.digest
+    value = f"{file.mode}{owner} {'secret' if file.secret else f'sha256:{digest[:16]}'}"
+    return Fact("file", file.path, value, source, next_best, (digest, file.block), _effects(file))
+
+
+_ABOUT_THE_NODE = frozenset({"EtcdHostRole", "FirewallRole", "KubeletRole"})
+"""Roles whose part knows the node; that of the others is the same for all nodes of a group."""
+
+
+def _own_facts_of(
+    tree: Tree, resolved: Resolved, first: Resolved, common: Mapping[Place, Fact]
+) -> Iterable[Fact] | None:
+    """The files that differ from those of the node that speaks for the group; None when more differs."""
+    facts: list[Fact] = []
+    if resolved.node is first.node:
+        return facts
+    for name, given in resolved.roles.items():
+        if given.role.type not in _ABOUT_THE_NODE:
+            continue
+        part = _ROLES[given.role.type](tree, resolved, given)
+        place = ("part", first.node.key, name)
+        other: Part | None = tree.derived.get(place)
+        if other is None:
+            other = tree.derived[place] = _ROLES[given.role.type](tree, first, given)
+        if not part.is_like(other):
+            return None
+        for file, same in zip(part.files, other.files, strict=True):
+            if file is same or file == same:
+                continue
+            fact = common.get(("file", file.path))
+            if fact is not None and fact.source == given.source:
+                facts.append(_file_fact(file, given.source, fact.next_best))
+    return facts
+
+
 def _effects(file: File) -> tuple[tuple[str, str], ...]:
     tested = (("test", file.path),) if file.test else ()
     acts = tuple((file.action.lower(), service) for service in file.services) if file.action != "NONE" else ()
     return (*tested, *acts)
 
 
-RENDERERS: Sequence[Renderer] = (_facts_of,)
+RENDERERS: Sequence[Renderer] = (Renderer(_facts_of, _own_facts_of),)
 """What `explain` and `plan` are given so that rendered files take part."""
 
 

@@ -69,7 +69,7 @@ def _offered(tree: Tree, mode: str, cluster: str, role: str, field: str) -> list
     hosts = []
     for name in sorted(names, key=natural):
         node = tree.get(("device", name))
-        given = resolve.roles_of(tree, node, resolve.overlays_of(tree, node)).get(role)
+        given = resolve.roles_of(tree, node).get(role)
         if given is not None:
             hosts.append(Member(node, given.role))
     return hosts

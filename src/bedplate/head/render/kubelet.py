@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 
 from bedplate.api.desired import File, Flag, Taint
 from bedplate.head.entities.kubernetes import KubeCluster
@@ -24,22 +25,34 @@ ENVIRONMENT = "/etc/kubernetes/kubelet.env"
 UNIT = "/etc/systemd/system/kubelet.service.d/20-bedplate.conf"
 PATCHES = "/etc/kubernetes/patches"
 _ROLE_LABEL = "node-role.kubernetes.io/"
+_UNIT_FILE = File(
+    path=UNIT, content=f"[Service]\nEnvironmentFile={ENVIRONMENT}\n", services=("kubelet",), action="RESTART"
+)
 
 
 def render(tree: Tree, resolved: Resolved, given: RoleGiven) -> Part:
-    """What the role means for a node."""
-    role = given.role
+    """What the role means for a node: but for the flags of its kubelet the same for all that got it from one object."""
+    node = resolved.node
+    place = ("kubelet", given.source, node.type)
+    part: Part | None = tree.derived.get(place)
+    if part is None:
+        part = tree.derived[place] = _part(tree, node.type, given.role)
+    warnings = [f"kubelet on {node.key}: {warning}" for warning in part.warnings]
+    return replace(part, files=[_environment(node, given.role), *part.files], warnings=warnings)
+
+
+def _part(tree: Tree, node_type: str, role: Obj) -> Part:
     cluster = tree.find("kubernetes", str(KubeletRole.kubernetes_cluster.value(role)))
     planes, worker = bool(KubeletRole.control_plane.value(role)), bool(KubeletRole.worker.value(role))
     flags = _flags(role) if planes else []
-    files = [*_kubelet(resolved.node, role), *_patches(flags)]
+    files = [_UNIT_FILE, *_patches(flags)]
     warnings = []
     if cluster is None:
-        warnings.append(f"kubelet on {resolved.node.key}: no Kubernetes cluster is set, so the node cannot join one")
+        warnings.append("no Kubernetes cluster is set, so the node cannot join one")
     else:
         files += _authority(cluster, planes)
     words = [*(["control-plane", "master"] if planes else []), *(["worker"] if worker else [])]
-    tainted = planes and (not worker or resolved.node.type == "HeadNode")
+    tainted = planes and (not worker or node_type == "HeadNode")
     return Part(
         files=files,
         packages=["conntrack", "kubeadm", "kubectl", "kubelet"],
@@ -50,24 +63,12 @@ def render(tree: Tree, resolved: Resolved, given: RoleGiven) -> Part:
     )
 
 
-def _kubelet(node: Obj, role: Obj) -> list[File]:
+def _environment(node: Obj, role: Obj) -> File:
     """Flags in a file of our own: the package's file, which the unit reads before, stays the site's."""
     ip = str(node.values.get("ip", ""))
     flags = [f"--max-pods={KubeletRole.max_pods.value(role)}", *([f"--node-ip={ip}"] if ip else [])]
-    return [
-        File(
-            path=ENVIRONMENT,
-            content=f"KUBELET_EXTRA_ARGS={' '.join(flags)}\n",
-            services=("kubelet",),
-            action="RESTART",
-        ),
-        File(
-            path=UNIT,
-            content=f"[Service]\nEnvironmentFile={ENVIRONMENT}\n",
-            services=("kubelet",),
-            action="RESTART",
-        ),
-    ]
+    content = f"KUBELET_EXTRA_ARGS={' '.join(flags)}\n"
+    return File(path=ENVIRONMENT, content=content, services=("kubelet",), action="RESTART")
 
 
 def _flags(role: Obj) -> list[Flag]:

@@ -41,6 +41,25 @@ class Part:
     kept: Sequence[str] = ()
     serial: Mapping[str, str] = field(default_factory=dict)
 
+    def is_like(self, other: Part) -> bool:
+        """Whether the two differ in nothing but what their files say."""
+        return self._but_files() == other._but_files() and [file.path for file in self.files] == [
+            file.path for file in other.files
+        ]
+
+    def _but_files(self) -> tuple[object, ...]:
+        return (
+            self.unmanaged,
+            self.packages,
+            self.labels,
+            self.taints,
+            self.flags,
+            self.warnings,
+            self.data_node,
+            self.kept,
+            self.serial,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Rendered:

@@ -7,6 +7,7 @@ with every fault named by its path. Indexed lists are JSON lists, in order and w
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -189,7 +190,8 @@ class _Decoder:
                 self.unfit += isinstance(wrong, Unfit)
                 continue
             if value is not None:
-                values[name] = value
+                # Ten thousand nodes share the names of their fields and of their categories: less to walk through.
+                values[field.attribute] = sys.intern(value) if field.target_mode and type(value) is str else value
         return values
 
     def _children(self, entity: type[Entity], data: dict[str, Any], where: str) -> dict[str, dict[str, Obj]]:

@@ -259,6 +259,8 @@ class Entity:
     """All rows in the order of `show`: those of the bases first; a row declared again keeps its place."""
     fields: ClassVar[tuple[Field, ...]] = ()
     """The rows that hold values, without the key."""
+    linking: ClassVar[tuple[Field, ...]] = ()
+    """The fields that refer to other objects, or must be unique: what an index of the tree looks at."""
     submodes: ClassVar[tuple[Submode, ...]] = ()
     attributes: ClassVar[Mapping[str, Row]] = {}
 
@@ -268,6 +270,7 @@ class Entity:
             rows.update((name, row) for name, row in vars(base).items() if isinstance(row, Row))
         cls.attributes, cls.rows = rows, tuple(rows.values())
         cls.fields = tuple(row for row in cls.rows if isinstance(row, Field) and not isinstance(row, Key))
+        cls.linking = tuple(field for field in cls.fields if field.target_mode or field.unique)
         cls.submodes = tuple(row for row in cls.rows if isinstance(row, Submode))
 
     @classmethod

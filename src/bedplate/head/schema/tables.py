@@ -6,7 +6,8 @@ what an object has itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 
 from bedplate.head.objects import Obj
 from bedplate.head.schema import codec
@@ -31,12 +32,27 @@ def list_table(
     """
     widest: type[Entity] = max(submode.of, key=lambda entity: len(entity.columns))
     keys = keys or (sorted(children, key=int) if submode.indexed else sorted(children))
-    return widest.list_columns(), [[key, *_cells(schema, widest, children[key])] for key in keys]
+    readers: dict[str, list[Callable[[Obj], str | int]]] = {}
+    for entity in submode.of:
+        rows = entity.attributes
+        columns = [_reader(rows[name]) if name in rows else _nothing for name in widest.columns]
+        readers[entity.type_name()] = columns
+    table: list[list[str | int]] = []
+    for key in keys:
+        obj = children[key]
+        table.append([key, *[read(obj) for read in readers[obj.type]]])
+    return widest.list_columns(), table
 
 
-def _cells(schema: Schema, widest: type[Entity], obj: Obj) -> list[str | int]:
-    rows = schema.of(obj).attributes
-    return [cell(rows[name], obj) if name in rows else "" for name in widest.columns]
+def _reader(row: Row) -> Callable[[Obj], str | int]:
+    """What makes a cell of an object."""
+    if isinstance(row, Field) and isinstance(row.kind, Bool | Integer):
+        return functools.partial(cell, row)
+    return row.show
+
+
+def _nothing(obj: Obj) -> str:
+    return ""
 
 
 def cell(row: Row, obj: Obj) -> str | int:

@@ -29,7 +29,9 @@ _KEYS_PER_REQUEST = 2000
 
 
 class EtcdStore:
-    """A `Store` below one prefix of an etcd."""
+    """A `Store` below one prefix of an etcd. It refuses requests of more than 128 operations or 1.5 MiB by default."""
+
+    most_ops = 62
 
     def __init__(self, options: EtcdOptions, *, clock: Clock | None = None, rng: random.Random | None = None) -> None:
         self._clock = clock or SystemClock()

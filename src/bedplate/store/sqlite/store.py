@@ -49,6 +49,8 @@ class SqliteStore:
     `must_exist`: a file that is missing or empty is `Damaged`, not a new store.
     """
 
+    most_ops = 20_000
+
     def __init__(
         self,
         path: str | os.PathLike[str],

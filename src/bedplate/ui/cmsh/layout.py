@@ -50,34 +50,38 @@ def render(table: Table, *, verbose: bool = False, delimiter: str = "") -> str:
     """The table as people read it; with a delimiter as programs do: `{}` is JSON, `{2}` JSON indented by 2."""
     if delimiter.startswith("{") and delimiter.endswith("}"):
         return _json(table, delimiter[1:-1])
-    rows = [
-        [local_time(shown(cell)) if at in table.times else shown(cell) for at, cell in enumerate(row)]
-        for row in table.rows
-    ]
+    # By columns: what is asked of a column is not asked of each of its ten thousand cells.
+    columns = [_texts(table, at) for at in range(len(table.headers))]
     if delimiter:
-        return "".join(delimiter.join(row) + "\n" for row in [list(table.headers), *rows])
-    cut = [[_cell(table, at, cell, verbose) for at, cell in enumerate(row)] for row in rows]
-    headers = [_cut(header, table.widths.get(at, 0)) for at, header in enumerate(table.headers)]
-    widths = [
-        max([len(header), table.widths.get(at, 0), *(len(row[at]) for row in cut)]) for at, header in enumerate(headers)
-    ]
-    rulers = ["-" * width for width in widths]
-    return "".join(_line(row, widths) for row in [headers, rulers, *cut])
+        lines = [delimiter.join(table.headers), *map(delimiter.join, zip(*columns, strict=True))]
+    else:
+        laid = [_laid(table, at, column, verbose) for at, column in enumerate(columns)]
+        lines = [" ".join(cells).rstrip() for cells in zip(*laid, strict=True)]
+    return "".join([f"{line}\n" for line in lines])
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return " ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() + "\n"
+def _texts(table: Table, at: int) -> list[str]:
+    texts = [cell if cell.__class__ is str else shown(cell) for cell in [row[at] for row in table.rows]]
+    return [local_time(text) for text in texts] if at in table.times else texts
 
 
-def _cell(table: Table, at: int, cell: str, verbose: bool) -> str:
-    cell = cell.replace("\n", "\\n")
-    if verbose:
-        return cell
-    if at in table.widths:
-        return _cut(cell, table.widths[at])
+def _laid(table: Table, at: int, texts: Sequence[str], verbose: bool) -> list[str]:
+    """A column with its header and its ruler, each cell as wide as the widest."""
+    width = table.widths.get(at, 0)
+    cells = [text.replace("\n", "\\n") for text in texts]
+    most = 0 if verbose else width or _most(table, at)
+    if most and max(map(len, cells), default=0) > most:
+        cells = [_cut(cell, most) for cell in cells]
+    header = _cut(table.headers[at], width)
+    width = max(len(header), width, max(map(len, cells), default=0))
+    return [header.ljust(width), "-" * width, *[cell.ljust(width) for cell in cells]]
+
+
+def _most(table: Table, at: int) -> int:
+    """How many letters a cell of a column may have; 0 for any number."""
     if at in table.uncut:
-        return cell
-    return _cut(cell, _DESCRIPTION if table.headers[at] == "Description" else _WIDEST)
+        return 0
+    return _DESCRIPTION if table.headers[at] == "Description" else _WIDEST
 
 
 def _cut(cell: str, most: int) -> str:

@@ -63,11 +63,12 @@ async def _list(desk: Desk, args: Arguments) -> None:
         desk.table(_modes(desk), args)
         return
     path = desk.list_here()
-    objects = dict(desk.children(path))
+    objects = desk.children(path)
     paths = chosen(desk, args)
     if paths is not None:
         objects = {target[-1]: objects[target[-1]] for target in paths}
-    objects = _selected(desk, path, objects, args.words)
+    if args.words:
+        objects = _selected(desk, path, objects, args.words)
     desk.table(_table(desk, path, objects, args.value("format"), args.value("sort")), args)
     if not objects and desk.is_interactive and not (args.words or paths is not None):
         entity = desk.submode(path).of[0]
@@ -178,7 +179,10 @@ def _column(desk: Desk, path: Path, objects: Mapping[str, Obj], word: str) -> _C
 def _table(desk: Desk, path: Path, objects: Mapping[str, Obj], columns: str, sort: str) -> Table:
     """The table of a list; `columns` are parameters instead of the declared ones, `sort` those that it is sorted by."""
     submode = desk.submode(path)
-    keys = sorted(objects, key=int) if submode.indexed else sorted(objects)
+    if len(path) == 1 and len(objects) == len(desk.session.tree.keys(path[0])):
+        keys = list(desk.session.tree.keys(path[0]))
+    else:
+        keys = sorted(objects, key=int) if submode.indexed else sorted(objects)
     for word in reversed([word.strip() for word in sort.split(",") if word.strip()]):
         by = _column(desk, path, objects, word.removeprefix("-"))
         keys.sort(key=lambda key: by.order(desk, objects[key]), reverse=word.startswith("-"))
