@@ -1,8 +1,9 @@
 """HTTP/1.1 over asyncio's streams: as much of it as a head's API needs, and no more.
 
-In: a URL, a method, headers, a body. Out: status, headers and body, whole or as it comes. Connections are kept and used
-again. There are no redirects, cookies, proxies or uploads by parts. The larger HTTP library that the daemon serves with
-would cost every short command of a shell 150 ms of CPU, which is more than all the rest of it.
+In: a URL, of a host or of a socket on this machine (`http+unix://`, then its quoted path), a method, headers, a body.
+Out: status, headers and body, whole or as it comes. Connections are kept and used again. There are no redirects,
+cookies, proxies or uploads by parts. The larger HTTP library that the daemon serves with would cost every short command
+of a shell 150 ms of CPU, which is more than all the rest of it.
 
     Unreached    there is no connection: the request was surely not carried out
     Lost         the connection ended before the answer was whole: nobody knows
@@ -18,11 +19,11 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
-from urllib.parse import SplitResult, quote, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
 from bedplate.core import errors
 
-__all__ = ["Headers", "Http", "Lost", "Reply", "Streamed", "Unreached"]
+__all__ = ["UNIX", "Headers", "Http", "Lost", "Reply", "Streamed", "Unreached"]
 
 _LARGEST_HEAD = 1 << 17
 _LARGEST_BODY = 512 << 20
@@ -30,6 +31,8 @@ _CHUNK = 1 << 16
 _KEPT = 64
 _GZIP = 16 + zlib.MAX_WBITS
 _BODILESS = (204, 304)
+UNIX = "http+unix"
+_LONGEST_PATH = 100
 
 
 class Unreached(Exception):
@@ -172,10 +175,13 @@ class Http:
 
     async def _connect(self, target: SplitResult) -> _Link:
         is_tls = target.scheme == "https"
-        port = _port(target)
+        port = 0 if target.scheme == UNIX else _port(target)
         if is_tls and self._context is None:
             self._context = self._tls()
         try:
+            if target.scheme == UNIX:
+                with _reachable(unquote(target.netloc)) as path:
+                    return _Link(*await asyncio.open_unix_connection(path, limit=_LARGEST_HEAD))
             return _Link(
                 *await asyncio.open_connection(
                     target.hostname,
@@ -190,6 +196,19 @@ class Http:
             # asyncio puts words of its own into an error of the system; the system's are what people know.
             known = os.strerror(err.errno).lower() if err.errno and err.errno > 0 and not err.filename else ""
             raise Unreached(known or err.strerror or str(err) or type(err).__name__) from err
+
+
+@contextlib.contextmanager
+def _reachable(path: str) -> Iterator[str]:
+    """A path of a socket that the kernel takes: one that is too long is named by its folder's descriptor."""
+    if len(os.fsencode(path)) <= _LONGEST_PATH:
+        yield path
+        return
+    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{os.path.basename(path)}"
+    finally:
+        os.close(folder)
 
 
 @contextlib.contextmanager
@@ -219,7 +238,8 @@ def _request(
     method: str, target: SplitResult, query: Mapping[str, str], headers: Mapping[str, str], body: bytes | None
 ) -> bytes:
     where = (target.path or "/") + (f"?{urlencode(query, quote_via=quote)}" if query else "")
-    sent = {"Host": target.netloc.rpartition("@")[2], **headers}
+    host = "localhost" if target.scheme == UNIX else target.netloc.rpartition("@")[2]
+    sent = {"Host": host, **headers}
     if body is not None or method in ("POST", "PUT", "PATCH"):
         sent["Content-Length"] = str(len(body or b""))
     lines = [f"{method} {where} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items()), "", ""]

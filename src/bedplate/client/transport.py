@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from bedplate.api.headapi import Problem
-from bedplate.client.http import Headers, Http, Lost, Reply, Streamed, Unreached
+from bedplate.client.http import UNIX, Headers, Http, Lost, Reply, Streamed, Unreached
 from bedplate.core import errors
 from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock, SystemClock
@@ -79,7 +79,7 @@ class Credential:
 
 def is_plain(url: str) -> bool:
     """Whether what is sent to a URL can be read on the way."""
-    return urlsplit(url).scheme != "https"
+    return urlsplit(url).scheme not in ("https", UNIX)
 
 
 def _refuse_plain(url: str) -> None:

@@ -35,6 +35,7 @@ class LocalBackend:
         self.name = name
         self.user = identity.name
         self._identity = identity
+        self._own: set[int] = set()
 
     @property
     def tree(self) -> Tree:
@@ -47,7 +48,14 @@ class LocalBackend:
     async def commit(
         self, edits: Sequence[Edit], message: str = "", *, force: bool = False, undoes: int = 0
     ) -> Revision | None:
-        return await self._head.commit_as(self._identity, edits, message, force=force, undoes=undoes)
+        revision = await self._head.commit_as(self._identity, edits, message, force=force, undoes=undoes)
+        if revision is not None:
+            self._own.add(revision.number)
+        return revision
+
+    def is_own(self, number: int) -> bool:
+        """Whether a revision was committed through this backend."""
+        return number in self._own
 
     async def check(self, edits: Sequence[Edit], *, force: bool = False, undoes: int = 0) -> list[Change]:
         return await self._head.check_as(self._identity, edits, force=force, undoes=undoes)

@@ -52,7 +52,9 @@ _BY = "bedplate head token"
 
 
 def client(folder: Folder, url: str) -> HeadClient:
-    """A client with the administrator's certificate of the folder."""
+    """A client with the administrator's certificate of the folder; a shell's socket asks for none."""
+    if url.startswith("http+unix:"):
+        return HeadClient(url, token="-")
     file = folder.file
     return HeadClient(
         url,
@@ -138,8 +140,8 @@ async def recover_admin(folder: Folder, name: str, *, clock: Clock | None = None
     holder = folder.holder()
     if folder.settings.etcd is None and holder is not None:
         raise errors.Unavailable(
-            f"{folder.path} is in use by process {holder.pid or '(not known)'}",
-            hint="stop the daemon first; start it again afterwards",
+            f"{folder.path} is in use by {holder.words}",
+            hint="leave that shell" if holder.is_shell else "stop the daemon first; start it again afterwards",
         )
     async with _head(folder) as (store, head):
         tokens = Tokens(store, clock=clock)
@@ -258,10 +260,10 @@ async def status(folder: Folder) -> Status:
     ends = {name: pki.good_until(folder.file(f"{name}.crt")) for name in ("ca", "server", ADMIN)}
     certificates = {name: rfc3339(end) if end is not None else "cannot be read" for name, end in ends.items()}
     url, revision, standing, active = settings.url, None, "", ""
-    daemon = f"process {holder.pid}" if holder is not None else "not running"
+    daemon = holder.words if holder is not None else "not running"
     if holder is not None and holder.url:
-        url = holder.url
-        async with client(folder, url) as head:
+        url = settings.url if holder.is_shell else holder.url
+        async with client(folder, holder.url) as head:
             known = await head.whoami()
         revision, standing = known.revision, "active" if known.is_active else "passive"
         active = "" if known.is_active else known.active

@@ -61,10 +61,19 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Holder(NamedTuple):
-    """Who holds the lock: its process, and its address if it serves."""
+    """Who holds the lock: its process, and its address if it serves. A shell serves other shells on a socket."""
 
     pid: str
     url: str
+
+    @property
+    def is_shell(self) -> bool:
+        return self.url.startswith("http+unix:")
+
+    @property
+    def words(self) -> str:
+        """The process, for people."""
+        return f"a shell (process {self.pid})" if self.is_shell else f"process {self.pid or '(not known)'}"
 
 
 class Opened(NamedTuple):
@@ -188,7 +197,7 @@ class Folder:
     # Who holds it
 
     def daemon_url(self) -> str:
-        """The address of the daemon that serves the folder now; empty when none does."""
+        """The address of the daemon, or the shell, that serves the folder now; empty when none does."""
         holder = self.holder()
         return holder.url if holder is not None else ""
 
@@ -270,9 +279,11 @@ def _is_alive(pid: str) -> bool:
 
 
 def _held(path: Path, holder: Holder) -> errors.Unavailable:
-    where = f", which serves it at {holder.url}" if holder.url else ""
-    hint = f"use --url {holder.url}" if holder.url else "wait until it has exited, or stop it"
-    return errors.Unavailable(f"{path} is in use by process {holder.pid or '(not known)'}{where}", hint=hint)
+    is_daemon = holder.url and not holder.is_shell
+    where = f", which serves it at {holder.url}" if is_daemon else ""
+    free = "leave it" if holder.is_shell else "wait until it has exited, or stop it"
+    hint = f"use --url {holder.url}" if is_daemon else free
+    return errors.Unavailable(f"{path} is in use by {holder.words}{where}", hint=hint)
 
 
 @contextlib.asynccontextmanager

@@ -148,12 +148,14 @@ async def _main(
     def say(text: str) -> None:
         click.echo(f"cmsh: {text}", err=True)
 
-    async with targets.reach(target, say) as reached:
+    has_script = command is not None or file is not None
+    is_attended = not has_script and running.is_terminal(sys.stdin) and running.is_terminal(sys.stdout)
+    async with targets.reach(target, say, shares=is_attended) as reached:
         if command is not None:
             return await running.script(reached, running.of_text(command), is_verbose=is_verbose, quits=quits)
         if file is not None and str(file) != "-":
             return await running.script(reached, running.of_file(file), is_verbose=is_verbose, quits=quits)
-        if file is None and running.is_terminal(sys.stdin) and running.is_terminal(sys.stdout):
+        if is_attended:
             history = usersettings.history_file(os.environ, pathlib.Path.home())
             return await running.interactive(reached, history, is_verbose=is_verbose, quits=quits)
         lines = running.of_stream(sys.stdin)

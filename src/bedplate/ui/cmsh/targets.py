@@ -1,22 +1,30 @@
 """From a target to a backend: a daemon over REST, or the folder's own head in this process.
 
 In: a `Target`. Out: an open backend. Whoever holds the lock of a data folder and serves it is asked over REST, with the
-folder's credential; a folder nobody holds is opened here, under its lock.
+folder's credential; a folder nobody holds is opened here, under its lock. A shell at a terminal serves it on a socket
+to other shells (`head/sharing`); when it ends, one of those takes its place.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import pathlib
-from collections.abc import AsyncIterator, Callable
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock
+from bedplate.head import sharing
 from bedplate.head.folder import datafolder
 from bedplate.ui.backend import Backend
 from bedplate.ui.cmsh import usersettings
 from bedplate.ui.cmsh.usersettings import Identity, Target
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from bedplate.head.daemon import Service
 
 __all__ = ["Reached", "reach"]
 
@@ -39,8 +47,11 @@ class Reached(NamedTuple):
 
 
 @contextlib.asynccontextmanager
-async def reach(target: Target, say: Callable[[str], None], *, clock: Clock | None = None) -> AsyncIterator[Reached]:
-    """Open what the target names; `say` takes lines about a head that is waited for.
+async def reach(
+    target: Target, say: Callable[[str], None], *, shares: bool = False, clock: Clock | None = None
+) -> AsyncIterator[Reached]:
+    """Open what the target names; `say` takes lines about a head that is waited for. `shares` lets other shells use the
+    head of a folder as long as this one has it: for one that people leave open, not for a script, which ends.
 
     Raises `Unavailable`, `NotFound`, `Invalid`, `Denied`.
     """
@@ -51,18 +62,26 @@ async def reach(target: Target, say: Callable[[str], None], *, clock: Clock | No
     assert target.data is not None, "a target is one or the other"
     turn = _Turn(datafolder.Folder.find(target.data), say, clock or SystemClock())
     async with contextlib.AsyncExitStack() as opened:
-        yield await _entered(target.data, target.identity, turn, opened)
+        yield await _entered(target.data, target.identity, turn, opened, shares=shares)
 
 
-async def _entered(data: pathlib.Path, identity: Identity, turn: _Turn, opened: contextlib.AsyncExitStack) -> Reached:
+async def _entered(
+    data: pathlib.Path, identity: Identity, turn: _Turn, opened: contextlib.AsyncExitStack, *, shares: bool
+) -> Reached:
+    async def succeed() -> None:
+        # Another shell may be faster; then that one serves the same socket.
+        with contextlib.suppress(errors.BedplateError):
+            await opened.enter_async_context(_in_process(data, shares=True))
+
     while True:
         url = await turn.wait()
         if url:
             whole = identity.over(usersettings.beside(data))
+            turn.succeed = succeed if shares else None
             # A daemon that starts again may listen elsewhere, and says so in its folder.
             return await opened.enter_async_context(_remote((url,), whole, turn.say, turn.served))
         try:
-            return await opened.enter_async_context(_in_process(data))
+            return await opened.enter_async_context(_in_process(data, shares=shares))
         except errors.Unavailable:
             # Another process took the lock first.
             if turn.is_over:
@@ -79,6 +98,9 @@ class _Turn:
         self._clock = clock
         self._began = clock.monotonic()
         self._is_told = False
+        self.succeed: Callable[[], Coroutine[Any, Any, None]] | None = None
+        """Takes the place of a shell that has ended."""
+        self._succession: asyncio.Task[None] | None = None
 
     @property
     def is_over(self) -> bool:
@@ -104,6 +126,9 @@ class _Turn:
     def served(self) -> tuple[str, ...]:
         """Where the folder is served now; nothing while nobody serves it."""
         holder = self._folder.holder()
+        is_idle = self._succession is None or self._succession.done()
+        if holder is None and self.succeed is not None and is_idle:
+            self._succession = asyncio.create_task(self.succeed())
         return (holder.url,) if holder is not None and holder.url else ()
 
     async def pause(self) -> None:
@@ -111,20 +136,27 @@ class _Turn:
 
 
 @contextlib.asynccontextmanager
-async def _in_process(data: pathlib.Path) -> AsyncIterator[Reached]:
+async def _in_process(data: pathlib.Path, *, shares: bool) -> AsyncIterator[Reached]:
     from bedplate.head import Identity as Caller
     from bedplate.ui.local import LocalBackend
 
     async with datafolder.open_head(data) as opened:
+        caller = Caller.local(_LOCAL_USER)
         backend = LocalBackend(
             opened.head,
             name=opened.folder.settings.name,
-            identity=Caller.local(_LOCAL_USER),
+            identity=caller,
             health=opened.health,
             notices=opened.notices,
         )
-        # Nobody else can commit to a head that this process holds.
-        yield Reached(backend, lambda number: True)
+        async with sharing.shared(opened, _application, caller) if shares else contextlib.nullcontext():
+            yield Reached(backend, backend.is_own)
+
+
+def _application(service: Service) -> web.AppRunner:
+    from bedplate.ui.rest import app
+
+    return app.runner(app.make(service), service.limits)
 
 
 @contextlib.asynccontextmanager
@@ -139,7 +171,8 @@ async def _remote(
     from bedplate.ui.remote import RemoteBackend
 
     urls = tuple(url if "://" in url else f"https://{url}" for url in urls)
-    token = _token(identity)
+    # A socket in the folder asks for no credential; a daemon that comes later does.
+    token = _token(identity) or ("-" if urls[0].startswith("http+unix:") else "")
     if token and is_plain(urls[0]):
         say(f"warning: the connection to {urls[0]} is not encrypted; whoever can read it on this machine has the token")
     for file in datafolder.loose(file for file in (identity.token_file, identity.key) if file is not None):
