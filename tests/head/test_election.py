@@ -104,6 +104,18 @@ async def test_the_first_is_active_and_the_second_says_where_that_one_is(stage: 
     assert refused.value.url == "https://a:1"
 
 
+async def test_what_is_wrong_with_the_store_is_known_until_it_answers_again(stage: Stage, store: Store) -> None:
+    flaky = Flaky(store)
+    one = stage.candidate("a", flaky)
+    await stage.until(lambda: one.is_active)
+    assert one.trouble == ""
+    flaky.is_away = True
+    await stage.until(lambda: one.trouble != "")
+    assert one.trouble == "the store is away"
+    flaky.is_away = False
+    await stage.until(lambda: one.trouble == "")
+
+
 async def test_a_clean_stop_hands_over_without_waiting_for_the_lease(stage: Stage, store: Store) -> None:
     one = stage.candidate("a", store)
     await stage.until(lambda: one.is_active)

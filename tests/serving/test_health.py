@@ -3,6 +3,7 @@
 import asyncio
 
 from bedplate.serving.health import Checks
+from bedplate.store.interface import NoQuorum
 
 
 def failing() -> None:
@@ -25,6 +26,14 @@ async def test_verbose_lists_every_check() -> None:
 async def test_a_verbose_answer_names_the_path_that_was_asked() -> None:
     report = await Checks("livez").report(verbose=True, shown_as="healthz")
     assert report.text == "[+]ping ok\nhealthz check passed\n"
+
+
+async def test_a_reason_that_anybody_may_read_is_told() -> None:
+    def failing() -> None:
+        raise NoQuorum(1, 3)
+
+    report = await Checks("readyz", {"store": failing}).report()
+    assert "[-]store failed: etcd has no quorum: 1 of 3 members answer" in report.text
 
 
 async def test_a_failing_check_is_named_but_its_reason_is_not_told() -> None:

@@ -21,7 +21,7 @@ from tests.waiting import until
 
 from bedplate.core import errors
 from bedplate.store.etcd import EtcdOptions, EtcdStore, watch
-from bedplate.store.interface import OutcomeUnknown, Put
+from bedplate.store.interface import NoQuorum, OutcomeUnknown, Put
 
 pytestmark = pytest.mark.external
 
@@ -130,8 +130,10 @@ async def test_without_a_majority_nothing_is_written_until_it_is_back(three: etc
             await asyncio.to_thread(three.kill, member)
         with pytest.raises(errors.Unavailable):
             await store.commit([Put("/a", b"2", start)])
-        with pytest.raises(errors.Unavailable):
+        with pytest.raises(NoQuorum, match="1 of 3 members answer"):
             await store.get("/a")
+        with pytest.raises(NoQuorum, match="1 of 3 members answer"):
+            await store.check()
         for member in (0, 1):
             await asyncio.to_thread(three._launch, member)
         for member in (0, 1):

@@ -74,7 +74,7 @@ class Refused(Exception):
 class Passive:
     """The standing of a head while another one is active."""
 
-    is_active, active_name, active_url = False, "other", ""
+    is_active, active_name, active_url, trouble = False, "other", "", ""
 
     def refuse_writes(self) -> None:
         raise NotActive("other", "")

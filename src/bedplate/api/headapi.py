@@ -453,7 +453,7 @@ class HealthEvent(Sample, frozen=True, kw_only=True):
 
 class Whoami(_Answer, frozen=True, omit_defaults=True):
     """The caller as the head knows it; `head` is the name of the head node that answered, `active` the URL of the one
-    that writes, where there are several."""
+    that writes, where there are several, `trouble` what is wrong with the store that they share."""
 
     user: str
     role: str
@@ -463,6 +463,7 @@ class Whoami(_Answer, frozen=True, omit_defaults=True):
     via: str = ""
     active: str = ""
     is_active: bool = msgspec.field(default=True, name="isActive")
+    trouble: str = ""
 
 
 class TokenRequest(_Request, frozen=True):

@@ -262,6 +262,7 @@ def status_(data: Path, output: str) -> None:
         ("url", status.url),
         ("revision", "" if status.revision is None else status.revision),
         ("standing", status.standing + (f" (active: {status.active})" if status.active else "")),
+        ("trouble", status.trouble),
         *((f"{name}.crt ends", end) for name, end in status.certificates.items()),
     ]
     display.show(output, ("what", "value"), [row for row in rows if row[1] != ""], status)

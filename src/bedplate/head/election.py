@@ -101,6 +101,7 @@ class Election:
         self._seen_at = 0.0
         self._renewed_at: float | None = None
         self._was_active = False
+        self.trouble = ""
         self.decided = asyncio.Event()
         """Set once it is known who is active."""
 
@@ -150,11 +151,22 @@ class Election:
             async with asyncio.timeout(self._timing.renew_s):
                 is_won = await self._attempt()
         except (errors.BedplateError, TimeoutError) as err:
-            _LOG.warning("head.election_attempt_failed", error=str(err) or "timed out")
+            self.trouble = await self._named(err)
+            _LOG.warning("head.election_attempt_failed", error=self.trouble)
             return
+        self.trouble = ""
         # Counted from before the write: the record may be as old as that.
         self._renewed_at = started if is_won else None
         self.decided.set()
+
+    async def _named(self, err: Exception) -> str:
+        """What is wrong with the store, as it says itself when it is asked."""
+        try:
+            async with asyncio.timeout(self._timing.renew_s):
+                await self._store.check()
+        except (errors.BedplateError, TimeoutError) as fault:
+            err = fault
+        return str(err) or "the store does not answer in time"
 
     async def _attempt(self) -> bool:
         self._observe(await self._store.get(ACTIVE))

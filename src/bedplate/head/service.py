@@ -71,6 +71,11 @@ class Standing(Protocol):
         """Where the active head serves; empty while nobody is known to be."""
         ...
 
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the store that the heads share; empty for nothing."""
+        ...
+
     def refuse_writes(self) -> None:
         """Raise `NotActive` unless this head is certainly the active one now."""
         ...
@@ -83,6 +88,7 @@ class Alone:
         self.is_active = True
         self.active_name = name
         self.active_url = url
+        self.trouble = ""
 
     def refuse_writes(self) -> None:
         return None

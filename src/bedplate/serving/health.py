@@ -1,8 +1,8 @@
 """Health as Kubernetes components report it: named checks, a verbose list, single checks by path.
 
 In: checks, each a function that returns nothing or raises. Out: status code and text for /healthz, /livez, /readyz.
-Pure but for the checks. A failing check names itself, not its reason: the reason may hold what an anonymous reader
-should not see.
+Pure but for the checks. A failing check names itself, not its reason, which may hold what an anonymous reader should
+not see, unless the error says that anybody may read it (`is_public`).
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ class Checks:
         for name, check in self._checks.items():
             if name in exclude:
                 lines.append(f"[+]{name} excluded: ok")
-            elif await self._is_good(name, check):
+            elif (fault := await self._fault(name, check)) is None:
                 lines.append(f"[+]{name} ok")
             else:
-                lines.append(f"[-]{name} failed: reason withheld")
+                reason = str(fault) if getattr(fault, "is_public", False) else "reason withheld"
+                lines.append(f"[-]{name} failed: {reason}")
                 failed.append(name)
         unknown = sorted(set(exclude) - set(self._checks))
         if unknown:
@@ -66,9 +67,9 @@ class Checks:
         check = self._checks.get(name)
         if check is None:
             return Report(404, f"no check named {name}\n")
-        return Report(200, "ok") if await self._is_good(name, check) else Report(500, "internal server error\n")
+        return Report(200, "ok") if await self._fault(name, check) is None else Report(500, "internal server error\n")
 
-    async def _is_good(self, name: str, check: Check) -> bool:
+    async def _fault(self, name: str, check: Check) -> Exception | None:
         try:
             async with asyncio.timeout(_CHECK_TIMEOUT_S):
                 result = check()
@@ -76,5 +77,5 @@ class Checks:
                     await result
         except Exception as err:
             log.warning("health.check_failed", check=f"{self.name}/{name}", error=str(err) or type(err).__name__)
-            return False
-        return True
+            return err
+        return None

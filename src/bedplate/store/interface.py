@@ -116,6 +116,19 @@ class FutureRevision(errors.Terminal):
         self.current = current
 
 
+class NoQuorum(errors.Unavailable):
+    """Too few members of the backend's cluster answer for it to decide anything."""
+
+    is_public = True
+    """Whoever probes the health may read it: it names no address."""
+
+    def __init__(self, answering: int, members: int) -> None:
+        super().__init__(
+            f"etcd has no quorum: {answering} of {members} members answer",
+            hint="start the other members again; nothing is written until then",
+        )
+
+
 class StoreFull(errors.Retryable):
     """The disk (or the backend's quota) is full. Nothing of the commit was written; reads continue."""
 

@@ -262,6 +262,7 @@ async def test_a_passive_head_reads_and_sends_writers_to_the_active_one(tmp_path
         is_active = False
         active_name = "other"
         active_url = "https://other:8081"
+        trouble = ""
 
         def refuse_writes(self) -> None:
             from bedplate.head.service import NotActive

@@ -11,6 +11,8 @@ from tests.head.committing import commit_session
 from tests.ui.web.conftest import Place
 
 from bedplate.core import errors
+from bedplate.head.service import NotActive
+from bedplate.store.interface import NoQuorum
 from bedplate.ui.rest import app
 from bedplate.ui.web import engine, visit
 from bedplate.ui.web.logins import IDLE_S
@@ -284,6 +286,33 @@ async def test_a_head_that_is_not_the_active_one_says_where_to_write(
     assert "https://other:8081/" in page.links()
     assert "Changes 1" in page.text
     assert place.head.revision == 1
+
+
+async def test_a_passive_head_says_so_on_every_page_and_offers_no_edit(place: Place) -> None:
+    class Passive:
+        is_active, active_name, active_url, trouble = False, "other", "https://other:8081", ""
+
+        def refuse_writes(self) -> None:
+            raise NotActive(self.active_name, self.active_url)
+
+    reader = await place.reader()
+    place.head.standing = Passive()
+    for address in ("/", "/show/device", "/show/device/node001", "/history", "/changes", "/events", "/search?q=node"):
+        page = await reader.get(address)
+        assert page.status == 200
+        assert "This head node is passive" in page.text, address
+        assert "https://other:8081" in page.links()
+        assert [link for link in page.links() if link.startswith(("/edit/", "/add/"))] == [], address
+    page = await reader.get("/edit/device/node001")
+    assert page.status == 503
+    assert "this head node is passive; other is active" in page.text
+
+
+async def test_an_etcd_without_quorum_is_called_that_on_every_page(place: Place) -> None:
+    reader = await place.reader()
+    place.head.standing.trouble = str(NoQuorum(1, 3))
+    for address in ("/", "/show/device", "/history"):
+        assert "etcd has no quorum: 1 of 3 members answer" in (await reader.get(address)).text
 
 
 async def test_login_pages_hold_a_fresh_number_each(place: Place) -> None:

@@ -250,6 +250,7 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     revision: int | None
     standing: str
     active: str
+    trouble: str
     certificates: dict[str, str]
 
 
@@ -259,15 +260,16 @@ async def status(folder: Folder) -> Status:
     store = "etcd " + ",".join(settings.etcd.endpoints) if settings.etcd is not None else "sqlite"
     ends = {name: pki.good_until(folder.file(f"{name}.crt")) for name in ("ca", "server", ADMIN)}
     certificates = {name: rfc3339(end) if end is not None else "cannot be read" for name, end in ends.items()}
-    url, revision, standing, active = settings.url, None, "", ""
+    url, revision, standing, active, trouble = settings.url, None, "", "", ""
     daemon = holder.words if holder is not None else "not running"
     if holder is not None and holder.url:
         url = settings.url if holder.is_shell else holder.url
         async with client(folder, holder.url) as head:
             known = await head.whoami()
         revision, standing = known.revision, "active" if known.is_active else "passive"
-        active = "" if known.is_active else known.active
+        active, trouble = "" if known.is_active else known.active, known.trouble
     elif holder is None and settings.etcd is None:
         async with open_head(folder.path) as opened:
             revision = opened.head.revision
-    return Status(settings.name, str(folder.path), store, daemon, url, revision, standing, active, certificates)
+    known_as, path = settings.name, str(folder.path)
+    return Status(known_as, path, store, daemon, url, revision, standing, active, trouble, certificates)

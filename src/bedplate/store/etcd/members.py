@@ -25,6 +25,7 @@ from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock
 from bedplate.store.etcd.translate import Verdict, judge, to_error
 from bedplate.store.etcdpb import bedplate_etcd_pb2 as pb
+from bedplate.store.interface import NoQuorum
 
 __all__ = ["Connection", "EtcdOptions", "Failed"]
 
@@ -44,6 +45,11 @@ _OPTIONS = [
 ]
 # A member cut off from the others must say so instead of keeping a watch waiting.
 _NEEDS_LEADER = ("hasleader", "true")
+
+_ALONE = b"\x0a\x01\x00\x38\x01"
+"""A serializable read of one key (fields 1 and 7 of RangeRequest): a member answers it from what it has itself."""
+_ALONE_S = 1.0
+"""How long a member may take to say that it is there."""
 
 _R = TypeVar("_R", bound=Message)
 
@@ -156,7 +162,27 @@ class Connection:
                 if verdict is Verdict.UNKNOWN:
                     self.leave(member)
                 raise problem
-        raise problem
+        raise await self.without_quorum() or problem
+
+    async def without_quorum(self) -> NoQuorum | None:
+        """What is wrong when so few members answer, each for itself, that the cluster cannot decide anything."""
+        members = list(self._members)
+        answers = await asyncio.gather(*(self._answers(member) for member in members))
+        return None if sum(answers) > len(members) // 2 else NoQuorum(sum(answers), len(members))
+
+    async def _answers(self, member: _Member) -> bool:
+        """Whether a member answers what it can without the others."""
+        if not await _is_connected(member.channel, _ALONE_S):
+            return False
+        call: Callable[..., Any] = member.channel.unary_unary(
+            "/etcdserverpb.KV/Range", request_serializer=bytes, response_deserializer=pb.RangeResponse.FromString
+        )
+        metadata = (("token", self._token),) if self._token else ()
+        try:
+            await call(_ALONE, timeout=_ALONE_S, metadata=metadata)
+        except grpc.aio.AioRpcError as error:
+            return error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+        return True
 
     async def _send(self, member: _Member, method: str, request: Message, answer: type[_R], timeout: float) -> _R:
         call: Callable[..., Any] = member.channel.unary_unary(

@@ -26,6 +26,7 @@ from bedplate.store.interface import Compacted, Entry, FutureRevision, Op, Outco
 __all__ = ["EtcdStore"]
 
 _KEYS_PER_REQUEST = 2000
+_CHECK_S = 2.0
 
 
 class EtcdStore:
@@ -61,7 +62,11 @@ class EtcdStore:
         return (await self._range(pb.RangeRequest(key=self._translator.key("\x00"), keys_only=True))).header.revision
 
     async def check(self) -> None:
-        await self.revision()
+        try:
+            async with asyncio.timeout(_CHECK_S):
+                await self.revision()
+        except (errors.Unavailable, TimeoutError) as err:
+            raise await self._connection.without_quorum() or err from err
 
     async def get(self, key: str, *, revision: int = 0) -> Entry | None:
         interface.check_key(key)

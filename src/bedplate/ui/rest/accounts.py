@@ -65,6 +65,7 @@ class Accounts:
             via=identity.via,
             active=standing.active_url,
             is_active=standing.is_active,
+            trouble=standing.trouble,
         )
         return json(msgspec.json.encode(answer))
 

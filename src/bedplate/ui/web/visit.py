@@ -60,7 +60,8 @@ class Visit:
 
     @property
     def may_edit(self) -> bool:
-        return may(self.person, "edit", "tree")
+        """Whether edits are offered: to those who may, by the head that writes."""
+        return may(self.person, "edit", "tree") and self.service.head.standing.is_active
 
     def path(self) -> Path:
         """The path of the tree in the address. Raises `NotFound` for a mode that is none."""
@@ -84,6 +85,7 @@ class Visit:
             "flashes": self.login.take_flashes(),
             "staged_count": len(self.session.edits()),
             "revision": self.service.head.revision,
+            "standing": self.service.head.standing,
             "notice": self.service.notices.last,
             "navigation": navigation(self.tree.schema, self.request.path),
             "query": "",
@@ -122,6 +124,7 @@ class Door:
 
         async def checked(visit: Visit) -> web.StreamResponse:
             _refuse_readers(visit)
+            visit.service.head.standing.refuse_writes()
             return await handler(visit)
 
         return self.page(checked)
@@ -195,7 +198,7 @@ class Door:
 
 
 def _refuse_readers(visit: Visit) -> None:
-    if not visit.may_edit:
+    if not may(visit.person, "edit", "tree"):
         raise errors.Denied(
             f"{visit.person.name} (role {visit.person.role}) has read-only access",
             hint="ask an administrator for the role operator",
