@@ -41,10 +41,15 @@ async def shared(
     """Serve the head to whoever can open the socket, as `owner`, until the end of the context."""
     path, loop = opened.folder.file(SOCKET), asyncio.get_running_loop()
     # This process has the lock: what is there, a process left that was killed.
-    path.unlink(missing_ok=True)
     visited = asyncio.Event()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
-        _bind(listening, path)
+        try:
+            path.unlink(missing_ok=True)
+            _bind(listening, path)
+        except OSError as err:
+            _LOG.warning("head.not_shared", folder=str(opened.folder.path), error=err.strerror)
+            yield
+            return
         loop.add_reader(listening.fileno(), visited.set)
         serving = asyncio.create_task(_serve(opened, listening, visited, application, owner))
         opened.folder.announce(f"http+unix://{quote(str(path.absolute()), safe='')}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
@@ -22,7 +23,7 @@ from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 from bedplate.head.access import Tokens
 from bedplate.head.daemon import Daemon, Options
-from bedplate.head.folder import administration, backups, creation, pki
+from bedplate.head.folder import administration, backups, creation, datafolder, pki
 from bedplate.head.folder.datafolder import Etcd, Folder, Settings, open_head
 from bedplate.head.objects import Obj, Secret
 from bedplate.head.session import Edit
@@ -413,3 +414,19 @@ async def test_a_certificate_names_its_owner_and_overwrites_nothing(tmp_path: Pa
     for name in ("../x", ".x", "a/b"):
         with pytest.raises(errors.Invalid):
             administration.issue_certificate(folder, name, tmp_path, is_node=True, days=9)
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+async def test_a_folder_that_cannot_be_written_is_refused_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refusing(path: object, flags: int, mode: int = 0o777) -> int:
+        raise OSError(number, os.strerror(number))
+
+    folder = await made(tmp_path / "site")
+    monkeypatch.setattr(datafolder.os, "open", refusing)
+    with pytest.raises(errors.Invalid, match=f"cannot be written: {os.strerror(number)}") as refused, folder.lock():
+        pass
+    assert "as its owner" in refused.value.hint
+    with pytest.raises(errors.Invalid, match=f"cannot be read: {os.strerror(number)}"):
+        folder.holder()

@@ -204,7 +204,7 @@ class Folder:
     def holder(self) -> Holder | None:
         """Who holds the folder now; of several daemons, one that lives."""
         try:
-            descriptor = os.open(self.file(LOCK), os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = self._open_lock(os.O_RDONLY)
         except FileNotFoundError:
             return None
         try:
@@ -218,7 +218,7 @@ class Folder:
     @contextlib.contextmanager
     def lock(self, *, is_shared: bool = False) -> Iterator[None]:
         """Hold the folder; the kernel lets go of it should the process die. Raises `Unavailable` when it is held."""
-        descriptor = os.open(self.file(LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = self._open_lock(os.O_RDWR | os.O_CREAT)
         try:
             try:
                 fcntl.flock(descriptor, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -228,6 +228,19 @@ class Folder:
             yield
         finally:
             os.close(descriptor)
+
+    def _open_lock(self, flags: int) -> int:
+        """Raises `Invalid` with a sentence for a folder that this user may not use, or that nobody can write."""
+        try:
+            return os.open(self.file(LOCK), flags | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            raise
+        except OSError as err:
+            verb = "written" if flags & os.O_RDWR else "read"
+            raise errors.Invalid(
+                f"{self.path} cannot be {verb}: {err.strerror}",
+                hint="use it as its owner (sudo -u USER ...), on a file system that is writable",
+            ) from err
 
     def announce(self, url: str) -> None:
         """Say where the holder serves, once it knows; to be called under the lock."""
