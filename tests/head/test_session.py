@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from tests.head import sites
 
 from bedplate.core import errors
 from bedplate.head.entities import SCHEMA
 from bedplate.head.objects import Obj, Secret
+from bedplate.head.schema import tables
+from bedplate.head.schema.entity import Path
 from bedplate.head.session import Session
 from bedplate.head.tree import Tree
+from bedplate.head.validate import problems
 
 DEFAULT = ("category", "default")
 DOCKER = (*DEFAULT, "roles", "Docker::Host")
@@ -243,3 +247,46 @@ def test_indexes_are_counted_from_the_heads_when_nothing_is_staged_any_more(sess
     session.remove(path)
     assert not session.is_changed(("device", "basecm10"))
     assert session.add_indexed(PORTS, ["ACCEPT", "net", "81", "tcp", "fw"]) == path
+
+
+def test_a_device_has_several_interfaces_and_a_bmc() -> None:
+    session = Session(sites.manual())
+    session.put(("network", "net"), Obj("Network", "net", {"base_address": "10.1.0.0"}))
+    place = ("device", "node001", "interfaces")
+    session.set(session.add(place, "eth1"), "network", "net")
+    bmc = session.add(place, "ilo0", "bmc")
+    session.set(bmc, "password", "secret")
+    assert [obj.type for obj in session.children(place).values()] == ["PhysicalInterface", "BmcInterface"]
+    assert tables.show_rows(session.schema, session.tree.get(bmc))[-1] == ("Password", "*****")
+    for path, field, value in (
+        ((*place, "eth1"), "ip", "10.1.0.7"),
+        (bmc, "mac", "02-00-00-00-00-07"),
+        (("device", "node002"), "mac", "02:00:00:00:00:08"),
+    ):
+        session.set(path, field, value)
+    assert problems(session.tree, [("device", "node001"), ("device", "node002")]) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "value", "fault"),
+    [
+        (("device", "node001", "interfaces", "eth1"), "ip", "10.2.0.7", "ip: 10.2.0.7 is not an address of net"),
+        (("device", "node001", "interfaces", "eth1"), "ip", "10.1.0.1", "eth1 has the same ip as the device itself"),
+        (("device", "node002"), "ip", "10.1.0.7", "10.1.0.7 is already used by device[node001]"),
+        (("device", "node002", "interfaces", "eth1"), "ip", "10.1.0.1", "10.1.0.1 is already used by device[node001]"),
+        (("network", "net"), "baseaddress", "10.3.0.0", "10.1.0.7 is not an address of net"),
+    ],
+)
+def test_addresses_of_interfaces_are_those_of_their_network_and_of_nobody_else(
+    path: Path, field: str, value: str, fault: str
+) -> None:
+    session = Session(sites.manual())
+    session.put(("network", "net"), Obj("Network", "net", {"base_address": "10.1.0.0"}))
+    session.set(("device", "node001"), "ip", "10.1.0.1")
+    for node in ("node001", "node002"):
+        session.set(session.add(("device", node, "interfaces"), "eth1"), "network", "net")
+    session.set(("device", "node001", "interfaces", "eth1"), "ip", "10.1.0.7")
+    assert problems(session.tree, [("device", "node001"), ("device", "node002"), ("network", "net")]) == []
+    session.set(path, field, value)
+    (told,) = problems(session.tree, [(path[0], path[1])])
+    assert fault in told

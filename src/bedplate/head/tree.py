@@ -45,7 +45,8 @@ def links(schema: Schema, mode: str, obj: Obj, way: str = "") -> set[Link]:
             for key in field.targets(value):
                 references.add(Link(field.target_mode, key, way + name))
             if field.unique:
-                references.add(Link(f"={mode}.{way}{name}", str(value).lower(), way + name))
+                # Wherever it stands below the object: an address of an interface is one of the device.
+                references.add(Link(f"={mode}.{name}", str(value).lower(), way + name))
     for submode, children in obj.children.items():
         for key, child in children.items():
             references |= links(schema, mode, child, f"{way}{submode}[{key}].")

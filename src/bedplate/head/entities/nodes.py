@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import ipaddress
+from collections.abc import Sequence
+
 from bedplate.head.entities.base import FILE_MODE, Named
 from bedplate.head.entities.roles import ROLES
-from bedplate.head.schema.entity import Entity, Field, Key, Submode, TypeName
-from bedplate.head.schema.kinds import Address, Blob, Bool, Choice, Integer, Mac, Path, Text
+from bedplate.head.entities.site import Network
+from bedplate.head.objects import Obj
+from bedplate.head.schema.entity import Entity, Field, Key, Look, Submode, TypeName
+from bedplate.head.schema.kinds import Address, Blob, Bool, Choice, Integer, Mac, Path, SecretText, Text
 from bedplate.head.schema.ranges import ListOf, NodeList, Reference
 
-__all__ = ["Category", "ConfigurationOverlay", "Customization", "HeadNode", "PhysicalNode", "Service", "SoftwareImage"]
+__all__ = [
+    "BmcInterface",
+    "Category",
+    "ConfigurationOverlay",
+    "Customization",
+    "HeadNode",
+    "PhysicalInterface",
+    "PhysicalNode",
+    "Service",
+    "SoftwareImage",
+]
 
 INSTALL_MODES = ("AUTO", "FULL", "NOSYNC")
 
@@ -66,10 +81,55 @@ class Category(Named):
     notes = Field("Notes", Text(), doc="free text")
 
 
+class PhysicalInterface(Named):
+    """A further network interface of a device."""
+
+    noun = "interface"
+    word = "physical"
+    columns = ("type", "mac", "ip", "network")
+
+    type = TypeName("Type", doc="an interface of the machine, or its management controller")
+    mac = Field("MAC", Mac(), doc="its hardware address", unique=True)
+    ip = Field("IP", Address(), doc="its address, in the range of its network", unique=True)
+    network = Field("Network", Reference("network"), doc="the network it is connected to")
+    notes = Field("Notes", Text(), doc="free text")
+
+    @classmethod
+    def problems(cls, obj: Obj, look: Look) -> Sequence[str]:
+        network = look("network", str(cls.network.value(obj) or ""))
+        ip = str(cls.ip.value(obj) or "")
+        extent = Network.range(network) if network is not None else None
+        if ip and extent is not None and ipaddress.ip_address(ip) not in extent:
+            return [f"ip: {ip} is not an address of {cls.network.value(obj)} ({extent})"]
+        return []
+
+
+class BmcInterface(PhysicalInterface):
+    """The management controller (BMC) of a device."""
+
+    noun = "BMC"
+    word = "bmc"
+
+    protocol = Field("Protocol", Choice(("Redfish", "IPMI")), "Redfish", doc="how it is spoken to")
+    user_name = Field("User name", Text(), doc="the account on it")
+    password = Field("Password", SecretText(), doc="that account's password")
+
+
+def _interfaces() -> Submode:
+    return Submode(
+        "Interfaces",
+        PhysicalInterface,
+        BmcInterface,
+        doc="network interfaces besides the one it boots from, and its BMC",
+        usual=PhysicalInterface,
+    )
+
+
 class _Device(Entity):
     """A machine."""
 
     noun = "device"
+    judged_with_targets = True
     hostname = Key(
         "Hostname",
         Text(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", "a host name"),
@@ -85,6 +145,20 @@ class _Device(Entity):
     )
     ip = Field("IP", Address(), doc="address in its network", unique=True)
     network = Field("Network", Reference("network"), doc="the network it is managed over")
+    interfaces = _interfaces()
+
+    @classmethod
+    def problems(cls, obj: Obj, look: Look) -> Sequence[str]:
+        """No two interfaces of one machine have the same address; those of others are compared by an index."""
+        problems, taken = [], {("ip", str(cls.ip.value(obj) or "")): "", ("mac", str(cls.mac.value(obj) or "")): ""}
+        for name, interface in sorted(obj.below("interfaces").items()):
+            for field in (PhysicalInterface.ip, PhysicalInterface.mac):
+                value = str(field.value(interface) or "")
+                if value and (field.attribute, value) in taken:
+                    other = taken[field.attribute, value] or "the device itself"
+                    problems.append(f"interfaces: {name} has the same {field.shell} as {other}, {value}")
+                taken.setdefault((field.attribute, value), name)
+        return problems
 
 
 class HeadNode(_Device):
