@@ -3,14 +3,16 @@
 Joining: the manager runs and is idle, then the nodes are created with the uninitialised taint; time runs from the first
 create until the last node is free of it. Counted on the way: calls at the simulated cloud, writes at the API server
 (its own metrics), the manager's processor time and peak memory. Steady: the manager is started on initialised nodes;
-after its first look at all of them, nodes report their status as 5,000 kubelets would (each every 5 minutes) and the
-manager's processor time is read; the share of a core adds one refresh of all nodes every 5 minutes. The contenders take
-turns.
+after its first look at all of them (the first pass), nodes report their status as 5,000 kubelets would (each every 5
+minutes) and the manager's processor time is read; the share of a core adds one refresh of all nodes every 5 minutes.
+Strained: nodes join while the cloud refuses or is slow; counted are its calls until all nodes are initialised, for 40
+seconds at most. The contenders take turns.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import pathlib
 import re
 import time
@@ -36,6 +38,14 @@ STEADY_WINDOW_S, QUICK_WINDOW_S = 60.0, 2.0
 SETTLE_S = 4.0
 QUIET_S = 5.0
 DEADLINE_S = 900.0
+FAST = "16 workers, 5,000 QPS"
+STRAINED_FULL, STRAINED_QUICK = 200, 5
+STRAIN_WINDOW_S, STRAIN_QUICK_S = 40.0, 2.0
+CALM: dict[str, object] = {"latency_s": 0.0, "rate_limit": None}
+TROUBLES: dict[str, dict[str, object]] = {
+    "429 above 10 a second": {"rate_limit": [10.0, 30]},
+    "a second per response": {"latency_s": 1.0},
+}
 WRITERS = 24
 _WRITE_VERBS = ("POST", "PUT", "PATCH", "APPLY", "DELETE")
 _METRIC = re.compile(r"^apiserver_request_total\{([^}]*)\} (\S+)", re.MULTILINE)
@@ -66,6 +76,15 @@ class Steady:
     @property
     def core_percent(self) -> float:
         return 100 * (self.idle_share + self.refresh_cpu_s / REFRESH_S)
+
+
+@dataclass(slots=True)
+class Strained:
+    """What one manager asked of a cloud in trouble while nodes joined, and how many of them got through."""
+
+    calls: int = 0
+    refused: int = 0
+    nodes: int = 0
 
 
 @dataclass(slots=True)
@@ -107,11 +126,11 @@ class Bench:
         await self.client.request("DELETE", "/api/v1/nodes")
         await self.until(lambda: len(self.nodes) == 0, "the nodes to go")
 
-    async def until(self, condition: Callable[[], bool], what: str) -> None:
-        end = time.monotonic() + DEADLINE_S
+    async def until(self, condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
+        end = time.monotonic() + deadline_s
         while not condition():
             if time.monotonic() > end:
-                raise errors.Unavailable(f"{what}: not reached within {DEADLINE_S:.0f} s")
+                raise errors.Unavailable(f"{what}: not reached within {deadline_s:.0f} s")
             await asyncio.sleep(0.02)
 
     async def until_asked(self) -> None:
@@ -176,16 +195,15 @@ async def join(bench: Bench, contender: managers.Contender, setting: str, count:
 
 async def stay(bench: Bench, contender: managers.Contender, count: int, window_s: float) -> Steady:
     """Processor time and memory beside nodes that another run of the same manager has initialised."""
-    fast = "16 workers, 5,000 QPS"
     bench.tell(f"{contender.name}: {count:,} nodes, steady")
     log = bench.folder / f"{contender.name}-steady.log"
     await bench.create(count)
-    with managers.running(contender.command(bench.kubeconfig, fast), bench.cloud.environ, log):
+    with managers.running(contender.command(bench.kubeconfig, FAST), bench.cloud.environ, log):
         await bench.until(lambda: bench.is_initialised(count), f"{contender.name} to initialise {count} nodes")
         await bench.until_quiet()
     steady_state = Steady()
     period = f"--node-status-update-frequency={int(REFRESH_S / 5)}s"
-    with managers.running(contender.command(bench.kubeconfig, fast, period), bench.cloud.environ, log) as manager:
+    with managers.running(contender.command(bench.kubeconfig, FAST, period), bench.cloud.environ, log) as manager:
         begin = time.monotonic()
         steady_state.first_pass_s = await bench.until_quiet() - begin
         # The second refresh is the usual one: the first has to learn everything.
@@ -194,7 +212,7 @@ async def stay(bench: Bench, contender: managers.Contender, count: int, window_s
         await bench.until_asked()
         await bench.until_quiet()
         steady_state.refresh_cpu_s, steady_state.refresh_calls = manager.cpu_s() - before, await bench.cloud.calls()
-    with managers.running(contender.command(bench.kubeconfig, fast), bench.cloud.environ, log) as manager:
+    with managers.running(contender.command(bench.kubeconfig, FAST), bench.cloud.environ, log) as manager:
         await bench.until_quiet()
         before, started = manager.cpu_s(), time.monotonic()
         await report_status(bench, count, window_s)
@@ -202,6 +220,24 @@ async def stay(bench: Bench, contender: managers.Contender, count: int, window_s
         steady_state.rss_mb = manager.rss_mb()
     await bench.clear()
     return steady_state
+
+
+async def strain(bench: Bench, contender: managers.Contender, trouble: str, count: int, window_s: float) -> Strained:
+    """Nodes join while the cloud refuses, or answers slowly."""
+    bench.tell(f"{contender.name}: {count:,} nodes join, {trouble}")
+    log = bench.folder / f"{contender.name}-strained.log"
+    with managers.running(contender.command(bench.kubeconfig, FAST), bench.cloud.environ, log):
+        await asyncio.sleep(SETTLE_S)
+        await bench.cloud.behave(TROUBLES[trouble])
+        await bench.cloud.reset()
+        await bench.create(count)
+        with contextlib.suppress(errors.Unavailable):
+            await bench.until(lambda: bench.is_initialised(count), "all nodes", window_s)
+        initialised = sum(all(taint.key != names.TAINT_UNINITIALIZED for taint in n.spec.taints) for n in bench.nodes)
+        strained = Strained(await bench.cloud.calls(), await bench.cloud.refusals(), initialised)
+    await bench.cloud.behave(CALM)
+    await bench.clear()
+    return strained
 
 
 async def report_status(bench: Bench, count: int, window_s: float) -> None:
@@ -224,6 +260,7 @@ async def run(folder: pathlib.Path, *, is_quick: bool, tell: Callable[[str], Non
     settings = list(managers.SETTINGS)[:1] if is_quick else list(managers.SETTINGS)
     joined: dict[tuple[str, str], Joined] = {}
     stayed: dict[str, Steady] = {}
+    strained: dict[tuple[str, str], Strained] = {}
     async with servers.real(folder / "real", tell) as running:
         with simulated.oxide(folder, max(joining, steady)) as cloud:
             loaded = config.load(kubeconfig=running.kubeconfig).with_rate(-1, 1)
@@ -237,10 +274,17 @@ async def run(folder: pathlib.Path, *, is_quick: bool, tell: Callable[[str], Non
                     for contender in all_of:
                         window_s = QUICK_WINDOW_S if is_quick else STEADY_WINDOW_S
                         stayed[contender.name] = await stay(bench, contender, steady, window_s)
+                    size, window_s = (STRAINED_QUICK, STRAIN_QUICK_S) if is_quick else (STRAINED_FULL, STRAIN_WINDOW_S)
+                    for trouble in TROUBLES:
+                        for contender in all_of:
+                            name = contender.name
+                            strained[name, trouble] = await strain(bench, contender, trouble, size, window_s)
                 finally:
                     watching.cancel()
                     await asyncio.gather(watching, return_exceptions=True)
-    return _topic([contender.name for contender in all_of], settings, joined, stayed, (joining, steady))
+    topic = _topic([contender.name for contender in all_of], settings, joined, stayed, (joining, steady))
+    _strained_rows(topic, [contender.name for contender in all_of[1:]], strained)
+    return topic
 
 
 # The least ratio wanted against the original: at most 0.35 and 0.8 of its time.
@@ -281,3 +325,19 @@ def _topic(
     if "original" not in contenders:
         topic.notes.append("the original Oxide manager was not found in the folder that BEDPLATE_PEERS names")
     return topic
+
+
+def _strained_rows(topic: report.Topic, peers: list[str], strained: dict[tuple[str, str], Strained]) -> None:
+    """A cloud in trouble is asked less than the original asks it, for no fewer nodes."""
+
+    def row(name: str, ours: int, theirs: int, unit: str, *, goal: float = 0.0, is_less_better: bool = True) -> None:
+        topic.rows.append(report.Row(name, ours, theirs, unit, goal=goal, is_less_better=is_less_better))
+
+    for peer in peers:
+        goal = 1.0 if peer == "original" else 0.0
+        for trouble in TROUBLES:
+            mine, other = strained["ours", trouble], strained[peer, trouble]
+            row(f"{peer}: {trouble}: calls", mine.calls, other.calls, "calls", goal=goal)
+            if other.refused:
+                row(f"{peer}: {trouble}: refused", mine.refused, other.refused, "calls", goal=goal)
+            row(f"{peer}: {trouble}: nodes", mine.nodes, other.nodes, "nodes", is_less_better=False)

@@ -4,16 +4,19 @@ Every store lies on the disk that is measured and every acknowledged change is s
 Each contender is called through its own CNI plugin, as a container runtime calls it: a process a call. They take turns,
 step by step, in stores of their own, and every address that was given is checked to be given once.
 
-Single: ADDs one after the other, then DELs. Burst: 128 pods with 16 interfaces come at once, 32 calls at a time, on a
+Start: from the start of the daemon's process until an ADD succeeds, with nothing and with 8,000 addresses held. Single:
+ADDs one after the other, then DELs. Burst: 128 pods with 16 interfaces come at once, 32 calls at a time, on a
 node that holds nothing, 4,000 and 8,000 addresses of other pods. Reboot: a store with reservations of pods that are
 gone; ADDs and DELs come at a fixed pace for the first 90 seconds after the daemon listens. Joins: see `ipamjoins`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import pathlib
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -28,6 +31,7 @@ AT_ONCE = 32
 REBOOT_AT_ONCE = 64
 REBOOT_PER_S = 10.0
 REBOOT_STAY_S = 2.0
+START_DEADLINE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,8 @@ class Found:
     burst_cpu: dict[int, list[float]] = field(default_factory=dict)
     failed: dict[int, int] = field(default_factory=dict)
     rss_mb: float = 0.0
+    starts: dict[int, list[float]] = field(default_factory=dict)
+    reboot_cpu: float = 0.0
     reboot_calls: int = 0
     reboot_failed: int = 0
     reboot_worst: float = 0.0
@@ -77,6 +83,18 @@ class Bench:
     sizes: Sizes
     tell: Callable[[str], None]
     found: dict[str, Found] = field(default_factory=dict)
+
+    async def start(self, contender: ipamnodes.Contender, prior: int, turn: int) -> None:
+        """From the start of the daemon to its first ADD. The first turn only fills caches, of files and bytecode."""
+        folder, held = self.folder / f"start-{contender.name}", self.world.prior(prior, self.sizes.pods)
+        async with contender.running(self.world, folder, held, is_patient=False) as node:
+            end = node.started_s + START_DEADLINE_S
+            while not (await node.drive([self.world.call("ADD", 0, 0, salt="start")], 1))[0].is_ok:
+                if time.perf_counter() > end:
+                    raise errors.Unavailable(f"{contender.name} gives no address after its start")
+                await asyncio.sleep(0.01)
+            if turn:
+                self.found[contender.name].starts.setdefault(prior, []).append(time.perf_counter() - node.started_s)
 
     async def single(self, all_of: Sequence[ipamnodes.Contender]) -> None:
         """ADDs and DELs one by one; all daemons run, the others idle."""
@@ -143,7 +161,8 @@ class Bench:
         folder = self.folder / f"reboot-{contender.name}"
         async with contender.running(self.world, folder, ipamnodes.stale(sizes.stale), is_patient=False) as node:
             outcomes = await node.drive(calls, REBOOT_AT_ONCE)
-        figures = self.found[contender.name]
+            figures = self.found[contender.name]
+            figures.reboot_cpu = node.usage.cpu_s() if node.usage else 0.0
         figures.reboot_calls = len(outcomes)
         figures.reboot_failed = sum(not each.is_ok for each in outcomes)
         figures.reboot_worst = 1000 * max(each.wall_s for each in outcomes)
@@ -171,6 +190,12 @@ async def run(folder: pathlib.Path, *, is_quick: bool, tell: Callable[[str], Non
             world = ipamnodes.World(running.kubeconfig, client)
             await world.prepare(sizes.all_pods)
             bench = Bench(folder, world, sizes, tell, {contender.name: Found() for contender in all_of})
+            for prior in (sizes.prior[0], sizes.prior[-1]):
+                tell(f"{sizes.turns} starts of each daemon with {prior:,} held")
+                for turn in range(sizes.turns + 1):
+                    for contender in all_of:
+                        if contender.daemon:
+                            await bench.start(contender, prior, turn)
             await bench.single(all_of)
             for turn in range(sizes.bursts):
                 for prior in sizes.prior:
@@ -203,6 +228,7 @@ def _topic(bench: Bench, joined: dict[str, ipamjoins.Joined]) -> report.Topic:
         if peer in bench.found:
             _node_rows(topic, peer, bench.found["ours"], bench.found[peer], sizes)
     if "original" in bench.found:
+        _start_rows(topic, bench.found["ours"], bench.found["original"])
         _reboot_rows(topic, bench.found["ours"], bench.found["original"])
     else:
         _reboot_rows(topic, bench.found["ours"], None)
@@ -222,8 +248,12 @@ def _topic(bench: Bench, joined: dict[str, ipamjoins.Joined]) -> report.Topic:
     return topic
 
 
-# The least ratio wanted: at most 0.4 and 0.5 of the original's times, not slower than host-local.
-_SINGLE_GOALS = {("original", "ADD", 0.5): 1 / 0.4, ("original", "ADD", 0.99): 1 / 0.5, ("host-local", "ADD", 0.5): 1.0}
+# The least ratio wanted: at most 0.33 and 0.5 of the original's times, not slower than host-local.
+_SINGLE_GOALS = {
+    ("original", "ADD", 0.5): 1 / 0.33,
+    ("original", "ADD", 0.99): 1 / 0.5,
+    ("host-local", "ADD", 0.5): 1.0,
+}
 _BURST_GOALS = {"original": (6.0, 20.0, 20.0), "host-local": (2.0,)}
 
 
@@ -248,12 +278,23 @@ def _node_rows(topic: report.Topic, peer: str, mine: Found, other: Found, sizes:
         less("memory of the daemon after the bursts", mine.rss_mb, other.rss_mb, "MB", 1 / 1.2)
 
 
+def _start_rows(topic: report.Topic, mine: Found, other: Found) -> None:
+    for prior, times in mine.starts.items():
+        ours, theirs = statistics.median(times), statistics.median(other.starts[prior])
+        name = f"start to the first ADD, {prior:,} held"
+        topic.rows.append(report.Row(name, ours, theirs, "s", goal=1.0, is_less_better=True))
+
+
 def _reboot_rows(topic: report.Topic, mine: Found, other: Found | None) -> None:
     def row(name: str, ours: float, theirs: float | None, unit: str, limit: float) -> None:
         topic.rows.append(report.Row(f"after a reboot: {name}", ours, theirs, unit, limit=limit, is_less_better=True))
 
     row("failed calls", mine.reboot_failed, other.reboot_failed if other else None, "calls", 0)
     row("worst call", mine.reboot_worst, other.reboot_worst if other else None, "ms", 100)
+    if other is not None:
+        used = (mine.reboot_cpu, other.reboot_cpu)
+        name = "after a reboot: processor time of the daemon"
+        topic.rows.append(report.Row(name, *used, "s", goal=1 / 0.3, is_less_better=True))
     topic.notes.append(f"calls after a reboot: {mine.reboot_calls:,} each")
 
 

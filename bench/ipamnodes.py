@@ -159,13 +159,14 @@ def held(reservations_: Sequence[reservations.Reservation]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A contender that can be called. `usage` is its daemon's, if it has one."""
+    """A contender that can be called. `usage` is its daemon's, if it has one, which was started at `started_s`."""
 
     name: str
     plugin: pathlib.Path
     config: pathlib.Path
     folder: pathlib.Path
     usage: managers.Usage | None = None
+    started_s: float = 0.0
 
     async def drive(self, calls: Sequence[ipamload.Call], at_once: int) -> list[ipamload.Outcome]:
         return await ipamload.drive(self.plugin, self.config, calls, at_once, self.folder)
@@ -220,8 +221,9 @@ class Contender:
         }  # fmt: skip
         config = folder / "network.json"
         config.write_text(json.dumps(network))
+        started_s = time.perf_counter()
         with managers.running([*self.daemon, *flags], {}, folder / "log") as usage:
-            yield Node(self.name, folder / "bin" / "nv-ipam", config, folder, usage)
+            yield Node(self.name, folder / "bin" / "nv-ipam", config, folder, usage, started_s)
 
 
 def _host_local(contender: Contender, folder: pathlib.Path, prior: Sequence[reservations.Reservation]) -> Node:

@@ -81,11 +81,12 @@ def contenders(tell: Callable[[str], None]) -> list[Contender]:
 
 @contextlib.contextmanager
 def running(command: list[str], environ: Mapping[str, str], log: pathlib.Path) -> Iterator[Usage]:
-    """Run a manager; it must still be there at the end."""
+    """Run a manager; it must still be there at the end. Ours keeps its bytecode, as where it is installed."""
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with open(log, "ab") as output:
         child = subprocess.Popen(
             command,
-            env={**os.environ, **environ},
+            env={**inherited, **environ},
             stdout=output,
             stderr=output,
             preexec_fn=processes.die_with_parent(os.getpid()),

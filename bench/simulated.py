@@ -14,7 +14,7 @@ import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,12 +54,21 @@ class Cloud:
         counters = await self._admin("GET")
         return sum(counters["operations"].values())
 
+    async def refusals(self) -> int:
+        """How many of them were answered with 429."""
+        counters = await self._admin("GET")
+        return int(counters["statuses"].get("429", 0))
+
     async def reset(self) -> None:
         await self._admin("DELETE")
 
-    async def _admin(self, method: str) -> Any:
-        url = f"{self.url}/__sim/counters"
-        async with aiohttp.ClientSession() as session, session.request(method, url) as answer:
+    async def behave(self, conditions: Mapping[str, object]) -> None:
+        """From now on it answers like this: `latency_s`, `rate_limit`."""
+        await self._admin("PATCH", "conditions", dict(conditions))
+
+    async def _admin(self, method: str, what: str = "counters", body: object = None) -> Any:
+        url = f"{self.url}/__sim/{what}"
+        async with aiohttp.ClientSession() as session, session.request(method, url, json=body) as answer:
             return json.loads(await answer.text() or "{}")
 
 
