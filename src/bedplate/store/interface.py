@@ -120,7 +120,7 @@ class NoQuorum(errors.Unavailable):
     """Too few members of the backend's cluster answer for it to decide anything."""
 
     is_public = True
-    """Whoever probes the health may read it: it names no address."""
+    """Whoever probes the health may read it: it has no address in it."""
 
     def __init__(self, answering: int, members: int) -> None:
         super().__init__(
