@@ -165,8 +165,11 @@ class Connection:
         raise await self.without_quorum() or problem
 
     async def without_quorum(self) -> NoQuorum | None:
-        """What is wrong when so few members answer, each for itself, that the cluster cannot decide anything."""
+        """What is wrong when so few members answer, each for itself, that the cluster cannot decide anything. One
+        endpoint says nothing of that: it may be the only member, or a balancer in front of many."""
         members = list(self._members)
+        if len(members) < 2:
+            return None
         answers = await asyncio.gather(*(self._answers(member) for member in members))
         return None if sum(answers) > len(members) // 2 else NoQuorum(sum(answers), len(members))
 
