@@ -65,6 +65,22 @@ async def test_certificates_are_renewed_before_they_end_and_not_otherwise(folder
     assert end is not None and end > clock.now() + timedelta(days=360)
 
 
+async def test_a_revoked_certificate_of_the_administrator_is_issued_again(folder: Folder) -> None:
+    daemon = Daemon(folder, Options(bind="127.0.0.1"), web.serve, clock=ManualClock())
+    daemon._renew()
+    before = folder.file("admin.crt").read_bytes()
+    asked: list[tuple[str, str]] = []
+
+    def is_revoked(kind: str, subject: str, der: bytes) -> bool:
+        asked.append((kind, subject))
+        return True
+
+    daemon._is_revoked = is_revoked
+    daemon._renew()
+    assert folder.file("admin.crt").read_bytes() != before
+    assert asked == [("user", "admin")]
+
+
 async def test_a_head_whose_authority_is_kept_elsewhere_serves_on(folder: Folder) -> None:
     folder.file("ca.key").unlink()
     before = folder.file("server.crt").read_bytes()

@@ -26,7 +26,7 @@ from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.core.logging import get_logger
 from bedplate.head import metrics
-from bedplate.head.access import USERS, Access, Tokens
+from bedplate.head.access import USER, USERS, Access, Tokens
 from bedplate.head.election import Candidate, Election, Timing
 from bedplate.head.entities import SCHEMA
 from bedplate.head.explain import Renderer
@@ -143,6 +143,7 @@ class Daemon:
         self._settings = folder.settings
         self._tls: Reloader | None = None
         self._trust = pki.Trust(folder.file("ca.crt"))
+        self._is_revoked: Callable[[str, str, bytes], bool] = lambda kind, subject, der: False
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -183,6 +184,7 @@ class Daemon:
         standing, election = self._stand(parts.store)
         self.standing = parts.head.standing = standing
         access = Access(lambda: parts.head.tree, tokens, self._trust)
+        self._is_revoked = tokens.revocations.is_revoked
         self._warn(access)
         runner = self._application(self._service(parts, access, standing))
         async with asyncio.TaskGroup() as tasks:
@@ -289,8 +291,8 @@ class Daemon:
             self._tls.check()
 
     def _renew(self) -> None:
-        """Renew the serving and the administrator's certificate where they are about to expire, lack a name, or are
-        another authority's."""
+        """Renew the serving and the administrator's certificate where they are about to expire, lack a name, were
+        revoked, or are another authority's."""
         more = [self._settings.name, self.options.bind, urlsplit(self.options.advertise).hostname or ""]
         hosts, now, file = pki.host_names(*more), self._clock.now(), self.folder.file
         folder, ca = self.folder.path, file("ca.crt")
@@ -298,9 +300,11 @@ class Daemon:
             pki.Authority.load(folder).server(hosts, self._settings.name, now).write(folder, "server")
             _LOG.info("head.certificate_renewed", file="server.crt", names=hosts)
         own = pki.presented(file(f"{ADMIN}.crt"))
-        is_spent = own is not None and own.ends < now + pki.RENEW_BEFORE
-        if own is not None and (is_spent or not pki.is_issued_by(file(f"{ADMIN}.crt"), file(f"{pki.NEXT}.crt"), ca)):
-            name = (*own.subject["commonName"], ADMIN)[0]
+        if own is None:
+            return
+        name = (*own.subject["commonName"], ADMIN)[0]
+        is_spent = own.ends < now + pki.RENEW_BEFORE or self._is_revoked(USER, name, own.der)
+        if is_spent or not pki.is_issued_by(file(f"{ADMIN}.crt"), file(f"{pki.NEXT}.crt"), ca):
             pki.Authority.for_clients(folder).client(name, USERS, now).write(folder, ADMIN)
             _LOG.info("head.certificate_renewed", file=f"{ADMIN}.crt")
 
