@@ -147,6 +147,19 @@ def test_a_build_that_fails_shows_the_compilers_words_and_leaves_no_half_file(tm
     assert list((tmp_path / "cache/kubernetes/v1.35.4/bin").iterdir()) == []
 
 
+def test_a_build_that_takes_too_long_is_ended_and_can_be_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building, "_PATIENCE_S", 0.1)
+    go = _go(tmp_path / "path", body="exec sleep 60")
+    builder = building.Builder(tmp_path / "cache", _environ(tmp_path), lambda _line: None)
+    source = building.Source("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl", "", "v1.35.4")
+    with pytest.raises(errors.Unavailable, match=r"could not build kubectl v1\.35\.4 within") as caught:
+        builder._compile(str(go), tmp_path, source, tmp_path / "bin" / "kubectl")
+    assert "run it again" in caught.value.hint
+    assert list((tmp_path / "bin").iterdir()) == []
+
+
 def test_a_program_another_process_builds_is_waited_for_and_not_built_twice(tmp_path: Path) -> None:
     _go(tmp_path / "path")
     locks = tmp_path / "cache/locks"

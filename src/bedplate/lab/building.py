@@ -42,6 +42,7 @@ _GO_HASHES = (
 # The hashes of every module that goes into a product; Go's checksum database vouches for versions without a file here.
 _SUMS = Path(__file__).with_name("sums")
 _HEARTBEAT_S = 15.0
+_PATIENCE_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +157,22 @@ class Builder:
 
     def _run(self, command: list[str], folder: Path, what: str) -> str:
         extra = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=mod -buildvcs=false", "GOWORK": "off"}
-        result = subprocess.run(
-            command,
-            cwd=folder,
-            env=self._environ | extra,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=3600,
-            preexec_fn=processes.die_with_parent(os.getpid()),
-        )
+        try:
+            result = subprocess.run(
+                command,
+                cwd=folder,
+                env=self._environ | extra,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_PATIENCE_S,
+                preexec_fn=processes.die_with_parent(os.getpid()),
+            )
+        except subprocess.TimeoutExpired as error:
+            raise errors.Unavailable(
+                f"could not {what} within {_PATIENCE_S / 60:.0f} minutes",
+                hint="run it again: Go keeps what it has compiled",
+            ) from error
         if result.returncode:
             last = "\n".join((result.stderr + result.stdout).strip().splitlines()[-12:])
             raise errors.Unavailable(f"could not {what}:\n{last}", hint="is the Go module proxy reachable?")
