@@ -28,6 +28,7 @@ MARK = "\x1e"
 BLOCK = re.compile(r"(?m)^( *)```console\n(.*?)^ *```", re.DOTALL)
 # What differs from run to run, and what stands for it in a comparison.
 CHANGING = (
+    (re.compile(r"export KUBECONFIG=\S+"), "KUBECONFIG"),
     (re.compile(r"\b([0-9a-f]{2}:){5}[0-9a-f]{2}\b|@if\d+"), "LINK"),
     (re.compile(r"[\w.-]+_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "HOLDER"),
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "UUID"),
