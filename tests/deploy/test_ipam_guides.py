@@ -115,7 +115,7 @@ def test_the_doctor_sees_that_nothing_of_an_overlay_runs(defined: servers.Server
         run(defined, "kubectl wait --for=delete --timeout=120s crd/ippools.nv-ipam.nvidia.com")
         run(defined, "kubectl wait --for=delete --timeout=120s crd/cidrpools.nv-ipam.nvidia.com")
     wrong = " ".join(f"{one['check']} {one['message']}" for one in findings if one["level"] == "problem")
-    assert "controller 0 of 1 replicas are ready" in wrong
+    assert "controller 0 of 2 replicas are ready" in wrong
     assert "no CA bundle" in wrong and "it has no ready pod" in wrong
     assert "cannot be reached, so pools cannot be created or changed" in wrong
 

@@ -5,21 +5,26 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 from tests.cli.ipam.makers import NOW, attached, ippool, node, pod
 
 from bedplate.api import coordination, core, discovery, meta
+from bedplate.apiserver import cel
+from bedplate.apiserver.cel import types
 from bedplate.cli.doctor.ipam_checks import check_ipam
-from bedplate.cli.doctor.ipam_facts import IpamFacts, Names, accounts_of
+from bedplate.cli.doctor.ipam_facts import PROBE, IpamFacts, Names, accounts_of
 from bedplate.cli.doctor.reading import Permission
 from bedplate.cli.doctor.report import exit_code
 from bedplate.cli.ipam.holders import of_pods
 from bedplate.cli.ipam.survey import Survey
 from bedplate.cloud.doctor import Finding
 from bedplate.core import errors
+from bedplate.ipam import pools, validation
 from bedplate.kube import errors as kube_errors
 
 NAMES = Names()
@@ -42,6 +47,10 @@ def daemon(on: str, ready: str = "True") -> core.Pod:
 
 def denied(message: str) -> kube_errors.Forbidden:
     return kube_errors.Forbidden(kube_errors.Target("POST", "/ippools"), meta.Status(message=message, code=403))
+
+
+def invalid(message: str) -> kube_errors.Invalid:
+    return kube_errors.Invalid(kube_errors.Target("POST", "/ippools"), meta.Status(message=message, code=422))
 
 
 WEBHOOK = {"webhooks": [{"name": "validate-ippool.nv-ipam.nvidia.com", "clientConfig": {"caBundle": "LS0t"}}]}
@@ -68,6 +77,18 @@ WELL = IpamFacts(
     endpoints=(SLICE,),
     verdict=denied('admission webhook "x" denied the request: spec.subnet'),
 )
+
+
+def test_what_tries_the_webhook_passes_the_rules_of_the_definition() -> None:
+    """Else the API server would reject it itself, and a webhook in order would look like one that is not reached."""
+    file = Path(__file__).parents[3] / "deploy" / "crds" / "nv-ipam.nvidia.com_ippools.yaml"
+    (version,) = yaml.safe_load(file.read_text())["spec"]["versions"]
+    rules = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["x-kubernetes-validations"]
+    spec = PROBE["spec"]
+    assert [
+        one["rule"] for one in rules if not cel.compile_expression(one["rule"], {"self": types.DYN}).run(spec)
+    ] == []
+    assert validation.ippool_problems("probe", msgspec.convert(spec, pools.IPPoolSpec)) != []
 
 
 def wrong(facts: IpamFacts) -> list[Finding]:
@@ -110,6 +131,7 @@ def test_nothing_is_judged_when_the_server_does_not_answer() -> None:
         ({"endpoints": ()}, "webhook", "problem", "it has no ready pod"),
         ({"verdict": None}, "webhook", "problem", "the webhook is not called"),
         ({"verdict": denied("cannot create ippools")}, "webhook", "unknown", "may create IPPools"),
+        ({"verdict": invalid("must be a network")}, "webhook", "unknown", "must be a network"),
         ({"verdict": errors.Unavailable("failed calling webhook")}, "webhook", "problem", "failed calling webhook"),
         ({"elsewhere": ("IPPool a/b",)}, "pools", "note", "--ippools-namespace"),
     ],

@@ -318,11 +318,13 @@ def _judgement(facts: IpamFacts, about: str) -> Finding:
     verdict, called = facts.verdict, facts.names
     if verdict is None:
         return problem(
-            "webhook", about, "a pool without a network was accepted: the webhook is not called", called.remedy
+            "webhook", about, "a pool larger than its network was accepted: the webhook is not called", called.remedy
         )
     if isinstance(verdict, kube_errors.Forbidden) and "denied the request" in str(verdict):
         return fine("webhook", about, "rejects an invalid pool")
     if isinstance(verdict, kube_errors.Forbidden):
         return unknown("webhook", about, verdict, "run the doctor with credentials that may create IPPools")
+    if isinstance(verdict, kube_errors.Invalid):
+        return unknown("webhook", about, verdict, f"apply the definitions of this release: {called.remedy}")
     fix = f"kubectl -n {called.namespace} logs deployment/{called.deployment}   # can API servers reach its port 9443?"
     return problem("webhook", about, f"cannot be reached, so pools cannot be created or changed: {verdict}", fix)

@@ -18,7 +18,7 @@ from bedplate.cli.ipam import survey
 from bedplate.ipam.pools import CIDRPOOLS, GROUP, IPPOOLS
 from bedplate.kube.client import Client
 
-__all__ = ["LEASE", "Account", "IpamFacts", "Names", "accounts_of", "gather"]
+__all__ = ["LEASE", "PROBE", "Account", "IpamFacts", "Names", "accounts_of", "gather"]
 
 LEASE = "dd1643cf.nvidia.com"
 _DAEMON_SETS = resources.custom("apps", "v1", "daemonsets", "DaemonSet", True)
@@ -27,8 +27,8 @@ _BINDINGS = resources.custom("rbac.authorization.k8s.io", "v1", "clusterrolebind
 _WEBHOOKS = resources.custom(
     "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", False
 )
-# What the webhook has to refuse: no network at all.
-_PROBE = {"metadata": {"generateName": "bedplate-doctor-"}, "spec": {"subnet": "none", "perNodeBlockSize": 1}}
+# What the webhook has to refuse: a block larger than the network. The rules of the definition cannot, and let it pass.
+PROBE = {"metadata": {"generateName": "bedplate-doctor-"}, "spec": {"subnet": "192.0.2.0/30", "perNodeBlockSize": 100}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ async def _slices(client: Client, namespace: str, label: str) -> tuple[discovery
 
 
 async def _verdict(client: Client, namespace: str) -> Exception | None:
-    answer = await reading.attempt(client.create(IPPOOLS.raw(), _PROBE, namespace, dry_run=True))
+    answer = await reading.attempt(client.create(IPPOOLS.raw(), PROBE, namespace, dry_run=True))
     return answer if isinstance(answer, Exception) else None
 
 
