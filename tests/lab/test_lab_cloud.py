@@ -317,6 +317,9 @@ def _has_worked_in_peace(cluster: Cluster) -> None:
         (pod,) = [pod for pod in found if pod["spec"]["nodeName"] == "master-c2-1"]
         log = cluster.kubectl("logs", "-n", "kube-system", pod["metadata"]["name"], "--tail=-1")
         assert log and "forbidden" not in log.lower()
+        # Its probes are answered.
+        (status,) = pod["status"]["containerStatuses"]
+        assert status["ready"] and "readinessProbe" in pod["spec"]["containers"][0]
 
 
 def _tool_pod(name: str, labels: dict[str, str], **spec: Any) -> dict[str, Any]:
