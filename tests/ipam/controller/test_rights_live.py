@@ -141,7 +141,7 @@ async def test_our_roles_are_what_blocks_quarantine_events_and_election_ask_for(
             await holds(world, {A: "a"})
             await world.add("c")
             await world.settles("IPPool", "p", {"b": B, "c": C})
-        await world.pool("CIDRPool", "bad", {"cidr": "x", "perNodeNetworkPrefix": 24})
+        await world.pool("CIDRPool", "bad", {"cidr": "10.9.0.1/16", "perNodeNetworkPrefix": 24})
         await world.told("bad", "InvalidSpec")
         await world.pool("CIDRPool", "good", {"cidr": "10.0.0.0/16", "perNodeNetworkPrefix": 24})
         await until(lambda: {(verb, what) for verb, what, *_ in asked} >= UNTOLD, "blocks of the other kind")
