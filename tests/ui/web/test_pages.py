@@ -13,6 +13,7 @@ from bedplate.api.headapi import Result
 from bedplate.head.entities import SCHEMA
 from bedplate.head.objects import Obj
 from bedplate.head.session import Edit
+from bedplate.ui.web import links
 from bedplate.ui.web.engine import SECURITY
 
 EVERYWHERE = [
@@ -294,3 +295,36 @@ async def test_names_from_the_tree_are_escaped(place: Place) -> None:
         _no_inline_code(page)
         assert "<b>bold" not in page.html
         assert "<img" not in page.html
+
+
+async def test_the_overview_begins_with_trouble_then_what_changed_then_machines_by_category(place: Place) -> None:
+    page = await (await place.reader()).get("/")
+    order = [page.html.index(f'id="{name}"') for name in ("trouble", "revisions", "machines", "clusters", "objects")]
+    assert order == sorted(order)
+    assert "None yet" in page.text
+    assert "1 etcd" in page.text and "2 Software images" in page.text and "2 Categories" in page.text
+    assert [links.counted(SCHEMA, mode, 1) for mode in ("category", "softwareimage", "user", "kubernetes")] == [
+        "Category",
+        "Software image",
+        "User",
+        "Kubernetes",
+    ]
+
+
+async def test_thousands_of_machines_are_squares_with_their_names_for_those_who_cannot_see_them(place: Place) -> None:
+    session = place.head.session()
+    for number in range(150):
+        session.set(session.add(("device",), f"many{number:03d}"), "category", "default")
+    await commit_session(place.head, session, "alice")
+    page = await (await place.reader()).get("/")
+    assert "many000: never reported" in page.text
+    assert 'class="map"' in page.html and 'class="grid"' not in page.html
+
+
+async def test_history_says_what_a_revision_without_a_message_changed(place: Place) -> None:
+    session = place.head.session()
+    session.set(("device", "node001"), "notes", "x")
+    await commit_session(place.head, session, "alice")
+    reader = await place.reader()
+    for address in ("/", "/history", "/history/2"):
+        assert "device[node001] notes" in (await reader.get(address)).text, address

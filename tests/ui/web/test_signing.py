@@ -227,7 +227,8 @@ async def test_signing_out_ends_the_login_and_drops_what_was_staged(place: Place
     reader = await place.reader()
     await reader.get("/edit/device/node001")
     await reader.submit("/edit/device/node001", f__notes="staged")
-    page = await reader.submit("/logout")
+    await reader.submit("/logout")
+    page = await reader.submit("/logout?staged=discard")
     assert "Sign in" in page.text
     assert "Sign in" in (await reader.get("/")).text
     await reader.sign_in(place.signed["admin"])
@@ -319,3 +320,16 @@ async def test_login_pages_hold_a_fresh_number_each(place: Place) -> None:
     reader = await place.reader("")
     numbers = {(await reader.get("/login")).form("/login").fields["form_token"] for _ in range(3)}
     assert len(numbers) == 3
+
+
+async def test_signing_out_with_staged_changes_asks_first(place: Place) -> None:
+    reader = await place.reader()
+    await reader.get("/edit/device/node001")
+    await reader.submit("/edit/device/node001", f__notes="x")
+    page = await reader.submit("/logout")
+    assert page.status == 200
+    assert "Signing out discards what is staged" in page.text
+    assert "Changes 1" in (await reader.get("/")).text
+    await reader.submit("/logout")
+    page = await reader.submit("/logout?staged=discard")
+    assert "Sign in" in page.text

@@ -17,6 +17,9 @@ import jinja2
 import markupsafe
 from aiohttp import web
 
+from bedplate.api.headapi import Revision
+from bedplate.head.entities import SCHEMA
+from bedplate.ui.cmsh import wording
 from bedplate.ui.web import diffs, links
 
 __all__ = ["SECURITY", "StaticFile", "respond", "static", "static_address"]
@@ -71,13 +74,18 @@ def _environment() -> jinja2.Environment:
         auto_reload=False,
     )
     environment.globals.update(links=links, static=static_address, short=diffs.short)
-    environment.filters.update(short_time=_short_time, linked=_linked, sentence=_sentence)
+    environment.filters.update(short_time=_short_time, linked=_linked, sentence=_sentence, summary=_summary)
     return environment
 
 
 def _short_time(moment: str) -> str:
     """`2026-01-01 10:00:00` of an RFC 3339 time; always UTC, as the page says once."""
     return moment[:19].replace("T", " ")
+
+
+def _summary(revision: Revision) -> str:
+    """What a revision is about, as the shell's history says it: its message, else what it changed."""
+    return wording.summary(SCHEMA, revision)
 
 
 def _sentence(text: str) -> str:

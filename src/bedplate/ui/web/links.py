@@ -18,6 +18,7 @@ __all__ = [
     "Group",
     "add",
     "cause",
+    "counted",
     "clone",
     "edit",
     "local",
@@ -128,6 +129,14 @@ _PAGES = {
 def plural(schema: Schema, mode: str) -> str:
     """The heading of a mode's list."""
     return _PLURAL.get(mode, schema.modes[mode].label)
+
+
+def counted(schema: Schema, mode: str, count: int) -> str:
+    """What so many objects of a mode are called."""
+    several = plural(schema, mode)
+    if count != 1 or several.lower() == mode:
+        return several
+    return f"{several[:-3]}y" if several.endswith("ies") else several.removesuffix("s")
 
 
 def navigation(schema: Schema, here: str) -> tuple[Group, ...]:

@@ -15,7 +15,11 @@ from bedplate.head.entities.roles import KubeletRole
 from bedplate.head.schema.ranges import natural
 from bedplate.ui.web import links
 
-__all__ = ["Cluster", "Giver", "Machine", "clusters", "givers", "machines", "tally"]
+__all__ = ["Cluster", "Giver", "Machine", "by_category", "clusters", "givers", "machines", "tally"]
+
+
+HEAD_NODES = "head node"
+"""What stands in place of the category of a head node."""
 
 
 class Machine(NamedTuple):
@@ -71,7 +75,7 @@ def _machine(obj: Obj, health: Health) -> Machine:
     return Machine(
         obj.key,
         links.show(("device", obj.key)),
-        str(obj.values.get("category", "")) or ("head node" if obj.type == "HeadNode" else ""),
+        str(obj.values.get("category", "")) or (HEAD_NODES if obj.type == "HeadNode" else ""),
         state,
         failing,
         passing,
@@ -85,6 +89,22 @@ def _machine(obj: Obj, health: Health) -> Machine:
 def tally(shown: Iterable[Machine]) -> Mapping[str, int]:
     """How many machines have which tone."""
     return Counter(machine.tone for machine in shown)
+
+
+def by_category(tree: Tree, shown: Iterable[Machine]) -> list[tuple[str, str, list[Machine]]]:
+    """Machines by category, each with its page, in natural order; head nodes first, those without a category last."""
+    groups: dict[str, list[Machine]] = {}
+    for machine in shown:
+        groups.setdefault(machine.category, []).append(machine)
+    order = sorted(groups, key=lambda name: (name != HEAD_NODES, not name, natural(name)))
+    return [
+        (
+            name or "without a category",
+            links.show(("category", name)) if tree.find("category", name) is not None else "",
+            groups[name],
+        )
+        for name in order
+    ]
 
 
 def givers(tree: Tree) -> list[Giver]:

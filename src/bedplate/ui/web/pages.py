@@ -24,28 +24,40 @@ from bedplate.ui.web.visit import Visit
 
 __all__ = ["app_groups", "file", "health", "overview", "roles", "search", "show"]
 
-_GRID = 600
+_DRAWN = 5000
+_NAMED = 100
+"""More machines than this are small squares in the overview, without their names."""
 _TROUBLED = 12
 _MACHINES = 100
 
 
 async def overview(visit: Visit) -> web.StreamResponse:
-    """How the site is: machines, clusters, what was changed, what happened."""
+    """How the site is: what is in trouble, what was changed and happened, then all machines by category, clusters."""
     fleet = machines.machines(visit.tree, visit.service.health)
     troubled = [machine for machine in fleet if machine.tone in ("bad", "down")]
+    drawn = fleet if len(fleet) <= _DRAWN else [machine for machine in fleet if machine.tone != "good"][:_DRAWN]
     return visit.page(
         "overview.html",
         "Overview",
-        machines=fleet if len(fleet) <= _GRID else [machine for machine in fleet if machine.tone != "good"][:_GRID],
+        groups=machines.by_category(visit.tree, drawn),
+        is_dense=len(drawn) > _NAMED,
+        drawn=len(drawn),
         total=len(fleet),
+        troubled_total=len(troubled),
         tally=machines.tally(fleet),
         troubled=troubled[:_TROUBLED],
         troubled_more=max(len(troubled) - _TROUBLED, 0),
         clusters=machines.clusters(visit.tree, visit.service.health),
-        modes=[(plural(visit.tree.schema, mode), mode, len(visit.tree.mode(mode))) for mode in visit.tree.schema.modes],
+        modes=[_counted(visit.tree, mode) for mode in visit.tree.schema.modes],
         revisions=await visit.service.head.log(8),
         notices=events.together(visit.service.notices.latest(200))[:10],
     )
+
+
+def _counted(tree: Tree, mode: str) -> tuple[str, str, int]:
+    """What a mode holds, in words that fit the number, its name, and the number."""
+    count = len(tree.mode(mode))
+    return links.counted(tree.schema, mode, count), mode, count
 
 
 async def show(visit: Visit) -> web.StreamResponse:

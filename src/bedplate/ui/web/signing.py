@@ -66,9 +66,17 @@ class Signing:
         return answer
 
     def sign_out(self) -> Callable[[Visit], Awaitable[web.StreamResponse]]:
-        """The handler behind the button; staged changes go with the login."""
+        """The handler behind the button; staged changes go with the login, so it asks first where there are some."""
 
         async def handler(visit: Visit) -> web.StreamResponse:
+            edits = visit.session.edits()
+            if edits and visit.request.query.get("staged") != "discard":
+                places = [(edit.mode, edit.key) for edit in edits]
+                staged = [
+                    (links.title(place), links.show(place if edit.new is not None else place[:1]))
+                    for place, edit in zip(places, edits, strict=True)
+                ]
+                return visit.page("signout.html", "Sign out?", staged=staged)
             await self._logins.end(visit.login)
             answer = _redirect("/login")
             set_cookie(visit.request, answer, "login", "")
