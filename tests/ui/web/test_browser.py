@@ -203,11 +203,12 @@ def test_an_auditor_reads_and_is_offered_nothing_to_change(chromium: Browser, da
 def test_a_staged_secret_is_in_no_page_log_or_answer_of_the_daemon(chromium: Browser, daemon: Served) -> None:
     with browsing.window(chromium, daemon.url) as one:
         one.sign_in(token(daemon))
-        one.open("/edit/user/admin")
-        one.page.get_by_label("Token", exact=True).fill(f"{SECRET}\nsecond line\n")
+        _asked(daemon, "/api/v1/objects/kubernetes/k8s", b'{"values": {}}')
+        one.open("/edit/kubernetes/k8s")
+        one.page.get_by_label("Kube CA Key", exact=True).fill(f"{SECRET}\nsecond line\n")
         one.page.get_by_role("button", name="Stage and show plan").click()
         one.has("not set")
-        for address in ("/changes", "/show/user/admin", "/edit/user/admin", "/events", "/search?q=hunter"):
+        for address in ("/changes", "/show/kubernetes/k8s", "/edit/kubernetes/k8s", "/events", "/search?q=hunter"):
             one.open(address)
             assert SECRET not in one.page.content(), address
         for address in ("tree", "export", "revisions", "audit", "notices"):
@@ -223,8 +224,10 @@ def test_a_staged_secret_is_in_no_page_log_or_answer_of_the_daemon(chromium: Bro
         assert SECRET not in daemon.log()
 
 
-def _asked(daemon: Served, address: str) -> str:
-    request = urllib.request.Request(daemon.url + address, headers={"Authorization": f"Bearer {token(daemon)}"})
+def _asked(daemon: Served, address: str, put: bytes | None = None) -> str:
+    headers = {"Authorization": f"Bearer {token(daemon)}", "Content-Type": "application/json"}
+    method = "GET" if put is None else "PUT"
+    request = urllib.request.Request(daemon.url + address, put, headers, method=method)
     context: ssl.SSLContext = headprograms.trust(daemon.data)
     with urllib.request.urlopen(request, timeout=DEADLINE_MS / 1000, context=context) as response:
         return str(json.dumps(response.read().decode()))
