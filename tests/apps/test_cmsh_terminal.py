@@ -58,7 +58,7 @@ def history(home: pathlib.Path) -> str:
 
 def test_prompt_and_stars_follow_what_is_typed(data: pathlib.Path, home: pathlib.Path) -> None:
     with shell(home, "--data", data) as screen:
-        assert screen.text() == TOP
+        assert screen.text().splitlines()[1:] == [TOP]
         screen.enter("category use default")
         screen.wait_prompt("[basecm10->category[default]]%")
         screen.enter("roles")
