@@ -44,13 +44,13 @@ async def test_a_change_is_staged_planned_committed_and_undone(place: Place) -> 
     assert (await place.head.read(2)).author == "operator"
     assert (await place.head.read(2)).message == "more pods"
     history = await reader.get("/history")
-    assert [row["Message"] for row in history.rows("Message")] == ["more pods", "first tree"]
+    assert [row["Summary"] for row in history.rows("Summary")] == ["more pods", "first tree"]
     undo = await reader.get("/history/2/undo")
     assert "Roles[kubelet] › Max Pods 250 → 110 (default)" in undo.text
     page = await reader.submit("/history/2/undo")
     assert "Revision 2 is undone by revision 3." in page.text
     assert max_pods(place) is None
-    assert "undone by 3" in (await reader.get("/history")).rows("Message")[1]["Message"]
+    assert "undone by 3" in (await reader.get("/history")).rows("Summary")[1]["Summary"]
 
 
 async def test_staged_changes_belong_to_one_login(place: Place) -> None:
