@@ -55,6 +55,7 @@ async def test_a_node_joins_and_leaves_a_pool_by_its_labels(world: World) -> Non
         await world.settles("CIDRPool", "gpus", {"b": "192.168.0.0/24"})
         await world.relabel("a", {"gpu": "yes"})
         await world.settles("CIDRPool", "gpus", {"a": "192.168.1.0/24", "b": "192.168.0.0/24"})
+        await world.settles("IPPool", "gpus", {"a": "192.168.0.25-192.168.0.48", "b": "192.168.0.1-192.168.0.24"})
         await world.relabel("b", {})
         await world.settles("IPPool", "gpus", {"a": "192.168.0.25-192.168.0.48"})
         await world.settles("CIDRPool", "gpus", {"a": "192.168.1.0/24"})
