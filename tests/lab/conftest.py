@@ -70,7 +70,13 @@ def look() -> Callable[[str, Path], Machine]:
         names = {link["ifname"] for link in links}
         tables = subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=False).stdout
         named = {str(path) for path in Path("/run/netns").glob("*")} if Path("/run/netns").exists() else set()
-        groups = {str(path) for path in Path("/sys/fs/cgroup").glob("**/bedplate-*") if path.name == f"bedplate-{name}"}
+        # Unlike a glob, a walk does not fail on what is removed while it looks.
+        groups = {
+            str(Path(folder) / each)
+            for folder, folders, _ in os.walk("/sys/fs/cgroup")
+            for each in folders
+            if each == f"bedplate-{name}"
+        }
         kubelet = {str(path) for path in Path("/sys/fs/cgroup").glob("*/kubepods*")}
         files = {str(path) for path in (state / "bedplate" / "labs").glob(name)}
         return Machine(
