@@ -42,8 +42,6 @@ __all__ = [
 
 _YES = {"yes", "y", "true", "on", "1"}
 _NO = {"no", "n", "false", "off", "0"}
-_CIDR = r"[0-9a-fA-F.:]{2,45}/[0-9]{1,3}"
-_HOST = r"[0-9a-fA-F.:]{2,45}(?:/[0-9]{1,3})?"
 _CENTURY_S = 100 * 366 * 86400
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _PLAIN = r"[^\x00-\x08\x0b-\x1f\x7f]"
@@ -294,49 +292,47 @@ class Address(Kind):
 
 
 @dataclass(frozen=True)
-class Cidr(Address):
+class _AddressInForm(Address):
+    """An address whose form a pattern describes. A text of that form that names none is `Unfit`, not malformed."""
+
+    form: ClassVar[str]
+
+    def decode(self, data: Any) -> Value:
+        if not isinstance(data, str) or not re.fullmatch(f"(?:{self.form})?", data):
+            raise ValueError(f"{data!r} is not {self.expected}")
+        try:
+            return self.parse(data)
+        except ValueError as wrong:
+            raise Unfit(str(wrong)) from None
+
+    def json_schema(self) -> dict[str, Any]:
+        return _matching(self.form)
+
+
+@dataclass(frozen=True)
+class Cidr(_AddressInForm):
     """A network in CIDR form. Bits set behind the prefix are refused: they are most often a slip."""
 
     name: ClassVar[str] = "network"
     expected: ClassVar[str] = "a network in CIDR form (for example 10.141.0.0/16)"
+    form: ClassVar[str] = r"[0-9a-fA-F.:]{2,45}/[0-9]{1,3}"
 
     def _usual(self, text: str) -> str:
         if "/" not in text:
             raise ValueError
         return str(ipaddress.ip_network(text))
 
-    def decode(self, data: Any) -> Value:
-        if not isinstance(data, str) or not re.fullmatch(f"(?:{_CIDR})?", data):
-            raise ValueError(f"{data!r} is not {self.expected}")
-        try:
-            return self.parse(data)
-        except ValueError as wrong:
-            raise Unfit(str(wrong)) from None
-
-    def json_schema(self) -> dict[str, Any]:
-        return _matching(_CIDR)
-
 
 @dataclass(frozen=True)
-class HostAddress(Address):
+class HostAddress(_AddressInForm):
     """An address of a machine, with the length of its network's prefix where that matters: `192.168.5.1/24`."""
 
     name: ClassVar[str] = "address of a host"
     expected: ClassVar[str] = "an IP address, with or without a prefix length (for example 192.168.5.1/24)"
+    form: ClassVar[str] = r"[0-9a-fA-F.:]{2,45}(?:/[0-9]{1,3})?"
 
     def _usual(self, text: str) -> str:
         return str(ipaddress.ip_interface(text)) if "/" in text else str(ipaddress.ip_address(text))
-
-    def decode(self, data: Any) -> Value:
-        if not isinstance(data, str) or not re.fullmatch(f"(?:{_HOST})?", data):
-            raise ValueError(f"{data!r} is not {self.expected}")
-        try:
-            return self.parse(data)
-        except ValueError as wrong:
-            raise Unfit(str(wrong)) from None
-
-    def json_schema(self) -> dict[str, Any]:
-        return _matching(_HOST)
 
 
 @dataclass(frozen=True)
