@@ -104,6 +104,18 @@ async def test_a_nonce_with_another_request_is_refused(http: aiohttp.ClientSessi
     assert server.head.revision == 2
 
 
+async def test_a_request_in_other_words_is_the_same_request(http: aiohttp.ClientSession, server: Served) -> None:
+    brief = {"edits": [{"mode": "category", "key": "a", "object": {"type": "Category"}}], "nonce": "n1"}
+    written_out = {"nonce": "n1", "message": "", "force": False, **brief}
+    for body in (brief, written_out):
+        async with http.post("/api/v1/commits", json=body) as answer:
+            assert answer.status == 200, await answer.text()
+            assert (await answer.json())["revision"]["number"] == 2
+    async with http.post("/api/v1/commits", json={**brief, "message": "another"}) as answer:
+        assert answer.status == 422
+    assert server.head.revision == 2
+
+
 async def test_a_reader_from_another_history_is_told(http: aiohttp.ClientSession, server: Served) -> None:
     for parameters, headers in (
         ({"after": "9"}, {}),

@@ -43,7 +43,7 @@ class Commits:
         edits, force, undoes = edits_in(self._head.tree, sent.edits), sent.force, sent.undoes
         if sent.dry_run:
             return _would(await self._head.check_as(ask.identity, edits, force=force, undoes=undoes))
-        nonce, request = await nonce_of(ask, sent.nonce)
+        nonce, request = await nonce_of(ask, sent)
         return _made(
             await self._head.commit_as(
                 ask.identity, edits, sent.message, force=force, undoes=undoes, nonce=nonce, request=request
@@ -91,7 +91,7 @@ class Commits:
             session = self._head.session()
             await self._head.stage_undo(session, number, force=sent.force)
             return _would(session.staged())
-        nonce, request = await nonce_of(ask, sent.nonce)
+        nonce, request = await nonce_of(ask, sent)
         return _made(
             await self._head.undo_as(ask.identity, number, sent.message, force=sent.force, nonce=nonce, request=request)
         )

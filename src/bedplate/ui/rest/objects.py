@@ -218,11 +218,12 @@ def _merged(target: Any, patch: Any) -> Any:
     return result
 
 
-async def nonce_of(ask: Ask, sent: str = "") -> tuple[str, str]:
-    """What makes a repeated write the same one (`sent` is that of its body), and the digest of the request.
+async def nonce_of(ask: Ask, sent: headapi.CommitRequest | headapi.UndoRequest | None = None) -> tuple[str, str]:
+    """What makes a repeated write the same one, and the digest of the request. Raises `Malformed`.
 
-    Raises `Malformed`."""
-    nonce = sent or ask.request.headers.get(_NONCE, "")
+    The digest of a message that was read (`sent`) is that of its meaning: another client may write out the defaults.
+    """
+    nonce = (sent.nonce if sent else "") or ask.request.headers.get(_NONCE, "")
     if nonce and (
         len(nonce) > 64 or not all(letter.isascii() and (letter.isalnum() or letter in "._-") for letter in nonce)
     ):
@@ -230,7 +231,7 @@ async def nonce_of(ask: Ask, sent: str = "") -> tuple[str, str]:
             f"{_NONCE} is longer than 64 characters, or contains characters other than letters, digits, dots and dashes"
         )
     digest = hashlib.sha256(f"{ask.request.method} {ask.request.path_qs}\n".encode())
-    digest.update(await ask.content())
+    digest.update(await ask.content() if sent is None else msgspec.json.encode(sent, order="deterministic"))
     return nonce, digest.hexdigest()
 
 
