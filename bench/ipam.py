@@ -7,7 +7,8 @@ step by step, in stores of their own, and every address that was given is checke
 Start: from the start of the daemon's process until an ADD succeeds, with nothing and with 8,000 addresses held. Single:
 ADDs one after the other, then DELs. Burst: 128 pods with 16 interfaces come at once, 32 calls at a time, on a
 node that holds nothing, 4,000 and 8,000 addresses of other pods. Reboot: a store with reservations of pods that are
-gone; ADDs and DELs come at a fixed pace for the first 90 seconds after the daemon listens. Joins: see `ipamjoins`.
+gone; ADDs and DELs come at a fixed pace for the first 90 seconds after the daemon listens. Joins: see `ipamjoins`;
+`bedplate ipam` in a large cluster: see `ipampods`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dataclasses import dataclass, field
 from bedplate.core import errors
 from bedplate.kube import client as clients
 from bedplate.kube import config
-from bench import ipamjoins, ipamload, ipamnodes, report, servers
+from bench import ipamjoins, ipamload, ipamnodes, ipampods, report, servers
 
 __all__ = ["run"]
 
@@ -46,13 +47,15 @@ class Sizes:
     stale: int = 1000
     reboot_s: float = 90.0
     joins: tuple[int, int] = (5000, 200)
+    listed: int = 100_000
+    lists: int = 3
 
     @property
     def all_pods(self) -> int:
         return self.pods + -(-max(self.prior) // ipamnodes.INTERFACES)
 
 
-QUICK = Sizes(1, 10, 4, (0, 32, 64), 1, 20, 2.0, (30, 5))
+QUICK = Sizes(1, 10, 4, (0, 32, 64), 1, 20, 2.0, (30, 5), 600, 1)
 
 
 @dataclass(slots=True)
@@ -68,6 +71,7 @@ class Found:
     failed: dict[int, int] = field(default_factory=dict)
     rss_mb: float = 0.0
     starts: dict[int, list[float]] = field(default_factory=dict)
+    start_cpu: dict[int, list[float]] = field(default_factory=dict)
     reboot_cpu: float = 0.0
     reboot_calls: int = 0
     reboot_failed: int = 0
@@ -93,8 +97,10 @@ class Bench:
                 if time.perf_counter() > end:
                     raise errors.Unavailable(f"{contender.name} gives no address after its start")
                 await asyncio.sleep(0.01)
-            if turn:
-                self.found[contender.name].starts.setdefault(prior, []).append(time.perf_counter() - node.started_s)
+            seconds, figures = time.perf_counter() - node.started_s, self.found[contender.name]
+            if turn and node.usage:
+                figures.starts.setdefault(prior, []).append(seconds)
+                figures.start_cpu.setdefault(prior, []).append(node.usage.cpu_s())
 
     async def single(self, all_of: Sequence[ipamnodes.Contender]) -> None:
         """ADDs and DELs one by one; all daemons run, the others idle."""
@@ -208,7 +214,11 @@ async def run(folder: pathlib.Path, *, is_quick: bool, tell: Callable[[str], Non
             for controller in ipamjoins.controllers():
                 tell(f"{controller.name}: {sizes.joins[0]:,} nodes join, {sizes.joins[1]} late, {sizes.joins[1]} beats")
                 joined[controller.name] = await ipamjoins.join(controller, world, folder, sizes.joins, 0)
-    return _topic(bench, joined)
+    tell(f"bedplate ipam pools reads {sizes.listed:,} pods, {sizes.lists} times")
+    lists = [await ipampods.read(folder, sizes.listed) for _ in range(sizes.lists)]
+    topic = _topic(bench, joined)
+    _list_rows(topic, lists, sizes)
+    return topic
 
 
 def _turns(contender: ipamnodes.Contender, prior: int, sizes: Sizes) -> int:
@@ -283,6 +293,8 @@ def _start_rows(topic: report.Topic, mine: Found, other: Found) -> None:
         ours, theirs = statistics.median(times), statistics.median(other.starts[prior])
         name = f"start to the first ADD, {prior:,} held"
         topic.rows.append(report.Row(name, ours, theirs, "s", goal=1.0, is_less_better=True))
+        used = (statistics.median(figures.start_cpu[prior]) for figures in (mine, other))
+        topic.rows.append(report.Row(f"{name}: processor time", *used, "s", is_less_better=True))
 
 
 def _reboot_rows(topic: report.Topic, mine: Found, other: Found | None) -> None:
@@ -296,6 +308,13 @@ def _reboot_rows(topic: report.Topic, mine: Found, other: Found | None) -> None:
         name = "after a reboot: processor time of the daemon"
         topic.rows.append(report.Row(name, *used, "s", goal=1 / 0.3, is_less_better=True))
     topic.notes.append(f"calls after a reboot: {mine.reboot_calls:,} each")
+
+
+def _list_rows(topic: report.Topic, lists: Sequence[ipampods.Read], sizes: Sizes) -> None:
+    for name, times in (("processor time", [each.cpu_s for each in lists]), ("time", [each.seconds for each in lists])):
+        text = f"bedplate ipam pools, {sizes.listed:,} pods: {name}"
+        topic.rows.append(report.Row(text, statistics.median(times), None, "s", limit=3.0, is_less_better=True))
+    topic.notes.append(f"{sizes.listed:,} pods are {lists[0].megabytes:,.0f} MB")
 
 
 def _join_rows(topic: report.Topic, mine: ipamjoins.Joined, other: ipamjoins.Joined | None, sizes: Sizes) -> None:

@@ -258,7 +258,8 @@ def daemon_state() -> Iterator[tuple[str, str, str, str]]:
 def registered(registry: CollectorRegistry) -> Iterator[tuple[str, str, str, str]]:
     for collector in registry._collector_to_names:
         for family in collector.collect():
-            labels = ", ".join(f"`{label}`" for label in getattr(collector, "_labelnames", ()))
+            own: tuple[str, ...] = getattr(collector, "_labelnames", ())
+            labels = ", ".join(f"`{label}`" for label in getattr(collector, "label_names", own))
             total = "_total" if family.type == "counter" else ""
             yield f"`{family.name}{total}`", family.type, labels, family.documentation
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import NoReturn
 
@@ -10,6 +11,8 @@ __all__ = ["main"]
 
 def main() -> NoReturn:
     """Run the program with the flags of the command line."""
+    # What is made while the program starts, stays: the daemon enables it once it listens.
+    gc.disable()
     from bedplate.ipam.node import process
 
     sys.exit(process.main(sys.argv[1:]))

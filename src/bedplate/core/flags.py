@@ -12,8 +12,7 @@ the kind `Repeated` take one whole text each time.
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import textwrap
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
@@ -78,6 +77,7 @@ def flag(default: T, text: str, *, short: str = "", deprecated: str = "", name: 
     return typed
 
 
+@functools.cache
 def flags_of(group: type) -> tuple[Flag, ...]:
     """The flags that a dataclass declares, in order."""
     hints = get_type_hints(group, include_extras=True)
@@ -167,6 +167,8 @@ def _take_long(text: str, rest: list[str], by_name: Mapping[str, Flag], parsed: 
     name, equals, value = text.partition("=")
     flag = by_name.get(name.replace("_", "-"))
     if flag is None:
+        import difflib
+
         near = difflib.get_close_matches(name.replace("_", "-"), list(by_name), n=1)
         hint = f" (did you mean --{near[0]}?)" if near else ""
         parsed.problems.append(f"unknown flag: --{name}{hint}")
@@ -220,6 +222,8 @@ def render(flag: Flag, value: Any) -> str:
 
 def describe(flag: Flag, default: object) -> Iterator[str]:
     """A flag's lines in `--help`."""
+    import textwrap
+
     head = f"  -{flag.short}, --{flag.name}" if flag.short else f"      --{flag.name}"
     if flag.kind in _WORDS and not flag.is_bare:
         head += f" {_WORDS[flag.kind]}"

@@ -8,7 +8,6 @@ In: their values. Out: how to log, the text of `--version`, and what is wrong wi
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -74,6 +73,8 @@ def log_options(chosen: Global, given: Collection[str], environ: Mapping[str, st
 def version_text(program: str, version: str, form: str) -> str:
     """What `--version` prints; `wanted` is `true` or `raw`."""
     if form == "raw":
+        import platform
+
         return f"{program} version={version!r} python={platform.python_version()!r}\n"
     return f"{program} v{version}\n"
 

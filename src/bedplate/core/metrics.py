@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from bedplate.core.figures import Registry
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 __all__ = ["CONTENT_TYPE", "registry", "shared"]
 
 # Prometheus' text format, which every scraper reads.
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 M = TypeVar("M")
-_known: weakref.WeakKeyDictionary[CollectorRegistry, dict[Any, Any]] = weakref.WeakKeyDictionary()
+R = TypeVar("R", bound=Registry)
+_known: weakref.WeakKeyDictionary[Registry, dict[Any, Any]] = weakref.WeakKeyDictionary()
 
 
-def shared(registry: CollectorRegistry, factory: Callable[[CollectorRegistry], M]) -> M:
+def shared(registry: R, factory: Callable[[R], M]) -> M:
     """The instance of `factory` that belongs to `registry`, made on first use."""
     instances = _known.setdefault(registry, {})
     if factory not in instances:
@@ -31,6 +35,8 @@ def shared(registry: CollectorRegistry, factory: Callable[[CollectorRegistry], M
 
 def registry() -> CollectorRegistry:
     """A registry with the metrics of the process, the interpreter and its garbage collector."""
+    from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+
     collectors = CollectorRegistry()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=collectors)

@@ -9,7 +9,6 @@ order between them is asked for.
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from functools import lru_cache
 from typing import NamedTuple
@@ -116,6 +115,8 @@ def text(bits: int, value: int) -> str:
     if bits == V4:
         return socket.inet_ntop(socket.AF_INET, value.to_bytes(4, "big"))
     if value >> V4 in _DOTTED:
+        import ipaddress
+
         return str(ipaddress.IPv6Address(value))
     return socket.inet_ntop(socket.AF_INET6, value.to_bytes(16, "big"))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -207,6 +206,8 @@ def _exec(cluster: Mapping[str, Any], entry: Any, problems: list[str]) -> ExecCo
     if mode not in _INTERACTIVE:
         problems.append(f"exec has interactiveMode {mode!r}, not one of {', '.join(_INTERACTIVE)}")
     command = str(entry["command"])
+    import shutil
+
     if "/" not in command and shutil.which(command) is None:
         hint = str(entry.get("installHint") or "").strip()
         problems.append(f"exec plugin {command!r} is not installed" + (f": {hint}" if hint else ""))

@@ -1,12 +1,12 @@
 """Request metrics under the names that client-go uses, so that existing dashboards and alerts work.
 
-In: one observation per request. Out: samples in a prometheus registry that the program passes in. Several clients may
+In: one observation per request. Out: samples in the registry that the program passes in. Several clients may
 share one `RequestMetrics`; `core.metrics.shared` finds the one that a registry already has.
 """
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from bedplate.core.figures import Counter, Histogram, Registry
 
 __all__ = ["RequestMetrics"]
 
@@ -16,7 +16,7 @@ _SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 class RequestMetrics:
     """`rest_client_*` of one registry."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._requests = Counter(
             "rest_client_requests",
             "Number of HTTP requests, partitioned by status code, method, and host.",

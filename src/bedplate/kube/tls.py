@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import ssl
-import tempfile
 
 from bedplate.core import clock, errors
 from bedplate.kube.config import TLSConfig
@@ -88,6 +87,8 @@ def _content(data: bytes, path: str) -> bytes:
 
 
 def _load_pair(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
+    import tempfile
+
     # OpenSSL's interface takes paths only. The file is private to this user and gone after the call.
     with tempfile.NamedTemporaryFile(prefix="bedplate-identity-") as file:
         file.write(chain + b"\n" + key)

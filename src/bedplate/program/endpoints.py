@@ -10,6 +10,7 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
@@ -17,15 +18,20 @@ from prometheus_client import CollectorRegistry, generate_latest
 from bedplate.core import clock, logging
 from bedplate.core.metrics import CONTENT_TYPE
 from bedplate.program.options import listener
-from bedplate.runtime.manager import Manager
 from bedplate.serving.health import Checks, Report
 
-__all__ = ["Endpoint", "Handler", "add_health", "metrics_handler", "serve_metrics", "serve_probes"]
+__all__ = ["Endpoint", "Handler", "Serving", "add_health", "metrics_handler", "serve_metrics", "serve_probes"]
 
 log = logging.get_logger("program.endpoints")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 RETRY_S = 10.0
 _STOP_S = 1.0
+
+
+class Serving(Protocol):
+    """What runs an endpoint until the program stops: `runtime.Manager`."""
+
+    def serve(self, task: Callable[[], Awaitable[None]]) -> None: ...
 
 
 @dataclass(slots=True)
@@ -79,7 +85,7 @@ def _port_of(runner: web.AppRunner) -> int:
     return ports.get(True) or ports[False]
 
 
-def serve_probes(manager: Manager, live: Checks, ready: Checks, address: str, time: clock.Clock) -> Endpoint | None:
+def serve_probes(manager: Serving, live: Checks, ready: Checks, address: str, time: clock.Clock) -> Endpoint | None:
     """Serve `/healthz` and `/readyz` at the address of `--health-probe-bind-address`; None when that is 0."""
     app = web.Application()
     for checks in (live, ready):
@@ -87,7 +93,7 @@ def serve_probes(manager: Manager, live: Checks, ready: Checks, address: str, ti
     return _serve(manager, "probes", "--health-probe-bind-address", address, app, time)
 
 
-def serve_metrics(manager: Manager, registry: CollectorRegistry, address: str, time: clock.Clock) -> Endpoint | None:
+def serve_metrics(manager: Serving, registry: CollectorRegistry, address: str, time: clock.Clock) -> Endpoint | None:
     """Serve `/metrics` at the address of `--metrics-bind-address`; None when that is 0."""
     app = web.Application()
     app.router.add_get("/metrics", metrics_handler(registry))
@@ -95,7 +101,7 @@ def serve_metrics(manager: Manager, registry: CollectorRegistry, address: str, t
 
 
 def _serve(
-    manager: Manager, name: str, flag: str, address: str, app: web.Application, time: clock.Clock
+    manager: Serving, name: str, flag: str, address: str, app: web.Application, time: clock.Clock
 ) -> Endpoint | None:
     listening = listener(address)
     if listening is None:

@@ -6,7 +6,6 @@ Pure.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
@@ -91,6 +90,8 @@ def help_text(
     program: str, about: Sequence[str], examples: Sequence[str], defaults: Options, notes: Sequence[str] = ()
 ) -> str:
     """The whole of `--help`: what the program does, examples, every flag in its section, notes."""
+    import textwrap
+
     lines = [textwrap.fill(text, _WIDTH) + "\n" for text in about]
     lines += [f"Usage:\n  {program} [flags]\n", "Examples:", *(f"  {program} {words}" for words in examples)]
     lines += [*flags.sections(defaults.GROUPS, defaults), *notes]

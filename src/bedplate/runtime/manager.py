@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bedplate.api.resources import ResourceRef
 from bedplate.core import clock, logging
 from bedplate.runtime.cache import Cache, Index
 from bedplate.runtime.events import EventRecorder
-from bedplate.runtime.leaderelection import Elector
 from bedplate.runtime.reflector import Reflector, Source
+
+if TYPE_CHECKING:
+    from bedplate.runtime.leaderelection import Elector
 
 __all__ = ["Leading", "Manager"]
 

@@ -18,8 +18,9 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
 
 from bedplate.api import identity
 from bedplate.api.resources import ResourceRef
@@ -73,20 +74,17 @@ class Source(Protocol):
 # States
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(msgspec.Struct, frozen=True):
     """The cache is to be filled, or filled again, from a complete list."""
 
 
-@dataclass(frozen=True, slots=True)
-class Watching:
+class Watching(msgspec.Struct, frozen=True):
     """The cache is complete as of `version`; changes after it are being streamed."""
 
     version: str
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True):
     """Something failed; after the backoff, go on in `then`."""
 
     then: Listing | Watching
@@ -97,33 +95,28 @@ State = Listing | Watching | Waiting
 # What can happen in a state
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(msgspec.Struct, frozen=True):
     version: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """The server closed the watch as it does every few minutes; `version` is the last one seen."""
 
     version: str
     was_healthy: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Expired:
+class Expired(msgspec.Struct, frozen=True):
     """The server no longer has the history from our version on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """No answer, or a wrong one; `version` is the last one seen (empty while listing)."""
 
     version: str
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """The server will not watch from our version, and would not next time: begin with a list, but not at once."""
 
 

@@ -97,7 +97,7 @@ def test_a_failed_copy_leaves_nothing_behind(folders: Path, monkeypatch: pytest.
     def fail(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(shutil, "copyfileobj", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(errors.Invalid, match="No space left"):
         put(folders)
     assert os.listdir(folders / "bin") == ["nv-ipam"]

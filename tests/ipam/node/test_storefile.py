@@ -128,6 +128,45 @@ def test_whatever_a_reservation_says_is_read_back(
     assert json.loads(content)["pools"]["p"]["entries"][key]["metadata"]["pod_name"] == pod
 
 
+words = texts | st.sampled_from(["a<b", "a&b", "\u2028", "\\\\u0041", "\\b", "\x08", "\x7f", "\x01", '"', "/", "é😀"])
+written = st.sampled_from(
+    ["10.0.0.9", "10.0.0.10", "fd00::9", "::ffff:10.0.0.9", "::10.0.0.9", "fd00:0::9", "010.0.0.1", ""]
+)
+
+
+@given(st.dictionaries(words, st.dictionaries(words, st.tuples(words, written), max_size=3), max_size=3), st.booleans())
+def test_a_text_read_the_quick_way_is_what_the_careful_way_reads(
+    pools: dict[str, dict[str, tuple[str, str]]], is_turned: bool
+) -> None:
+    """Whatever the quick way takes; what it does not take is the careful way's."""
+    document = Document()
+    for key, held in pools.items():
+        record = document.pools[key] = PoolRecord(key, {}, CONFIG)
+        for name, (word, address) in held.items():
+            one = Reservation(key, word, name, address, "t", word, word, word, "", CONFIG)
+            record.entries[name] = Entry(one, storefile.encode_entry(name, one))
+    body = storefile.body_of(
+        (
+            storefile.pool_head(key, pool.name),
+            [pool.entries[name].text for name in sorted(pool.entries, reverse=is_turned)],
+            storefile.pool_tail(pool.config, pool.pointer),
+        )
+        for key, pool in sorted(document.pools.items(), reverse=is_turned)
+    )
+    content = storefile.seal(body)[1] + body
+    quick = storefile._decode_plain(content)
+    if quick is not None:
+        assert quick == storefile._decode_any(content)
+        assert storefile.encode(quick[0]) == content
+
+
+def test_a_usual_text_is_read_the_quick_way() -> None:
+    entry = Entry(ONE, storefile.encode_entry("id1_net0", ONE))
+    content = storefile.encode(Document({"pool1": PoolRecord("pool1", {"id1_net0": entry}, CONFIG, "192.168.0.2")}))
+    quick = storefile._decode_plain(content)
+    assert quick is not None and quick == storefile._decode_any(content)
+
+
 @given(st.binary(max_size=200))
 def test_no_bytes_crash_the_loader(content: bytes) -> None:
     try:

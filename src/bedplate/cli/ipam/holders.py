@@ -6,7 +6,7 @@ moment an address was given; what is read here needs no login to any node.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
@@ -21,6 +21,12 @@ NETWORK_STATUS = "k8s.v1.cni.cncf.io/network-status"
 _FINISHED = frozenset({"Succeeded", "Failed"})
 
 
+class LeanAnnotations(meta.Model, frozen=True):
+    """What Multus wrote."""
+
+    network_status: str = meta.field(NETWORK_STATUS)
+
+
 class LeanMeta(meta.Model, frozen=True):
     """Whose pod it is."""
 
@@ -28,7 +34,7 @@ class LeanMeta(meta.Model, frozen=True):
     namespace: str = ""
     uid: str = ""
     creation_timestamp: datetime | None = None
-    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+    annotations: LeanAnnotations = LeanAnnotations()
 
 
 class LeanSpec(meta.Model, frozen=True):
@@ -92,34 +98,39 @@ class _Attachment(msgspec.Struct, frozen=True):
 _decoder = msgspec.json.Decoder(tuple[_Attachment, ...])
 
 
-def of_pods(pods: Iterable[Pod]) -> Iterator[Holding]:
+def of_pods(pods: Iterable[Pod]) -> list[Holding]:
     """The addresses of all pods that may still use them."""
-    for pod in pods:
-        yield from of_pod(pod)
+    return [holding for pod in pods for holding in of_pod(pod)]
 
 
-def of_pod(pod: Pod) -> Iterator[Holding]:
+def of_pod(pod: Pod) -> list[Holding]:
     """A pod's addresses, each once. A pod that has ended, or that has its node's address, holds none."""
-    if pod.status.phase in _FINISHED or pod.spec.host_network:
-        return
-    seen: set[Address] = set()
-    for attachment in _attachments(pod):
+    about, status = pod.metadata, pod.status
+    if status.phase in _FINISHED or pod.spec.host_network:
+        return []
+    # By address: interface, network, source.
+    networks: dict[Address, tuple[str, str, str]] = {}
+    for attachment in _attachments(about):
         for written in attachment.ips:
             # Some plugins write the length of the network behind the address.
             address = parse_address(written.partition("/")[0])
-            if address is not None and address not in seen:
-                seen.add(address)
-                yield _holding(pod, address, attachment.interface, attachment.name, "network-status")
-    written_ips = [pod_ip.ip for pod_ip in pod.status.pod_ips] or [pod.status.pod_ip]
-    for written in written_ips:
+            if address is not None:
+                networks.setdefault(address, (attachment.interface, attachment.name, "network-status"))
+    for written in [pod_ip.ip for pod_ip in status.pod_ips] or [status.pod_ip]:
         address = parse_address(written)
-        if address is not None and address not in seen:
-            seen.add(address)
-            yield _holding(pod, address, "", "", "podIPs")
+        if address is not None:
+            networks.setdefault(address, ("", "", "podIPs"))
+    since = status.start_time or about.creation_timestamp
+    node = pod.spec.node_name
+    return [
+        Holding(address, about.namespace, about.name, about.uid, node, interface, network, since, source)
+        for address, (interface, network, source) in networks.items()
+    ]
 
 
-def _attachments(pod: Pod) -> tuple[_Attachment, ...]:
-    text = pod.metadata.annotations.get(NETWORK_STATUS)
+def _attachments(about: LeanMeta | meta.ObjectMeta) -> tuple[_Attachment, ...]:
+    noted = about.annotations
+    text = noted.network_status if isinstance(noted, LeanAnnotations) else noted.get(NETWORK_STATUS)
     if not text:
         return ()
     try:
@@ -127,18 +138,3 @@ def _attachments(pod: Pod) -> tuple[_Attachment, ...]:
     except msgspec.DecodeError:
         # Users can write annotations too; one that is not a list of networks is ignored.
         return ()
-
-
-def _holding(pod: Pod, address: Address, interface: str, network: str, source: str) -> Holding:
-    since = pod.status.start_time or pod.metadata.creation_timestamp
-    return Holding(
-        address,
-        pod.metadata.namespace,
-        pod.metadata.name,
-        pod.metadata.uid,
-        pod.spec.node_name,
-        interface,
-        network,
-        since,
-        source,
-    )

@@ -18,6 +18,7 @@ from bedplate.cli.ipam.holders import Holding
 from bedplate.cli.ipam.survey import Pool, Survey
 from bedplate.cli.ipam.views import PoolView
 from bedplate.ipam import plan_cidrpool, plan_ippool, pools, quarantine, validation, warnings
+from bedplate.ipam.addresses import Address
 from bedplate.ipam.planning import PlanNode, Unplaced
 
 __all__ = ["Landscape", "oddities", "see"]
@@ -59,7 +60,7 @@ def see(survey: Survey, now: datetime, stored: Iterable[Holding] | None = None) 
     if stored is not None:
         known = {(holding.address, holding.uid) for holding in holdings}
         holdings += [holding for holding in stored if (holding.address, holding.uid) not in known or not holding.uid]
-    used = sorted({holding.address for holding in holdings})
+    used = _ordered(holding.address for holding in holdings)
     views = tuple(
         build_views.view_of(pool, used=used, quarantined=quarantined(pool, now), problems=problems_of(pool))
         for pool in survey.pools
@@ -74,6 +75,14 @@ def see(survey: Survey, now: datetime, stored: Iterable[Holding] | None = None) 
         tuple(holdings),
         has_stores=stored is not None,
     )
+
+
+def _ordered(known: Iterable[Address]) -> list[Address]:
+    """In order, each once: by numbers alone, as there may be 100,000."""
+    by_family: dict[int, set[int]] = {}
+    for bits, value in known:
+        by_family.setdefault(bits, set()).add(value)
+    return [Address(bits, value) for bits in sorted(by_family) for value in sorted(by_family[bits])]
 
 
 def _placed(holding: Holding, views: Iterable[PoolView]) -> Holding:

@@ -29,6 +29,21 @@ Text = list[tuple[bytes, list[bytes], bytes]]
 _FRAME = len(b'{"version":,"checksum":,"pools":{}}')
 
 
+def _runs(numbers: Iterable[int]) -> Iterator[Range]:
+    """Numbers in any order as ranges: mostly many of them follow each other."""
+    first = last = None
+    for number in sorted(numbers):
+        if last is None or first is None:
+            first = last = number
+        elif number > last + 1:
+            yield Range(first, last)
+            first = last = number
+        else:
+            last = number
+    if first is not None and last is not None:
+        yield Range(first, last)
+
+
 class FreeSet:
     """The free numbers of [start, end]. Numbers outside may be taken and given back: that changes nothing."""
 
@@ -39,7 +54,7 @@ class FreeSet:
         self._blocked = RangeSet(RangeSet(never).within(Range(start, end)))
         self.capacity = end - start + 1 - self._blocked.total()
         """How many numbers may ever be given."""
-        busy = self._blocked.union(RangeSet(Range(number, number) for number in taken if start <= number <= end))
+        busy = self._blocked.union(RangeSet(_runs(number for number in taken if start <= number <= end)))
         self._firsts = [first for first, _ in busy]
         self._lasts = [last for _, last in busy]
         self.free = end - start + 1 - busy.total()

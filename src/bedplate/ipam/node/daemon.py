@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections.abc import Mapping, Sequence
+import importlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bedplate.core import clock, errors, logging, metrics
+from bedplate.core import clock, errors, figures, logging, metrics
 from bedplate.core.metrics import shared
 from bedplate.ipam.addresses import Address
 from bedplate.ipam.node import install, proofs
@@ -47,6 +48,8 @@ PROGRAM = "ipam-node"
 FOREIGN, FULL, WRONG = "StaticIPInForeignBlock", "NoFreeAddresses", "PoolInvalidOnNode"
 STOP_S = 5.0
 QPS, BURST = 20.0, 30
+HTTP_WITHIN_S = 1.0
+"""Probes and metrics are served so much later at most, if pools have not been listed by then."""
 
 
 class Daemon:
@@ -65,7 +68,7 @@ class Daemon:
         self._plugin = plugin
         self._time = time if time is not None else clock.SystemClock()
         self._node = options.daemon.node_name
-        self.registry = metrics.registry()
+        self.registry = figures.Waiting()
         self.readiness = Readiness()
         self.view = PoolView(self._node, on_problem=self._pool_is_wrong)
         self.server: Server | None = None
@@ -95,11 +98,12 @@ class Daemon:
             service = NodeService(ledger, self.view, self.readiness, cleaner, on_exhausted=self._pool_is_full)
             self.server = Server(service.handlers(), self._calls, uids(self._options.access))
             manager.serve(lambda: self._settle(ledger, pods, cleaner))
+            manager.serve(self._serve_http)
             await self.server.start(parse_bind(chosen.bind_address))
             self.readiness.has_socket = True
-            self._serve_http(manager)
             # What is here now stays: no need to look at it again and again.
             gc.freeze()
+            gc.enable()
             await self._run_until_stopped(self.server, manager)
 
     async def _run_until_stopped(self, server: Server, manager: Manager) -> None:
@@ -185,20 +189,25 @@ class Daemon:
         self.readiness.must_recover = False
         log.warning("recovery.done", held_by_pods=len(proven), added=adopted)
 
-    def _serve_http(self, manager: Manager) -> None:
-        chosen = self._options.daemon
+    async def _serve_http(self) -> None:
+        """Probes and metrics. The web server and the metrics' library are much to load: pods come before them."""
+        chosen, state = self._options.daemon, self.readiness
         addresses = (chosen.health_probe_bind_address, chosen.metrics_bind_address)
-        if not any(listener(address) for address in addresses):
-            return
-        # A web server is much to import; the socket for pods is served before it, and it may be unwanted.
-        from bedplate.program import endpoints
+        served = _Served()
+        if any(listener(address) for address in addresses):
+            until = asyncio.get_running_loop().time() + HTTP_WITHIN_S
+            await state.wait(lambda: state.has_pools or state.is_away, until)
+            await asyncio.to_thread(importlib.import_module, "bedplate.program.endpoints")
+            from bedplate.program import endpoints
 
-        state = self.readiness
-        ready = Checks(
-            "readyz", {"store": state.check_store, "caches": state.check_caches, "socket": state.check_socket}
-        )
-        endpoints.serve_probes(manager, Checks("healthz"), ready, addresses[0], self._time)
-        endpoints.serve_metrics(manager, self.registry, addresses[1], self._time)
+            ready = Checks(
+                "readyz", {"store": state.check_store, "caches": state.check_caches, "socket": state.check_socket}
+            )
+            endpoints.serve_probes(served, Checks("healthz"), ready, addresses[0], self._time)
+            registry = metrics.registry()
+            self.registry.pass_on(registry)
+            endpoints.serve_metrics(served, registry, addresses[1], self._time)
+        await served.run()
 
     def _snapshot(self, ledger: Ledger) -> Snapshot:
         return Snapshot(ledger.usage(self.view.configs), self.view.problems, self.readiness.is_ready)
@@ -219,6 +228,21 @@ class Daemon:
         about = self.view.reference(pool)
         if about is not None and self._events is not None:
             self._events.tell(about, reason, f"node {self._node}: {text}")
+
+
+class _Served:
+    """What is served over HTTP."""
+
+    def __init__(self) -> None:
+        self._tasks: list[Callable[[], Awaitable[None]]] = []
+
+    def serve(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Let `run` run it."""
+        self._tasks.append(task)
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        await asyncio.gather(asyncio.Event().wait(), *(task() for task in self._tasks))
 
 
 class _Events:

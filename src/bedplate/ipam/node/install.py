@@ -9,10 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import sys
-import sysconfig
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -26,6 +23,7 @@ log = logging.get_logger("ipam.node.install")
 PLUGIN_NAME = "nv-ipam"
 CONF_NAME = "nv-ipam.conf"
 _CONF_MODE = 0o664
+_PIECE = 1 << 20
 
 
 def find_plugin(chosen: Cni) -> Path | None:
@@ -42,6 +40,8 @@ def _beside() -> Iterator[Path]:
     """Where a plugin that was installed with this program stands."""
     yield Path(sys.argv[0]).resolve().parent / PLUGIN_NAME
     yield Path(sys.executable).parent / PLUGIN_NAME
+    import sysconfig
+
     yield Path(sysconfig.get_path("scripts")) / PLUGIN_NAME
 
 
@@ -77,7 +77,8 @@ def configuration(chosen: Cni) -> str:
 
 def _copy(source: Path, folder: Path) -> None:
     with _replacing(folder / PLUGIN_NAME, f"_{PLUGIN_NAME}") as file, source.open("rb") as content:
-        shutil.copyfileobj(content, file)
+        while piece := content.read(_PIECE):
+            file.write(piece)
         os.fchmod(file.fileno(), os.fstat(content.fileno()).st_mode & 0o7777)
 
 
@@ -85,7 +86,8 @@ def _copy(source: Path, folder: Path) -> None:
 def _replacing(target: Path, prefix: str) -> Iterator[BinaryIO]:
     """A new file that takes the target's place when the block ends well, and vanishes when it does not."""
     try:
-        number, temporary = tempfile.mkstemp(prefix=prefix, dir=target.parent)
+        temporary = target.parent / f"{prefix}{os.urandom(6).hex()}"
+        number = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             with os.fdopen(number, "wb") as file:
                 yield file

@@ -1,22 +1,22 @@
 """What the daemon counts.
 
-In: a prometheus registry. Out: counters and histograms of calls and of the cleaner, and gauges of every pool and of the
-store, read when they are asked for.
+In: a registry, the library's or one that waits for it. Out: counters and histograms of calls and of the cleaner, and
+gauges of every pool and of the store, read when they are asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
-
+from bedplate.core.figures import Counter, Gauge, Histogram, Registry
 from bedplate.ipam.node.commits import Commit
 from bedplate.ipam.node.http2 import Code
 from bedplate.ipam.node.reservations import Usage
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 __all__ = ["CallMetrics", "CleanerMetrics", "Snapshot", "StateCollector", "StoreMetrics"]
 
@@ -26,7 +26,7 @@ _BUCKETS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
 class CallMetrics:
     """Calls by method and code."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._total = Counter(
             "bedplate_ipam_node_calls_total", "gRPC calls handled.", ("method", "code"), registry=registry
         )
@@ -37,9 +37,6 @@ class CallMetrics:
             buckets=_BUCKETS,
             registry=registry,
         )
-        # Looking a label up costs more than counting.
-        self._totals: dict[tuple[str, Code], Counter] = {}
-        self._histograms: dict[str, Histogram] = {}
         self.foreign = Counter(
             "bedplate_ipam_node_foreign_static_addresses_total",
             "Static addresses that were allocated although they are in another node's block.",
@@ -49,18 +46,14 @@ class CallMetrics:
 
     def count(self, method: str, code: Code, seconds: float) -> None:
         """One call has ended."""
-        total = self._totals.get((method, code))
-        if total is None:
-            total = self._totals[method, code] = self._total.labels(method, code.name)
-            self._histograms[method] = self._seconds.labels(method)
-        total.inc()
-        self._histograms[method].observe(seconds)
+        self._total.labels(method, code.name).inc()
+        self._seconds.labels(method).observe(seconds)
 
 
 class CleanerMetrics:
     """What became of reservations that nobody asked to free."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         self.released = Counter(
             "bedplate_ipam_node_cleaner_releases_total",
             "Reservations that were freed because their owner is proven dead.",
@@ -75,7 +68,7 @@ class CleanerMetrics:
 class StoreMetrics:
     """What the disk does."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._seconds = Histogram(
             "bedplate_ipam_node_store_commit_duration_seconds",
             "Time to write one batch of changes and to sync it to the disk.",
@@ -117,10 +110,10 @@ class Snapshot(NamedTuple):
     is_ready: bool
 
 
-class StateCollector(Collector):
+class StateCollector:
     """Gauges that are read from the daemon when somebody looks."""
 
-    def __init__(self, registry: CollectorRegistry, look: Callable[[], Snapshot]) -> None:
+    def __init__(self, registry: Registry, look: Callable[[], Snapshot]) -> None:
         self._look = look
         registry.register(self)
 
@@ -129,6 +122,9 @@ class StateCollector(Collector):
         return ()
 
     def collect(self) -> Iterable[Metric]:
+        """What the daemon says now."""
+        from prometheus_client.core import GaugeMetricFamily
+
         usages = self._look()
         capacity = GaugeMetricFamily(
             "bedplate_ipam_node_pool_capacity",

@@ -77,6 +77,7 @@ class Readiness:
         """The API server has answered that it will not answer."""
         self.answered()
         self.refusal = reason
+        self.changed()
 
     def unanswered(self, reason: str) -> None:
         """The API server has not responded, or not in time."""
@@ -137,7 +138,11 @@ class ApiSource:
     async def list(
         self, ref: ResourceRef[T], namespace: str | None = None, *, label_selector: str = "", field_selector: str = ""
     ) -> ListResult[T]:
-        """A complete list."""
+        """A complete list. Others than pools wait for the pools, which the first call needs."""
+        state = self._readiness
+        until = asyncio.get_running_loop().time() + PATIENCE_S
+        if ref.group != GROUP and state.pool_caches and not state.has_pools:
+            await state.wait(lambda: state.has_pools or state.is_away or bool(state.refusal), until)
         loop = asyncio.get_running_loop()
         impatience = loop.call_later(PATIENCE_S, self._readiness.unanswered, f"no response for {PATIENCE_S:g} s")
         try:

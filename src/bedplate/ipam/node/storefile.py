@@ -220,18 +220,33 @@ class _Root(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _PLAIN = msgspec.json.Decoder(_Root)
+_ENCODE = msgspec.json.Encoder().encode
+# What the original writes in another way than the library that writes the text to compare with.
+_OTHERWISE = (b"<", b">", b"&", "\u2028".encode(), "\u2029".encode(), b"\\u", b"\\b", b"\\f")
 
 
 def _decode_plain(content: bytes) -> tuple[Document, int] | None:
-    """Read a document that is written exactly as it would be written now: several times faster. None: it is not."""
+    """Read a document that is written exactly as it would be written now: many times faster. None: it is not, or it
+    may not be."""
     try:
         root = _PLAIN.decode(content)
         pools = {key: _plain_pool(key, pool) for key, pool in root.pools.items()}
     except (ValueError, msgspec.MsgspecError):
         return None
-    document = Document(pools, root.version)
-    is_plain = root.checksum != 0 and encode(document) == content
-    return (document, root.checksum) if is_plain else None
+    head = b'{"version":%d,"checksum":%d,"pools":' % (root.version, root.checksum)
+    is_plain = (
+        root.checksum != 0
+        and _is_sorted(root.pools)
+        and all(_is_sorted(pool.entries) for pool in root.pools.values())
+        and not any(text in content for text in _OTHERWISE)
+        and _ENCODE(root) == content
+        and seal(content[len(head) :], root.version) == (root.checksum, head)
+    )
+    return (Document(pools, root.version), root.checksum) if is_plain else None
+
+
+def _is_sorted(names: Mapping[str, object]) -> bool:
+    return sorted(names) == list(names)
 
 
 def _plain_pool(key: str, pool: _Pool) -> PoolRecord:
@@ -250,12 +265,14 @@ def _plain_pool(key: str, pool: _Pool) -> PoolRecord:
             meta.device_id,
             sys.intern(meta.pool_config_snapshot),
         )
-        entries[name] = Entry(reservation, encode_entry(name, reservation))
+        entries[name] = Entry(reservation, b"%b:%b" % (_ENCODE(name), _ENCODE(entry)))
     return PoolRecord(pool.name, entries, sys.intern(pool.last_pool_config), _plain_address(pool.last_reserved_ip))
 
 
 def _plain_address(text: str) -> str:
-    if text and str(addresses.parse_address(text)) != text:
+    address = addresses.parse_address(text) if text else None
+    # There is one way to write an IPv4 address.
+    if text and (address is None or (":" in text and str(address) != text)):
         raise Corrupt(f"{text!r} is not the canonical form of an address")
     return text
 
