@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from bedplate.cli.head import head as head_commands
+from bedplate.cli.head.command import head as head_commands
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
 from bedplate.head import daemon
@@ -49,7 +49,7 @@ async def test_certificates_are_renewed_before_they_end_and_not_otherwise(folder
     clock = ManualClock()
 
     def held() -> list[bytes]:
-        return [folder.file(f"{name}.crt").read_bytes() for name in ("server", "admin", "ca")]
+        return [folder.file(f"{name}.crt").read_bytes() for name in ("server", "ca")]
 
     daemon = Daemon(folder, Options(bind="127.0.0.1"), web.serve, clock=clock)
     daemon._renew()
@@ -60,25 +60,9 @@ async def test_certificates_are_renewed_before_they_end_and_not_otherwise(folder
     clock.jump(timedelta(days=40).total_seconds())
     daemon._renew()
     after = held()
-    assert after[0] != before[0] and after[1] != before[1] and after[2] == before[2]
+    assert after[0] != before[0] and after[1] == before[1]
     end = pki.good_until(folder.file("server.crt"))
     assert end is not None and end > clock.now() + timedelta(days=360)
-
-
-async def test_a_revoked_certificate_of_the_administrator_is_issued_again(folder: Folder) -> None:
-    daemon = Daemon(folder, Options(bind="127.0.0.1"), web.serve, clock=ManualClock())
-    daemon._renew()
-    before = folder.file("admin.crt").read_bytes()
-    asked: list[tuple[str, str]] = []
-
-    def is_revoked(kind: str, subject: str, der: bytes) -> bool:
-        asked.append((kind, subject))
-        return True
-
-    daemon._is_revoked = is_revoked
-    daemon._renew()
-    assert folder.file("admin.crt").read_bytes() != before
-    assert asked == [("user", "admin")]
 
 
 async def test_a_head_whose_authority_is_kept_elsewhere_serves_on(folder: Folder) -> None:

@@ -25,7 +25,11 @@ COMMANDS: dict[str, lazygroup.Entry] = {
     "binaries": ("bedplate.lab.cli", "binaries", "Build and list Kubernetes programs in the cache."),
     "ccm": (f"{_CLI}.ccm", "ccm", "The cloud controller manager: run it, or explain the state of a node."),
     "ipam": (f"{_CLI}.ipam.command", "ipam", "Addresses for pods: pools, blocks, allocations, and explanations."),
-    "head": (f"{_CLI}.head", "head", "The head node: create, serve and back it up; manage tokens and certificates."),
+    "head": (
+        f"{_CLI}.head.command",
+        "head",
+        "The head node: create, serve and back it up; manage tokens and certificates.",
+    ),
     "cmsh": ("bedplate.ui.cmsh.program", "cmsh", "The shell of the head node: one line, a file, or at a terminal."),
     "sim": (f"{_CLI}.sim.command", "sim", "Simulated nodes, and simulated NVIDIA BMM and Oxide clouds."),
     "doctor": (f"{_CLI}.doctor.command", "doctor", "Diagnose the programs of a cluster."),

@@ -92,9 +92,10 @@ def apply(tree: Tree, changes: Iterable[Change], unseal: codec.Unseal | None, re
         else:
             updated = _applied(tree.schema, current, change.path[2:], change.new, unseal)
         touched[place] = updated
-    for (mode, key), obj in touched.items():
-        tree = tree.with_object(mode, key, None if obj is None else replace(obj, revision=revision or obj.revision))
-    return tree
+    return tree.with_objects(
+        (mode, key, None if obj is None else replace(obj, revision=revision or obj.revision))
+        for (mode, key), obj in touched.items()
+    )
 
 
 def _applied(schema: Schema, obj: Obj, rest: Path, new: Any, unseal: codec.Unseal | None) -> Obj:

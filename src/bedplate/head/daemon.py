@@ -14,6 +14,7 @@ import socket
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -26,18 +27,20 @@ from bedplate.core.backoff import Backoff
 from bedplate.core.clock import Clock, SystemClock
 from bedplate.core.logging import get_logger
 from bedplate.head import metrics
-from bedplate.head.access import USER, USERS, Access, Tokens
+from bedplate.head.access import Access, Tokens
 from bedplate.head.election import Candidate, Election, Timing
 from bedplate.head.entities import SCHEMA
 from bedplate.head.explain import Renderer
-from bedplate.head.folder import pki, transfer
+from bedplate.head.folder import administrator, pki, transfer
 from bedplate.head.folder.datafolder import DATABASE, Etcd, Folder, require_tree
-from bedplate.head.folder.sitekeys import SiteKeys
+from bedplate.head.folder.sitekeys import AUTHORITY, SiteKeys
 from bedplate.head.health import Health
 from bedplate.head.intake import NOTICES, REPORTS, Intake, Rate
-from bedplate.head.notices import Notices
+from bedplate.head.notices import Notices, keep_up
+from bedplate.head.records import OBJECTS
 from bedplate.head.render import RENDERERS
-from bedplate.head.service import Alone, Head, Standing
+from bedplate.head.revocations import REVOKED
+from bedplate.head.service import Alone, Head, NotActive, Standing
 from bedplate.head.signins import Failures
 from bedplate.head.site import ADMIN
 from bedplate.head.sittings import Sittings
@@ -111,6 +114,8 @@ class Service:
     """Where logins of the page are kept; None: in memory."""
     keys: SiteKeys | None = None
     """The keys of the site; None where there is no data folder."""
+    renew: Callable[[], Awaitable[None]] | None = None
+    """Issues the administrator's certificate in the data folder again, should it no longer count."""
     failures: Failures = field(init=False)
     intake: Intake = field(init=False)
 
@@ -143,7 +148,7 @@ class Daemon:
         self._settings = folder.settings
         self._tls: Reloader | None = None
         self._trust = pki.Trust(folder.file("ca.crt"))
-        self._is_revoked: Callable[[str, str, bytes], bool] = lambda kind, subject, der: False
+        self._renewing = asyncio.Lock()
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -184,13 +189,15 @@ class Daemon:
         standing, election = self._stand(parts.store)
         self.standing = parts.head.standing = standing
         access = Access(lambda: parts.head.tree, tokens, self._trust)
-        self._is_revoked = tokens.revocations.is_revoked
         self._warn(access)
         runner = self._application(self._service(parts, access, standing))
         async with asyncio.TaskGroup() as tasks:
             background = [
                 tasks.create_task(_persistently("tokens", tokens.run, self._clock)),
-                tasks.create_task(_persistently("authority", parts.keys.follow, self._clock)),
+                *(
+                    tasks.create_task(_persistently("authority", partial(self._look, parts, tokens, at), self._clock))
+                    for at in (AUTHORITY, REVOKED, f"{OBJECTS}user/")
+                ),
             ]
             if election is not None:
                 background.append(tasks.create_task(election.run()))
@@ -205,7 +212,7 @@ class Daemon:
                 await runner.setup()
                 await web.SockSite(runner, listening, ssl_context=tls.context).start()
                 memory.keep()
-                await self._announce(tokens, tls)
+                await self._announce(parts, tokens, tls)
             finally:
                 # Event streams are closed first; then the leader's place is given up.
                 await runner.cleanup()
@@ -226,8 +233,9 @@ class Daemon:
                 next=f"bedplate head token create {user}",
             )
 
-    async def _announce(self, tokens: Tokens, tls: Reloader) -> None:
+    async def _announce(self, parts: _Parts, tokens: Tokens, tls: Reloader) -> None:
         """Say where the head serves; then keep the certificates fresh until cancelled."""
+        await self._renew_administrator(parts, tokens)
         self.folder.announce(self.local_url)
         remembered = msgspec.structs.replace(
             self._settings, url=self.url, port=self.options.port or self._settings.port
@@ -239,6 +247,7 @@ class Daemon:
             await self._clock.sleep(_LOOK_AT_CERTIFICATES_S)
             self._renew()
             tls.check()
+            await self._renew_administrator(parts, tokens)
 
     def _service(self, parts: _Parts, access: Access, standing: Standing) -> Service:
         registry = CollectorRegistry()
@@ -257,6 +266,7 @@ class Daemon:
             ready=ready,
             sittings=parts.sittings,
             keys=parts.keys,
+            renew=partial(self._renew_administrator, parts, access.tokens),
         )
 
     def _stand(self, store: Store) -> tuple[Standing, Election | None]:
@@ -291,21 +301,35 @@ class Daemon:
             self._tls.check()
 
     def _renew(self) -> None:
-        """Renew the serving and the administrator's certificate where they are about to expire, lack a name, were
-        revoked, or are another authority's."""
+        """Renew the serving certificate where it is about to expire, lacks a name, or is another authority's."""
         more = [self._settings.name, self.options.bind, urlsplit(self.options.advertise).hostname or ""]
         hosts, now, file = pki.host_names(*more), self._clock.now(), self.folder.file
         folder, ca = self.folder.path, file("ca.crt")
         if pki.lacks(file("server.crt"), hosts, now) or not pki.is_issued_by(file("server.crt"), ca):
             pki.Authority.load(folder).server(hosts, self._settings.name, now).write(folder, "server")
             _LOG.info("head.certificate_renewed", file="server.crt", names=hosts)
-        own = pki.presented(file(f"{ADMIN}.crt"))
-        if own is None:
-            return
-        name = (*own.subject["commonName"], ADMIN)[0]
-        is_spent = own.ends < now + pki.RENEW_BEFORE or self._is_revoked(USER, name, own.der)
-        if is_spent or not pki.is_issued_by(file(f"{ADMIN}.crt"), file(f"{pki.NEXT}.crt"), ca):
-            pki.Authority.for_clients(folder).client(name, USERS, now).write(folder, ADMIN)
+
+    async def _look(self, parts: _Parts, tokens: Tokens, at: str) -> None:
+        """Follow what other heads make of the authority, of revocations and of users; runs until cancelled."""
+
+        async def look() -> None:
+            await parts.keys.load()
+            await tokens.revocations.open()
+            await parts.head.catch_up()
+            await self._renew_administrator(parts, tokens)
+
+        await keep_up(parts.store, at, look)
+
+    async def _renew_administrator(self, parts: _Parts, tokens: Tokens) -> None:
+        async with self._renewing:
+            try:
+                is_new = await administrator.renew(self.folder.path, parts.head, tokens, parts.keys, self._clock)
+            except NotActive:
+                return  # the active head does it, and this one takes it from the store
+            except errors.BedplateError as err:
+                _LOG.warning("head.certificate_not_renewed", file=f"{ADMIN}.crt", error=str(err), next=err.hint)
+                return
+        if is_new:
             _LOG.info("head.certificate_renewed", file=f"{ADMIN}.crt")
 
     def _refuse_other_store(self) -> None:

@@ -126,9 +126,7 @@ def demand_edits(identity: Identity, tree: Tree, edits: Iterable[Edit]) -> None:
         if before != {path: before.get(path, text) if text == MASK else text for path, text in after.items()}:
             demand(identity, "edit", "secrets")
     if not may(identity, "edit", "head nodes"):
-        later = tree
-        for edit in edits:
-            later = later.with_object(edit.mode, edit.key, edit.new)
+        later = tree.with_objects((edit.mode, edit.key, edit.new) for edit in edits)
         for edit in edits:
             if _is_unchanged(tree.find(edit.mode, edit.key), edit.new):
                 continue

@@ -213,9 +213,7 @@ class Head:
 
     def refusal(self, identity: Identity, edits: Sequence[Edit]) -> str:
         """Why the identity may not commit the edits onto the present tree; empty when it may."""
-        after = self.tree
-        for edit in edits:
-            after = after.with_object(edit.mode, edit.key, edit.new)
+        after = self.tree.with_objects((edit.mode, edit.key, edit.new) for edit in edits)
         try:
             caller = policy.confirm(identity, self.tree)
             policy.demand_edits(caller, self.tree, edits)

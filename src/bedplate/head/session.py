@@ -301,19 +301,23 @@ class Session:
     def follow(self, head: Tree, committed: Iterable[Edit] = ()) -> None:
         """Take the head's newer tree; what is still staged stays staged, over the object it was typed for."""
         self.head = head
+        for (mode, key), base in self._bases.items():
+            # Of another history, as after a restored backup: the number alone would pass for that of the present one.
+            present = head.find(mode, key)
+            if base is None or present is None or base is present or base.revision != present.revision:
+                continue
+            if base != present:
+                self._bases[mode, key] = replace(base, revision=0)
         for edit in committed:
             self._bases.pop((edit.mode, edit.key), None)
             self._forget_indexes((edit.mode, edit.key))
-        kept = {place: self.tree.find(*place) for place in self._bases}
-        self.tree = head
-        for (mode, key), obj in kept.items():
-            self.tree = self.tree.with_object(mode, key, obj)
+        self.tree = head.with_objects([(mode, key, self.tree.find(mode, key)) for mode, key in self._bases])
 
     def _forget(self, places: list[Address]) -> None:
-        for mode, key in places:
-            del self._bases[mode, key]
-            self._forget_indexes((mode, key))
-            self.tree = self.tree.with_object(mode, key, self.head.find(mode, key))
+        for place in places:
+            del self._bases[place]
+            self._forget_indexes(place)
+        self.tree = self.tree.with_objects((mode, key, self.head.find(mode, key)) for mode, key in places)
 
     def _forget_indexes(self, place: Address) -> None:
         self._was.pop(place, None)

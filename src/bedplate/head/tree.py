@@ -7,7 +7,7 @@ refer to one. Whether a tree is as it should be is asked in `validate`; what dif
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import immutables
 
@@ -16,9 +16,6 @@ from bedplate.head.objects import Obj
 from bedplate.head.schema.entity import Path, Schema, typed
 
 __all__ = ["Address", "Link", "Tree", "link_alike", "links", "replace_at"]
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 Address = tuple[str, str]
 """A top-level object: mode and key."""
@@ -32,7 +29,9 @@ class Link(NamedTuple):
     through: str
 
 
-_Referrers = immutables.Map[tuple[str, str, str], immutables.Map[str, frozenset[str]]]
+_Target = tuple[str, str, str]
+"""What is referred to (mode and key), and the mode of those who do."""
+_Referrers = immutables.Map[_Target, immutables.Map[str, frozenset[str]]]
 
 
 def links(schema: Schema, mode: str, obj: Obj, way: str = "") -> set[Link]:
@@ -129,33 +128,70 @@ class Tree:
 
     def with_object(self, mode: str, key: str, obj: Obj | None) -> Tree:
         """With that object in place of what is there; None takes it away."""
-        before = self.find(mode, key)
-        if before is obj:
+        return self.with_objects(((mode, key, obj),))
+
+    def with_objects(self, objects: Iterable[tuple[str, str, Obj | None]]) -> Tree:
+        """With those objects, each by mode and key, in place of what is there."""
+        modes: dict[str, immutables.MapMutation[str, Obj]] = {}
+        index: immutables.MapMutation[_Target, immutables.Map[str, frozenset[str]]] | None = None
+        steps, unsorted = 0, set()
+        for mode, key, obj in objects:
+            mutation = modes.get(mode)
+            if mutation is None:
+                mutation = modes[mode] = self._modes[mode].mutate()
+            before = mutation.get(key)
+            if before is obj:
+                continue
+            steps += 1
+            if obj is None:
+                del mutation[key]
+            else:
+                mutation[key] = obj
+            if before is None or obj is None:
+                unsorted.add(mode)
+            elif link_alike(self.schema, before, obj):
+                continue
+            if index is None:
+                index = self._referrers.mutate()
+            self._link(index, mode, key, before, obj)
+        if not steps:
             return self
-        Tree.steps += 1
+        Tree.steps += steps
         tree = Tree.__new__(Tree)
         tree.schema = self.schema
         tree.derived = {}
-        is_same = (before is None) is (obj is None)
-        tree._keys = self._keys if is_same else {name: keys for name, keys in self._keys.items() if name != mode}
-        objects = self._modes[mode]
-        tree._modes = {**self._modes, mode: objects.delete(key) if obj is None else objects.set(key, obj)}
-        if before is not None and obj is not None and link_alike(self.schema, before, obj):
-            tree._referrers = self._referrers
-            return tree
+        tree._keys = (
+            {name: keys for name, keys in self._keys.items() if name not in unsorted} if unsorted else self._keys
+        )
+        tree._modes = {**self._modes, **{mode: mutation.finish() for mode, mutation in modes.items()}}
+        tree._referrers = self._referrers if index is None else index.finish()
+        return tree
+
+    def _link(
+        self,
+        index: immutables.MapMutation[_Target, immutables.Map[str, frozenset[str]]],
+        mode: str,
+        key: str,
+        before: Obj | None,
+        obj: Obj | None,
+    ) -> None:
+        """Follow in the index what an object refers to instead."""
         old = links(self.schema, mode, before) if before is not None else set()
         new = links(self.schema, mode, obj) if obj is not None else set()
         ways: dict[tuple[str, str], set[str]] = {}
         for link in new:
             ways.setdefault((link.mode, link.key), set()).add(link.through)
-        index = self._referrers
         for target in {(link.mode, link.key) for link in old ^ new}:
             through, place = frozenset(ways.get(target, ())), (*target, mode)
             referrers: immutables.Map[str, frozenset[str]] = index.get(place, immutables.Map())
-            referrers = referrers.set(key, through) if through else _without(referrers, key)
-            index = index.set(place, referrers) if referrers else _without(index, place)
-        tree._referrers = index
-        return tree
+            if through:
+                index[place] = referrers.set(key, through)
+            elif key in referrers:
+                rest = referrers.delete(key)
+                if rest:
+                    index[place] = rest
+                else:
+                    del index[place]
 
     def referrers(self, mode: str, key: str, by: str) -> Mapping[str, frozenset[str]]:
         """The objects of mode `by` that refer to an object, each with the ways to the fields that do."""
@@ -177,11 +213,6 @@ class Tree:
 
 
 _NOBODY: Mapping[str, frozenset[str]] = {}
-
-
-def _without(mapping: immutables.Map[K, V], key: K) -> immutables.Map[K, V]:
-    """Without that key; the same mapping when it is not there."""
-    return mapping.delete(key) if key in mapping else mapping
 
 
 def replace_at(obj: Obj, rest: Path, new: Obj | None) -> Obj | None:

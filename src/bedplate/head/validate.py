@@ -30,15 +30,16 @@ _is_extra = re.compile(EXTRA).fullmatch
 
 def apply_edits(tree: Tree, edits: Sequence[Edit], number: int, seal: codec.Seal) -> tuple[Tree, list[changes.Change]]:
     """The tree that the edits make, as revision `number`, and what they change. Raises `Invalid` with every fault."""
-    after, changed, touched = tree, [], []
+    changed: list[changes.Change] = []
+    touched: list[tuple[str, str, Obj | None]] = []
     for edit in edits:
         place = (edit.mode, edit.key)
         differences = changes.diff(tree.schema, place, tree.find(*place), edit.new, seal)
         if differences:
             changed.extend(differences)
-            touched.append(place)
-            after = after.with_object(*place, None if edit.new is None else replace(edit.new, revision=number))
-    faults = problems(after, touched, tree)
+            touched.append((*place, None if edit.new is None else replace(edit.new, revision=number)))
+    after = tree.with_objects(touched)
+    faults = problems(after, [(mode, key) for mode, key, _ in touched], tree)
     if faults:
         raise errors.Invalid(
             "the changes cannot be committed", problems=faults, hint="nothing was written; correct it and commit again"
@@ -68,7 +69,7 @@ def fill_masks(edits: Sequence[Edit], *trees: Tree) -> list[Edit]:
                 hint="write the secret itself, or leave the field out",
                 problems=lacking,
             )
-        filled[place] = edit._replace(new=new)
+        filled[place] = edit if new is edit.new else edit._replace(new=new)
     return list(filled.values())
 
 

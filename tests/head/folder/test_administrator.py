@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,17 +12,20 @@ from pathlib import Path
 import pytest
 from tests.apps import headprograms as heads
 from tests.head.committing import commit_session
+from tests.head.folder.serving import serving
 from tests.store import etcd_cluster
 
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock, SystemClock
 from bedplate.head.access import USERS, Access, Tokens
 from bedplate.head.entities import SCHEMA
-from bedplate.head.folder import administration, backups, creation, pki, transfer
+from bedplate.head.entities.site import User
+from bedplate.head.folder import administration, administrator, backups, creation, pki, transfer
 from bedplate.head.folder.datafolder import Etcd, Folder, Settings, open_head
+from bedplate.head.folder.sitekeys import SiteKeys
 from bedplate.head.objects import Obj
 from bedplate.head.policy import Identity
-from bedplate.head.service import Head
+from bedplate.head.service import Alone, Head, NotActive
 from bedplate.store.interface import Store
 from bedplate.store.open import open_store
 
@@ -184,17 +188,150 @@ def test_the_program_says_whose_credentials_a_restore_made(tmp_path: Path) -> No
     assert "new credentials of admin" in heads.bedplate(*words).stdout
 
 
-async def test_the_daemon_renews_the_certificate_for_its_owner(folder: Folder) -> None:
-    from bedplate.head.daemon import Daemon, Options
-    from bedplate.ui import web
+@pytest.mark.parametrize("steps", [1, 2], ids=["under way", "done"])
+@pytest.mark.parametrize("is_older", [False, True], ids=["newer keys", "older keys"])
+async def test_keys_of_the_same_site_fit_a_backup_from_the_other_side_of_a_rotation(
+    folder: Folder, tmp_path: Path, steps: int, is_older: bool
+) -> None:
+    old = Path(shutil.copytree(folder.path, tmp_path / "keys"))
+    if not is_older:
+        await backups.backup(folder, tmp_path / "b.tar.gz", with_keys=False)
+    for step in range(steps):
+        await administration.rotate_authority(folder, finish=step == 1)
+    if is_older:
+        await backups.backup(folder, tmp_path / "b.tar.gz", with_keys=False)
+    await backups.restore(tmp_path / "b.tar.gz", tmp_path / "new", keys=old if is_older else folder.path)
+    new = Folder.find(tmp_path / "new")
+    assert new.file("ca.crt").read_bytes() == folder.file("ca.crt").read_bytes(), "what was replaced stays replaced"
+    assert new.file("ca-next.key").exists() == (steps == 1)
+    assert pki.is_issued_by(new.file("server.crt"), new.file("ca.crt"))
+    await require_access(new)
+    if steps == 1:
+        await administration.rotate_authority(new, finish=True)
+        await require_access(new)
 
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["of today", "of an earlier version"])
+async def test_keys_of_another_site_do_not_fit(folder: Folder, tmp_path: Path, is_named: bool) -> None:
+    other = await creation.make(tmp_path / "other", name="basecm10", nodes=0)
+    if not is_named:
+        digest = transfer.digest_of_key
+        transfer.digest_of_key = lambda key: ""  # type: ignore[assignment]
+    try:
+        await backups.backup(folder, tmp_path / "b.tar.gz", with_keys=False)
+    finally:
+        if not is_named:
+            transfer.digest_of_key = digest
+    with pytest.raises(errors.Invalid, match="belong to another site"):
+        await backups.restore(tmp_path / "b.tar.gz", tmp_path / "new", keys=other.path)
+    assert not (tmp_path / "new").exists()
+    await backups.restore(tmp_path / "b.tar.gz", tmp_path / "new", keys=folder.path)
+
+
+# The certificate in the folder is issued again
+
+
+async def renew(folder: Folder, store: Store, head: Head, clock: ManualClock) -> bool:
+    tokens = Tokens(store, clock=clock)
+    await tokens.open()
+    keys = SiteKeys(folder, store, folder.vault(), clock)
+    return await administrator.renew(folder.path, head, tokens, keys, clock)
+
+
+async def test_the_certificate_is_renewed_for_its_owner_before_it_ends_and_not_otherwise(folder: Folder) -> None:
     clock = ManualClock()
     await administration.recover_admin(folder, "anna", clock=clock)
-    clock.jump(timedelta(days=340).total_seconds())
-    Daemon(folder, Options(bind="127.0.0.1"), web.serve, clock=clock)._renew()
+    async with opened(folder) as (store, head):
+        clock.jump(timedelta(days=330).total_seconds())
+        assert not await renew(folder, store, head, clock)
+        clock.jump(timedelta(days=10).total_seconds())
+        assert await renew(folder, store, head, clock)
+        assert not await renew(folder, store, head, clock)
+        assert head.revision == 2, "no user names a fingerprint: there is nothing to commit"
     presented = pki.presented(folder.file("admin.crt"))
     assert presented is not None and presented.subject["commonName"] == ["anna"]
     assert presented.ends > clock.now() + timedelta(days=360)
+
+
+async def pin(folder: Folder) -> str:
+    """Let the administrator's object name the certificate in the folder; its fingerprint."""
+    fingerprint = administration.fingerprint_of(folder.file("admin.crt"))
+    async with open_head(folder.path) as there:
+        session = there.head.session()
+        session.set(("user", "admin"), "certificate", fingerprint)
+        await commit_session(there.head, session)
+    return fingerprint
+
+
+async def test_a_user_who_names_a_fingerprint_is_given_that_of_the_renewed_certificate(folder: Folder) -> None:
+    clock = ManualClock()
+    pki.Authority.load(folder.path).client("admin", USERS, clock.now()).write(folder.path, "admin")
+    former = await pin(folder)
+    clock.jump(timedelta(days=340).total_seconds())
+    async with opened(folder) as (store, head):
+        assert await renew(folder, store, head, clock)
+        named = User.certificate.value(head.tree.get(("user", "admin")))
+        assert named == administration.fingerprint_of(folder.file("admin.crt")) != former
+        assert (await head.read(3)).author == "bedplate head"
+
+
+@pytest.mark.parametrize("way", ["by name", "by fingerprint", "another authority"])
+@pytest.mark.parametrize("is_served", [False, True], ids=["without a daemon", "with a daemon"])
+async def test_an_administrator_who_names_a_fingerprint_is_never_locked_out(
+    folder: Folder, way: str, is_served: bool
+) -> None:
+    # A revocation by name is of the certificates of the seconds before.
+    past = SystemClock().now() - timedelta(hours=1)
+    pki.Authority.load(folder.path).client("admin", USERS, past).write(folder.path, "admin")
+    former = await pin(folder)
+
+    async def replace() -> None:
+        if way == "another authority":
+            await administration.rotate_authority(folder, finish=False)
+            await administration.rotate_authority(folder, finish=True)
+        elif way == "by name":
+            await administration.revoke_certificates(folder, "admin")
+        else:
+            await administration.revoke_certificates(folder, fingerprint=former)
+
+    if is_served:
+        async with serving(folder):
+            await replace()
+            assert (await administration.status(folder)).revision == 3, "its own credential works, at once"
+    else:
+        await replace()
+    assert administration.fingerprint_of(folder.file("admin.crt")) != former
+    await require_access(folder)
+
+
+async def test_another_head_takes_the_renewed_certificate_from_the_store(folder: Folder, tmp_path: Path) -> None:
+    clock = ManualClock()
+    pki.Authority.load(folder.path).client("admin", USERS, clock.now()).write(folder.path, "admin")
+    await pin(folder)
+    other = await creation.join(tmp_path / "two", folder.path, name="basecm11")
+    clock.jump(timedelta(days=340).total_seconds())
+    async with opened(folder) as (store, head):
+        head.standing = Passive()
+        before = other.file("admin.crt").read_bytes()
+        with pytest.raises(NotActive):
+            await renew(other, store, head, clock)
+        assert other.file("admin.crt").read_bytes() == before
+        head.standing = Alone("", "")
+        assert await renew(folder, store, head, clock)
+        head.standing = Passive()
+        assert await renew(other, store, head, clock)
+        for name in ("admin.crt", "admin.key"):
+            assert other.file(name).read_bytes() == folder.file(name).read_bytes()
+        assert not await renew(other, store, head, clock)
+
+
+class Passive(Alone):
+    def __init__(self) -> None:
+        super().__init__("another", "https://another")
+        self.is_active = False
+
+    def refuse_writes(self) -> None:
+        raise NotActive(self.active_name, self.active_url)
 
 
 async def test_certificates_are_revoked_without_a_daemon_and_the_folders_own_is_issued_again(tmp_path: Path) -> None:

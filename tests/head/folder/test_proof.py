@@ -174,7 +174,7 @@ async def test_files_of_a_whole_folder_are_never_taken_for_leftovers(tmp_path: P
 def test_an_init_that_is_told_to_end_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     data = tmp_path / "site"
     slow = "import time; from bedplate.head.folder import creation; creation.settle = lambda *_: time.sleep(600);"
-    program = f"{slow} from bedplate.cli.head import head; head()"
+    program = f"{slow} from bedplate.cli.head.command import head; head()"
     process = subprocess.Popen([sys.executable, "-c", program, "init", "--data", str(data), "--nodes", "0"])
     wait_until(lambda: any(data.glob(".making.*/admin.token")), "the folder is almost made")
     process.send_signal(number)

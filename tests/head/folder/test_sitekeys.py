@@ -5,37 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
-from tests.waiting import DEADLINE_S
+from tests.head.folder.serving import serving
 
-from bedplate.cli.head import head
+from bedplate.cli.head import access
+from bedplate.cli.head.command import head
 from bedplate.client import HeadClient
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
-from bedplate.head.daemon import Daemon, Options
 from bedplate.head.folder import administration, creation, pki
-from bedplate.head.folder.datafolder import Folder, open_head
+from bedplate.head.folder.datafolder import Etcd, Folder, open_head
 from bedplate.head.folder.sitekeys import SiteKeys
-from bedplate.ui import web
 
 SITE = {"name": "basecm10", "nodes": 1}
-
-
-@contextlib.asynccontextmanager
-async def serving(folder: Folder) -> AsyncIterator[Daemon]:
-    daemon = Daemon(folder, Options(port=0), web.serve)
-    task = asyncio.create_task(daemon.run())
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            await daemon.started.wait()
-        yield daemon
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def bundle(folder: Folder) -> int:
@@ -156,6 +142,49 @@ async def test_a_head_joins_over_the_network_with_a_token_that_is_good_once(tmp_
         async with HeadClient(daemon.url, token=folder.admin_token(), ca_file=str(folder.file("ca.crt"))) as client:
             assert "basecm11 joined the site" in (await client.notices(1))[0].text
         assert fingerprint == pki.fingerprint(folder.file("ca.crt").read_bytes())
+
+
+async def test_a_head_that_joins_gets_the_files_that_the_sites_etcd_asks_for(tmp_path: Path) -> None:
+    folder = await creation.make(tmp_path / "one", **SITE)  # type: ignore[arg-type]
+    files = {name: tmp_path / name for name in ("cafile", "certfile", "keyfile")}
+    for name, file in files.items():
+        file.write_text(f"the {name}")
+    etcd = Etcd(("https://10.0.0.1:2379",), prefix="/site", **{name: str(file) for name, file in files.items()})
+    async with serving(folder) as daemon:
+        folder.remember(msgspec.structs.replace(folder.settings, etcd=etcd))
+        _, token = await administration.create_token(folder, "basecm11", kind="join", name="", days=0)
+        files["keyfile"].rename(tmp_path / "away")
+        with pytest.raises(errors.Invalid, match="keyfile cannot be read") as refused:
+            await creation.join_over_network(tmp_path / "two", daemon.url, token, name="basecm11")
+        assert "--etcd-keyfile" in refused.value.hint and not (tmp_path / "two").exists()
+        (tmp_path / "away").rename(files["keyfile"])
+        joined = await creation.join_over_network(tmp_path / "two", daemon.url, token, name="basecm11")
+    options = joined.store_options()
+    found = {"cafile": options.etcd_cafile, "certfile": options.etcd_certfile, "keyfile": options.etcd_keyfile}
+    assert {name: Path(file).read_text() for name, file in found.items()} == {name: f"the {name}" for name in files}
+    assert all(Path(file).parent == joined.path for file in found.values())
+    assert joined.file("etcd.key").stat().st_mode & 0o777 == 0o600
+    assert (options.etcd_endpoints, options.etcd_prefix) == (("https://10.0.0.1:2379",), "/site")
+    joined.file("etcd.key").chmod(0o644)
+    assert "etcd.key is open to other users" in joined.loose_files()[0]
+    # One more head, made of a copy of that folder, finds them where they are.
+    third = await creation.join(tmp_path / "three", joined.path, name="basecm12")
+    assert third.store_options().etcd_keyfile == str(joined.file("etcd.key"))
+
+
+@pytest.mark.parametrize(
+    ("etcd", "said"),
+    [
+        (None, "--bind 0.0.0.0 --store etcd --etcd-endpoints ..."),
+        (Etcd(("https://10.0.0.1:2379",)), "--bind 0.0.0.0   with the etcd https://10.0.0.1:2379"),
+        (Etcd(("https://127.0.0.1:2379",)), "on another machine add --etcd-endpoints"),
+    ],
+)
+async def test_who_joined_is_told_how_to_serve(tmp_path: Path, etcd: Etcd | None, said: str) -> None:
+    folder = await creation.make(tmp_path / "one", **SITE)  # type: ignore[arg-type]
+    folder.remember(msgspec.structs.replace(folder.settings, etcd=etcd))
+    joined = await creation.join(tmp_path / "two", folder.path, name="basecm11")
+    assert said in access.joined(joined)
 
 
 async def test_a_token_for_joining_opens_nothing_else(tmp_path: Path) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.ui.rest.serving import CA_KEY, Served
+from tests.ui.rest.serving import CA_KEY, Served, served
 
 from bedplate.client import HeadClient, Stale
 from bedplate.core import errors
 from bedplate.head.entities import SCHEMA
+from bedplate.head.session import Session
 from bedplate.ui.remote import RemoteBackend
 
 DEFAULT = "/api/v1/objects/category/default"
@@ -128,6 +131,39 @@ async def test_a_reader_from_another_history_is_told(http: aiohttp.ClientSession
         assert 'event: reset\ndata: {"revision":1}\n\n' in text
     async with http.get("/api/v1/events", params={"wait": "1", "after": "1"}) as answer:
         assert "reset" not in await answer.text()
+
+
+async def test_a_reader_of_another_revision_of_the_same_number_is_told(tmp_path: Path) -> None:
+    """A backup was restored, and others have committed since: numbers alone say nothing."""
+
+    async def ask(server: Served, last: str) -> str:
+        headers = {"Authorization": f"Bearer {server.tokens['admin']}", "Last-Event-ID": last}
+        async with (
+            aiohttp.ClientSession(server.url, headers=headers) as http,
+            http.get("/api/v1/events", params={"wait": "1", "types": "revision"}) as answer,
+        ):
+            return await answer.text()
+
+    for name in ("before", "after", "third"):
+        (tmp_path / name).mkdir()
+    async with served(tmp_path / "before") as server, server.client() as client:
+        await client.patch("category", "default", {"notes": "before"})
+        seen = re.findall("id: ([0-9.]+)", await ask(server, "1"))[-1]
+        assert seen.startswith("2.") and "reset" not in await ask(server, seen)
+        async with RemoteBackend(client, SCHEMA) as backend:
+            session = Session(backend.tree)
+            session.set(("category", "default"), "notes", "staged")
+    async with served(tmp_path / "after") as server, server.client() as client:
+        for notes in ("after", "once more"):
+            await client.patch("category", "default", {"notes": notes})
+        assert 'event: reset\ndata: {"revision":3}' in await ask(server, seen)
+        assert "reset" not in await ask(server, seen.rpartition(".")[0]), "an id of an earlier version"
+    async with served(tmp_path / "third") as server, server.client() as client:
+        await client.patch("category", "default", {"notes": "another"})
+        async with RemoteBackend(client, SCHEMA) as backend:
+            session.follow(backend.tree)
+            with pytest.raises(Stale, match="changed by admin in revision 2"):
+                await backend.commit(session.edits())
 
 
 async def test_a_shell_over_a_restored_head_reads_the_tree_again(client: HeadClient, server: Served) -> None:

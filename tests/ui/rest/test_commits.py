@@ -220,6 +220,10 @@ async def test_what_is_exported_can_be_imported_and_is_the_same(client: HeadClie
         ("format: other\n", "not an export"),
         ("format: bedplate/head/v1\ncategory: {x: {values: {nothing: 1}}}\n", "cannot be imported"),
         ("format: bedplate/head/v1\nnothing: {}\n", "cannot be imported"),
+        ("[" * 100_000, "max depth"),
+        ("format: bedplate/head/v1\ncategory: {x: {type: " + "[" * 150 + "]" * 150 + "}}\n", "cannot be imported"),
+        ("format: bedplate/head/v1\ncategory: {x: {values: {notes: " + "[" * 150 + "]" * 150 + "}}}\n", "imported"),
+        ("format: bedplate/head/v1\na: &a [*a]\n", "contains itself"),
     ],
 )
 async def test_a_document_that_is_none_is_told(client: HeadClient, server: Served, document: str, words: str) -> None:

@@ -80,6 +80,25 @@ async def test_a_body_that_cannot_be_read_is_told(
     assert server.head.revision == 1
 
 
+@pytest.mark.parametrize("part", ["type", "values", "extras", "children"])
+async def test_a_body_that_is_nested_deep_is_told_in_few_words(
+    http: aiohttp.ClientSession, server: Served, part: str
+) -> None:
+    # Up to where the body can no longer be read, as whoever quotes it has less room than who reads it.
+    for depth in (100, 300, 700, *range(860, 1000, 12)):
+        deep = "[" * depth + "]" * depth
+        content = f'{{"type": {deep}}}' if part == "type" else f'{{"{part}": {{"notes": {deep}}}}}'
+        for path, body in (
+            ("commits", f'{{"edits": [{{"mode": "category", "key": "deep", "object": {content}}}], "nonce": "n"}}'),
+            ("plan", f'{{"edits": [{{"mode": "category", "key": "deep", "object": {content}}}]}}'),
+            ("objects/category", f'{{"key": "deep", {content[1:]}'),
+        ):
+            async with http.post(f"/api/v1/{path}", data=body, headers={"Content-Type": "application/json"}) as answer:
+                assert answer.status in (400, 409), (depth, path)
+                assert len(await answer.read()) < 2000
+    assert server.head.revision == 1
+
+
 async def test_a_body_that_is_too_large_is_refused_also_without_a_length(tmp_path) -> None:  # type: ignore[no-untyped-def]
     async def endless():  # type: ignore[no-untyped-def]
         for _ in range(100):

@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -157,7 +156,6 @@ def decode_yaml(raw: bytes) -> Any:
     from bedplate.core import yamls
 
     try:
-        _check_events(yaml.parse(raw, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
         return _checked_tree(yamls.load(raw))
     except (yaml.YAMLError, ValueError, RecursionError) as err:
         raise status.bad_request(f"error decoding YAML: {err}") from None
@@ -202,19 +200,6 @@ def _checked(raw: bytes, decoded: Any) -> Any:
         if not level:
             return decoded
     raise ValueError(_TOO_DEEP)
-
-
-def _check_events(events: Iterable[Any]) -> None:
-    """Refuse deep YAML before it is put together, which takes recursion and, for each level, all levels before."""
-    depth = 0
-    for event in events:
-        name = type(event).__name__
-        if name in ("MappingStartEvent", "SequenceStartEvent"):
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise ValueError(_TOO_DEEP)
-        elif name in ("MappingEndEvent", "SequenceEndEvent"):
-            depth -= 1
 
 
 def _checked_tree(decoded: Any) -> Any:

@@ -196,17 +196,18 @@ async def revoke_certificates(
     folder: Folder, subject: str = "", *, kind: str = "user", fingerprint: str = "", clock: Clock | None = None
 ) -> headapi.Revocation:
     """Revoke the certificate with a fingerprint, or all that a user or a node has so far. The administrator's own in
-    the folder is then issued again, so that the folder's commands go on working."""
+    the folder is then issued again, by its daemon or here, so that the folder's commands go on working."""
     url = folder.daemon_url()
     if url:
-        async with client(folder, url) as head:
-            revocation = await head.revoke_certificates(subject, kind=kind, fingerprint=fingerprint)
-    else:
-        async with _access(folder) as access:
-            revocation = await access.tokens.revocations.revoke(
-                kind=kind, subject=subject, fingerprint=fingerprint, by=_BY
-            )
-    administrator.renew(folder.path, revocation, (clock or SystemClock()).now())
+        async with client(folder, url) as asked:
+            return await asked.revoke_certificates(subject, kind=kind, fingerprint=fingerprint)
+    clock = clock or SystemClock()
+    async with _head(folder) as (store, head):
+        tokens = Tokens(store, clock=clock)
+        await tokens.open()
+        revocation = await tokens.revocations.revoke(kind=kind, subject=subject, fingerprint=fingerprint, by=_BY)
+        keys = SiteKeys(folder, store, folder.vault(), clock)
+        await administrator.renew(folder.path, head, tokens, keys, clock)
     return revocation
 
 
@@ -214,17 +215,15 @@ async def rotate_authority(folder: Folder, *, finish: bool, clock: Clock | None 
     """Begin to replace the site's authority, or finish that; all heads of the site follow. Raises `Conflict`."""
     url = folder.daemon_url()
     if url:
-        async with client(folder, url) as head:
-            return await head.rotate_authority(finish=finish)
+        async with client(folder, url) as asked:
+            return await asked.rotate_authority(finish=finish)
     clock = clock or SystemClock()
-    async with _head(folder) as (store, _):
-        keys = SiteKeys(folder, store, folder.vault(), clock)
+    async with _head(folder) as (store, head):
+        keys, tokens = SiteKeys(folder, store, folder.vault(), clock), Tokens(store, clock=clock)
+        await tokens.open()
         await keys.load()
         state = await (keys.finish() if finish else keys.begin())
-    own = pki.presented(folder.file(f"{ADMIN}.crt"))
-    if own is not None:
-        name = (*own.subject["commonName"], ADMIN)[0]
-        pki.Authority.for_clients(folder.path).client(name, USERS, clock.now()).write(folder.path, ADMIN)
+        await administrator.renew(folder.path, head, tokens, keys, clock)
     return state
 
 

@@ -8,15 +8,14 @@ of the site already.
 from __future__ import annotations
 
 import hashlib
-from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from bedplate.api.headapi import Revocation
 from bedplate.core.clock import Clock
 from bedplate.head.access import USER, USERS, Access, Tokens
 from bedplate.head.entities.site import User
 from bedplate.head.folder import pki
+from bedplate.head.folder.sitekeys import SiteKeys
 from bedplate.head.policy import Identity, user_in
 from bedplate.head.service import Head
 from bedplate.head.site import ADMIN
@@ -63,8 +62,7 @@ async def provide(folder: Path, head: Head, tokens: Tokens, clock: Clock) -> Rec
     if has_certificate and has_token:
         return None
     name = _administrator(head.tree)
-    pinned = "" if name is None else str(User.certificate.value(head.tree.get(("user", name))))
-    if name is None or (pinned and not has_certificate):
+    if name is None or (_pinned(head.tree, name) and not has_certificate):
         return await recover(folder, head, tokens, name or ADMIN, clock)
     if not has_certificate:
         pki.Authority.for_clients(folder).client(name, USERS, clock.now()).write(folder, ADMIN)
@@ -73,17 +71,43 @@ async def provide(folder: Path, head: Head, tokens: Tokens, clock: Clock) -> Rec
     return Recovered(name, 0)
 
 
-def renew(folder: Path, revocation: Revocation, now: datetime) -> bool:
-    """Issue the administrator's certificate in the folder again if it was among those revoked."""
-    presented = pki.presented(folder / f"{ADMIN}.crt")
-    if presented is None:
+async def renew(folder: Path, head: Head, tokens: Tokens, keys: SiteKeys, clock: Clock) -> bool:
+    """Whether the administrator's certificate in the folder was replaced: it was about to expire, revoked, or another
+    authority's.
+
+    Where the user's object names it by its fingerprint, the object names the new one from then on, and the other heads
+    of the site find it in the store (`SiteKeys.share`). Raises what a commit raises, before the folder is changed.
+    """
+    file = folder / f"{ADMIN}.crt"
+    own = pki.presented(file)
+    if own is None:
         return False
-    name = (*presented.subject["commonName"], ADMIN)[0]
-    digest = hashlib.sha256(presented.der).hexdigest()
-    if digest != revocation.fingerprint and (revocation.kind, revocation.subject) != (USER, name):
+    name, now = (*own.subject["commonName"], ADMIN)[0], clock.now()
+    pinned = _pinned(head.tree, name)
+    if pinned and pinned != hashlib.sha256(own.der).hexdigest():
+        pair = await keys.administrator()
+        if pair is None or pki.fingerprint(pair.certificate) != pinned:
+            return False
+        pair.write(folder, ADMIN)
+        return True
+    is_spent = own.ends < now + pki.RENEW_BEFORE or tokens.revocations.is_revoked(USER, name, own.der)
+    if not is_spent and pki.is_issued_by(file, folder / f"{pki.NEXT}.crt", folder / "ca.crt"):
         return False
-    pki.Authority.for_clients(folder).client(name, USERS, now).write(folder, ADMIN)
+    pair = pki.Authority.for_clients(folder).client(name, USERS, now)
+    if pinned:
+        # Shared before it counts: whoever is interrupted here finds it there.
+        await keys.share(pair)
+        session = head.session()
+        session.set(("user", name), "certificate", pki.fingerprint(pair.certificate))
+        await head.commit_as(Identity.local(_BY), session.edits(), f"renewed certificate of {name}")
+    pair.write(folder, ADMIN)
     return True
+
+
+def _pinned(tree: Tree, name: str) -> str:
+    """The fingerprint of the only certificate that counts for a user; empty where any does."""
+    user = tree.find("user", name)
+    return str(User.certificate.value(user)) if user is not None else ""
 
 
 def _administrator(tree: Tree) -> str | None:

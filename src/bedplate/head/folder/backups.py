@@ -26,7 +26,7 @@ from bedplate.head.folder import administrator, creation, pki, transfer
 from bedplate.head.folder.administrator import Recovered
 from bedplate.head.folder.datafolder import DATABASE, SECRETS_KEY, Folder, Settings
 from bedplate.head.folder.proof import prove
-from bedplate.head.folder.sitekeys import SHARED
+from bedplate.head.folder.sitekeys import AUTHORITY, SHARED, SiteKeys, recorded_authority
 from bedplate.head.service import Head
 from bedplate.head.vault import Vault
 from bedplate.serving.files import new_private, write_private
@@ -49,6 +49,8 @@ class _Manifest(msgspec.Struct, frozen=True):
     revision: int
     records: int
     digests: dict[str, str]
+    key: str = ""
+    """The digest of the key of the secrets (`transfer.digest_of_key`); backups of earlier versions have none."""
 
 
 class _Line(msgspec.Struct, frozen=True, array_like=True):
@@ -84,7 +86,8 @@ async def backup(folder: Folder, target: Path, *, with_keys: bool, clock: Clock 
     if with_keys:
         members |= {name: _read(folder.file(name)) for name in _KEYS}
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
-    manifest = _Manifest(FORMAT, content.made, content.name, content.revision, len(entries), digests)
+    key = transfer.digest_of_key(_read(folder.file(SECRETS_KEY)))
+    manifest = _Manifest(FORMAT, content.made, content.name, content.revision, len(entries), digests, key)
     with new_private(target) as file:
         file.write(_packed({_MANIFEST: msgspec.json.encode(manifest), **members}))
         file.seek(0)
@@ -107,9 +110,10 @@ async def restore(source: Path, data: Path, *, keys: Path | None = None, clock: 
             write_private(folder / name, text, mode=0o644 if name.endswith(".crt") else 0o600)
         async with SqliteStore(folder / DATABASE, clock=clock) as store:
             await transfer.fill(store, _each(entries))
-            tokens = Tokens(store, clock=clock)
+            tokens, vault = Tokens(store, clock=clock), Vault(secrets[SECRETS_KEY])
             await tokens.open()
-            async with Head(store, SCHEMA, Vault(secrets[SECRETS_KEY]), clock=clock) as head:
+            await SiteKeys(Folder(folder), store, vault, clock).load()
+            async with Head(store, SCHEMA, vault, clock=clock) as head:
                 recovered = await administrator.provide(folder, head, tokens, clock)
         authority = pki.Authority.load(folder)
         authority.server(pki.host_names(content.name), content.name, clock.now()).write(folder, "server")
@@ -123,6 +127,8 @@ def _proven(source: Path, file: BinaryIO, keys: Path | None) -> tuple[Content, d
     manifest = _checked(source, members)
     secrets = _with_keys(members, keys)
     entries = [_entry(line) for line in members[_RECORDS].splitlines()]
+    if keys is not None:
+        _check_keys(keys, secrets, manifest, members["ca.crt"], entries)
     content = _described(manifest.name, manifest.made, [entry.key for entry in entries], "ca.key" in manifest.digests)
     if len(entries) != manifest.records or content.revision != manifest.revision:
         raise errors.Invalid(
@@ -130,7 +136,7 @@ def _proven(source: Path, file: BinaryIO, keys: Path | None) -> tuple[Content, d
             hint="the file is damaged: use another backup",
         )
     prove(entries, Vault(secrets[SECRETS_KEY]))
-    return content, secrets, entries
+    return content, secrets, entries if keys is None else _without_former(entries, secrets)
 
 
 # Out
@@ -226,16 +232,38 @@ def _with_keys(members: Mapping[str, bytes], keys: Path | None) -> dict[str, byt
     """The shared files of the new folder, from the backup, or the keys alone from a folder of the same site."""
     if keys is not None:
         files = {name: _read(keys / name) for name in ("ca.crt", "ca.key", SECRETS_KEY)}
-    elif "ca.key" in members:
-        files = {name: members[name] for name in SHARED if name in members}
+        next_ = [name for name in (f"{pki.NEXT}.crt", f"{pki.NEXT}.key") if (keys / name).is_file()]
+        return files | {name: _read(keys / name) for name in next_}
+    if "ca.key" in members:
+        return {name: members[name] for name in SHARED if name in members}
+    raise errors.Invalid(
+        "the backup contains no keys, and without them its secrets cannot be read",
+        hint="pass --keys with a folder that has ca.key and secrets.key of the same site",
+    )
+
+
+def _check_keys(
+    keys: Path, files: Mapping[str, bytes], manifest: _Manifest, authority: bytes, entries: list[Entry]
+) -> None:
+    """Raise `Invalid` for the keys of another site. The authority may have been replaced since; the key of the secrets
+    never is. The proof finds out about a backup that does not name that key, if it holds a secret."""
+    if manifest.key:
+        is_own = manifest.key == transfer.digest_of_key(files[SECRETS_KEY])
     else:
-        raise errors.Invalid(
-            "the backup contains no keys, and without them its secrets cannot be read",
-            hint="pass --keys with a folder that has ca.key and secrets.key of the same site",
-        )
-    if files["ca.crt"] != members["ca.crt"]:
+        is_own = files["ca.crt"] == authority or any(b'{"sealed":"' in entry.value for entry in entries)
+    if not is_own:
         raise errors.Invalid(f"the keys in {keys} belong to another site", hint="give the keys of this backup's site")
-    return files
+
+
+def _without_former(entries: list[Entry], files: Mapping[str, bytes]) -> list[Entry]:
+    """Without the authority that the records name, if the one in the files took its place later."""
+    recorded = next((entry for entry in entries if entry.key == AUTHORITY), None)
+    if recorded is None:
+        return entries
+    certificates = recorded_authority(recorded, Vault(files[SECRETS_KEY]))
+    if pki.begin(certificates) > pki.begin(files["ca.crt"]):
+        return entries
+    return [entry for entry in entries if entry is not recorded]
 
 
 def _entry(line: bytes) -> Entry:

@@ -27,7 +27,16 @@ from bedplate.head import site
 from bedplate.head.access import Tokens
 from bedplate.head.entities import SCHEMA
 from bedplate.head.folder import administrator, pki
-from bedplate.head.folder.datafolder import DATABASE, SECRETS_KEY, SETTINGS, Etcd, Folder, Settings, check_safe
+from bedplate.head.folder.datafolder import (
+    DATABASE,
+    ETCD_FILES,
+    SECRETS_KEY,
+    SETTINGS,
+    Etcd,
+    Folder,
+    Settings,
+    check_safe,
+)
 from bedplate.head.folder.sitekeys import SHARED
 from bedplate.head.service import Head
 from bedplate.head.site import create_site
@@ -107,7 +116,7 @@ async def join(data: Path, other: Path, *, name: str, hosts: Sequence[str] = (),
                     f"{source.file(file)} cannot be read: {err.strerror}", hint="run this as the owner of that folder"
                 ) from err
         _write_server(folder, pki.Authority.load(folder), name, hosts, clock)
-        return settle(folder, data, Settings(name, etcd=known.etcd))
+        return settle(folder, data, Settings(name, etcd=_seen_from_elsewhere(source, known.etcd)))
 
 
 async def join_over_network(
@@ -136,12 +145,21 @@ async def join_over_network(
         async with HeadClient(url, token=text, ca_file=str(folder / "ca.crt")) as client:
             answer = await client.join(name)
         for file, content in answer.files.items():
-            if file not in (*SHARED, f"{pki.NEXT}.crt", f"{pki.NEXT}.key"):
+            if file not in (*SHARED, f"{pki.NEXT}.crt", f"{pki.NEXT}.key", *ETCD_FILES.values()):
                 raise errors.Invalid(f"{url} sent an unknown file {file!r}", hint="does it run another version?")
             write_private(folder / file, content.encode(), mode=0o644 if file.endswith(".crt") else 0o600)
         _write_server(folder, pki.Authority.load(folder), name, hosts, clock)
-        etcd = Etcd(tuple(answer.endpoints), prefix=answer.prefix) if answer.endpoints else None
+        files = {setting: file for setting, file in ETCD_FILES.items() if file in answer.files}
+        etcd = Etcd(tuple(answer.endpoints), prefix=answer.prefix, **files) if answer.endpoints else None
         return settle(folder, data, Settings(name, etcd=etcd))
+
+
+def _seen_from_elsewhere(folder: Folder, etcd: Etcd | None) -> Etcd | None:
+    """An etcd's settings with the whole paths of the files that are in a folder."""
+    if etcd is None:
+        return None
+    files = {setting: folder.etcd_file(getattr(etcd, setting)) for setting in ETCD_FILES}
+    return Etcd(etcd.endpoints, prefix=etcd.prefix, **files)
 
 
 def _authority_of(url: str) -> bytes:

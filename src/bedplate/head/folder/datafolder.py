@@ -37,12 +37,14 @@ LOCK = "lock"
 DATABASE = "head.db"
 RETIRED = "before-etcd.db"
 SECRETS_KEY = "secrets.key"
-_PRIVATE = ("ca.key", "ca-next.key", "server.key", "admin.key", "admin.token", SECRETS_KEY)
+ETCD_FILES = {"cafile": "etcd-ca.crt", "certfile": "etcd.crt", "keyfile": "etcd.key"}
+"""What a head that joined a site over the network has of the files that its etcd asks for, by their settings."""
+_PRIVATE = ("ca.key", "ca-next.key", "server.key", "admin.key", "admin.token", "etcd.key", SECRETS_KEY)
 """What only the owner of a folder may read."""
 
 
 class Etcd(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where the etcd is that holds the tree."""
+    """Where the etcd is that holds the tree. Files are absolute, or in the data folder."""
 
     endpoints: tuple[str, ...] = ()
     cafile: str = ""
@@ -188,11 +190,15 @@ class Folder:
         return StoreOptions(
             location="etcd",
             etcd_endpoints=etcd.endpoints,
-            etcd_cafile=etcd.cafile,
-            etcd_certfile=etcd.certfile,
-            etcd_keyfile=etcd.keyfile,
+            etcd_cafile=self.etcd_file(etcd.cafile),
+            etcd_certfile=self.etcd_file(etcd.certfile),
+            etcd_keyfile=self.etcd_file(etcd.keyfile),
             etcd_prefix=etcd.prefix,
         )
+
+    def etcd_file(self, name: str) -> str:
+        """Where a file of the etcd's settings is; empty for none."""
+        return str(self.path / name) if name else ""
 
     # Who holds it
 

@@ -30,6 +30,7 @@ __all__ = [
     "Pair",
     "Presented",
     "Trust",
+    "begin",
     "fingerprint",
     "good_until",
     "host_names",
@@ -185,6 +186,13 @@ class Trust:
                 certificate.verify_directly_issued_by(authority)
                 return True
         return False
+
+
+def begin(bundle: bytes) -> tuple[datetime.datetime, datetime.datetime]:
+    """When the newest of some authorities began, and the first of them, which is the present one: of two states of one
+    site the greater is the later."""
+    starts = [certificate.not_valid_before_utc for certificate in x509.load_pem_x509_certificates(bundle)]
+    return max(starts), starts[0]
 
 
 def good_until(file: Path) -> datetime.datetime | None:

@@ -1,14 +1,18 @@
 """The keys that all heads of a site share: how the authority is replaced, and what a head that joins is given.
 
 In: the folder of a head, its store and its vault. Out: files in the folder, and a sealed record in the store
-(`/head/authority`) that every head of the site follows. The authority is replaced in two steps, so that nobody is cut
-off: `begin` makes the next one, which all heads trust beside the present one, and which signs client certificates from
-then on; once every client has the new `ca.crt`, `finish` lets it sign the heads' own, and the former one is forgotten.
+(`/head/authority`) that every head of the site follows; beside it the administrator's certificate, where the user's
+object names it by its fingerprint, so that all heads have the one that counts.
+
+The authority is replaced in two steps, so that nobody is cut off: `begin` makes the next one, which all heads trust
+beside the present one, and which signs client certificates from then on; once every client has the new `ca.crt`,
+`finish` lets it sign the heads' own, and the former one is forgotten.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -18,16 +22,16 @@ from bedplate.core import errors
 from bedplate.core.clock import Clock
 from bedplate.core.logging import get_logger
 from bedplate.head.folder import pki
-from bedplate.head.folder.datafolder import SECRETS_KEY, Folder
-from bedplate.head.notices import keep_up
+from bedplate.head.folder.datafolder import ETCD_FILES, SECRETS_KEY, Folder
 from bedplate.head.objects import Secret
 from bedplate.head.vault import Vault
 from bedplate.serving.files import write_private
 from bedplate.store.interface import CompareFailed, Entry, Put, Store
 
-__all__ = ["AUTHORITY", "SHARED", "SiteKeys"]
+__all__ = ["AUTHORITY", "SHARED", "SiteKeys", "recorded_authority"]
 
 AUTHORITY: Final = "/head/authority"
+_ADMINISTRATOR: Final = f"{AUTHORITY}/administrator"
 SHARED = ("ca.crt", "ca.key", SECRETS_KEY, "admin.crt", "admin.key", "admin.token")
 """What all heads of a site have in common."""
 _NEXT = (f"{pki.NEXT}.crt", f"{pki.NEXT}.key")
@@ -35,7 +39,7 @@ _LOG = get_logger("head.authority")
 
 
 class _Pairs(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The present authority, and during a rotation the next one; PEM."""
+    """A certificate with its key: the present authority, and during a rotation the next one; PEM."""
 
     certificate: str
     key: str
@@ -93,36 +97,44 @@ class SiteKeys:
     async def load(self) -> None:
         """Write what the store has into the folder; nothing where the authority was never replaced."""
         entry = await self._store.get(AUTHORITY)
-        if entry is not None and self._apply(self._decoded(entry)):
+        if entry is not None and self._apply(_decoded(entry, self._vault)):
             self._on_change()
-
-    async def follow(self) -> None:
-        """Do so whenever another head node replaces the authority; runs until cancelled."""
-        await keep_up(self._store, AUTHORITY, self.load)
 
     async def _read(self) -> tuple[_Pairs, int]:
         entry = await self._store.get(AUTHORITY)
         if entry is not None:
-            return self._decoded(entry), entry.revision
+            return _decoded(entry, self._vault), entry.revision
         own = pki.Authority.load(self._folder.path).pair
-        return _Pairs(own.certificate.decode(), own.key.decode()), 0
+        next_ = [self._folder.file(name) for name in _NEXT]
+        texts = [file.read_text() for file in next_] if all(file.is_file() for file in next_) else []
+        return _Pairs(own.certificate.decode(), own.key.decode(), *texts), 0
 
     async def _write(self, pairs: _Pairs, revision: int) -> None:
-        sealed = self._vault.seal(Secret(msgspec.json.encode(pairs).decode()))
         try:
-            await self._store.commit([Put(AUTHORITY, msgspec.json.encode(sealed), expect=revision)])
+            await self._store.commit([Put(AUTHORITY, self._sealed(pairs), expect=revision)])
         except CompareFailed:
             raise errors.Conflict("another head node is replacing the authority", hint="try again") from None
         _LOG.info("head.authority_replaced", is_rotating=bool(pairs.next_key))
         self._apply(pairs)
         self._on_change()
 
-    def _decoded(self, entry: Entry) -> _Pairs:
-        try:
-            text = self._vault.unseal(msgspec.json.decode(entry.value)).reveal()
-            return msgspec.json.decode(text, type=_Pairs)
-        except (ValueError, msgspec.DecodeError) as err:
-            raise errors.Invalid(f"the record {entry.key} cannot be read: {err}", hint="restore a backup") from err
+    # The administrator's certificate
+
+    async def administrator(self) -> pki.Pair | None:
+        """The one that was shared last."""
+        entry = await self._store.get(_ADMINISTRATOR)
+        if entry is None:
+            return None
+        pairs = _decoded(entry, self._vault)
+        return pki.Pair(pairs.certificate.encode(), pairs.key.encode())
+
+    async def share(self, pair: pki.Pair) -> None:
+        """Let all heads of the site have it."""
+        pairs = _Pairs(pair.certificate.decode(), pair.key.decode())
+        await self._store.commit([Put(_ADMINISTRATOR, self._sealed(pairs))])
+
+    def _sealed(self, pairs: _Pairs) -> bytes:
+        return msgspec.json.encode(self._vault.seal(Secret(msgspec.json.encode(pairs).decode())))
 
     def _apply(self, pairs: _Pairs) -> bool:
         """Whether files of the folder had to be written."""
@@ -148,13 +160,37 @@ class SiteKeys:
     # Another head
 
     def material(self) -> headapi.JoinAnswer:
-        """What a head that joins the site needs: keys, credentials, and where the tree is."""
+        """What a head that joins the site needs: keys, credentials, where the tree is, and the files that its etcd asks
+        for. Raises `Invalid` where one of those cannot be read."""
         names = [*SHARED, *_NEXT]
         files = {name: self._folder.file(name).read_text() for name in names if self._folder.file(name).is_file()}
         etcd = self._folder.settings.etcd
+        for setting, name in ETCD_FILES.items() if etcd is not None else ():
+            path = self._folder.etcd_file(getattr(etcd, setting))
+            try:
+                files |= {name: Path(path).read_text()} if path else {}
+            except OSError as err:
+                raise errors.Invalid(
+                    f"{path} cannot be read: {err.strerror}",
+                    hint=f"serve this head with --etcd-{setting} again; the head that joins needs that file",
+                ) from err
         return headapi.JoinAnswer(
             files=files,
             endpoints=list(etcd.endpoints) if etcd is not None else [],
             prefix=etcd.prefix if etcd is not None else "",
             site=self._folder.settings.name,
         )
+
+
+def recorded_authority(entry: Entry, vault: Vault) -> bytes:
+    """The certificates that a record of the authority names, as `ca.crt` has them."""
+    pairs = _decoded(entry, vault)
+    return (pairs.certificate + pairs.next_certificate).encode()
+
+
+def _decoded(entry: Entry, vault: Vault) -> _Pairs:
+    try:
+        text = vault.unseal(msgspec.json.decode(entry.value)).reveal()
+        return msgspec.json.decode(text, type=_Pairs)
+    except (ValueError, msgspec.DecodeError) as err:
+        raise errors.Invalid(f"the record {entry.key} cannot be read: {err}", hint="restore a backup") from err

@@ -26,7 +26,7 @@ from bedplate.store.interface import CompareFailed, Delete, Entry, Op, Put, Stor
 from bedplate.store.sqlite import SqliteStore
 from bedplate.store.sqlite.file import InUse
 
-__all__ = ["SITE", "Site", "claim", "entries", "fill", "own_records", "require_own"]
+__all__ = ["SITE", "Site", "claim", "digest_of_key", "entries", "fill", "own_records", "require_own"]
 
 ROOT: Final = "/head/"
 SITE: Final = "/head/site"
@@ -52,8 +52,12 @@ class Site(msgspec.Struct, frozen=True):
         except OSError as err:
             hint = "restore it from a backup or from another head node"
             raise errors.Invalid(f"{err.filename} cannot be read: {err.strerror}", hint=hint) from err
-        digest = hashlib.sha256(b"key of a head's secrets:" + key.strip()).hexdigest()
-        return cls(pki.fingerprint(authority), digest, name)
+        return cls(pki.fingerprint(authority), digest_of_key(key), name)
+
+
+def digest_of_key(key: bytes) -> str:
+    """What tells one site's secrets from another's, and says nothing about the key."""
+    return hashlib.sha256(b"key of a head's secrets:" + key.strip()).hexdigest()
 
 
 async def require_own(store: Store, own: Site) -> None:

@@ -17,7 +17,7 @@ from bedplate.api.headapi import EXTRA
 from bedplate.core import errors
 from bedplate.head.objects import Obj, Secret, Value
 from bedplate.head.schema.entity import Entity, Field, Key, Schema, Submode
-from bedplate.head.schema.kinds import Unfit
+from bedplate.head.schema.kinds import Unfit, quoted
 
 __all__ = [
     "Seal",
@@ -139,7 +139,7 @@ class _Decoder:
             self._problems.append(f"{where}: an object has type, values, extras and children, and nothing else")
             return None
         if "type" in data and (not isinstance(data["type"], str) or not data["type"]):
-            self._problems.append(f"{where}: {data['type']!r} is not a type")
+            self._problems.append(f"{where}: {quoted(data['type'])} is not a type")
             return None
         entity = self._entity(submode, key, data.get("type", ""), where)
         if entity is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -37,6 +38,7 @@ __all__ = [
     "TokenText",
     "Unfit",
     "is_strong_token",
+    "quoted",
     "size_in_words",
 ]
 
@@ -49,6 +51,15 @@ _PLAIN = r"[^\x00-\x08\x0b-\x1f\x7f]"
 
 BLANKS = r"\x00-\x20\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 """Blanks and control characters, for a pattern's brackets; what `\\s` means is not the same everywhere."""
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxlong = 3, 200, 100
+
+
+def quoted(value: object) -> str:
+    """A value in a message: short, however large it is, or deep."""
+    return _SHORT.repr(value)
 
 
 class Unfit(ValueError):
@@ -89,7 +100,7 @@ class Kind:
     def check(self, value: Value) -> None:
         """Raise ValueError unless the value is one of this kind."""
         if not isinstance(value, str):
-            raise ValueError(f"{value!r} must be text")
+            raise ValueError(f"{quoted(value)} must be text")
         _plain(value)
 
     def show(self, value: Value) -> str:
@@ -139,7 +150,7 @@ class Text(Kind):
     def check(self, value: Value) -> None:
         super().check(value)
         if self.pattern and value and not re.fullmatch(self.pattern, str(value)):
-            raise ValueError(f"{value!r} is not {self.expected}")
+            raise ValueError(f"{quoted(value)} is not {self.expected}")
 
     def json_schema(self) -> dict[str, Any]:
         return _matching(self.pattern) if self.pattern else super().json_schema()
@@ -159,7 +170,7 @@ class Bool(Kind):
 
     def check(self, value: Value) -> None:
         if not isinstance(value, bool):
-            raise ValueError(f"{value!r} is neither yes nor no")
+            raise ValueError(f"{quoted(value)} is neither yes nor no")
 
     def show(self, value: Value) -> str:
         return "yes" if value else "no"
@@ -188,7 +199,7 @@ class Integer(Kind):
 
     def check(self, value: Value) -> None:
         if not isinstance(value, int) or isinstance(value, bool):
-            raise ValueError(f"{value!r} must be an integer")
+            raise ValueError(f"{quoted(value)} must be an integer")
         if not self.low <= value <= self.high:
             raise ValueError(f"{value} must be between {self.low} and {self.high}")
 
@@ -222,9 +233,9 @@ class Duration(Kind):
 
     def check(self, value: Value) -> None:
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise ValueError(f"{value!r} must be a number of seconds")
+            raise ValueError(f"{quoted(value)} must be a number of seconds")
         if not 0 <= value <= _CENTURY_S:
-            raise ValueError(f"{value!r} seconds is out of range")
+            raise ValueError(f"{quoted(value)} seconds is out of range")
 
     def show(self, value: Value) -> str:
         assert isinstance(value, int | float)
@@ -253,7 +264,7 @@ class Choice(Kind):
 
     def check(self, value: Value) -> None:
         if value not in self.words:
-            raise ValueError(f"{value!r} is not one of {', '.join(self.words)}")
+            raise ValueError(f"{quoted(value)} is not one of {', '.join(self.words)}")
 
     def choices(self) -> Sequence[str]:
         return self.words
@@ -280,11 +291,11 @@ class Address(Kind):
 
     def check(self, value: Value) -> None:
         if not isinstance(value, str) or self.parse(value) != value:
-            raise ValueError(f"{value!r} is not {self.expected}")
+            raise ValueError(f"{quoted(value)} is not {self.expected}")
 
     def decode(self, data: Any) -> Value:
         if not isinstance(data, str) or data != data.strip():
-            raise ValueError(f"{data!r} is not {self.expected}")
+            raise ValueError(f"{quoted(data)} is not {self.expected}")
         return self.parse(data)
 
     def json_schema(self) -> dict[str, Any]:
@@ -299,7 +310,7 @@ class _AddressInForm(Address):
 
     def decode(self, data: Any) -> Value:
         if not isinstance(data, str) or not re.fullmatch(f"(?:{self.form})?", data):
-            raise ValueError(f"{data!r} is not {self.expected}")
+            raise ValueError(f"{quoted(data)} is not {self.expected}")
         try:
             return self.parse(data)
         except ValueError as wrong:
@@ -374,7 +385,7 @@ class Path(Kind):
     def check(self, value: Value) -> None:
         super().check(value)
         if value and not str(value).startswith(("/", "$")):
-            raise ValueError(f"{value!r} must be an absolute path")
+            raise ValueError(f"{quoted(value)} must be an absolute path")
 
     def json_schema(self) -> dict[str, Any]:
         return _matching(f"[/$]{_PLAIN}*")

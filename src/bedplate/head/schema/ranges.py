@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bedplate.head.objects import Value
-from bedplate.head.schema.kinds import Kind, Text
+from bedplate.head.schema.kinds import Kind, Text, quoted
 
 __all__ = ["ListOf", "NodeList", "Reference", "compress", "expand", "natural"]
 
@@ -145,7 +145,7 @@ class ListOf(Kind):
 
     def check(self, value: Value) -> None:
         if not isinstance(value, tuple):
-            raise ValueError(f"{value!r} must be a list")
+            raise ValueError(f"{quoted(value)} must be a list")
         for item in value:
             self.of.check(item)
         if len(set(value)) != len(value):
@@ -161,7 +161,7 @@ class ListOf(Kind):
 
     def decode(self, data: Any) -> Value:
         if not isinstance(data, list | tuple):
-            raise ValueError(f"{data!r} must be a list")
+            raise ValueError(f"{quoted(data)} must be a list")
         value = tuple(data)
         self.check(value)
         return value
@@ -199,7 +199,7 @@ class NodeList(ListOf):
 
     def decode(self, data: Any) -> Value:
         if not isinstance(data, list | tuple) or not all(isinstance(name, str) for name in data):
-            raise ValueError(f"{data!r} must be a list of nodes")
+            raise ValueError(f"{quoted(data)} must be a list of nodes")
         value = tuple(sorted(dict.fromkeys(data), key=natural))
         self.check(value)
         return value

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from bedplate.head.objects import Obj
 from bedplate.head.schema import codec
 from bedplate.head.schema.entity import Entity, Field, Internal, Row, Schema, Submode, TypeName
-from bedplate.head.schema.kinds import Bool, Integer
+from bedplate.head.schema.kinds import Bool, Integer, Kind
 
 __all__ = ["cell", "describe", "list_table", "show_rows"]
 
@@ -48,7 +48,19 @@ def _reader(row: Row) -> Callable[[Obj], str | int]:
     """What makes a cell of an object."""
     if isinstance(row, Field) and isinstance(row.kind, Bool | Integer):
         return functools.partial(cell, row)
+    if type(row) is Field and type(row.kind).show is Kind.show and isinstance(row.default, str):
+        return _text_reader(row.attribute, row.default)
     return row.show
+
+
+def _text_reader(name: str, default: str) -> Callable[[Obj], str]:
+    """What `show` does with a text, in one call: a list of ten thousand objects asks for five of each."""
+
+    def read(obj: Obj) -> str:
+        value = obj.values.get(name, default)
+        return value if value.__class__ is str else str(value)
+
+    return read
 
 
 def _nothing(obj: Obj) -> str:

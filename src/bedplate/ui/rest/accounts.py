@@ -126,6 +126,7 @@ class Accounts:
         revocation = await self._service.access.tokens.revocations.revoke(
             kind=request.kind, subject=request.subject or "", fingerprint=request.fingerprint, by=ask.identity.name
         )
+        await self._renew()
         return json(msgspec.json.encode(revocation), status=201)
 
     # The site's keys
@@ -135,6 +136,11 @@ class Accounts:
         if self._service.keys is None:
             raise errors.NotFound("this head has no keys of a site", hint="it serves no data folder")
         return self._service.keys
+
+    async def _renew(self) -> None:
+        """The answer waits for it, so that the data folder's next command has a certificate that counts."""
+        if self._service.renew is not None:
+            await self._service.renew()
 
     async def authority(self, ask: Ask) -> web.StreamResponse:
         """What clients have to trust."""
@@ -149,6 +155,7 @@ class Accounts:
         request = await ask.body(_ROTATION)
         self._service.head.standing.refuse_writes()
         state = await (self._keys.finish() if request.finish else self._keys.begin())
+        await self._renew()
         return json(msgspec.json.encode(state))
 
     async def join(self, ask: Ask) -> web.StreamResponse:

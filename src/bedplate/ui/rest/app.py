@@ -214,6 +214,9 @@ async def _answered(request: web.Request, handler: _Plain) -> web.StreamResponse
         return problems.from_error(err)
     except ConnectionError:
         raise
+    except RecursionError:
+        # What can just be read may be too deep for whoever works with it: nothing of ours is nested like that.
+        return problems.from_error(problems.Malformed("the body is nested too deep", hint="see GET /openapi.json"))
     except Exception as err:
         _LOG.exception("head.bug", operation=request.get(_OPERATION, "unknown"), path=request.path)
         return problems.from_error(err)
@@ -229,6 +232,7 @@ def _probe(name: str, checks: Checks) -> Handler:
 
 def _feeding(service: Service, feed: Feed) -> Callable[[web.Application], AsyncIterator[None]]:
     async def run(app: web.Application) -> AsyncIterator[None]:
+        await feed.open()
         task = asyncio.create_task(feed.run())
         yield
         task.cancel()

@@ -24,6 +24,7 @@ from bedplate.ui.rest.stream import (
     Feed,
     Place,
     health_event,
+    mark_of,
     moment,
     notice_event,
     reset_event,
@@ -81,7 +82,7 @@ class Events:
     async def _write(self, ask: Ask, response: web.StreamResponse, start: Place | None, kinds: Collection[str]) -> None:
         feed = self._feed
         position, now = feed.position, feed.place
-        if start is not None and await self._is_beyond(start):
+        if start is not None and await self._is_elsewhere(start):
             await self._send(ask, response, reset_event(now).data)
             start = None
         else:
@@ -138,21 +139,23 @@ class Events:
                     place = event.place
                     yield event.data
 
-    async def _is_beyond(self, start: Place) -> bool:
+    async def _is_elsewhere(self, start: Place) -> bool:
         """Whether a reader has seen what this head has not, nor any other one on its store: it saw another history."""
         head, notices = self._service.head, self._service.notices
         if start.revision > head.revision:
             await head.catch_up()
         if start.notice > notices.last:
             await notices.catch_up()
-        return start.revision > head.revision or start.notice > notices.last
+        if start.revision > head.revision or start.notice > notices.last:
+            return True
+        return bool(start.mark) and mark_of(await head.read(start.revision)) != start.mark
 
     def _start(self, ask: Ask) -> Place | None:
         text = ask.request.headers.get("Last-Event-ID", "") or ask.text("after")
         try:
             return Place.read(text, self._feed.place) if text else None
         except ValueError as wrong:
-            raise Malformed(str(wrong), hint="an id looks like 12.34.0; the number of a revision will do") from None
+            raise Malformed(str(wrong), hint="an id looks like 12.34.0.56; the number of a revision will do") from None
 
     def _kinds(self, ask: Ask) -> list[str]:
         kinds = ask.names("types") or list(KINDS)

@@ -4,12 +4,14 @@ In: revisions, notices and results of checks as the head learns of them. Out: se
 ring of the latest events and each knows its own place in it, so that a reader costs no memory however slow it is; one
 that falls out of the ring is told to come back, and resumes from the log by the id of the last event it saw.
 
-An id is `<revision>.<notice>.<milliseconds of the last result>`.
+An id is `<revision>.<notice>.<milliseconds of the last result>.<mark>`; the mark tells the revision from another one of
+the same number, which a head that was restored from a backup may have made since.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
@@ -26,7 +28,17 @@ from bedplate.head import Address, Health, Measured, changes
 from bedplate.head.affected import affected
 from bedplate.head.daemon import Service
 
-__all__ = ["Encoded", "Feed", "Place", "health_event", "moment", "notice_event", "reset_event", "revision_event"]
+__all__ = [
+    "Encoded",
+    "Feed",
+    "Place",
+    "health_event",
+    "mark_of",
+    "moment",
+    "notice_event",
+    "reset_event",
+    "revision_event",
+]
 
 
 _LOG = get_logger("head.events")
@@ -39,18 +51,28 @@ class Place(NamedTuple):
     revision: int = 0
     notice: int = 0
     measured_ms: int = 0
+    mark: int = 0
+    """What tells the revision from others of its number (`mark_of`); 0: not known."""
 
     def __str__(self) -> str:
-        return f"{self.revision}.{self.notice}.{self.measured_ms}"
+        return f"{self.revision}.{self.notice}.{self.measured_ms}.{self.mark}"
 
     @classmethod
     def read(cls, text: str, now: Place) -> Place:
         """The place in an id; a number alone is a revision's, with nothing missed besides. Raises ValueError."""
         parts = text.split(".")
-        if len(parts) not in (1, 3) or not all(part.isascii() and part.isdigit() and len(part) < 17 for part in parts):
+        if len(parts) not in (1, 3, 4) or not all(
+            part.isascii() and part.isdigit() and len(part) < 17 for part in parts
+        ):
             raise ValueError(f"{text[:60]!r} is not the id of an event")
         numbers = [int(part) for part in parts]
-        return cls(*numbers) if len(numbers) == 3 else now._replace(revision=numbers[0])
+        return now._replace(revision=numbers[0], mark=0) if len(numbers) == 1 else cls(*numbers)
+
+
+def mark_of(revision: Revision) -> int:
+    """A number that no other revision has, though it may have the same number in another history."""
+    text = f"{revision.number} {revision.time} {revision.author} {revision.nonce}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
 
 
 class Encoded(NamedTuple):
@@ -67,7 +89,7 @@ def _event(kind: str, place: Place, body: bytes) -> Encoded:
 
 def revision_event(revision: Revision, place: Place) -> Encoded:
     """A revision, masked, as an event."""
-    place = place._replace(revision=revision.number)
+    place = place._replace(revision=revision.number, mark=mark_of(revision))
     return _event("revision", place, msgspec.json.encode(revision))
 
 
@@ -124,6 +146,11 @@ class Feed:
         self.is_closed = False
         self.readers = 0
         self.place = Place(head.revision, notices.last, _latest(health))
+
+    async def open(self) -> None:
+        """Learn what tells the present revision from others of its number."""
+        if self.place.revision:
+            self.place = self.place._replace(mark=mark_of(await self._head.read(self.place.revision)))
 
     async def run(self) -> None:
         """Follow the head, its notices and its health; a store that fails for a while is waited for."""

@@ -94,9 +94,8 @@ async def _trees(desk: Desk, at: str) -> tuple[Tree, Tree, Iterable[Address]]:
             raise errors.NotFound("there is no revision 0", hint="history lists them")
         after, before = await desk.backend.tree_at(last), await desk.backend.tree_at(first)
         return before, after, plan.touched_between(before, after)
-    tree, edits = desk.backend.tree, desk.session.edits()
-    for edit in edits:
-        tree = tree.with_object(edit.mode, edit.key, edit.new)
+    edits = desk.session.edits()
+    tree = desk.backend.tree.with_objects((edit.mode, edit.key, edit.new) for edit in edits)
     touched = [(edit.mode, edit.key) for edit in edits]
     for problem in validate.problems(tree, touched):
         desk.note(f"note: a commit would be refused: {problem}")

@@ -1,0 +1,1 @@
+"""`bedplate head`: make, serve and look after a head."""
