@@ -245,8 +245,11 @@ def _main_of(command: Sequence[str]) -> tuple[str, str, list[str]] | None:
     """Module and function of a command, and its words with the name of the program."""
     if command[0] == sys.executable and command[1:2] == ["-m"]:
         return command[2], "main", list(command[2:])
-    script = _scripts().get(os.path.basename(command[0]))
-    return (script.module, script.attr, list(command)) if script is not None else None
+    folder, name = os.path.split(command[0])
+    script = _scripts().get(name)
+    # The originals' programs have the same names, in a folder of their own.
+    is_here = not os.path.isabs(folder) or os.path.realpath(folder) == os.path.realpath(os.path.dirname(sys.executable))
+    return (script.module, script.attr, list(command)) if script is not None and is_here else None
 
 
 @functools.cache

@@ -70,3 +70,14 @@ def test_processes_end_with_a_test_process_that_is_killed(tmp_path: pathlib.Path
         os.kill(pid, 0)
         tests.kill()
     wait_until(lambda: not pathlib.Path(f"/proc/{pid}/cmdline").exists(), "the program is gone")
+
+
+def test_a_program_of_the_same_name_elsewhere_is_not_ours(tmp_path: pathlib.Path) -> None:
+    """The originals' programs are called as ours are; what runs must be theirs."""
+    folder = pathlib.Path(BEDPLATE).parent
+    (tmp_path / "linked").symlink_to(folder)
+    for name in ("bedplate", "ipam-node", "ipam-controller", "oxide-cloud-controller-manager"):
+        assert forkserver.is_ours([folder / name, "--help"])
+        assert forkserver.is_ours([tmp_path / "linked" / name])
+        assert not forkserver.is_ours([tmp_path / name, "--help"])
+    assert not forkserver.is_ours([folder / "python", "-c", ""])
