@@ -210,18 +210,6 @@ def test_the_daemon_is_not_privileged_and_runs_on_every_node(overlay: str, kusto
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
 
 
-@pytest.mark.parametrize("overlay", OURS)
-def test_every_program_may_be_reached_at_its_ports_only(overlay: str, kustomize: Program) -> None:
-    objects = rendered(kustomize, overlay)
-    policies = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "NetworkPolicy"}
-    assert set(policies) == {"nv-ipam-controller", "nv-ipam-node"}
-    workloads = {"nv-ipam-controller": "Deployment", "nv-ipam-node": "DaemonSet"}
-    for name, policy in policies.items():
-        labels = of_kind(objects, workloads[name])["spec"]["template"]["metadata"]["labels"]
-        assert policy["podSelector"]["matchLabels"].items() <= labels.items()
-        assert 8080 in [each["port"] for each in policy["ingress"][0]["ports"]]
-
-
 def test_the_self_signed_overlay_is_the_webhook_without_anybodys_certificate(kustomize: Program) -> None:
     plain = facts_in(rendered(kustomize, "no-webhook"))
     found = facts_in(rendered(kustomize, "self-signed"))
