@@ -136,13 +136,13 @@ def _allowed(line: str) -> str:
 
 def hold(page: Path, printed: Sequence[str], folder: Path, chosen: Callable[[Step], bool] = lambda step: True) -> None:
     """Hold what was printed against the page, or write it there. `chosen`: those of its commands that were run."""
-    there = [step for step in steps(page) if chosen(step)]
+    # Asked once a step: it may count them.
+    there = {place: step for place, step in enumerate(steps(page)) if chosen(step)}
     texts = [_local(text, folder) for text in printed]
     if os.environ.get("BEDPLATE_UPDATE_GOLDEN"):
-        pieces = dict(zip([place for place, step in enumerate(steps(page)) if chosen(step)], texts, strict=True))
-        _write(page, pieces)
+        _write(page, dict(zip(there, texts, strict=True)))
         return
-    for step, text in zip(there, texts, strict=True):
+    for step, text in zip(there.values(), texts, strict=True):
         missing = first_missing(step.shown, text)
         assert missing is None, f"{page.name}: $ {step.command}\nthe page shows\n  {missing}\nit printed\n{text}"
 

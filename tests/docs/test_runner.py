@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 
@@ -75,6 +76,14 @@ def test_commands_that_stand_twice_keep_an_output_each_and_an_excerpt_that_is_tr
     monkeypatch.setenv("BEDPLATE_UPDATE_GOLDEN", "1")
     run(file, tmp_path)
     assert file.read_text() == f"```console\n{line}x\n{line}x\nx\n$ seq 30\n…\n7\n…\n```\n"
+
+
+def test_the_first_commands_alone_are_written_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = page(tmp_path, "```console\n$ echo one\n$ echo two\n```\n")
+    numbers = itertools.count()
+    monkeypatch.setenv("BEDPLATE_UPDATE_GOLDEN", "1")
+    pages.hold(file, ["one\n"], tmp_path, lambda _step: next(numbers) < 1)
+    assert file.read_text() == "```console\n$ echo one\none\n$ echo two\n```\n"
 
 
 @pytest.mark.parametrize(
