@@ -307,12 +307,19 @@ def node(flags: tuple[str, ...]) -> None:
 
 
 def _look(kubeconfig: str, namespace: str, stores: tuple[str, ...] = ()) -> Landscape:
+    lands: list[Landscape] = []
+
+    async def read() -> None:
+        # Not as the result of the task: to put the handler of signals back, `asyncio.run` makes a text of that.
+        lands.append(await _read(kubeconfig, namespace, stores))
+
     # What is read stays: looking for garbage among it would take as long as reading it.
     gc.disable()
     try:
-        return asyncio.run(_read(kubeconfig, namespace, stores))
+        asyncio.run(read())
     finally:
         gc.enable()
+    return lands[0]
 
 
 async def _read(kubeconfig: str, namespace: str, stores: tuple[str, ...]) -> Landscape:
