@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from bedplate.api.states import State, Status
+
 __all__ = [
     "EXTRA",
     "MASK",
@@ -21,6 +23,8 @@ __all__ = [
     "AuditEntry",
     "AuditPage",
     "AuthorityState",
+    "Certificate",
+    "CertificateList",
     "Change",
     "CheckHistory",
     "CheckState",
@@ -60,7 +64,6 @@ __all__ = [
     "RotationRequest",
     "Sample",
     "Severity",
-    "Status",
     "Token",
     "TokenList",
     "TokenMade",
@@ -73,7 +76,6 @@ __all__ = [
 MASK = "*****"
 """What stands in place of a secret, in answers and, for "as it is", in requests."""
 
-Status = Literal["PASS", "FAIL", "UNKNOWN"]
 Severity = Literal["notice", "warning", "error"]
 _UNSEEN = (
     r"\x00-\x1f\x7f-\xa0\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u1680\u180e\u2000-\u200f\u2028-\u202f"
@@ -383,14 +385,16 @@ class CheckState(Sample, frozen=True, kw_only=True):
 
 
 class NodeState(_Answer, frozen=True, omit_defaults=True):
-    """What is known of a node: `state` is UP, DOWN or UNKNOWN, `heard` the time of its last report."""
+    """What is known of a node: `state` is UP, DOWN or UNKNOWN, `health` is FAIL when a check of it fails, PASS when all
+    pass; `heard` is the time of its last report."""
 
     node: str
-    state: Literal["UP", "DOWN", "UNKNOWN"]
+    state: State
     heard: str = ""
     applied: int = 0
     digest: str = ""
     checks: list[CheckState] = []
+    health: Status = "UNKNOWN"
 
 
 class NodeList(_Answer, frozen=True):
@@ -525,6 +529,26 @@ class RevocationList(_Answer, frozen=True):
     """All revocations, oldest first."""
 
     items: list[Revocation]
+
+
+class Certificate(_Answer, frozen=True, omit_defaults=True):
+    """A certificate of the site: `use` is authority, head (its serving one), user or node; `fingerprint` is SHA-256;
+    `used` is when somebody last asked with it. Those of users and nodes are known once they have been used."""
+
+    use: str
+    subject: str
+    issuer: str
+    fingerprint: str
+    issued: str
+    expires: str
+    used: str = ""
+    revoked: bool = False
+
+
+class CertificateList(_Answer, frozen=True):
+    """Certificates, those that end first before the others."""
+
+    items: list[Certificate]
 
 
 # The site's keys

@@ -348,6 +348,10 @@ class HeadClient:
 
     # Certificates
 
+    async def certificates(self) -> Sequence[headapi.Certificate]:
+        """The certificates of the site and those that users and nodes have used; those that end first come first."""
+        return (await self._get("/certificates", headapi.CertificateList)).items
+
     async def revocations(self) -> Sequence[headapi.Revocation]:
         """Client certificates that no longer count."""
         return (await self._get("/revocations", headapi.RevocationList)).items

@@ -14,16 +14,17 @@ import asyncio
 import hashlib
 import hmac
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
-from bedplate.api.headapi import Token
+from bedplate.api.headapi import Certificate, Token, TokenRequest
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock, parse_rfc3339, rfc3339
 from bedplate.core.logging import get_logger
+from bedplate.head.certificates import Certificates
 from bedplate.head.entities.site import User
 from bedplate.head.notices import one_line
 from bedplate.head.objects import Secret
@@ -91,7 +92,18 @@ class Access:
             identity = self.by_name(names[0])
         else:
             return None
-        return identity._replace(via="certificate") if identity is not None else None
+        if identity is None:
+            return None
+        self.tokens.certificates.note(kind, der)
+        return identity._replace(via="certificate")
+
+    def certificates(self, own: Iterable[Certificate] = ()) -> list[Certificate]:
+        """Those of the site (`own`), and those that users and nodes have used; those that end first before the others,
+        with whether they were revoked."""
+        known = {item.fingerprint: item for item in (*own, *self.tokens.certificates.list())}
+        is_revoked = self.tokens.revocations.covers
+        shown = [msgspec.structs.replace(item, revoked=is_revoked(item)) for item in known.values()]
+        return sorted(shown, key=lambda item: (item.expires, item.use, item.subject))
 
     def by_name(self, name: str) -> Identity | None:
         """The user as the present tree has it; None for one that is not there or not let in."""
@@ -109,6 +121,18 @@ class Access:
             for name, token in tokens
             if isinstance(token, Secret) and token.reveal() and not is_strong_token(token.reveal())
         )
+
+    async def create_token(self, by: Identity, request: TokenRequest) -> tuple[Token, str]:
+        """A new token for a user or a device of the tree, and its text. Raises `NotFound`."""
+        self.check_subject(request.kind, request.subject)
+        lasts = timedelta(days=request.days) if request.days else None
+        return await self.tokens.create(request.kind, request.subject, request.name, lasts=lasts, by=by.name)
+
+    async def revoke_token(self, by: Identity, id_: str) -> Token:
+        """Revoke a token. Raises `NotFound`; `Invalid` for the one that is asked with."""
+        if by.via == f"token {id_}":
+            raise errors.Invalid("this is the token that this request uses", hint="revoke it with another credential")
+        return await self.tokens.revoke(id_, by=by.name)
 
     def check_subject(self, kind: str, subject: str) -> None:
         """Raise `NotFound` unless the tree has the user, or the device, that a token is asked for."""
@@ -165,10 +189,12 @@ class Tokens:
         self._used: dict[str, str] = {}
         self._at = 0
         self.revocations = Revocations(store, self._clock)
+        self.certificates = Certificates(store, self._clock)
 
     async def open(self) -> None:
-        """Read what the store has, and which certificates it has revoked."""
+        """Read what the store has, which certificates were used, and which are revoked."""
         await self.revocations.open()
+        await self.certificates.open()
         page = await self._store.list(TOKENS)
         self._at = page.revision
         self._held = {}
@@ -242,10 +268,12 @@ class Tokens:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow())
             tasks.create_task(self.revocations.follow())
+            tasks.create_task(self.certificates.follow())
             tasks.create_task(self._keep_noting())
 
     async def note(self) -> None:
-        """Write down when tokens were last used, and forget those that expired long ago."""
+        """Write down when tokens and certificates were last used, and forget those that expired long ago."""
+        await self.certificates.write()
         used, self._used = self._used, {}
         now = self._clock.now()
         for id_, moment in used.items():

@@ -12,7 +12,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -26,14 +26,15 @@ from bedplate.api.headapi import (
     NodeState,
     Result,
     Sample,
-    Status,
 )
+from bedplate.api.states import State, Status
+from bedplate.api.states import health as all_checks
 from bedplate.core import errors
 from bedplate.core.clock import Clock, SystemClock, parse_rfc3339
 from bedplate.head.notices import News, one_line, stamp
 from bedplate.store.interface import Batch, Compacted, Delete, Op, Put, Store
 
-__all__ = ["Condition", "Health", "Measured", "Result", "State", "Verdict", "news"]
+__all__ = ["Condition", "Health", "Measured", "Result", "Verdict", "news"]
 
 NODES = "/head/nodes/"
 SAMPLES = "/head/samples/"
@@ -42,8 +43,6 @@ _RECENT = 4096
 _PAGE = 1000
 _BATCH = 100
 _LONGEST_INFO = 250
-
-State = Literal["UP", "DOWN", "UNKNOWN"]
 
 
 class CountedSample(Sample, frozen=True, kw_only=True, omit_defaults=True):
@@ -146,6 +145,7 @@ class Health:
             applied=condition.applied,
             digest=condition.digest,
             checks=checks,
+            health=all_checks(check.status for check in checks),
         )
 
     async def node_health(self, node: str, check: str = "") -> NodeHealth:

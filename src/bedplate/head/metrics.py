@@ -12,6 +12,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Gauge
 
+from bedplate.api.states import STATES
 from bedplate.core.metrics import shared
 from bedplate.head.election import Election
 from bedplate.head.folder import pki
@@ -20,7 +21,6 @@ from bedplate.head.service import Head, Standing
 
 __all__ = ["HeadMetrics", "watch"]
 
-STATES = ("UP", "DOWN", "UNKNOWN")
 CERTIFICATES = ("ca", "server", "admin")
 
 

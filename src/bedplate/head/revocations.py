@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from bedplate.api.headapi import Revocation
+from bedplate.api.headapi import Certificate, Revocation
 from bedplate.core import errors
 from bedplate.core.clock import Clock, parse_rfc3339, rfc3339
 from bedplate.core.logging import get_logger
@@ -81,3 +81,9 @@ class Revocations:
         from bedplate.serving import issuing
 
         return issuing.issued_at(der) < parse_rfc3339(record.time)
+
+    def covers(self, certificate: Certificate) -> bool:
+        """The same of one that is only known by what it says."""
+        record = self._held.get(f"{certificate.use}/{certificate.subject}")
+        is_old = record is not None and parse_rfc3339(certificate.issued) < parse_rfc3339(record.time)
+        return is_old or certificate.fingerprint in self._held

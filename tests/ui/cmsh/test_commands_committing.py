@@ -262,7 +262,7 @@ async def test_a_commit_can_wait_for_the_nodes_that_report(site_head: Head) -> N
     assert await shell.run_line("category use default; set softwareimage my-new-image; commit --wait") == 0
     assert backend.asked == 3
     (note,) = said
-    assert "have never reported" in note
+    assert "have not reported a revision" in note
 
 
 async def test_a_commit_does_not_wait_for_ever(site_head: Head) -> None:

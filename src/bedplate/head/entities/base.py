@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from bedplate.head.objects import Obj
-from bedplate.head.schema.entity import Entity, Field, Key, TypeName
+from bedplate.head.schema.entity import Entity, Field, Group, Key, TypeName
 from bedplate.head.schema.kinds import Bool, Choice, Text
 from bedplate.head.schema.ranges import ListOf
 
@@ -42,6 +42,10 @@ class ExcludeListSnippet(Named):
 
     noun = "exclude list snippet"
     columns = ("mode_full", "mode_sync", "mode_update", "mode_grab", "disabled")
+    groups = (
+        Group("Paths", ("name", "disabled", "exclude_list")),
+        Group("Lists", ("mode_sync", "mode_full", "mode_update", "mode_grab")),
+    )
 
     disabled = Field("Disabled", Bool(), False, doc="leave the snippet out of every list")
     exclude_list = Field("Exclude list", ListOf(Text()), doc="path patterns, one per entry")

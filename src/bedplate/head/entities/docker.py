@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bedplate.head.entities.base import Named, Role
-from bedplate.head.schema.entity import Field, Submode, TypeName
+from bedplate.head.schema.entity import Field, Group, Submode, TypeName
 from bedplate.head.schema.kinds import Bool, Choice, HostAddress, Integer, Path, Size, Text
 from bedplate.head.schema.ranges import ListOf
 
@@ -43,6 +43,13 @@ class DeviceMapper(_StorageBackend):
     """The device mapper driver, deprecated; on loop files, or on a thin pool when `Pool Device` is set."""
 
     word = "devicemapper"
+    groups = (
+        Group("Identity", ("name", "type")),
+        Group("Loop files", ("loop_data_size", "loop_metadata_size", "loop_device_size")),
+        Group("Thin pool", ("pool_device", "block_size", "blk_discard")),
+        Group("File system", ("filesystem", "mkfs_arguments", "mount_options"), is_rare=True),
+    )
+
     loop_data_size = Field("Loop Data Size", Size(), doc="dm.loopdatasize: size of the data file; 100GB if unset")
     loop_metadata_size = Field(
         "Loop Metadata Size", Size(), doc="dm.loopmetadatasize: size of the metadata file; 2GB if unset"
@@ -61,6 +68,19 @@ class DockerHostRole(Role):
 
     names = ("Docker::Host",)
     service_names = ("docker",)
+    groups = (
+        Group("Identity", ("name", "type", "add_services")),
+        Group("Storage", ("spool", "tmp_dir", "storage_backends")),
+        Group("Network", ("bridge", "bridge_ip", "mtu", "iptables", "api_sockets")),
+        Group("Security", ("enable_selinux", "user_namespace_remap", "insecure_registries")),
+        Group("Runtime", ("runtime", "containerd_socket", "default_ulimits")),
+        Group(
+            "TLS",
+            ("enable_tls", "verify_tls", "tls_ca", "tls_certificate", "tls_key", "certificates_path"),
+            is_rare=True,
+        ),
+        Group("Further options", ("debug", "log_level", "options"), is_rare=True),
+    )
 
     spool = Field("Spool", Path(), "/var/lib/docker", doc="root of the runtime's data")
     tmp_dir = Field("Tmp dir", Path(), "$spool/tmp", doc="temporary files; $spool is replaced by the value of Spool")

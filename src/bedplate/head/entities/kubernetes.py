@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from bedplate.head.entities.base import ExcludeListSnippet, Named
 from bedplate.head.entities.site import Network
 from bedplate.head.objects import Obj
-from bedplate.head.schema.entity import Entity, Field, Key, Look, Submode
+from bedplate.head.schema.entity import Entity, Field, Group, Key, Look, Submode
 from bedplate.head.schema.kinds import BLANKS, Address, Blob, Bool, Choice, Integer, Path, Port, SecretText, Text
 from bedplate.head.schema.ranges import ListOf, NodeList, Reference
 
@@ -93,6 +93,26 @@ class KubeCluster(Named):
 
     noun = "Kubernetes cluster"
     judged_with_targets = True
+    groups = (
+        Group("Identity", ("name", "version", "notes")),
+        Group(
+            "Network",
+            (
+                "pod_network",
+                "pod_network_node_mask",
+                "service_network",
+                "internal_network",
+                "kubedns_ip",
+                "trusted_domains",
+            ),
+        ),
+        Group("Control plane", ("etcd_cluster", "kubernetes_api_server", "kubernetes_api_server_proxy_port")),
+        Group("Kubernetes", ("app_groups", "label_sets", "kubernetes_users")),
+        Group("Certificates", ("kubeadm_cert_key", "kube_ca_cert", "kube_ca_key"), is_rare=True),
+        Group("Templates", ("kubeadm_init_file", "module_file_template"), is_rare=True),
+        Group("External cluster", ("external", "external_kubernetes_ingress_server", "external_port"), is_rare=True),
+        Group("Cluster API", ("capi_template", "capi_namespace", "kubernetes_management_cluster"), is_rare=True),
+    )
 
     etcd_cluster = Field("Etcd Cluster", Reference("etcd"), doc="the etcd cluster it stores in")
     pod_network = Field("Pod Network", Reference("network"), doc="network of pod addresses")
@@ -155,6 +175,11 @@ class EtcdCluster(Named):
     """What the members of an etcd cluster have in common."""
 
     noun = "etcd cluster"
+    groups = (
+        Group("Timing", ("name", "election_timeout", "heart_beat_interval")),
+        Group("Members", ("ca", "ca_key", "member_certificate", "member_certificate_key")),
+        Group("Clients", ("client_ca", "client_certificate", "client_certificate_key"), is_rare=True),
+    )
 
     election_timeout = Field("Election Timeout", Integer(1), 1000, doc="--election-timeout, in milliseconds")
     heart_beat_interval = Field("Heart Beat Interval", Integer(1), 100, doc="--heartbeat-interval, in milliseconds")

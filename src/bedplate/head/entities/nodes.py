@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
+from typing import ClassVar
 
 from bedplate.head.entities.base import FILE_MODE, Named
 from bedplate.head.entities.roles import ROLES
 from bedplate.head.entities.site import Network
 from bedplate.head.objects import Obj
-from bedplate.head.schema.entity import Entity, Field, Key, Look, Submode, TypeName
+from bedplate.head.schema.entity import Entity, Field, Group, Key, Look, Submode, TypeName
 from bedplate.head.schema.kinds import Address, Blob, Bool, Choice, Integer, Mac, Path, SecretText, Text
 from bedplate.head.schema.ranges import ListOf, NodeList, Reference
 
@@ -33,6 +34,14 @@ class Service(Entity):
 
     noun = "service"
     columns = ("monitored", "autostart")
+    groups = (
+        Group("Running", ("service", "run_if", "monitored", "autostart", "timeout", "belongs_to_role")),
+        Group(
+            "Sickness check",
+            ("sickness_check_script", "sickness_check_script_timeout", "sickness_check_interval"),
+            is_rare=True,
+        ),
+    )
 
     revision = Field("Revision", Text(), doc="a free remark")
     service = Key("Service", doc="the service's name")
@@ -61,6 +70,10 @@ class SoftwareImage(Named):
 
     noun = "software image"
     columns = ("path",)
+    groups = (
+        Group("Identity", ("name", "path", "notes")),
+        Group("Kernel", ("kernel_version", "kernel_parameters")),
+    )
 
     path = Field("Path", Path(), doc="path of the directory tree on the head node")
     kernel_version = Field("Kernel version", Text(), doc="the kernel that nodes boot")
@@ -73,6 +86,11 @@ class Category(Named):
 
     noun = "category"
     columns = ("software_image",)
+    groups = (
+        Group("Identity", ("name", "notes")),
+        Group("Provisioning", ("software_image", "install_mode")),
+        Group("Services", ("roles", "services")),
+    )
 
     software_image = Field("Software image", Reference("softwareimage"), doc="the image of its nodes")
     install_mode = Field("Install mode", Choice(INSTALL_MODES), "AUTO", doc="how its nodes are installed at boot")
@@ -87,6 +105,10 @@ class PhysicalInterface(Named):
     noun = "interface"
     word = "physical"
     columns = ("type", "mac", "ip", "network")
+    groups: ClassVar[tuple[Group, ...]] = (
+        Group("Identity", ("name", "type", "notes")),
+        Group("Network", ("mac", "ip", "network")),
+    )
 
     type = TypeName("Type", doc="an interface of the machine, or its management controller")
     mac = Field("MAC", Mac(), doc="its hardware address", unique=True)
@@ -109,6 +131,10 @@ class BmcInterface(PhysicalInterface):
 
     noun = "BMC"
     word = "bmc"
+    groups = (
+        *PhysicalInterface.groups,
+        Group("Power", ("protocol", "user_name", "password")),
+    )
 
     protocol = Field("Protocol", Choice(("Redfish", "IPMI")), "Redfish", doc="how it is spoken to")
     user_name = Field("User name", Text(), doc="the account on it")
@@ -167,6 +193,11 @@ class HeadNode(_Device):
     noun = "head node"
     word = "headnode"
     columns = ("type", "mac", "ip", "network")
+    groups = (
+        Group("Identity", ("hostname", "type", "notes")),
+        Group("Network", ("mac", "ip", "network", "interfaces")),
+        Group("Services", ("roles", "services")),
+    )
 
     roles = _roles()
     services = _services()
@@ -179,6 +210,12 @@ class PhysicalNode(_Device):
     noun = "compute node"
     word = "physicalnode"
     columns = ("type", "mac", "category", "ip", "network")
+    groups = (
+        Group("Identity", ("hostname", "type", "category", "notes")),
+        Group("Network", ("mac", "ip", "network", "interfaces")),
+        Group("Provisioning", ("software_image", "install_mode", "next_install_mode", "data_node")),
+        Group("Services", ("roles", "services")),
+    )
 
     category = Field("Category", Reference("category"), doc="the category it belongs to")
     software_image = Field(
@@ -202,6 +239,10 @@ class Customization(Named):
 
     noun = "customization"
     columns = ("filename", "disabled")
+    groups = (
+        Group("File", ("name", "filename", "disabled", "content")),
+        Group("Mode", ("filemask",), is_rare=True),
+    )
 
     filename = Field("Filename", Path(), doc="path of the file on the node")
     disabled = Field("Disabled", Bool(), False, doc="stop managing the file")
@@ -214,6 +255,11 @@ class ConfigurationOverlay(Named):
 
     noun = "configuration overlay"
     columns = ("priority", "all_head_nodes", "nodes", "categories", "roles")
+    groups = (
+        Group("Identity", ("name", "priority")),
+        Group("Members", ("all_head_nodes", "nodes", "categories")),
+        Group("Services", ("roles", "customizations")),
+    )
 
     all_head_nodes = Field("All head nodes", Bool(), False, doc="head nodes are also members")
     priority = Field("Priority", Integer(-1, 100000), 500, doc="the overlay with the higher priority wins")

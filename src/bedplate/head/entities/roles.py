@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from bedplate.head.entities.base import FILE_MODE, OWNER, SERVICE_ACTION, ExcludeListSnippet, Role
 from bedplate.head.entities.docker import DockerHostRole
 from bedplate.head.objects import Obj, Value
-from bedplate.head.schema.entity import Entity, Field, Internal, Key, Look, Submode, TypeName
+from bedplate.head.schema.entity import Entity, Field, Group, Internal, Key, Look, Submode, TypeName
 from bedplate.head.schema.kinds import Blob, Bool, Choice, Cidr, Integer, Kind, Path, Text, Unfit
 from bedplate.head.schema.ranges import ListOf, Reference
 
@@ -39,6 +39,13 @@ class EtcdHostRole(Role):
 
     names = ("Etcd::Host",)
     service_names = ("etcd",)
+    groups = (
+        Group("Identity", ("name", "type", "etcd_cluster", "member_name", "add_services")),
+        Group("Storage", ("spool", "snapshot_count")),
+        Group("Network", ("advertise_client_urls", "advertise_peers_urls", "listen_client_urls", "listen_peer_urls")),
+        Group("Certificates", ("member_certificate", "member_certificate_key"), is_rare=True),
+        Group("Further options", ("debug", "options"), is_rare=True),
+    )
 
     etcd_cluster = Field("Etcd Cluster", Reference("etcd"), doc="the cluster whose member this is")
     member_name = Field("Member Name", Text(), "$hostname", doc="--name; $hostname is replaced by the node's name")
@@ -100,6 +107,10 @@ class KubeletRole(Role):
 
     names = ("kubelet",)
     service_names = ("kubelet",)
+    groups = (
+        Group("Identity", ("name", "type", "add_services")),
+        Group("Kubernetes", ("kubernetes_cluster", "control_plane", "worker", "max_pods", "options")),
+    )
 
     kubernetes_cluster = Field("Kubernetes Cluster", Reference("kubernetes"), doc="the cluster the node belongs to")
     control_plane = Field("Control plane", Bool(), False, doc="run the control plane on the node")
@@ -151,6 +162,10 @@ class OpenPort(Entity):
     noun = "open port"
     columns = ("action", "network", "port", "destination", "protocol", "address", "description")
     positional = ("action", "network", "port", "protocol", "destination")
+    groups = (
+        Group("Rule", ("action", "protocol", "port", "description")),
+        Group("From and to", ("network", "destination", "address")),
+    )
 
     action = Field("Action", Choice(("ACCEPT", "DROP", "REJECT", "DNAT")), "ACCEPT", doc="what happens to the packet")
     network = Field("Network", Text(r"[A-Za-z][A-Za-z0-9]*", "a zone"), "net", doc="the zone it comes from")
@@ -203,6 +218,15 @@ class GenericRoleConfiguration(Entity):
 
     noun = "configuration"
     columns = ("filename", "disabled")
+    groups = (
+        Group("File", ("name", "type", "filename", "disabled", "content")),
+        Group("Services", ("service_action_on_write", "service_stop_on_failure")),
+        Group(
+            "Owner and mode",
+            ("filemask", "user_name", "group_name", "create_directory", "filemask_directory"),
+            is_rare=True,
+        ),
+    )
 
     name = Key()
     type = TypeName("Type", doc="how the content is made")
@@ -259,6 +283,10 @@ class GenericRole(Role):
     """Services with their files, without code of their own."""
 
     names = ("generic::*", "generic::containerd", "generic::docker_registry", "generic::harbor", "generic::netq")
+    groups = (
+        Group("Identity", ("name", "type", "services_run", "add_services", "data_node")),
+        Group("Files", ("configurations", "environments", "exclude_list_snippets", "provisioning_associations")),
+    )
 
     provisioning_associations = Internal("Provisioning associations", doc="used by image provisioning")
     services_run = Field("Services", ListOf(Text()), doc="services of the role")

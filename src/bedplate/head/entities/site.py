@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bedplate.head.entities.base import Named
 from bedplate.head.objects import Obj
-from bedplate.head.schema.entity import Field, Look
+from bedplate.head.schema.entity import Field, Group, Look
 from bedplate.head.schema.kinds import Address, Bool, Choice, Duration, Integer, Text, TokenText
 
 __all__ = ["CHECK_ROLES", "HealthCheck", "Network", "User"]
@@ -66,6 +66,10 @@ class User(Named):
 
     noun = "user"
     columns = ("role", "enabled")
+    groups = (
+        Group("Identity", ("name", "role", "enabled")),
+        Group("Credentials", ("token", "certificate")),
+    )
 
     role = Field("Role", Choice(("admin", "operator", "auditor")), "auditor", doc="what the user may do")
     enabled = Field("Enabled", Bool(), True, doc="whether the user may sign in")

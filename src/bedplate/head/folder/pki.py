@@ -31,6 +31,7 @@ __all__ = [
     "Presented",
     "Trust",
     "begin",
+    "ders",
     "fingerprint",
     "good_until",
     "host_names",
@@ -201,6 +202,15 @@ def good_until(file: Path) -> datetime.datetime | None:
         return x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc
     except (OSError, ValueError):
         return None
+
+
+def ders(file: Path) -> list[bytes]:
+    """The certificates in a file; none where it cannot be read."""
+    try:
+        certificates = x509.load_pem_x509_certificates(file.read_bytes())
+    except (OSError, ValueError):
+        return []
+    return [certificate.public_bytes(serialization.Encoding.DER) for certificate in certificates]
 
 
 class Presented(NamedTuple):

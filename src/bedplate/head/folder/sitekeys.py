@@ -21,9 +21,12 @@ from bedplate.api import headapi
 from bedplate.core import errors
 from bedplate.core.clock import Clock
 from bedplate.core.logging import get_logger
+from bedplate.head.access import USER
+from bedplate.head.certificates import describe
 from bedplate.head.folder import pki
 from bedplate.head.folder.datafolder import ETCD_FILES, SECRETS_KEY, Folder
 from bedplate.head.objects import Secret
+from bedplate.head.site import ADMIN
 from bedplate.head.vault import Vault
 from bedplate.serving.files import write_private
 from bedplate.store.interface import CompareFailed, Entry, Put, Store
@@ -70,6 +73,12 @@ class SiteKeys:
             fingerprint=pki.fingerprint(bundle),
             next=pki.fingerprint(next_.read_bytes()) if next_.is_file() else "",
         )
+
+    def certificates(self) -> list[headapi.Certificate]:
+        """The authorities, this head's own certificate and the administrator's in the folder; without what cannot be
+        read."""
+        uses = (("authority", "ca"), ("head", "server"), (USER, ADMIN))
+        return [describe(use, der) for use, name in uses for der in pki.ders(self._folder.file(f"{name}.crt"))]
 
     async def begin(self) -> headapi.AuthorityState:
         """Make the next authority. Raises `Conflict` during a rotation."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from bedplate.api.headapi import NAME
 from bedplate.core import errors
@@ -21,6 +21,7 @@ from bedplate.head.schema.kinds import Bool, Integer, Kind, Text
 __all__ = [
     "Entity",
     "Field",
+    "Group",
     "Internal",
     "Key",
     "Look",
@@ -241,6 +242,14 @@ class Submode(Row):
         return f"<{len(children)} in submode>"
 
 
+class Group(NamedTuple):
+    """Rows that belong together, under a name: by their attributes. A rare one is folded away until it is used."""
+
+    label: str
+    names: tuple[str, ...]
+    is_rare: bool = False
+
+
 class Entity:
     """Base of all declarations. The class's docstring is its page in the reference."""
 
@@ -255,6 +264,8 @@ class Entity:
     """Whether `problems` looks at what the object refers to, so that a change there asks again."""
     positional: ClassVar[tuple[str, ...]] = ()
     """Attributes that `add` takes in this order, in an indexed list."""
+    groups: ClassVar[tuple[Group, ...]] = ()
+    """How forms group the rows; a row that is in none of them is under `Other`, which is rare. Empty: one group."""
     rows: ClassVar[tuple[Row, ...]] = ()
     """All rows in the order of `show`: those of the bases first; a row declared again keeps its place."""
     fields: ClassVar[tuple[Field, ...]] = ()
@@ -272,6 +283,9 @@ class Entity:
         cls.fields = tuple(row for row in cls.rows if isinstance(row, Field) and not isinstance(row, Key))
         cls.linking = tuple(field for field in cls.fields if field.target_mode or field.unique)
         cls.submodes = tuple(row for row in cls.rows if isinstance(row, Submode))
+        unknown = [name for group in cls.groups for name in group.names if name not in rows]
+        if unknown:
+            raise ValueError(f"{cls.__name__} has no row {unknown[0]!r} to put into a group")
 
     @classmethod
     def type_name(cls) -> str:
@@ -302,6 +316,15 @@ class Entity:
         if row is None:
             raise errors.NotFound(f"{cls.type_name()} has no parameter {word!r}", hint=_nearest(word, shells))
         return row
+
+    @classmethod
+    def grouped(cls) -> list[tuple[Group, tuple[Row, ...]]]:
+        """Every row, in exactly one group; groups in the order of the declaration, without empty ones."""
+        groups = cls.groups or (Group("General", tuple(name for name in cls.attributes if name != "revision")),)
+        named = {name for group in groups for name in group.names}
+        other = Group("Other", tuple(name for name in cls.attributes if name not in named), is_rare=True)
+        pairs = [(group, tuple(cls.attributes[name] for name in group.names)) for group in (*groups, other)]
+        return [(group, rows) for group, rows in pairs if rows]
 
     @classmethod
     def check_name(cls, key: str) -> None:

@@ -84,8 +84,13 @@ def describe(entity: type[Entity]) -> dict[str, object]:
         "names": list(entity.names),
         "columns": entity.list_columns(),
         "positional": [entity.attributes[name].shell for name in entity.positional],
-        "rows": [_describe_row(row) for row in entity.rows],
+        "rows": [_describe_row(row) | _group_of(entity, row) for row in entity.rows],
     }
+
+
+def _group_of(entity: type[Entity], row: Row) -> dict[str, object]:
+    group = next(group for group, rows in entity.grouped() if row in rows)
+    return {"group": group.label, "rare": group.is_rare}
 
 
 def _describe_row(row: Row) -> dict[str, object]:

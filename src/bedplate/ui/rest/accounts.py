@@ -31,7 +31,7 @@ _JOINS_WITHIN = timedelta(days=1)
 
 
 class Accounts:
-    """The handlers of `/whoami`, `/tokens`, `/revocations`, `/authority`, `/join` and `/schema`."""
+    """The handlers of `/whoami`, `/tokens`, `/certificates`, `/revocations`, `/authority`, `/join` and `/schema`."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -81,15 +81,9 @@ class Accounts:
         """A new token for a user or a node of the tree."""
         request = await ask.body(_TOKEN)
         self._service.head.standing.refuse_writes()
-        mode = "device" if request.kind == NODE else "user"
         if request.kind == JOIN:
             return await self._join_token(ask, request.subject)
-        if self._service.head.tree.find(mode, request.subject) is None:
-            raise errors.NotFound(f"there is no {mode} {request.subject!r}", hint="a token needs an existing owner")
-        lasts = timedelta(days=request.days) if request.days else None
-        token, text = await self._service.access.tokens.create(
-            request.kind, request.subject, request.name, lasts=lasts, by=ask.identity.name
-        )
+        token, text = await self._service.access.create_token(ask.identity, request)
         answer = headapi.TokenMade(token=text, about=token)
         response = json(msgspec.json.encode(answer), status=201)
         response.headers["Cache-Control"] = "no-store"
@@ -109,10 +103,14 @@ class Accounts:
     async def revoke(self, ask: Ask) -> web.StreamResponse:
         """Revoke a token."""
         self._service.head.standing.refuse_writes()
-        if ask.identity.via == f"token {ask.text('id')}":
-            raise errors.Invalid("this is the token that this request uses", hint="revoke it with another credential")
-        await self._service.access.tokens.revoke(ask.text("id"), by=ask.identity.name)
+        await self._service.access.revoke_token(ask.identity, ask.text("id"))
         return web.Response(status=204)
+
+    async def certificates(self, ask: Ask) -> web.StreamResponse:
+        """The certificates of the site, and those that were used, with their ends."""
+        keys = self._service.keys
+        items = self._service.access.certificates(keys.certificates() if keys is not None else ())
+        return json(msgspec.json.encode(headapi.CertificateList(items=items)))
 
     async def revocations(self, ask: Ask) -> web.StreamResponse:
         """The certificates that no longer count."""

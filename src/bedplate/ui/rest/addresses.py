@@ -370,6 +370,14 @@ OPERATIONS = (
     ),
     Operation(
         "GET",
+        f"{_API}/certificates",
+        "certificates",
+        "The certificates of the site and those that users and nodes have used, by their ends.",
+        {200: _json("certificates", "CertificateList")},
+        tag="tokens",
+    ),
+    Operation(
+        "GET",
         f"{_API}/revocations",
         "revocations",
         "Client certificates that were revoked.",

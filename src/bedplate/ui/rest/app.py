@@ -129,6 +129,7 @@ def _handlers(service: Service, feed: Feed) -> Mapping[str, Handler]:
         "authority_file": accounts.authority_file,
         "rotate": accounts.rotate,
         "join": accounts.join,
+        "certificates": accounts.certificates,
         "revocations": accounts.revocations,
         "revoke_certificates": accounts.revoke_certificates,
         "openapi": openapi,

@@ -50,7 +50,7 @@ def needed(method: str, path: str) -> tuple[str, str] | None:
             return "report", f"node/{name}"
         case ["join"]:
             return "edit", "join"
-        case ["tokens" | "revocations" | "authority", *_]:
+        case ["tokens" | "certificates" | "revocations" | "authority", *_]:
             return ("read" if is_read else "edit"), "tokens"
         case ["objects", mode, *_] if not is_read:
             return "edit", f"mode/{mode}"

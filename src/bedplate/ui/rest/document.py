@@ -24,6 +24,7 @@ __all__ = ["document"]
 _STRUCTS: tuple[Any, ...] = (
     headapi.AuditPage,
     headapi.AuthorityState,
+    headapi.CertificateList,
     headapi.CommitRequest,
     headapi.CommitResult,
     headapi.ExplainResult,

@@ -118,7 +118,7 @@ async def _wait(desk: Desk, revision: Revision, edits: Iterable[Edit], timeout_s
             )
         await desk.clock.sleep(_POLL_S)
     if silent:
-        desk.note(f"note: {len(silent)} of {len(nodes)} nodes have never reported and were not waited for")
+        desk.note(f"note: {len(silent)} of {len(nodes)} nodes have not reported a revision and were not waited for")
     return 0
 
 

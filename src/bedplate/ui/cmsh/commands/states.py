@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from bedplate.api.headapi import CheckState, NodeState
+from bedplate.api.states import RESULTS, STATES
 from bedplate.core import errors
 from bedplate.head import Path
 from bedplate.ui.cmsh import completion
@@ -17,8 +18,9 @@ from bedplate.ui.cmsh.layout import Cell, Table
 
 __all__: list[str] = []
 
-_STATES = ("UP", "DOWN", "UNKNOWN")
-_RESULTS = ("PASS", "FAIL", "UNKNOWN")
+
+def _either(words: tuple[str, ...]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def _on_devices(desk: Desk) -> str:
@@ -50,13 +52,6 @@ def _failing(state: NodeState) -> list[CheckState]:
     return [check for check in state.checks if check.status == "FAIL"]
 
 
-def _health(state: NodeState) -> str:
-    """One word for all checks of a node."""
-    if _failing(state):
-        return "FAIL"
-    return "PASS" if state.checks and all(check.status == "PASS" for check in state.checks) else "UNKNOWN"
-
-
 @command(
     "status",
     "Show which devices report, whether their checks pass, and the revision they have applied",
@@ -66,7 +61,7 @@ def _health(state: NodeState) -> str:
         DELIMITER,
         NODES,
         CATEGORY,
-        Option("-s", "--state", "Show only devices in this state: UP, DOWN or UNKNOWN", value="state"),
+        Option("-s", "--state", f"Show only devices in this state: {_either(STATES)}", value="state"),
     ],
     examples=[
         ("device status", "All devices"),
@@ -79,14 +74,14 @@ def _health(state: NodeState) -> str:
     most=None,
 )
 async def _status(desk: Desk, args: Arguments) -> None:
-    names, status = set(_asked(desk, args)), _wanted(args, _STATES)
+    names, status = set(_asked(desk, args)), _wanted(args, STATES)
     known = [state for state in await desk.backend.states(sorted(names)) if state.node in names]
     states = [state for state in known if status in ("", state.state)]
     rows: list[list[Cell]] = [
         [
             state.node,
             state.state,
-            _health(state),
+            state.health,
             state.applied or "",
             state.heard,
             ", ".join(f"{check.check}: {check.info}" if check.info else check.check for check in _failing(state)),
@@ -97,7 +92,7 @@ async def _status(desk: Desk, args: Arguments) -> None:
     desk.table(Table(headers, rows, times=frozenset({4})), args)
     if not args.flag("delimiter") and len(known) > 1:
         counts: Counter[str] = Counter(state.state for state in known)
-        desk.say(f"{len(known)} devices: {', '.join(f'{counts[state]} {state}' for state in _STATES)}")
+        desk.say(f"{len(known)} devices: {', '.join(f'{counts[state]} {state}' for state in STATES)}")
 
 
 def _checks(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
@@ -114,7 +109,7 @@ def _checks(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
     options=[
         VERBOSE,
         DELIMITER,
-        Option("-s", "--state", "Show only checks with this result: PASS, FAIL or UNKNOWN", value="state"),
+        Option("-s", "--state", f"Show only checks with this result: {_either(RESULTS)}", value="state"),
     ],
     examples=[
         ("health", "The checks of the selected device, or in device mode of all"),
@@ -127,7 +122,7 @@ def _checks(desk: Desk, args: Arguments) -> Iterable[tuple[str, str]]:
     most=2,
 )
 async def _health_command(desk: Desk, args: Arguments) -> None:
-    words, status = list(args.words), _wanted(args, _RESULTS)
+    words, status = list(args.words), _wanted(args, RESULTS)
     names = [desk.place[1]] if len(desk.place) > 1 else list(desk.session.children(("device",)))
     if words and (len(words) == 2 or len(desk.place) == 1 or desk.named(("device",), words[0]) is not None):
         names = [path[1] for path in desk.several(("device",), words.pop(0))]
