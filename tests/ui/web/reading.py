@@ -62,6 +62,11 @@ class Page(HTMLParser):
                 return [dict(zip(table[0], row, strict=True)) for row in table[1:]]
         raise AssertionError(f"no table has {header}; there are {[table[:1] for table in self.tables]}")
 
+    def every(self, header: str) -> list[dict[str, str]]:
+        """The rows of all tables with that column."""
+        tables = [table for table in self.tables if table and header in table[0]]
+        return [dict(zip(table[0], row, strict=True)) for table in tables for row in table[1:]]
+
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes = {name: value or "" for name, value in attrs}
         self.elements.append((tag, attributes))
@@ -77,6 +82,10 @@ class Page(HTMLParser):
             form = self.forms[-1]
             if attributes.get("type") == "checkbox":
                 form.boxes.add(name)
+                if "checked" in attributes:
+                    form.fields[name] = "\n".join(
+                        [*([form.fields[name]] if name in form.fields else []), attributes.get("value", "")]
+                    )
             elif tag == "input":
                 form.fields[name] = attributes.get("value", "")
             else:
@@ -154,7 +163,7 @@ class Reader:
         """Send a form of the present page; `f__max_pods` stands for the field `f.max_pods`."""
         form = self.page.form(action)
         fields = form.fields | {name.replace("__", "."): text for name, text in changed.items()}
-        unknown = set(fields) - set(form.fields) - form.boxes - {"then", "certificate"}
+        unknown = set(fields) - set(form.fields) - form.boxes - {"then", "certificate", "which"}
         assert not unknown, f"the form has no {unknown}"
         return await self.post(action, fields)
 

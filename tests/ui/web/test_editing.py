@@ -207,7 +207,7 @@ async def test_lists_without_names_are_edited_by_their_numbers(place: Place) -> 
 async def test_extra_parameters_are_set_and_taken_away(place: Place) -> None:
     reader = await place.reader()
     await stage(reader, "device/node001", extra__name="rack", extra__value="B 7")
-    assert (await reader.get("/show/device/node001")).rows("Parameter")[0] == {"Parameter": "rack", "Value": "B 7"}
+    assert (await reader.get("/show/device/node001")).every("Parameter")[-1] == {"Parameter": "rack", "Value": "B 7"}
     await reader.get("/changes")
     await reader.submit("/changes/commit", message="")
     assert place.head.tree.get(("device", "node001")).extras == {"rack": "B 7"}
@@ -324,7 +324,7 @@ async def test_a_secret_is_in_no_page_before_and_after_its_commit(
     for address in seen:
         page = await reader.get(address)
         assert SECRET not in page.html.replace(f"q={SECRET[:7]}", ""), address
-    shown = {row["Parameter"]: row["Value"] for row in (await reader.get(seen[1])).rows("Parameter")}
+    shown = {row["Parameter"]: row["Value"] for row in (await reader.get(seen[1])).every("Parameter")}
     assert (shown["Kube CA Key"], shown["Kube CA Cert"]) == ("*****", "< not set >")
     assert "No object matches" in (await reader.get("/search?q=*****")).text
     await reader.get("/changes")
@@ -371,3 +371,33 @@ async def test_a_form_with_errors_does_not_give_back_a_secret(place: Place) -> N
     assert page.status == 422
     assert SECRET not in page.html
     assert "Secrets must be typed again" in page.text
+
+
+async def test_a_form_is_in_groups_and_what_is_wrong_is_linked_and_unfolded(place: Place) -> None:
+    reader = await place.reader()
+    page = await reader.get("/edit/kubernetes/default")
+    for words in ("Identity", "Network", "Control plane", "Certificates", "Cluster API"):
+        assert f"<h2>{words}</h2>" in page.html
+    assert '<details class="group"><summary><h2>External cluster</h2>' in page.html
+    assert "/show/etcd/kube-default" in page.links()
+    page = await reader.submit("/edit/kubernetes/default", f__external_port="many")
+    assert page.status == 422
+    assert '<details class="group"><summary><h2>External cluster</h2>' not in page.html
+    assert "#f.external_port" in page.links()
+    assert "f.external_port" in {attributes.get("id") for _, attributes in page.elements}
+
+
+async def test_boxes_are_ticked_and_unticked(place: Place) -> None:
+    reader = await place.reader()
+    address = "configurationoverlay/kube-default-worker"
+    path = ("configurationoverlay", "kube-default-worker")
+    await stage(reader, address, f__categories="\ngpu-nodes\ndefault")
+    await reader.get("/changes")
+    await reader.submit("/changes/commit", message="")
+    assert place.head.tree.get(path).values["categories"] == ("gpu-nodes", "default")
+    page = await reader.get(f"/edit/{address}")
+    assert page.form(f"/edit/{address}").fields["f.categories"] == "\ngpu-nodes\ndefault"
+    await stage(reader, address, f__categories="")
+    await reader.get("/changes")
+    await reader.submit("/changes/commit", message="")
+    assert "categories" not in place.head.tree.get(path).values

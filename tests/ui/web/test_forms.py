@@ -116,3 +116,50 @@ def test_a_form_sent_back_as_it_came_changes_nothing(obj: Obj, data: st.DataObje
         obj = obj.with_value(field.attribute, field.normal(value))
     found = forms.read(TREE, obj, {name: text.replace("\n", "\r\n") for name, text in texts(obj).items()})
     assert found.obj == obj
+
+
+def test_controls_are_in_the_groups_of_the_declaration_and_what_is_rare_is_folded_until_it_is_used() -> None:
+    cluster = TREE.get(("kubernetes", "default"))
+    entity = SCHEMA.of(cluster)
+
+    def folded(obj: Obj, problems: dict[str, str] | None = None) -> dict[str, bool]:
+        return {
+            group.label: group.is_folded
+            for group in forms.sections(entity, forms.inputs(TREE, obj, problems=problems or {}))
+        }
+
+    assert list(folded(cluster))[:3] == ["Identity", "Network", "Control plane"]
+    bare = Obj("KubeCluster", "bare")
+    assert [label for label, is_folded in folded(bare).items() if is_folded] == [
+        "Certificates",
+        "Templates",
+        "External cluster",
+        "Cluster API",
+        "Other",
+    ]
+    assert not folded(bare.with_value("external", True))["External cluster"]
+    assert not folded(bare, {"f.capi_namespace": "wrong"})["Cluster API"]
+
+
+def test_every_control_is_in_a_group() -> None:
+    for name, entity in SCHEMA.types.items():
+        controls = forms.inputs(TREE, Obj(name, "x"))
+        grouped = [control.name for group in forms.sections(entity, controls) for control in group.inputs]
+        assert sorted(grouped) == sorted(control.name for control in controls)
+
+
+def test_a_reference_leads_to_its_target() -> None:
+    node = TREE.get(("device", "node001"))
+    assert control(node, "category").ways == (("default", "/show/category/default"),)
+    assert control(Obj("PhysicalNode", "x", {"category": "gone"}), "category").ways == ()
+
+
+def test_several_references_are_boxes_with_what_is_held_first_and_in_its_order() -> None:
+    overlay = Obj("ConfigurationOverlay", "x", {"categories": ("gpu-nodes", "gone", "default")})
+    found = control(overlay, "categories")
+    assert found.form == "boxes"
+    assert [value for value, _ in found.options] == ["gpu-nodes", "gone", "default"]
+    assert ("gone", "gone (does not exist)") in found.options
+    assert forms.read(TREE, overlay, {"f.categories": "\ngpu-nodes\ngone\ndefault"}).obj == overlay
+    assert forms.read(TREE, overlay, {"f.categories": "\ngpu-nodes"}).obj.values == {"categories": ("gpu-nodes",)}
+    assert forms.read(TREE, overlay, {"f.categories": ""}).obj.values == {}, "no box is ticked"

@@ -21,6 +21,8 @@ EVERYWHERE = [
     "/health",
     "/roles",
     "/appgroups",
+    "/credentials",
+    "/bulk/device?q=node",
     "/events",
     "/history",
     "/history/1",
@@ -49,8 +51,8 @@ async def test_the_overview_counts_machines_and_clusters(place: Place) -> None:
     page = await (await place.reader()).get("/")
     cluster = page.rows("Cluster")[0]
     assert (cluster["Cluster"], cluster["Control plane"], cluster["Workers"]) == ("default", "3", "4")
-    assert page.rows("In trouble")[0]["State"] == "up, failing: disk"
-    assert "1 up 1 failing checks 0 down 6 never reported" in page.text
+    assert page.rows("Machine")[0]["State"] == "UP FAIL disk"
+    assert "2 UP 0 DOWN 6 UNKNOWN 1 FAIL" in page.text
     assert "first tree" in page.text
     assert "node002 Check disk failed: full" in page.text
 
@@ -59,8 +61,8 @@ async def test_a_machine_that_fell_silent_is_down(place: Place) -> None:
     await place.service.health.record("node001", [Result("disk", "PASS")])
     place.clock.jump(3600)
     page = await (await place.reader()).get("/")
-    assert page.rows("In trouble")[0]["In trouble"] == "node001"
-    assert page.rows("In trouble")[0]["State"] == "down"
+    assert page.rows("Machine")[0]["Machine"] == "node001"
+    assert page.rows("Machine")[0]["State"] == "DOWN"
 
 
 @pytest.mark.parametrize("mode", SCHEMA.modes)
@@ -71,8 +73,10 @@ async def test_every_mode_of_the_schema_has_a_list_and_its_objects_have_pages(pl
     for key in list(place.head.tree.mode(mode))[:2]:
         shown = await reader.get(f"/show/{mode}/{key}")
         assert shown.status == 200
-        labels = [row.label for row in SCHEMA.of(place.head.tree.get((mode, key))).rows]
-        assert [row["Parameter"] for row in shown.rows("Parameter")] == labels
+        groups = SCHEMA.of(place.head.tree.get((mode, key))).grouped()
+        labels = [row.label for _, rows in groups for row in rows]
+        assert [row["Parameter"] for row in shown.every("Parameter")] == labels
+        assert [group.label in shown.text for group, _ in groups] == [True] * len(groups)
 
 
 async def test_a_list_has_the_columns_and_rows_of_the_shell(place: Place) -> None:
@@ -100,7 +104,7 @@ async def test_lists_are_filtered_sorted_and_cut_into_pages_by_the_server(place:
 
 async def test_inherited_values_name_their_source(place: Place) -> None:
     page = await (await place.reader()).get("/show/device/node001")
-    shown = {row["Parameter"]: row["Value"] for row in page.rows("Parameter")}
+    shown = {row["Parameter"]: row["Value"] for row in page.every("Parameter")}
     assert shown["Software image"] == "default-image from category:default"
     assert shown["Category"] == "default"
 
@@ -311,13 +315,41 @@ async def test_the_overview_begins_with_trouble_then_what_changed_then_machines_
     ]
 
 
+async def test_of_what_is_in_trouble_the_worst_comes_first(place: Place) -> None:
+    await place.service.health.record("node002", [Result("disk", "PASS")])
+    place.clock.jump(3600)
+    await place.service.health.record("node001", [Result("disk", "FAIL")])
+    page = await (await place.reader()).get("/")
+    assert [(row["Machine"], row["State"]) for row in page.rows("Machine")] == [
+        ("node002", "DOWN"),
+        ("node001", "UP FAIL disk"),
+    ]
+    states = {row["Machine"]: row["State"] for row in (await (await place.reader()).get("/health")).rows("Machine")}
+    assert (states["node002"], states["node001"], states["node003"]) == ("DOWN", "UP FAIL", "UNKNOWN")
+
+
+async def test_of_a_machine_that_is_silent_no_check_passes(place: Place) -> None:
+    await place.service.health.record("node001", [Result("disk", "PASS")])
+    place.clock.jump(3600)
+    page = await (await place.reader()).get("/show/device/node001")
+    assert [row["Now"] for row in page.rows("Check")] == ["UNKNOWN"], "as the shell and REST say it"
+
+
+async def test_many_hosts_beside_one_notice_are_cut(place: Place) -> None:
+    for number in range(1, 40, 2):
+        await place.service.notices.add(f"odd{number:02d}", "Check disk failed", "warning")
+    page = await (await place.reader()).get("/")
+    assert "odd01,odd03,odd05,odd07,… Check disk failed 20 times" in page.text
+    assert "odd39" not in page.text
+
+
 async def test_thousands_of_machines_are_squares_with_their_names_for_those_who_cannot_see_them(place: Place) -> None:
     session = place.head.session()
     for number in range(150):
         session.set(session.add(("device",), f"many{number:03d}"), "category", "default")
     await commit_session(place.head, session, "alice")
     page = await (await place.reader()).get("/")
-    assert "many000: never reported" in page.text
+    assert "many000: UNKNOWN" in page.text
     assert 'class="map"' in page.html and 'class="grid"' not in page.html
 
 

@@ -18,6 +18,7 @@ from bedplate.core import errors
 from bedplate.head import Address, Edit, Session, Tree, plan, validate
 from bedplate.head.affected import affected
 from bedplate.head.render import rendered_file
+from bedplate.head.schema import ranges
 from bedplate.ui.web import diffs, links
 from bedplate.ui.web.visit import Visit
 
@@ -146,10 +147,13 @@ async def commit(visit: Visit) -> web.StreamResponse:
 
 
 async def drop(visit: Visit) -> web.StreamResponse:
-    """Forget what is staged: for one object, or everything."""
-    mode, key = visit.typed.get("mode", ""), visit.typed.get("key", "")
-    visit.session.drop((mode, key) if mode else ())
-    what = f"What was staged for {links.title((mode, key))}" if mode else "Everything that was staged"
+    """Forget what is staged: for one object or several, or everything."""
+    mode, keys = visit.typed.get("mode", ""), visit.typed.get("key", "").splitlines()
+    for key in keys if mode else ():
+        visit.session.drop((mode, key))
+    if not mode:
+        visit.session.drop()
+    what = f"What was staged for {links.title((mode, ranges.compress(keys)))}" if mode else "Everything that was staged"
     visit.login.say(f"{what} is discarded.")
     return visit.go("/changes")
 

@@ -35,11 +35,11 @@ class Difference(NamedTuple):
 
 
 class Section(NamedTuple):
-    """What changed in one top-level object; `verb` is added, changed or removed."""
+    """What changed in a top-level object, or in several alike; `verb` is added, changed or removed."""
 
     title: str
     mode: str
-    key: str
+    keys: tuple[str, ...]
     way: str
     verb: str
     rows: tuple[Difference, ...]
@@ -47,12 +47,13 @@ class Section(NamedTuple):
 
 class Step(NamedTuple):
     """An action as a group of nodes has it; values that differ from node to node are left out. `node` is one of them,
-    for whoever wants to see its file."""
+    for whoever wants to see its file. `is_own`: each node is the cause of its own."""
 
     action: PlannedAction
     old: str
     new: str
     node: str
+    is_own: bool = False
 
 
 class Group(NamedTuple):
@@ -64,7 +65,7 @@ class Group(NamedTuple):
 
 
 def sections(schema: Schema, changes: Iterable[Change]) -> list[Section]:
-    """The changes by top-level object, in their order."""
+    """The changes by top-level object, in their order; objects that change in the same way are one section."""
     by_object: dict[tuple[str, str], list[Change]] = {}
     for change in changes:
         by_object.setdefault((change.path[0], change.path[1]), []).append(change)
@@ -73,8 +74,27 @@ def sections(schema: Schema, changes: Iterable[Change]) -> list[Section]:
         whole = next((change for change in related if len(change.path) == 2), None)
         verb = "changed" if whole is None or (whole.old and whole.new) else "added" if whole.old is None else "removed"
         rows = tuple(row for change in related for row in _differences(schema, change))
-        blocks.append(Section(links.title((mode, key)), mode, key, links.show((mode, key)), verb, rows))
-    return blocks
+        blocks.append(Section(links.title((mode, key)), mode, (key,), links.show((mode, key)), verb, rows))
+    return _alike(blocks)
+
+
+def _alike(blocks: Iterable[Section]) -> list[Section]:
+    merged: dict[tuple[object, ...], Section] = {}
+    keys: dict[tuple[object, ...], list[str]] = {}
+    for block in blocks:
+        likeness = (block.mode, block.verb, block.rows)
+        merged.setdefault(likeness, block)
+        keys.setdefault(likeness, []).extend(block.keys)
+    return [
+        block
+        if len(keys[likeness]) == 1
+        else block._replace(
+            title=links.title((block.mode, ranges.compress(keys[likeness]))),
+            keys=tuple(keys[likeness]),
+            way=links.show((block.mode,)),
+        )
+        for likeness, block in merged.items()
+    ]
 
 
 def _differences(schema: Schema, change: Change) -> list[Difference]:
@@ -194,7 +214,12 @@ def groups(actions: Iterable[PlannedAction]) -> list[Group]:
 
 def _likeness(action: PlannedAction) -> PlannedAction:
     values = ("", "") if action.kind == "file" else (action.old, action.new)
-    return action._replace(node="", old=values[0], new=values[1])
+    source = action.source._replace(key="") if _is_own(action) else action.source
+    return action._replace(node="", old=values[0], new=values[1], source=source)
+
+
+def _is_own(action: PlannedAction) -> bool:
+    return (action.source.mode, action.source.key) == ("device", action.node)
 
 
 def _step(alike: tuple[PlannedAction, ...]) -> Step:
@@ -203,7 +228,8 @@ def _step(alike: tuple[PlannedAction, ...]) -> Step:
         values[0] if len(set(values)) == 1 else ""
         for values in ([action.old for action in alike], [action.new for action in alike])
     )
-    return Step(first, *(("", "") if old == new else (short(old), short(new))), first.node)
+    is_own = len(alike) > 1 and _is_own(first)
+    return Step(first, *(("", "") if old == new else (short(old), short(new))), first.node, is_own)
 
 
 def short(value: str) -> str:

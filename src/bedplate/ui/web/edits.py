@@ -51,7 +51,7 @@ def _form(
         path=path,
         obj=obj,
         noun=visit.tree.schema.of(obj).noun,
-        inputs=inputs,
+        sections=forms.sections(visit.tree.schema.of(obj), inputs),
         seen=forms.seen(obj),
         problems=problems or {},
         extras=[

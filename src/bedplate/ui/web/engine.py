@@ -17,6 +17,7 @@ import jinja2
 import markupsafe
 from aiohttp import web
 
+from bedplate.api import states
 from bedplate.api.headapi import Revision
 from bedplate.head.entities import SCHEMA
 from bedplate.ui.cmsh import wording
@@ -73,7 +74,9 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.globals.update(links=links, static=static_address, short=diffs.short)
+    environment.globals.update(
+        links=links, static=static_address, short=diffs.short, tones=states.TONES, meaning=states.MEANING
+    )
     environment.filters.update(short_time=_short_time, linked=_linked, sentence=_sentence, summary=_summary)
     return environment
 

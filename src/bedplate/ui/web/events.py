@@ -26,6 +26,8 @@ __all__ = ["Event", "events", "latest", "stream", "together"]
 
 _LOG = get_logger("head.page")
 _QUEUED = 256
+_NAMED = 4
+"""So many hosts, or ranges of them, are named beside a notice that all of them sent."""
 _STALL_S = 30.0
 
 
@@ -73,7 +75,13 @@ def together(notices: Iterable[Notice]) -> list[tuple[str, int, Notice]]:
             groups[-1][0].append(notice.host)
         else:
             groups.append(([notice.host], notice))
-    return [(ranges.compress(hosts), len(hosts), newest) for hosts, newest in groups]
+    return [(_in_short(hosts), len(hosts), newest) for hosts, newest in groups]
+
+
+def _in_short(hosts: list[str]) -> str:
+    """As ranges; of many that are none, the first."""
+    parts = ranges.compress(hosts).split(",")
+    return ",".join(parts if len(parts) <= _NAMED else [*parts[:_NAMED], "…"])
 
 
 async def latest(visit: Visit, limit: int = 60) -> list[Event]:

@@ -9,27 +9,32 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from bedplate.api import headapi
 from bedplate.core import errors
 from bedplate.head import Obj, Tree
 from bedplate.head.resolve import inherited
-from bedplate.head.schema.entity import Field
+from bedplate.head.schema.entity import Entity, Field
 from bedplate.head.schema.kinds import Blob, Bool, Choice, Integer, Kind
 from bedplate.head.schema.ranges import ListOf, NodeList, Reference, natural
+from bedplate.ui.web import links
 
-__all__ = ["CLEAR", "EXTRA", "FIELD", "Input", "Outcome", "inputs", "read", "seen"]
+__all__ = ["CLEAR", "EXTRA", "FIELD", "Input", "Outcome", "Section", "inputs", "read", "sections", "seen", "settable"]
 
 FIELD, EXTRA, CLEAR = "f.", "x.", "clear."
 """What the names of inputs begin with: a field, an extra parameter, the box that takes a secret away."""
 _LISTED = 200
+_BOXES = 24
+"""So many objects can be ticked one by one; of more, the names are typed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One labelled control. `form` is select, text, number, area or secret."""
+    """One labelled control. `form` is select, boxes, text, number, area or secret; `ways` are the pages of the objects
+    that it refers to now."""
 
     name: str
     label: str
@@ -44,6 +49,15 @@ class Input:
     low: int | None = None
     high: int | None = None
     rows: int = 1
+    ways: tuple[tuple[str, str], ...] = ()
+
+
+class Section(NamedTuple):
+    """The controls of one group of the declaration; folded where it is rarely used and nothing in it is set."""
+
+    label: str
+    inputs: tuple[Input, ...]
+    is_folded: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +81,28 @@ def inputs(
     """The controls of an object, with its values or with what was typed before."""
     typed, problems = typed or {}, problems or {}
     controls = []
-    for field in _settable(tree, obj):
+    for field in settable(tree.schema.of(obj)):
         control = _input(tree, obj, field)
         text = control.text if field.kind.secret else _lines(typed.get(control.name, control.text))
         controls.append(replace(control, text=text, error=problems.get(control.name, "")))
     return controls
 
 
-def _settable(tree: Tree, obj: Obj) -> list[Field]:
-    return [field for field in tree.schema.of(obj).fields if not field.readonly]
+def settable(entity: type[Entity]) -> list[Field]:
+    """The fields that a form has, in the order of the declaration."""
+    return [field for field in entity.fields if not field.readonly]
+
+
+def sections(entity: type[Entity], controls: Iterable[Input]) -> list[Section]:
+    """Controls in the groups of the declaration. What is wrong, or set, is never folded away."""
+    by_name = {control.name: control for control in controls}
+    groups = []
+    for group, rows in entity.grouped():
+        inputs = tuple(by_name[FIELD + row.attribute] for row in rows if FIELD + row.attribute in by_name)
+        if inputs:
+            is_folded = group.is_rare and not any(control.is_set or control.error for control in inputs)
+            groups.append(Section(group.label, inputs, is_folded))
+    return groups
 
 
 def _input(tree: Tree, obj: Obj, field: Field) -> Input:
@@ -84,7 +111,9 @@ def _input(tree: Tree, obj: Obj, field: Field) -> Input:
     if kind.secret:
         return Input(name, field.label, field.doc, "secret", "", is_set=bool(field.value(obj)))
     note, gives = _note(tree, obj, field)
-    base = Input(name, field.label, field.doc, "text", _text(obj, field), note=note, is_set=is_set)
+    text, targets = _text(obj, field), field.targets(field.value(obj) or ())[:_BOXES]
+    ways = tuple((key, links.show((field.target_mode, key))) for key in targets if tree.find(field.target_mode, key))
+    base = Input(name, field.label, field.doc, "text", text, note=note, is_set=is_set, ways=ways)
     if isinstance(kind, Bool | Choice):
         return replace(base, form="select", options=_options(field, kind.choices(), gives))
     if isinstance(kind, Reference):
@@ -97,7 +126,10 @@ def _input(tree: Tree, obj: Obj, field: Field) -> Input:
     if isinstance(kind, Blob):
         return replace(base, form="area", rows=min(max(base.text.count("\n") + 2, 6), 24))
     if isinstance(kind, ListOf) and not isinstance(kind, NodeList):
-        known = tuple(sorted(tree.mode(kind.target_mode))[:_LISTED]) if kind.target_mode else ()
+        known = tuple(sorted(tree.mode(kind.target_mode), key=natural)) if kind.target_mode else ()
+        if known and len(known) <= _BOXES:
+            return replace(base, form="boxes", options=_boxes(known, text.splitlines()))
+        known = known[:_LISTED]
         return replace(base, form="area", rows=min(base.text.count("\n") + 2, 12), suggestions=known)
     if "\n" in base.text or field.attribute == "notes":
         return replace(base, form="area", rows=3)
@@ -144,14 +176,22 @@ def _options(field: Field, words: Sequence[str], gives: str, current: str = "") 
     return (("", "none"), *options)
 
 
+def _boxes(known: Sequence[str], present: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """What is set comes first and in its order, so that a form that is sent back as it came changes nothing."""
+    gone = [(key, key if key in known else f"{key} (does not exist)") for key in present]
+    return (*gone, *((key, key) for key in known if key not in present))
+
+
 def read(tree: Tree, obj: Obj, typed: Mapping[str, str]) -> Outcome:
     """What a submitted form makes of the object. What was not touched stays as it is, to the letter."""
     edited, problems, told = obj, dict[str, str](), []
-    for field in _settable(tree, obj):
+    for field in settable(tree.schema.of(obj)):
         name = FIELD + field.attribute
         if name not in typed:
             continue
         text = _lines(typed[name])
+        if isinstance(field.kind, ListOf):
+            text = text.removeprefix("\n")  # of the empty input that says that no box may be ticked
         try:
             changed = _changed(tree, edited, field, text, CLEAR + field.attribute in typed)
         except errors.Invalid as wrong:
@@ -200,7 +240,7 @@ def _extras(obj: Obj, typed: Mapping[str, str], problems: dict[str, str]) -> Obj
 
 def _whole(tree: Tree, obj: Obj) -> dict[str, str]:
     """What the declaration says about the object as a whole, beside the field that the sentence begins with."""
-    labels = {field.shell: FIELD + field.attribute for field in _settable(tree, obj)}
+    labels = {field.shell: FIELD + field.attribute for field in settable(tree.schema.of(obj))}
     problems: dict[str, str] = {}
     for problem in tree.schema.of(obj).problems(obj, tree.find):
         label, _, words = problem.partition(": ")

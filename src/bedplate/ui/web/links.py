@@ -17,6 +17,7 @@ __all__ = [
     "Entry",
     "Group",
     "add",
+    "bulk",
     "cause",
     "clone",
     "counted",
@@ -56,6 +57,11 @@ def clone(path: Path) -> str:
 
 def remove(path: Path) -> str:
     return _joined("remove", path)
+
+
+def bulk(mode: str) -> str:
+    """The form for many objects of a mode."""
+    return _joined("bulk", (mode,))
 
 
 def revision(number: int) -> str:
@@ -114,13 +120,14 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Machines", ("/", "device", "/health")),
     ("Configuration", ("category", "softwareimage", "configurationoverlay", "/roles", "network")),
     ("Clusters", ("kubernetes", "etcd", "/appgroups")),
-    ("Site", ("healthcheck", "user", "/history", "/events")),
+    ("Site", ("healthcheck", "user", "/credentials", "/history", "/events")),
 )
 _PAGES = {
     "/": "Overview",
     "/health": "Health",
     "/roles": "Roles",
     "/appgroups": "App groups",
+    "/credentials": "Credentials",
     "/history": "History",
     "/events": "Events",
 }
@@ -155,5 +162,5 @@ def _entry(schema: Schema, name: str, here: str) -> Entry:
     way = name if name in _PAGES else show((name,))
     is_here = here == way or (way != "/" and here.startswith(way + "/"))
     if name in schema.modes:
-        is_here = is_here or any(here.startswith(f"/{verb}/{name}") for verb in ("edit", "add"))
+        is_here = is_here or any(here.startswith(f"/{verb}/{name}") for verb in ("edit", "add", "bulk"))
     return Entry(_PAGES.get(name) or plural(schema, name), way, is_here)

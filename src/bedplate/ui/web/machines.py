@@ -7,15 +7,18 @@ by who gives them, without resolving every node, so that the overview of a large
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from bedplate.api import states
+from bedplate.api.headapi import CheckState
+from bedplate.api.states import STATES, State, Status
 from bedplate.head import Health, Obj, Tree
 from bedplate.head.entities.roles import KubeletRole
 from bedplate.head.schema.ranges import natural
 from bedplate.ui.web import links
 
-__all__ = ["Cluster", "Giver", "Machine", "by_category", "clusters", "givers", "machines", "tally"]
+__all__ = ["Cluster", "Giver", "Machine", "by_category", "clusters", "givers", "machine", "machines", "tally"]
 
 
 HEAD_NODES = "head node"
@@ -23,14 +26,16 @@ HEAD_NODES = "head node"
 
 
 class Machine(NamedTuple):
-    """A device as the page shows it. `tone` is a class of the style sheet: good, bad, down or unknown."""
+    """A device as the page shows it: `state` and `health` are words of `api.states`, `tone` is the class of the style
+    sheet that goes with both, `words` says both and which checks fail."""
 
     name: str
     way: str
     category: str
-    state: str
+    state: State
+    health: Status
     failing: tuple[str, ...]
-    passing: int
+    checks: Mapping[str, CheckState]
     heard: str
     applied: int
     tone: str
@@ -62,40 +67,40 @@ class Giver(NamedTuple):
 def machines(tree: Tree, health: Health, names: Iterable[str] | None = None) -> list[Machine]:
     """The devices in natural order."""
     devices = tree.mode("device")
-    return [_machine(devices[name], health) for name in sorted(devices if names is None else names, key=natural)]
+    return [machine(devices[name], health) for name in sorted(devices if names is None else names, key=natural)]
 
 
-def _machine(obj: Obj, health: Health) -> Machine:
-    condition, state = health.of(obj.key), health.state(obj.key)
-    checks = condition.checks if condition is not None else {}
-    failing = tuple(sorted(name for name, verdict in checks.items() if verdict.last.status == "FAIL"))
-    passing = sum(verdict.last.status == "PASS" for verdict in checks.values())
-    tone = {"DOWN": "down", "UNKNOWN": "unknown"}.get(state, "bad" if failing else "good")
-    words = {"down": "down", "unknown": "never reported", "good": "up", "bad": "up, failing: " + ", ".join(failing)}
+def machine(obj: Obj, health: Health) -> Machine:
+    """A device as the page shows it."""
+    known = health.node_state(obj.key)
+    failing = tuple(check.check for check in known.checks if check.status == "FAIL")
     return Machine(
         obj.key,
         links.show(("device", obj.key)),
         str(obj.values.get("category", "")) or (HEAD_NODES if obj.type == "HeadNode" else ""),
-        state,
+        known.state,
+        known.health,
         failing,
-        passing,
-        condition.heard if condition is not None else "",
-        condition.applied if condition is not None else 0,
-        tone,
-        words[tone],
+        {check.check: check for check in known.checks},
+        known.heard,
+        known.applied,
+        states.tone(known.state, known.health),
+        f"{known.state}, {known.health}: {', '.join(failing)}" if failing else known.state,
     )
 
 
-def tally(shown: Iterable[Machine]) -> Mapping[str, int]:
-    """How many machines have which tone."""
-    return Counter(machine.tone for machine in shown)
+def tally(shown: Sequence[Machine]) -> list[tuple[str, int]]:
+    """How many machines are in which state, and for how many of them a check fails; as the shell counts them."""
+    counts = Counter[str](member.state for member in shown)
+    failing = sum(member.health == "FAIL" for member in shown)
+    return [*((state, counts[state]) for state in STATES), ("FAIL", failing)]
 
 
 def by_category(tree: Tree, shown: Iterable[Machine]) -> list[tuple[str, str, list[Machine]]]:
     """Machines by category, each with its page, in natural order; head nodes first, those without a category last."""
     groups: dict[str, list[Machine]] = {}
-    for machine in shown:
-        groups.setdefault(machine.category, []).append(machine)
+    for member in shown:
+        groups.setdefault(member.category, []).append(member)
     order = sorted(groups, key=lambda name: (name != HEAD_NODES, not name, natural(name)))
     return [
         (

@@ -13,28 +13,32 @@ from aiohttp import web
 
 from bedplate.api.headapi import Sample
 from bedplate.core import errors
-from bedplate.head import Obj, Path, Tree, explain, resolve
+from bedplate.head import Obj, Path, Tree, explain, may, resolve
 from bedplate.head.render import rendered_file
 from bedplate.head.schema import ranges
 from bedplate.head.schema.entity import Submode
-from bedplate.ui.web import events, links, machines, plots, views
+from bedplate.ui.web import credentials, events, links, machines, plots, views
 from bedplate.ui.web.links import plural
-from bedplate.ui.web.views import Cell, Listed
+from bedplate.ui.web.views import Cell, Column, Listed
 from bedplate.ui.web.visit import Visit
 
-__all__ = ["app_groups", "file", "health", "overview", "roles", "search", "show"]
+__all__ = ["app_groups", "file", "health", "overview", "roles", "search", "show", "states_column"]
 
 _DRAWN = 5000
 _NAMED = 100
 """More machines than this are small squares in the overview, without their names."""
 _TROUBLED = 12
 _MACHINES = 100
+_WORST_FIRST = ("down", "bad", "unknown", "good")
 
 
 async def overview(visit: Visit) -> web.StreamResponse:
     """How the site is: what is in trouble, what was changed and happened, then all machines by category, clusters."""
     fleet = machines.machines(visit.tree, visit.service.health)
-    troubled = [machine for machine in fleet if machine.tone in ("bad", "down")]
+    troubled = sorted(
+        (machine for machine in fleet if machine.tone in ("bad", "down")),
+        key=lambda machine: _WORST_FIRST.index(machine.tone),
+    )
     drawn = fleet if len(fleet) <= _DRAWN else [machine for machine in fleet if machine.tone != "good"][:_DRAWN]
     return visit.page(
         "overview.html",
@@ -45,6 +49,7 @@ async def overview(visit: Visit) -> web.StreamResponse:
         total=len(fleet),
         troubled_total=len(troubled),
         tally=machines.tally(fleet),
+        ending=credentials.ending(visit.service) if may(visit.person, "read", "tokens") else 0,
         troubled=troubled[:_TROUBLED],
         troubled_more=max(len(troubled) - _TROUBLED, 0),
         clusters=machines.clusters(visit.tree, visit.service.health),
@@ -83,10 +88,8 @@ def _list(visit: Visit, tree: Tree, at: int | None, place: Path) -> web.StreamRe
     )
     submode, _ = views.submode_at(tree, place)
     place = (*place[:-1], submode.shell if len(place) == 1 else submode.attribute)
-    table = views.listing(tree, place, asked, visit.session.is_changed if at is None else _never)
-    columns = list(enumerate(table.headers))
-    if place == ("device",) and at is None:
-        table = _with_states(visit, table)
+    second = states_column(visit) if place == ("device",) and at is None else None
+    table = views.listing(tree, place, asked, visit.session.is_changed if at is None else _never, second)
     title = plural(tree.schema, place[0]) if len(place) == 1 else submode.label
     return visit.page(
         "list.html",
@@ -94,7 +97,11 @@ def _list(visit: Visit, tree: Tree, at: int | None, place: Path) -> web.StreamRe
         place=place,
         submode=submode,
         table=table,
-        columns=columns,
+        columns=list(enumerate(table.headers)),
+        is_choosable=visit.may_edit
+        and at is None
+        and len(place) == 1
+        and may(visit.person, "edit", f"mode/{place[0]}"),
         asked=asked,
         at=at,
         crumbs=_crumbs(tree, place),
@@ -109,20 +116,18 @@ def _number(text: str | None) -> int:
     return int(text) if text and text.isdecimal() and len(text) < 7 else 0
 
 
-def _with_states(visit: Visit, table: views.Table) -> views.Table:
-    """The list of devices says how each one is."""
-    present = visit.service.head.tree.mode("device")
-    names = [line.path[1] for line in table.lines]
-    fleet = {machine.name: machine for machine in machines.machines(visit.tree, visit.service.health, names)}
-    lines = []
-    for line in table.lines:
-        machine = fleet[line.path[1]]
-        words = machine.state if machine.name in present else "new"
-        state = Cell(
-            words if not machine.failing else f"{words}, {len(machine.failing)} failing", tone=f"state {machine.tone}"
-        )
-        lines.append(line._replace(cells=(line.cells[0], state, *line.cells[1:])))
-    return table._replace(headers=(table.headers[0], "State", *table.headers[1:]), lines=tuple(lines))
+def states_column(visit: Visit) -> Column:
+    """The list of devices says how each one is; one that is only staged has no state yet."""
+    present, health = visit.service.head.tree.mode("device"), visit.service.health
+
+    def cell(obj: Obj) -> Cell:
+        if obj.key not in present:
+            return Cell("new")
+        machine = machines.machine(obj, health)
+        words = (machine.state, *([machine.health] if machine.failing else []))
+        return Cell(" ".join(words), states=words)
+
+    return Column("State", cell)
 
 
 def _crumbs(tree: Tree, path: Path) -> list[tuple[str, str]]:
@@ -187,7 +192,6 @@ async def _device(visit: Visit, tree: Tree, obj: Obj, values: dict[str, Any]) ->
         "device.html",
         name,
         machine=machines.machines(tree, visit.service.health, [name])[0],
-        condition=visit.service.health.of(name),
         roles=[
             (given.role, given.source, links.cause(tree, given.source), [str(source) for source in given.beaten])
             for given in resolved.roles.values()
@@ -214,14 +218,10 @@ async def file(visit: Visit) -> web.StreamResponse:
 async def health(visit: Visit) -> web.StreamResponse:
     """Every machine with what its checks say now, those in trouble first; `?check=` gives one with its history."""
     fleet = machines.machines(visit.tree, visit.service.health)
-    order = {"down": 0, "bad": 1, "unknown": 2, "good": 3}
-    fleet.sort(key=lambda machine: order[machine.tone])
+    fleet.sort(key=lambda machine: _WORST_FIRST.index(machine.tone))
     check = visit.request.query.get("check", "")
-    conditions = visit.service.health.conditions()
     if check:
-        fleet = [
-            machine for machine in fleet if machine.name in conditions and check in conditions[machine.name].checks
-        ]
+        fleet = [machine for machine in fleet if check in machine.checks]
     pages = max(-(-len(fleet) // _MACHINES), 1)
     page = min(max(_number(visit.request.query.get("page")), 1), pages)
     shown = fleet[(page - 1) * _MACHINES : page * _MACHINES]
@@ -229,7 +229,6 @@ async def health(visit: Visit) -> web.StreamResponse:
         "health.html",
         check or "Health",
         machines=shown,
-        conditions={machine.name: visit.service.health.of(machine.name) for machine in shown},
         check=check,
         plots={machine.name: await _plot(visit, machine.name, check) for machine in shown} if check else {},
         tally=machines.tally(fleet),

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from bedplate.api.states import TONES
+
 __all__ = ["HEIGHT", "WIDTH", "Mark", "Plot", "Reading", "plot"]
 
 WIDTH, HEIGHT = 240, 40
@@ -18,7 +20,7 @@ _MOST, _FEWEST = 120, 40
 
 
 class Reading(NamedTuple):
-    """One point of a history: when, PASS, FAIL or UNKNOWN, and what was measured where something is."""
+    """One point of a history: when, the result, and what was measured where something is."""
 
     time: str
     result: str
@@ -78,7 +80,7 @@ def _number(value: float) -> str:
 
 
 def _tone(result: str) -> str:
-    return {"PASS": "good", "FAIL": "bad"}.get(result, "unknown")
+    return TONES[result]
 
 
 def _words(reading: Reading) -> str:

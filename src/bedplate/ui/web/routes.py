@@ -6,7 +6,7 @@ from aiohttp import web
 
 from bedplate.core import errors
 from bedplate.head.daemon import Service
-from bedplate.ui.web import commits, edits, engine, events, pages
+from bedplate.ui.web import bulk, commits, credentials, edits, engine, events, pages
 from bedplate.ui.web.logins import Logins
 from bedplate.ui.web.signing import Signing
 from bedplate.ui.web.visit import Door, Visit
@@ -28,6 +28,10 @@ def routes(service: Service) -> list[web.AbstractRouteDef]:
         web.get("/health", door.page(pages.health)),
         web.get("/roles", door.page(pages.roles)),
         web.get("/appgroups", door.page(pages.app_groups)),
+        web.get("/credentials", door.page(credentials.credentials)),
+        web.post("/credentials/tokens", door.form(credentials.create_token)),
+        web.post("/credentials/tokens/{id}/revoke", door.form(credentials.revoke_token)),
+        web.post("/credentials/certificates/revoke", door.form(credentials.revoke_certificate)),
         web.get("/file", door.page(pages.file)),
         web.get("/search", door.page(pages.search)),
         web.get("/edit/{path:.+}", door.editor(edits.edit_form)),
@@ -36,6 +40,8 @@ def routes(service: Service) -> list[web.AbstractRouteDef]:
         web.post("/add/{path:.+}", door.form(edits.add)),
         web.post("/clone/{path:.+}", door.form(edits.clone)),
         web.post("/remove/{path:.+}", door.form(edits.remove)),
+        web.get("/bulk/{mode}", door.editor(bulk.chosen_by_filter)),
+        web.post("/bulk/{mode}", door.form(bulk.edit)),
         web.get("/changes", door.page(commits.changes)),
         web.get("/changes/file", door.page(commits.changed_file)),
         web.post("/changes/commit", door.form(commits.commit)),

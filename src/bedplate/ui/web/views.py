@@ -16,17 +16,40 @@ from bedplate.head.schema.kinds import Blob, Bool
 from bedplate.head.schema.ranges import ListOf, NodeList, natural
 from bedplate.ui.web import links
 
-__all__ = ["Cell", "Found", "Line", "Listed", "Parameter", "Table", "listing", "parameters", "search", "submode_at"]
+__all__ = [
+    "Cell",
+    "Column",
+    "Found",
+    "Line",
+    "Listed",
+    "Parameter",
+    "Parameters",
+    "Table",
+    "listing",
+    "matching",
+    "parameters",
+    "search",
+    "submode_at",
+]
 
 _LINKED = 12
 
 
 class Cell(NamedTuple):
-    """One cell: `parts` are texts with the page they lead to (empty: none). `tone` is a class of the style sheet."""
+    """One cell: `parts` are texts with the page they lead to (empty: none). `tone` is a class of the style sheet.
+    `states` are words of `api.states`, which are shown in their colours."""
 
     text: str
     parts: tuple[tuple[str, str], ...] = ()
     tone: str = ""
+    states: tuple[str, ...] = ()
+
+
+class Column(NamedTuple):
+    """A column that the declaration does not have: it stands behind the key."""
+
+    header: str
+    cell: Callable[[Obj], Cell]
 
 
 class Line(NamedTuple):
@@ -59,6 +82,14 @@ class Parameter(NamedTuple):
     text: str = ""
 
 
+class Parameters(NamedTuple):
+    """The rows of one group; folded where it is rarely used and nothing in it is set."""
+
+    label: str
+    rows: tuple[Parameter, ...]
+    is_folded: bool = False
+
+
 class Listed(NamedTuple):
     """What a reader asked of a list."""
 
@@ -88,34 +119,61 @@ def submode_at(tree: Tree, place: Path) -> tuple[Submode, Mapping[str, Obj]]:
     return submode, owner.below(submode.attribute)
 
 
-def listing(tree: Tree, place: Path, asked: Listed, is_staged: Callable[[Path], bool]) -> Table:
+def listing(
+    tree: Tree, place: Path, asked: Listed, is_staged: Callable[[Path], bool], second: Column | None = None
+) -> Table:
     """A list as `list` has it, filtered, sorted and cut into pages."""
-    submode, objects = submode_at(tree, place)
-    widest: type[Entity] = max(submode.of, key=lambda entity: len(entity.columns))
-    keys = sorted(objects, key=int if submode.indexed else natural)
-
-    def cells(key: str) -> tuple[Cell, ...]:
-        return _cells(tree.schema, widest, objects[key], (*place, key))
-
-    needle = asked.query.lower()
-    if needle:
-        keys = [key for key in keys if any(needle in cell.text.lower() for cell in cells(key))]
-    column = min(asked.sort, len(widest.columns))
-    if column:
-        keys.sort(key=lambda key: natural(cells(key)[column].text))
-    if asked.is_descending:
-        keys.reverse()
+    headers, keys, cells = _listed(tree, place, asked, second)
     pages = max(-(-len(keys) // asked.size), 1)
     page = min(max(asked.page, 1), pages)
     shown = keys[(page - 1) * asked.size : page * asked.size]
     lines = tuple(Line((*place, key), cells(key), is_staged((*place, key))) for key in shown)
-    return Table(tuple(widest.list_columns()), lines, len(keys), page, pages)
+    return Table(headers, lines, len(keys), page, pages)
 
 
-def _cells(schema: Schema, widest: type[Entity], obj: Obj, path: Path) -> tuple[Cell, ...]:
+def matching(tree: Tree, place: Path, query: str, second: Column | None = None) -> list[str]:
+    """The keys that a filter leaves, on all pages."""
+    return _listed(tree, place, Listed(query), second)[1]
+
+
+def _listed(
+    tree: Tree, place: Path, asked: Listed, second: Column | None
+) -> tuple[tuple[str, ...], list[str], Callable[[str], tuple[Cell, ...]]]:
+    """The headers, the keys that match in their order, and what gives the cells of one. Every word of the filter must
+    be in the line, whichever column it is in."""
+    submode, objects = submode_at(tree, place)
+    widest: type[Entity] = max(submode.of, key=lambda entity: len(entity.columns))
+    headers = widest.list_columns()
+    if second is not None:
+        headers.insert(1, second.header)
+    keys = sorted(objects, key=int if submode.indexed else natural)
+
+    def cells(key: str) -> tuple[Cell, ...]:
+        return _cells(tree.schema, widest, objects[key], (*place, key), second)
+
+    words = asked.query.lower().split()
+    if words:
+        keys = [key for key in keys if _has_words(cells(key), words)]
+    column = min(asked.sort, len(headers) - 1)
+    if column:
+        keys.sort(key=lambda key: natural(cells(key)[column].text))
+    if asked.is_descending:
+        keys.reverse()
+    return tuple(headers), keys, cells
+
+
+def _has_words(cells: Iterable[Cell], words: Iterable[str]) -> bool:
+    text = " ".join(cell.text for cell in cells).lower()
+    return all(word in text for word in words)
+
+
+def _cells(
+    schema: Schema, widest: type[Entity], obj: Obj, path: Path, second: Column | None = None
+) -> tuple[Cell, ...]:
     rows = schema.of(obj).attributes
     first = Cell(obj.key, ((obj.key, links.show(path)),))
-    return (first, *(_cell(rows[name], obj, path) if name in rows else Cell("") for name in widest.columns))
+    others = tuple(_cell(rows[name], obj, path) if name in rows else Cell("") for name in widest.columns)
+    return (first, *((second.cell(obj),) if second is not None else ()), *others)
 
 
 def _cell(row: Row, obj: Obj, path: Path) -> Cell:
@@ -126,7 +184,8 @@ def _cell(row: Row, obj: Obj, path: Path) -> Cell:
         place = (*path, row.attribute)
         if row.names_shown and len(children) <= _LINKED:
             return Cell(row.show(obj), tuple((key, links.show((*place, key))) for key in sorted(children)))
-        return Cell(row.show(obj), ((row.show(obj), links.show(place)),))
+        count = str(len(children)) if children else "none"
+        return Cell(count, ((count, links.show(place)),))
     return Cell(row.show(obj))
 
 
@@ -146,10 +205,15 @@ def _value(field: Field, value: Value | None) -> Cell:
     return Cell(text)
 
 
-def parameters(tree: Tree, obj: Obj, path: Path) -> list[Parameter]:
-    """The rows of `show`: extras first, as `show` prints them; inherited values with who gave them."""
-    extras = (Parameter(name, Cell(text), "extra parameter", is_set=True) for name, text in sorted(obj.extras.items()))
-    return [*extras, *(_parameter(tree, obj, path, row) for row in tree.schema.of(obj).rows)]
+def parameters(tree: Tree, obj: Obj, path: Path) -> list[Parameters]:
+    """The rows of `show` in the groups of the declaration; inherited values with who gave them, extras last."""
+    groups = []
+    for group, rows in tree.schema.of(obj).grouped():
+        shown = tuple(_parameter(tree, obj, path, row) for row in rows)
+        is_used = any(parameter.is_set or parameter.source for parameter in shown)
+        groups.append(Parameters(group.label, shown, group.is_rare and not is_used))
+    extras = tuple(Parameter(name, Cell(text), "extra parameter", is_set=True) for name, text in obj.extras.items())
+    return [*groups, Parameters("Extra parameters", tuple(sorted(extras)))] if extras else groups
 
 
 def _parameter(tree: Tree, obj: Obj, path: Path, row: Row) -> Parameter:

@@ -218,13 +218,14 @@ def person_of(service: Service, login: Login) -> Identity | None:
 
 
 async def typed_in(request: web.Request, largest: int, within_s: float) -> dict[str, str]:
-    """The texts of a form. Raises `Invalid` for what is none, is larger than that, or takes longer to arrive."""
+    """The texts of a form; those of several inputs of one name, boxes that are ticked, are lines. Raises `Invalid` for
+    what is none, is larger than that, or takes longer to arrive."""
     request._client_max_size = largest
     try:
         if (request.content_length or 0) > largest:
             raise web.HTTPRequestEntityTooLarge(largest, request.content_length or 0)
         async with asyncio.timeout(within_s):
-            return {name: text for name, text in (await request.post()).items() if isinstance(text, str)}
+            posted = await request.post()
     except TimeoutError as err:
         request.protocol.close()
         raise errors.Invalid("the form did not arrive in time", hint="send it again") from err
@@ -232,6 +233,11 @@ async def typed_in(request: web.Request, largest: int, within_s: float) -> dict[
         raise errors.Invalid("the form is too large", hint="cmsh takes large files: set NAME FILE") from err
     except (ValueError, LookupError) as err:
         raise errors.Invalid("this form was not sent by a page of this head") from err
+    typed: dict[str, list[str]] = {}
+    for name, text in posted.items():
+        if isinstance(text, str):
+            typed.setdefault(name, []).append(text)
+    return {name: "\n".join(texts) for name, texts in typed.items()}
 
 
 def cookie(request: web.Request, what: str = "login") -> str:

@@ -15,21 +15,59 @@ const shortTime = (moment) => moment.slice(0, 19).replace("T", " ");
 
 // Filters: rows whose text does not hold the words are hidden. The server's filter stays for lists of many pages.
 function filterRows(input, table) {
+  const many = table.closest("form.bulk");
   const apply = () => {
     const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
     for (const row of table.tBodies[0].rows) {
       const text = row.textContent.toLowerCase();
       row.hidden = !words.every((word) => text.includes(word));
     }
+    if (many) showFilter(many, words.join(" "), table);
   };
   input.addEventListener("input", apply);
   apply();
 }
 
+// Many at once: a box that ticks what is seen, and how many are ticked. "All" means those that the filter leaves.
+function seenRows(table) {
+  return [...table.tBodies[0].rows].filter((row) => !row.hidden);
+}
+
+function showFilter(form, query, table) {
+  const all = form.querySelector("[data-all]");
+  form.elements.q.value = query;
+  const count = seenRows(table).length;
+  all.textContent = `Edit all ${count}${query ? " that match" : ""}…`;
+  all.disabled = !count;
+}
+
+for (const form of document.querySelectorAll("form.bulk")) {
+  const table = form.querySelector("table");
+  const ticked = form.querySelector("[data-ticked]");
+  const boxes = () => [...form.querySelectorAll("input[name=on]")];
+  const every = element("input", "", { type: "checkbox", "aria-label": "Select all that are shown" });
+  table.tHead.querySelector(".pick").replaceChildren(every);
+  const count = () => {
+    const number = boxes().filter((box) => box.checked).length;
+    ticked.textContent = number ? `Edit ${number} selected…` : "Edit selected…";
+    ticked.disabled = !number;
+    every.checked = number > 0 && number === boxes().length;
+    every.indeterminate = number > 0 && !every.checked;
+  };
+  every.addEventListener("change", () => {
+    for (const row of seenRows(table)) row.querySelector("input[name=on]").checked = every.checked;
+    count();
+  });
+  form.addEventListener("change", (event) => event.target !== every && count());
+  addEventListener("pageshow", count);
+  count();
+}
+
 for (const form of document.querySelectorAll("[data-filter], [data-filter-here]")) {
   const input = form.querySelector("input[type=search]");
   let table = form.nextElementSibling;
-  while (table && table.tagName !== "TABLE") table = table.nextElementSibling;
+  while (table && !table.matches("table, form.bulk")) table = table.nextElementSibling;
+  if (table?.matches("form")) table = table.querySelector("table");
   if (!input || !table) continue;
   form.hidden = false;
   if (form.hasAttribute("data-filter-here")) form.addEventListener("submit", (event) => event.preventDefault());
@@ -43,6 +81,7 @@ function sortable(table) {
   const heads = table.tHead ? [...table.tHead.rows[0].cells] : [];
   if (table.tBodies[0]?.rows.length < 2 || table.tBodies[0]?.dataset.feed || document.querySelector(".pager")) return;
   heads.forEach((head, column) => {
+    if (head.matches(".pick, .act")) return;
     const button = element("button", head.textContent, { type: "button", class: "sort" });
     head.replaceChildren(button);
     button.addEventListener("click", () => {
