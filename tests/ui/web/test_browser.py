@@ -131,7 +131,7 @@ def test_tables_read_without_javascript(chromium: Browser, daemon: Served) -> No
         one.sign_in(token(daemon))
         one.open("/show/device?q=node01")
         rows = one.page.locator("tbody tr")
-        assert [row.locator("td").first.inner_text() for row in rows.all()] == ["node010", "node011", "node012"]
+        assert [row.locator("td.key").inner_text() for row in rows.all()] == ["node010", "node011", "node012"]
         one.open("/show/device/node001")
         one.has("from category:desk")
         expect(one.page.locator(".compact tbody tr").first).to_be_visible()
@@ -166,6 +166,38 @@ def test_lists_are_filtered_while_typing_and_sorted_by_a_click(chromium: Browser
         head.press("Enter")
         expect(one.page.locator("tbody tr").first).to_contain_text("node012")
         expect(one.page.locator("th[aria-sort=descending]")).to_have_count(1)
+
+
+@pytest.mark.parametrize(
+    ("size", "script"), [(DESKTOP, True), (PHONE, False)], ids=["desktop", "phone without JavaScript"]
+)
+def test_many_objects_are_edited_at_once(
+    chromium: Browser, daemon: Served, size: tuple[int, int], script: bool
+) -> None:
+    words = f"many at once, {'by a script' if script else 'without one'}"
+    with browsing.window(chromium, daemon.url, size, script=script) as one:
+        page = one.page
+        one.sign_in(token(daemon))
+        one.open("/show/device")
+        if script:
+            page.get_by_label("Filter").fill("node01")
+            expect(page.get_by_role("button", name="Edit all 3 that match…")).to_be_enabled()
+            page.get_by_label("Select all that are shown").check()
+            page.get_by_role("button", name="Edit 3 selected…").click()
+        else:
+            for name in ("node010", "node011", "node012"):
+                page.get_by_label(f"Select {name}", exact=True).check()
+            page.get_by_role("button", name="Edit selected…").click()
+        expect(page.locator("h1")).to_have_text("Edit 3 Devices")
+        page.get_by_label("Notes", exact=True).fill(words)
+        assert one.fits()
+        page.get_by_role("button", name="Stage and show plan").click()
+        one.has("device[node010..node012]")
+        page.get_by_role("button", name="Commit").click()
+        one.has("is committed.")
+    for name in ("node010", "node012"):
+        assert cmsh(daemon, f"device; use {name}; get notes") == words
+    assert cmsh(daemon, "device; use node009; get notes") != words
 
 
 def test_the_keyboard_reaches_everything(chromium: Browser, daemon: Served) -> None:
@@ -205,6 +237,7 @@ def test_a_staged_secret_is_in_no_page_log_or_answer_of_the_daemon(chromium: Bro
         one.sign_in(token(daemon))
         _asked(daemon, "/api/v1/objects/kubernetes/k8s", b'{"values": {}}')
         one.open("/edit/kubernetes/k8s")
+        one.page.locator("summary", has_text="Certificates").click()
         one.page.get_by_label("Kube CA Key", exact=True).fill(f"{SECRET}\nsecond line\n")
         one.page.get_by_role("button", name="Stage and show plan").click()
         one.has("not set")
@@ -280,6 +313,8 @@ def test_every_page_fits_a_phone_and_says_nothing_wrong(chromium: Browser, daemo
             "/show/healthcheck",
             "/history",
             "/history/1",
+            "/credentials",
+            "/bulk/device?q=node",
             "/search?q=node",
             "/nowhere",
         ):

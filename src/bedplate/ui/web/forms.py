@@ -115,7 +115,8 @@ def _input(tree: Tree, obj: Obj, field: Field) -> Input:
     ways = tuple((key, links.show((field.target_mode, key))) for key in targets if tree.find(field.target_mode, key))
     base = Input(name, field.label, field.doc, "text", text, note=note, is_set=is_set, ways=ways)
     if isinstance(kind, Bool | Choice):
-        return replace(base, form="select", options=_options(field, kind.choices(), gives))
+        options = _options(field, kind.choices(), gives)
+        return replace(base, form="select", options=options, note=note if field.inherits else "")
     if isinstance(kind, Reference):
         keys = sorted(tree.mode(kind.mode), key=natural)
         if len(keys) <= _LISTED:

@@ -51,7 +51,8 @@ for (const form of document.querySelectorAll("form.bulk")) {
     const number = boxes().filter((box) => box.checked).length;
     ticked.textContent = number ? `Edit ${number} selected…` : "Edit selected…";
     ticked.disabled = !number;
-    every.checked = number > 0 && number === boxes().length;
+    const seen = seenRows(table);
+    every.checked = seen.length > 0 && seen.every((row) => row.querySelector("input[name=on]").checked);
     every.indeterminate = number > 0 && !every.checked;
   };
   every.addEventListener("change", () => {
