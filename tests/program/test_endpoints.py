@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import aiohttp
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
 
 from bedplate.program.endpoints import add_health
 from bedplate.serving.health import Checks
+from bedplate.serving.routes import Listener, Routes
 
 
 def not_yet() -> None:
     raise RuntimeError("caches are not synced")
 
 
-def app() -> web.Application:
+def routes() -> Routes:
     """As the manager serves them: `/livez` and `/healthz` have the same checks."""
-    served = web.Application()
+    served = Routes()
     live, ready = Checks("healthz"), Checks("readyz", {"caches": not_yet})
     for name, checks in (("healthz", live), ("livez", live), ("readyz", ready)):
         add_health(served, name, checks)
@@ -37,5 +37,11 @@ def app() -> web.Application:
     ],
 )
 async def test_a_path_answers_in_its_own_name_from_its_own_checks(path: str, status: int, text: str) -> None:
-    async with TestClient(TestServer(app())) as client, client.get(path) as answer:
-        assert (answer.status, await answer.text()) == (status, text)
+    listener = Listener(routes().answer)
+    await listener.open("127.0.0.1", 0)
+    try:
+        url = f"http://127.0.0.1:{listener.port}{path}"
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            assert (answer.status, await answer.text()) == (status, text)
+    finally:
+        await listener.close(1.0)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import collections
 import errno
+import itertools
 import pathlib
 import random
 import ssl
+import uuid
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -36,9 +38,9 @@ from bedplate.apiserver.protobuf import decoding, encoding
 from bedplate.apiserver.shape import rules
 from bedplate.apiserver.state import registry, watchers
 from bedplate.apiserver.webhooks import admission, calls
-from bedplate.apiserver.wire import http
 from bedplate.core import clock as clocks
 from bedplate.core import errors, extras, folders, logging
+from bedplate.serving import http
 from bedplate.serving.files import write_private
 from bedplate.store import interface
 
@@ -220,7 +222,7 @@ class ApiServer:
         options = self.options
         try:
             server = await loop.create_server(
-                lambda: http.Connection(self._application, self._connections),
+                lambda: http.Connection(self._application, self._connections, signature=_audit_id),
                 options.bind_address or None,
                 options.port,
                 ssl=context,
@@ -268,3 +270,12 @@ def _cannot_listen(err: OSError, options: Options) -> errors.Invalid:
     if err.errno in (errno.EACCES, errno.EPERM):
         return errors.Invalid(f"this user may not listen on {where}", hint="choose a port above 1023 with --port")
     return errors.Invalid(f"cannot listen on {where}: {err.strerror or err}", hint="check --bind-address")
+
+
+def _audit_id() -> bytes:
+    """Unique per request, and cheap: the process's random part and a number."""
+    return b"Audit-Id: %b-%012x\r\n" % (_AUDIT_PREFIX, next(_audit_numbers))
+
+
+_AUDIT_PREFIX = str(uuid.uuid4())[:23].encode()
+_audit_numbers = itertools.count(1)

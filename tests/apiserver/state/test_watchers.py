@@ -9,7 +9,7 @@ import pytest
 from tests.waiting import until
 
 from bedplate.apiserver.state import bodies, registry, watchers
-from bedplate.apiserver.wire import http
+from bedplate.serving import http
 from bedplate.store import interface
 
 KIND = ("", "configmaps")

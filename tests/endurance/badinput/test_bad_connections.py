@@ -16,8 +16,7 @@ from tests.endurance import running
 from tests.endurance.badinput.conftest import CONFIGMAPS, configmap
 from tests.waiting import wait_until
 
-from bedplate.apiserver.wire import http
-from bedplate.serving import issuing
+from bedplate.serving import http, issuing
 
 
 def test_length_and_chunks_together_are_refused(server: running.Embedded) -> None:

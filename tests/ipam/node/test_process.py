@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import ssl
-
-import pytest
-
-from bedplate.ipam.node import process
+import subprocess
+import sys
 
 
-def test_contexts_made_without_authorities_trust_nobody() -> None:
-    with process.without_authorities():
-        context = ssl.create_default_context()
-    assert context.cert_store_stats()["x509_ca"] == 0
-    assert context.verify_mode is ssl.CERT_REQUIRED and context.check_hostname
-
-
-def test_later_contexts_have_the_systems_authorities_again_also_after_a_failure() -> None:
-    usual = ssl.SSLContext.set_default_verify_paths
-    with pytest.raises(ImportError), process.without_authorities():
-        raise ImportError
-    assert ssl.SSLContext.set_default_verify_paths is usual
+def test_neither_the_daemon_nor_a_manager_loads_the_heavy_http_library() -> None:
+    """Its import alone reads every certificate of the system twice: a tenth of a second of every start."""
+    code = (
+        "import sys, bedplate.ipam.node.daemon, bedplate.ipam.controller.assembly, bedplate.cloud.manager.assembly\n"
+        "import bedplate.cloud.providers.oxide.provider, bedplate.cloud.providers.nvidia_bmm.provider\n"
+        "print([name for name in sys.modules if name.split('.')[0] in ('aiohttp', 'yarl', 'multidict')])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"

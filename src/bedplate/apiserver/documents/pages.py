@@ -16,7 +16,7 @@ from bedplate.apiserver import facts, kinds
 from bedplate.apiserver.documents import discovery
 from bedplate.apiserver.pipeline import routes
 from bedplate.apiserver.state import bodies, registry, watchers
-from bedplate.apiserver.wire import http
+from bedplate.serving import http
 
 if TYPE_CHECKING:
     from bedplate.apiserver.documents import openapi

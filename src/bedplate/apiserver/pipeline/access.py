@@ -12,8 +12,8 @@ import re
 from bedplate.apiserver import hooks, status
 from bedplate.apiserver.access import identity, subjects
 from bedplate.apiserver.pipeline import routes
-from bedplate.apiserver.wire import http
 from bedplate.core import clock as clocks
+from bedplate.serving import http
 
 __all__ = ["Credentials", "Permissions"]
 

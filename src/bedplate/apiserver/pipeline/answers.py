@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Sequence
 
 from bedplate.apiserver import status
 from bedplate.apiserver.state import bodies
-from bedplate.apiserver.wire import codec, http
+from bedplate.apiserver.wire import codec
+from bedplate.serving import http
 
 __all__ = ["Answers", "failure", "written"]
 

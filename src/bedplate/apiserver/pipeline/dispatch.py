@@ -16,7 +16,8 @@ from bedplate.apiserver.pipeline import answers, routes
 from bedplate.apiserver.protobuf import encoding
 from bedplate.apiserver.state import bodies, watchers
 from bedplate.apiserver.verbs import delete, patch, read, request, scale, watch, write
-from bedplate.apiserver.wire import codec, http
+from bedplate.apiserver.wire import codec
+from bedplate.serving import http
 
 __all__ = ["Dispatcher", "Page"]
 

@@ -11,8 +11,8 @@ from collections.abc import Awaitable
 from bedplate.apiserver import services, status
 from bedplate.apiserver.documents import pages
 from bedplate.apiserver.pipeline import access, answers, dispatch, routes
-from bedplate.apiserver.wire import http
 from bedplate.core import errors, logging
+from bedplate.serving import http
 
 __all__ = ["Pipeline"]
 

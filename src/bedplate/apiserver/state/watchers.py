@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from bedplate.apiserver.state import bodies, registry
-from bedplate.apiserver.wire import http
 from bedplate.core import logging
+from bedplate.serving import http
 
 __all__ = ["Group", "Matcher", "Watcher", "Watchers"]
 

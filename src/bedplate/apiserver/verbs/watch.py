@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Iterator, Mapping
 from bedplate.apiserver import status, views
 from bedplate.apiserver.state import registry, watchers
 from bedplate.apiserver.verbs import read, request
-from bedplate.apiserver.wire import codec, http
+from bedplate.apiserver.wire import codec
+from bedplate.serving import http
 
 __all__ = ["watch"]
 

@@ -13,12 +13,12 @@ secret (tokens stand in files and in the environment), and addresses lose what m
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from bedplate.cloud.manager import access, connection, profiling
@@ -31,9 +31,11 @@ from bedplate.core.metrics import shared
 from bedplate.kube.client import Client
 from bedplate.program import endpoints
 from bedplate.program.clients import Clients
-from bedplate.program.endpoints import Handler
 from bedplate.program.options import redacted
+from bedplate.serving import routes
 from bedplate.serving.health import Check, Checks
+from bedplate.serving.http import Request, Response
+from bedplate.serving.routes import Listener, Routes
 
 __all__ = ["KEY", "ManagerServer", "Port", "configz", "prepare"]
 
@@ -56,7 +58,7 @@ class ManagerServer:
     live: Checks = field(init=False)
     ready: Checks = field(init=False)
     _slis: CollectorRegistry = field(default_factory=CollectorRegistry)
-    _runner: web.AppRunner | None = None
+    _listener: Listener | None = None
 
     def __post_init__(self) -> None:
         self.live, self.ready = Checks("healthz"), Checks("readyz")
@@ -73,32 +75,32 @@ class ManagerServer:
 
     async def __aenter__(self) -> ManagerServer:
         serving = self.options.secure_serving
-        self._runner = web.AppRunner(self._app(), access_log=None, handle_signals=False, shutdown_timeout=_STOP_S)
-        await self._runner.setup()
-        site = web.TCPSite(
-            self._runner,
-            serving.bind_address,
-            serving.secure_port,
-            ssl_context=self.certificates.context,
-            reuse_address=True,
-            reuse_port=serving.permit_port_sharing or None,
-        )
+        served = self._routes()
+
+        async def answer(request: Request) -> Response:
+            return await self._refusal(request) or await served.answer(request)
+
+        self._listener = Listener(answer)
         try:
-            await site.start()
+            await self._listener.open(
+                serving.bind_address,
+                serving.secure_port,
+                self.certificates.context,
+                reuse_port=serving.permit_port_sharing,
+            )
         except OSError as err:
-            await self._runner.cleanup()
             raise errors.Invalid(
                 f"cannot listen on {serving.bind_address}:{serving.secure_port}: {err.strerror}",
                 hint="choose another --secure-port, or 0 for none",
             ) from err
-        self.port = self._runner.addresses[0][1]
+        self.port = self._listener.port
         log.info("serving.started", address=f"{serving.bind_address}:{self.port}")
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        if self._listener is not None:
+            await self._listener.close(_STOP_S)
+            self._listener = None
 
     async def maintain(self) -> None:
         """Load changed certificates until cancelled."""
@@ -106,69 +108,65 @@ class ManagerServer:
             await asyncio.sleep(_RELOAD_PERIOD_S)
             self.certificates.check()
 
-    def _app(self) -> web.Application:
-        app = web.Application(middlewares=[self._check_access])
+    def _routes(self) -> Routes:
+        served = Routes()
         for name, checks in (("healthz", self.live), ("livez", self.live), ("readyz", self.ready)):
-            endpoints.add_health(app, name, checks)
-        app.router.add_get("/metrics", endpoints.metrics_handler(self.registry))
-        app.router.add_get("/metrics/slis", endpoints.metrics_handler(self._slis))
-        app.router.add_get("/configz", self._configz)
-        app.router.add_get("/debug/flags/v", _verbosity)
-        app.router.add_put("/debug/flags/v", _set_verbosity)
+            endpoints.add_health(served, name, checks)
+        served.add("GET", "/metrics", endpoints.metrics_handler(self.registry))
+        served.add("GET", "/metrics/slis", endpoints.metrics_handler(self._slis))
+        served.add("GET", "/configz", self._configz)
+        served.add("GET", "/debug/flags/v", _verbosity)
+        served.add("PUT", "/debug/flags/v", _set_verbosity)
         if self.options.debugging.profiling:
-            app.router.add_get("/debug/pprof/", self._index)
-            app.router.add_get("/debug/pprof/{profile}", self._profile)
-        return app
+            served.add("GET", "/debug/pprof/", self._index)
+            served.get_below("/debug/pprof/", self._profile)
+        return served
 
-    @web.middleware
-    async def _check_access(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not _is_allowed(request.path, self.options.authorization.authorization_always_allow_paths):
-            access = await self.gate.admit(request.method.lower(), request.path, _caller(request))
-            if access.status != 200:
-                return web.Response(status=access.status, text=access.reason + "\n")
-        return await handler(request)
+    async def _refusal(self, request: Request) -> Response | None:
+        """Why a caller gets nothing; None when it may ask."""
+        if _is_allowed(request.path, self.options.authorization.authorization_always_allow_paths):
+            return None
+        access = await self.gate.admit(request.method.lower(), request.path, _caller(request))
+        return routes.text(access.status, access.reason + "\n") if access.status != 200 else None
 
-    async def _configz(self, request: web.Request) -> web.Response:
-        return web.json_response(configz(self.options))
+    async def _configz(self, request: Request) -> Response:
+        return Response(200, json.dumps(configz(self.options)).encode())
 
-    async def _index(self, request: web.Request) -> web.Response:
+    async def _index(self, request: Request) -> Response:
         lines = [f"/debug/pprof/{name}\n    {text}" for name, text in profiling.PROFILES.items()]
-        return web.Response(text="\n".join(lines) + "\n")
+        return routes.text(200, "\n".join(lines) + "\n")
 
-    async def _profile(self, request: web.Request) -> web.Response:
-        match request.match_info["profile"]:
+    async def _profile(self, request: Request, profile: str) -> Response:
+        match profile:
             case "cmdline":
-                return web.Response(text="\x00".join(sys.argv))
+                return routes.text(200, "\x00".join(sys.argv))
             case "goroutine":
-                return web.Response(text=profiling.tasks() + "\n" + profiling.threads())
+                return routes.text(200, profiling.tasks() + "\n" + profiling.threads())
             case "threadcreate":
-                return web.Response(text=profiling.threads())
+                return routes.text(200, profiling.threads())
             case "heap" | "allocs":
-                return web.Response(text=profiling.heap())
+                return routes.text(200, profiling.heap())
             case "profile":
-                return web.Response(text=await profiling.sample(_seconds(request)))
+                try:
+                    seconds = float(request.query.get("seconds", "30"))
+                except ValueError:
+                    return routes.text(400, "seconds must be a number\n")
+                return routes.text(200, await profiling.sample(seconds))
             case "block" | "mutex" if self.contention is not None:
-                return web.Response(text=self.contention.report())
-        raise web.HTTPNotFound(text="no such profile; /debug/pprof/ lists them\n")
-
-
-def _seconds(request: web.Request) -> float:
-    try:
-        return float(request.query.get("seconds", "30"))
-    except ValueError:
-        raise web.HTTPBadRequest(text="seconds must be a number\n") from None
+                return routes.text(200, self.contention.report())
+        return routes.text(404, "no such profile; /debug/pprof/ lists them\n")
 
 
 def _is_allowed(path: str, always: Sequence[str]) -> bool:
     return any(path == pattern or (pattern.endswith("*") and path.startswith(pattern[:-1])) for pattern in always)
 
 
-def _caller(request: web.Request) -> Caller:
-    scheme, _, token = request.headers.get("Authorization", "").strip().partition(" ")
-    connection = request.transport.get_extra_info("ssl_object") if request.transport is not None else None
+def _caller(request: Request) -> Caller:
+    scheme, _, token = request.header(b"authorization").strip().partition(" ")
+    connection = request.connection.transport.get_extra_info("ssl_object")
     headers: dict[str, list[str]] = {}
-    for key, value in request.headers.items():
-        headers.setdefault(key.lower(), []).append(value)
+    for key, value in request.all_headers():
+        headers.setdefault(key, []).append(value)
     return Caller(
         token.strip() if scheme.lower() == "bearer" else "",
         (connection.getpeercert(True) or b"") if connection is not None else b"",
@@ -176,17 +174,17 @@ def _caller(request: web.Request) -> Caller:
     )
 
 
-async def _verbosity(request: web.Request) -> web.Response:
-    return web.Response(text=f"{logging.verbosity()}\n")
+async def _verbosity(request: Request) -> Response:
+    return routes.text(200, f"{logging.verbosity()}\n")
 
 
-async def _set_verbosity(request: web.Request) -> web.Response:
-    text = (await request.text()).strip()
+async def _set_verbosity(request: Request) -> Response:
+    text = request.body.decode("utf-8", "replace").strip()
     if not text.isdigit():
-        return web.Response(status=400, text=f"error: {text[:40]!r} is not a log level\n")
+        return routes.text(400, f"error: {text[:40]!r} is not a log level\n")
     logging.set_verbosity(int(text))
     log.info("logging.verbosity", v=int(text))
-    return web.Response(text=f"successfully set klog.logging.verbosity to {int(text)}\n")
+    return routes.text(200, f"successfully set klog.logging.verbosity to {int(text)}\n")
 
 
 def configz(options: Options) -> dict[str, Any]:

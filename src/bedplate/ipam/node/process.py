@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ssl
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -41,23 +39,7 @@ def _facts(options: Options) -> Mapping[str, object]:
     return {"node": options.daemon.node_name, "pools_namespace": options.daemon.ippools_namespace}
 
 
-@contextlib.contextmanager
-def without_authorities() -> Iterator[None]:
-    """New TLS contexts do not read the system's authorities, and so trust nobody."""
-    usual = ssl.SSLContext.set_default_verify_paths
-    ssl.SSLContext.set_default_verify_paths = lambda self: None  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        ssl.SSLContext.set_default_verify_paths = usual  # type: ignore[method-assign]
-
-
 def _start(options: Options, environ: Mapping[str, str]) -> Coroutine[Any, Any, None]:
-    # aiohttp makes two contexts when it is imported, and reads 150 certificates for each: an eighth of the whole start,
-    # for connections that this program does not make. Those to the API server have a context of their own.
-    with without_authorities():
-        import aiohttp  # noqa: F401
-
     from bedplate.ipam.node.daemon import Daemon
 
     return Daemon(options, environ, install.find_plugin(options.cni)).run()

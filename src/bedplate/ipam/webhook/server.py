@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from bedplate.core import clock, errors, logging
@@ -18,7 +17,9 @@ from bedplate.core.metrics import shared
 from bedplate.ipam.pools import CIDRPool, IPPool
 from bedplate.ipam.webhook import review
 from bedplate.ipam.webhook.certificates import ServingPair
-from bedplate.program.endpoints import Endpoint, Handler
+from bedplate.program.endpoints import Endpoint
+from bedplate.serving.http import Request, Response
+from bedplate.serving.routes import Handler, Routes
 
 __all__ = ["WebhookMetrics", "WebhookServer"]
 
@@ -65,11 +66,13 @@ class WebhookServer:
     _endpoint: Endpoint = field(init=False)
 
     def __post_init__(self) -> None:
-        app = web.Application(client_max_size=LARGEST_REVIEW)
-        app.router.add_post(review.IPPOOL.path, self._handler(review.IPPOOL, self.warn_ippool))
-        app.router.add_post(review.CIDRPOOL.path, self._handler(review.CIDRPOOL, self.warn_cidrpool))
+        served = Routes()
+        served.add("POST", review.IPPOOL.path, self._handler(review.IPPOOL, self.warn_ippool))
+        served.add("POST", review.CIDRPOOL.path, self._handler(review.CIDRPOOL, self.warn_cidrpool))
         address = (None, self.wanted_port)
-        self._endpoint = Endpoint("webhook", "--webhook-port", address, app, self.time, self.pair.context)
+        self._endpoint = Endpoint(
+            "webhook", "--webhook-port", address, served, self.time, self.pair.context, LARGEST_REVIEW
+        )
 
     @property
     def is_open(self) -> bool:
@@ -93,16 +96,16 @@ class WebhookServer:
     def _handler(self, rules: review.Rules[Any], warn: Callable[[Any], Sequence[str]]) -> Handler:
         metrics = shared(self.registry, WebhookMetrics)
 
-        async def answer(request: web.Request) -> web.Response:
+        async def answer(request: Request) -> Response:
             started = self.time.monotonic()
             metrics.active.labels(rules.path).inc()
             try:
-                verdict = review.judge(rules, await request.read(), warn)
+                verdict = review.judge(rules, request.body, warn)
             finally:
                 metrics.active.labels(rules.path).dec()
                 metrics.seconds.labels(rules.path).observe(self.time.monotonic() - started)
             metrics.total.labels(rules.path, str(verdict.code)).inc()
             log.v(2).info("webhook.judged", kind=rules.model.__name__, code=verdict.code)
-            return web.Response(body=verdict.body, content_type="application/json")
+            return Response(200, verdict.body)
 
         return answer

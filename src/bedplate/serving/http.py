@@ -1,7 +1,7 @@
 """HTTP/1.1 on an asyncio transport: bytes of a connection in, `Request` values out, answers and streams back.
 
 The parser is httptools; everything runs in `data_received`, without a task for answers that need no waiting. Requests
-of one connection are answered in order, one at a time. Knows nothing of Kubernetes. Bodies and headers are limited;
+of one connection are answered in order, one at a time. Knows nothing of what it serves. Bodies and headers are limited;
 what a reader does not take in time is bounded by whoever writes to a `Sink`. `Connections` closes those of peers that
 keep nothing but a socket busy.
 """
@@ -12,10 +12,8 @@ import asyncio
 import email.utils
 import functools
 import http
-import itertools
 import time
 import urllib.parse
-import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -55,7 +53,7 @@ class Request:
     """All but the last of the headers that came more than once."""
     body: bytes = b""
     is_too_large: bool = False
-    """Whether the body was longer than `MAX_BODY_BYTES`; it is then empty."""
+    """Whether the body was longer than is allowed; it is then empty."""
     _query: dict[str, str] | None = None
 
     @property
@@ -175,9 +173,19 @@ class Connection(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, application: Application, connections: Connections) -> None:
+    def __init__(
+        self,
+        application: Application,
+        connections: Connections,
+        *,
+        largest_body: int = MAX_BODY_BYTES,
+        signature: Callable[[], bytes] = bytes,
+    ) -> None:
+        """`signature` makes headers of its own for every answer."""
         self._application = application
         self._connections = connections
+        self._largest_body = largest_body
+        self._signature = signature
         self._parser: Any = httptools.HttpRequestParser(self)
         self._waiting: deque[Request] = deque()
         self._task: asyncio.Task[None] | None = None
@@ -267,7 +275,7 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
-        if self._body_bytes <= MAX_BODY_BYTES:
+        if self._body_bytes <= self._largest_body:
             self._parts.append(body)
             return
         # Clients read the answer only after they have sent everything, so the rest is taken and thrown away.
@@ -351,7 +359,7 @@ class Connection(asyncio.Protocol):
 
     def _head(self, code: int, content_type: str, headers: tuple[tuple[str, str], ...]) -> bytes:
         line = _LINES.get(code) or b"HTTP/1.1 %d\r\n" % code
-        more = b"Audit-Id: %b-%012x\r\n" % (_AUDIT_PREFIX, next(_audit_numbers))
+        more = self._signature()
         if not self._keeps_alive:
             more += b"Connection: close\r\n"
         if headers:
@@ -392,8 +400,3 @@ def _common(content_type: str, second: int) -> bytes:
     date = email.utils.formatdate(second, usegmt=True)
     text = f"Cache-Control: no-cache, private\r\nContent-Type: {content_type}\r\nDate: {date}\r\n"
     return text.encode("latin-1")
-
-
-# Unique per request, and cheap: the process's random part and a number.
-_AUDIT_PREFIX = str(uuid.uuid4())[:23].encode()
-_audit_numbers = itertools.count(1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bedplate.apiserver.wire import http
+from bedplate.serving import http
 
 
 class Server:
