@@ -14,7 +14,7 @@ __all__ = ["MODULES", "MissingExtra", "require"]
 
 # extra -> the modules that its packages bring
 MODULES = {
-    "apiserver": ("httptools", "re2", "rich"),
+    "apiserver": ("re2", "rich"),
     "etcd": ("grpc",),
     "head": ("immutables", "jinja2", "prompt_toolkit"),
 }

@@ -96,7 +96,7 @@ class RecordingClient(Client):
 
     async def _present(self, target: errors.Target, body: Any, accept: str) -> Response:
         """What a local dry run answers: the object as it is now, or as it was handed in."""
-        handed_in = Response(200, msgspec.json.encode(_as_created(body)), {})
+        handed_in = Response(200, msgspec.json.encode(_as_created(body)))
         if target.method in ("POST", "DELETE"):
             return handed_in
         now = errors.Target("GET", target.path, target.ref, target.namespace, target.name)
@@ -106,7 +106,7 @@ class RecordingClient(Client):
             # Server-side apply creates what is not there; every other change of it is an error as it would be.
             if target.method == "PATCH" and isinstance(body, dict) and "apiVersion" in body:
                 metadata = {**(body.get("metadata") or {}), "name": target.name}
-                return Response(201, msgspec.json.encode({**body, "metadata": metadata}), {})
+                return Response(201, msgspec.json.encode({**body, "metadata": metadata}))
             raise
 
 

@@ -9,30 +9,25 @@ connection of its own.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import random
-import re
-import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
-
-import aiohttp
-from multidict import CIMultiDict
-from yarl import URL
+from urllib.parse import unquote, urlencode, urlsplit
 
 from bedplate.core import clock
 from bedplate.core.backoff import Backoff, TokenBucket
+from bedplate.core.errors import Invalid
 from bedplate.core.logging import get_logger
-from bedplate.kube import credentials, errors, proxies, tls
+from bedplate.kube import credentials, errors, http, proxies, tls
 from bedplate.kube.config import ClientConfig
 from bedplate.kube.metrics import RequestMetrics
 
 __all__ = ["Request", "Response", "Stream", "Transport"]
 
 log = get_logger("kube")
-_TLS_OBJECT = re.compile(r" ssl:<[^>]*>")
 
 MAX_RETRIES = 10
 MAX_READ_RETRIES = 3
@@ -40,7 +35,7 @@ LONGEST_WAIT_S = 30.0
 MAX_CONCURRENT = 100
 # Below the idle timeout of API servers and of common load balancers, so that a write rarely meets a closing connection.
 KEEPALIVE_S = 30.0
-READ_BUFFER_BYTES = 1 << 20
+KEPT_HEADERS = 64
 LOGGED_BODY_BYTES = 1024
 _CONFIDENTIAL = frozenset({"secrets", "tokenreviews"})
 
@@ -76,7 +71,6 @@ class Response:
 
     code: int
     body: bytes
-    headers: Mapping[str, str]
 
 
 @dataclass(slots=True)
@@ -84,18 +78,15 @@ class Stream:
     """An answer under way: `chunks` yields what arrives until the server ends it."""
 
     code: int
-    headers: Mapping[str, str]
-    _answer: aiohttp.ClientResponse
+    _answer: http.Answer
     _target: errors.Target
 
     async def chunks(self) -> AsyncIterator[bytes]:
         try:
-            while chunk := await self._answer.content.readany():
+            async for chunk in self._answer.chunks():
                 yield chunk
-        except (aiohttp.ClientError, OSError, TimeoutError) as err:
-            raise errors.Interrupted(
-                f"{self._target}: the stream was cut off: {str(err) or type(err).__name__}"
-            ) from err
+        except http.Failure as err:
+            raise errors.Interrupted(f"{self._target}: the stream was cut off: {err}") from err
 
 
 class Transport:
@@ -115,37 +106,36 @@ class Transport:
         self._rng = rng
         self._metrics = metrics
         self._credentials = credentials.make(config, time)
-        self._tls = tls.TLSContexts(config.tls, time) if config.server.startswith("https://") else None
-        self._proxy = proxies.choose(config.server, config.proxy_url, config.environ)
+        proxy = proxies.choose(config.server, config.proxy_url, config.environ)
+        self._origin = _origin(config, proxy)
+        self._prefix = urlsplit(config.server).path.rstrip("/")
+        self._tls = tls.TLSContexts(config.tls, time) if self._origin.needs_tls else None
         self._limiter = TokenBucket(config.qps, config.burst, time)
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
-        self._headers = credentials.impersonation_headers(config.impersonate)
+        self._headers = [
+            *credentials.impersonation_headers(config.impersonate),
+            ("User-Agent", config.user_agent),
+        ]
+        self._login = _login(config.server)
+        self._encoded: dict[tuple[str, str, str], bytes] = {}
         self._compress = config.compress if config.compress is not None else not _is_near(config.server)
-        self._session: aiohttp.ClientSession | None = None
+        self._pool: http.Pool | None = None
         self._warned: set[str] = set()
 
     async def __aenter__(self) -> Transport:
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, socket_factory=_open_socket)
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=("Content-Type", "Accept-Encoding"),
-            read_bufsize=READ_BUFFER_BYTES,
-        )
-        # aiohttp would by itself send a GET, PUT or DELETE twice when the connection breaks; that is decided here.
-        self._session._retry_connection = False
+        self._pool = http.Pool(KEEPALIVE_S)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            await pool.close()
 
     async def request(self, request: Request) -> Response:
         """Send, retry where that is safe, and return an answer below 400. Raises errors of `kube.errors`."""
         answer = await self._attempts(request)
         try:
-            return Response(answer.status, await self._read(request, answer), answer.headers)
+            return Response(answer.status, await self._read(request, answer))
         finally:
             self._dismiss(request, answer)
 
@@ -154,11 +144,11 @@ class Transport:
         """As `request`, but hand out the body while it arrives."""
         answer = await self._attempts(request)
         try:
-            yield Stream(answer.status, answer.headers, answer, request.target)
+            yield Stream(answer.status, answer, request.target)
         finally:
             self._dismiss(request, answer)
 
-    async def _attempts(self, request: Request) -> aiohttp.ClientResponse:
+    async def _attempts(self, request: Request) -> http.Answer:
         """An answer below 300, however many tries it takes; the caller must dismiss it."""
         target, renewed, retries = request.target, False, 0
         backoff = Backoff(first_s=0.2, cap_s=5.0, jitter=1.0, rng=self._rng)
@@ -200,7 +190,7 @@ class Transport:
         if waited_s > 1.0:
             log.v(2).info("kube.throttled", request=str(request.target), waited_s=round(waited_s, 2))
 
-    async def _send(self, request: Request, identity: credentials.Identity) -> aiohttp.ClientResponse:
+    async def _send(self, request: Request, identity: credentials.Identity) -> http.Answer:
         """Send once. A slot is held from here until `_dismiss`, not while a retry waits: others may go on meanwhile."""
         if request.is_watch:
             return await self._send_now(request, identity)
@@ -211,75 +201,76 @@ class Transport:
             self._slots.release()
             raise
 
-    def _dismiss(self, request: Request, answer: aiohttp.ClientResponse) -> None:
+    def _dismiss(self, request: Request, answer: http.Answer) -> None:
         # A connection whose body was not read to its end is closed by this, and not used again.
         answer.release()
         if not request.is_watch:
             self._slots.release()
 
-    async def _send_now(self, request: Request, identity: credentials.Identity) -> aiohttp.ClientResponse:
-        if self._session is None:
+    async def _send_now(self, request: Request, identity: credentials.Identity) -> http.Answer:
+        if self._pool is None:
             raise RuntimeError("the client is not open: use it with `async with`")
         target = request.target
-        # The path is quoted already; yarl must not touch it again.
-        url = URL(self.config.server + target.path, encoded=True)
+        # The path is quoted already.
+        path = self._prefix + target.path
         if request.query:
-            url = url.with_query(request.query)
+            path += "?" + urlencode(request.query)
         total_s = request.timeout_s if request.timeout_s is not None else self.config.timeout_s
-        context = self._tls.context(identity.certificate) if self._tls is not None else False
+        context = self._tls.context(identity.certificate) if self._tls is not None else None
         if request.guard is not None:
             request.guard()
         started, code = self._time.monotonic(), "<error>"
         try:
-            answer = await self._session.request(
+            answer = await self._pool.send(
+                self._origin,
+                context,
                 target.method,
-                url,
-                data=request.body,
-                headers=self._request_headers(request, identity),
-                ssl=context,
-                server_hostname=self.config.tls.server_name or None,
-                proxy=self._proxy or None,
-                timeout=aiohttp.ClientTimeout(total=total_s, sock_connect=self.config.connect_timeout_s),
-                allow_redirects=False,
+                path,
+                self._request_headers(request, identity),
+                request.body,
+                timeout_s=total_s,
+                connect_s=self.config.connect_timeout_s,
             )
             code = str(answer.status)
-        except (aiohttp.ClientError, OSError, TimeoutError) as err:
-            # aiohttp names the object that holds our certificates, which helps no reader.
-            reason = _TLS_OBJECT.sub("", str(err)) or type(err).__name__
+        except http.Failure as err:
             raise errors.ConnectionFailed(
-                f"{target}: no response from {self.config.server}: {reason}", hint="check the address and the network"
+                f"{target}: no response from {self.config.server}: {err}", hint="check the address and the network"
             ) from err
         finally:
             seconds = self._time.monotonic() - started
             if self._metrics is not None:
                 self._metrics.observe(code, target.method, self.host, seconds)
             if log.shows(6):
-                self._log_request(request, url, code, seconds)
+                self._log_request(request, path, code, seconds)
         self._warn(answer)
         return answer
 
-    def _request_headers(self, request: Request, identity: credentials.Identity) -> CIMultiDict[str]:
-        headers: CIMultiDict[str] = CIMultiDict(self._headers)
-        headers["User-Agent"] = self.config.user_agent
-        headers["Accept"] = request.accept
-        headers["Accept-Encoding"] = "gzip" if self._compress and not request.is_watch else "identity"
-        if identity.authorization:
-            headers["Authorization"] = identity.authorization
-        if request.body is not None:
-            headers["Content-Type"] = request.content_type
-        return headers
+    def _request_headers(self, request: Request, identity: credentials.Identity) -> bytes:
+        encoding = "gzip" if self._compress and not request.is_watch else "identity"
+        content_type = request.content_type if request.body is not None else ""
+        key = (identity.authorization, f"{request.accept} {encoding}", content_type)
+        encoded = self._encoded.get(key)
+        if encoded is None:
+            headers = [*self._headers, ("Accept", request.accept), ("Accept-Encoding", encoding)]
+            if authorization := identity.authorization or self._login:
+                headers.append(("Authorization", authorization))
+            if content_type:
+                headers.append(("Content-Type", content_type))
+            if len(self._encoded) >= KEPT_HEADERS:
+                self._encoded.clear()
+            encoded = self._encoded[key] = http.encode(headers)
+        return encoded
 
-    async def _read(self, request: Request, answer: aiohttp.ClientResponse) -> bytes:
+    async def _read(self, request: Request, answer: http.Answer) -> bytes:
         try:
             body = await answer.read()
-        except (aiohttp.ClientError, OSError, TimeoutError) as err:
-            reason = str(err) or type(err).__name__
-            raise errors.Interrupted(f"{request.target}: the response was cut off: {reason}") from err
+        except http.Failure as err:
+            raise errors.Interrupted(f"{request.target}: the response was cut off: {err}") from err
         if log.shows(8):
             log.info("kube.response", code=answer.status, body=_excerpt(body, request.is_secret))
         return body
 
-    async def _error(self, request: Request, answer: aiohttp.ClientResponse) -> errors.ApiError:
+    async def _error(self, request: Request, answer: http.Answer) -> errors.ApiError:
         try:
             body = await self._read(request, answer)
         except errors.Interrupted:
@@ -287,17 +278,18 @@ class Transport:
         finally:
             self._dismiss(request, answer)
         return errors.from_response(
-            request.target, answer.status, body, _retry_after(answer.headers.get("Retry-After", ""))
+            request.target, answer.status, body, _retry_after(answer.headers.get("retry-after", ""))
         )
 
-    def _log_request(self, request: Request, url: URL, code: str, seconds: float) -> None:
-        values: dict[str, Any] = {"method": request.target.method, "url": str(url), "code": code}
+    def _log_request(self, request: Request, path: str, code: str, seconds: float) -> None:
+        url = f"{'https' if self._origin.is_tls else 'http'}://{self._origin.authority}{path}"
+        values: dict[str, Any] = {"method": request.target.method, "url": url, "code": code}
         if log.shows(8) and request.body is not None:
             values["body"] = _excerpt(request.body, request.is_secret)
         log.info("kube.request", milliseconds=round(seconds * 1000), **values)
 
-    def _warn(self, answer: aiohttp.ClientResponse) -> None:
-        for text in answer.headers.getall("Warning", ()):
+    def _warn(self, answer: http.Answer) -> None:
+        for text in answer.all(b"warning"):
             # A server repeats its deprecation warnings with every request; people need each once.
             if text not in self._warned and len(self._warned) < 1000:
                 self._warned.add(text)
@@ -327,12 +319,17 @@ def _is_near(server: str) -> bool:
     return host == "localhost" or proxies.is_bypassed(host, 0, "")
 
 
-def _open_socket(info: tuple[Any, ...]) -> socket.socket:
-    """A socket that notices a dead peer within a minute, since a quiet watch would otherwise wait forever."""
-    family, kind, protocol = info[0], info[1], info[2]
-    opened = socket.socket(family=family, type=kind, proto=protocol)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, option):
-            opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return opened
+def _origin(config: ClientConfig, proxy: str) -> http.Origin:
+    try:
+        return http.Origin(config.server, proxy, config.tls.server_name)
+    except ValueError as err:
+        raise Invalid(f"the address of the API server cannot be used: {err}") from err
+
+
+def _login(server: str) -> str:
+    """The header that a name and password in the address stand for."""
+    parts = urlsplit(server)
+    if parts.username is None:
+        return ""
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return f"Basic {base64.b64encode(pair.encode()).decode()}"

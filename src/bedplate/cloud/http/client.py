@@ -14,10 +14,9 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
-from yarl import URL
 
 from bedplate.cloud.http import errors, retries
 from bedplate.cloud.http.limits import Limits
@@ -239,16 +238,16 @@ class Client:
             )
 
     async def _exchange(self, call: Call, body: bytes | None, token: Secret, timeout_s: float) -> Exchange:
-        options, url = self.options, URL(self._endpoint + call.path, encoded=True)
+        options, url = self.options, self._endpoint + call.path
+        if call.query:
+            url += "?" + urlencode(call.query)
         headers = {**options.headers, "User-Agent": options.user_agent, "Accept": "application/json"}
         headers["Authorization"] = f"Bearer {token.reveal()}"
         if body is not None:
             headers["Content-Type"] = "application/json"
         started, code, is_over = self._time.monotonic(), "<error>", False
         try:
-            exchange = await self._transport.exchange(
-                call.method, url.with_query(call.query) if call.query else url, headers, body, timeout_s
-            )
+            exchange = await self._transport.exchange(call.method, url, headers, body, timeout_s)
             code, is_over = str(exchange.status), True
             self._breaker.succeeded()
             if exchange.status >= 500:

@@ -15,7 +15,6 @@ from pathlib import Path
 from urllib.parse import quote_plus, urlencode
 
 import msgspec
-from yarl import URL
 
 from bedplate.cloud.http.secrets import Scrubber, Secret
 from bedplate.cloud.http.tokens import Reloads, TokenUnavailable, whole_text
@@ -132,7 +131,7 @@ class ClientCredentials:
             pair = f"{quote_plus(options.client_id)}:{quote_plus(secret.reveal())}"
             headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         body = urlencode(form).encode()
-        return await self._transport.exchange("POST", URL(options.token_url), headers, body, options.timeout_s)
+        return await self._transport.exchange("POST", options.token_url, headers, body, options.timeout_s)
 
     async def _secret(self) -> Secret:
         file = self._options.secret_file

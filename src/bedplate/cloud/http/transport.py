@@ -1,21 +1,18 @@
 """One HTTP exchange: a pool of connections, TLS, proxy, timeouts. No retries, limits or meaning.
 
 In: method, URL, headers, bytes. Out: status, headers and the whole body, or `Broken` with the reason and whether the
-request may have been sent. Causes are not chained: aiohttp's exceptions may hold the headers of the request, and with
-them the token.
+request may have been sent. Causes are not chained: what a library raises may hold parts of the request, and with them
+the token.
 """
 
 from __future__ import annotations
 
-import re
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import aiohttp
-from yarl import URL
-
 from bedplate.core import clock, errors
-from bedplate.kube import proxies, tls
+from bedplate.kube import http, proxies, tls
 from bedplate.kube.config import TLSConfig
 
 __all__ = ["Broken", "Exchange", "Reach", "Transport"]
@@ -60,77 +57,48 @@ class Transport:
     def __init__(self, reach: Reach, time: clock.Clock) -> None:
         self._reach = reach
         self._tls = tls.TLSContexts(TLSConfig(ca_file=reach.ca_file, verify=not reach.is_insecure), time)
-        self._session: aiohttp.ClientSession | None = None
-        self._is_closed = False
-
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=KEEPALIVE_S),
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-            # aiohttp would by itself send a GET or DELETE twice when the connection breaks; that is decided above.
-            self._session._retry_connection = False
-        return self._session
+        self._pool = http.Pool(KEEPALIVE_S)
+        self._places = asyncio.Semaphore(CONNECTIONS)
+        self._origins: dict[str, http.Origin] = {}
 
     async def close(self) -> None:
         """End all connections, for good: what is asked later is `Broken`."""
-        self._is_closed = True
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        await self._pool.close()
 
     async def exchange(
-        self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None, timeout_s: float
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, timeout_s: float
     ) -> Exchange:
-        """Send once and read the answer to its end. Raises `Broken`."""
-        if self._is_closed:
-            raise Broken("the client is closed", is_sent=False)
+        """Send once and read the answer to its end. `url` is percent-encoded already. Raises `Broken`."""
         try:
-            return await self._exchange(method, url, headers, body, timeout_s)
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError, errors.Invalid) as err:
-            broken = Broken(_reason(err), is_sent=not _is_before_sending(err))
+            async with self._places:
+                return await self._exchange(method, url, headers, body, timeout_s)
+        except http.Failure as err:
+            broken = Broken(str(err), is_sent=isinstance(err, http.Lost))
+        except (errors.Invalid, ValueError) as err:
+            broken = Broken(str(err), is_sent=False)
         # Raised out here, so that the cause is not kept as its context either.
         raise broken
 
     async def _exchange(
-        self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None, timeout_s: float
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, timeout_s: float
     ) -> Exchange:
-        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(CONNECT_S, timeout_s / 3))
-        async with self._open().request(
+        start = url.find("/", url.find("://") + 3)
+        place, target = (url[:start], url[start:]) if start > 0 else (url, "/")
+        origin = self._origins.get(place)
+        if origin is None:
+            origin = self._origins[place] = http.Origin(place, proxies.choose(place, "", self._reach.environ))
+        answer = await self._pool.send(
+            origin,
+            self._tls.context() if origin.needs_tls else None,
             method,
-            url,
-            data=body,
-            headers=headers,
-            ssl=self._tls.context() if url.scheme == "https" else False,
-            proxy=proxies.choose(str(url.origin()), "", self._reach.environ) or None,
-            timeout=timeout,
-            allow_redirects=False,
-        ) as answer:
-            content = await _read(answer)
-            return Exchange(answer.status, {key.lower(): value for key, value in answer.headers.items()}, content)
-
-
-async def _read(answer: aiohttp.ClientResponse) -> bytes:
-    parts, size = [], 0
-    async for part in answer.content.iter_any():
-        parts.append(part)
-        size += len(part)
-        if size > LONGEST_BODY:
-            raise ValueError(f"the response is longer than {LONGEST_BODY} bytes")
-    return b"".join(parts)
-
-
-def _is_before_sending(err: Exception) -> bool:
-    """Whether the connection was never made."""
-    never = aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.ClientHttpProxyError
-    return isinstance(err, never | errors.Invalid)
-
-
-def _reason(err: Exception) -> str:
-    if isinstance(err, TimeoutError):
-        return str(err) or "no response in time"
-    if isinstance(err, aiohttp.ClientHttpProxyError):
-        return f"the proxy responded with status {err.status}"
-    # aiohttp names the object that holds the certificates, which helps no reader.
-    return re.sub(r" ssl:<[^>]*>", "", str(err)) or type(err).__name__
+            target,
+            http.encode([*headers.items(), ("Accept-Encoding", "gzip")]),
+            body,
+            timeout_s=timeout_s,
+            connect_s=min(CONNECT_S, timeout_s / 3),
+            limit=LONGEST_BODY,
+        )
+        try:
+            return Exchange(answer.status, answer.headers, await answer.read())
+        finally:
+            answer.release()

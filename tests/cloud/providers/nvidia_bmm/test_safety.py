@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import hypothesis
 import pytest
@@ -17,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cloud.http.leaping import LeapingClock
 from tests.cloud.providers.nvidia_bmm.world import node
-from yarl import URL
 
 from bedplate.cloud.errors import CloudError, InstanceNotFound
 from bedplate.cloud.http.transport import Broken, Exchange
@@ -141,11 +141,11 @@ class FakeTransport:
         self.log: list[tuple[str, Exchange | Broken]] = []
 
     async def exchange(
-        self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None, timeout_s: float
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, timeout_s: float
     ) -> Exchange:
         assert method == "GET"
         answer = self.script[min(len(self.log), len(self.script) - 1)]
-        self.log.append((url.path, answer))
+        self.log.append((urlsplit(url).path, answer))
         await asyncio.sleep(0)
         if isinstance(answer, Broken):
             raise answer
