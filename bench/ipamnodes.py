@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import shutil
+import site
 import socket
 import sys
 import tempfile
@@ -274,12 +275,19 @@ async def _until_served(world: World, node: Node) -> None:
     raise errors.Unavailable(f"{node.name} gives no address: {added[0].printed}")
 
 
+def _program() -> tuple[str, ...]:
+    """Our daemon with the interpreter's options that it has in the image (tools/rootfs.py)."""
+    places = [str(ROOT / "src"), *site.getsitepackages()]
+    text = f"import sys; sys.path += {places!r}; from bedplate.apps.ipamnode import main; main()"
+    return sys.executable, "-ISXutf8", "-c", text
+
+
 def contenders(tell: Callable[[str], None]) -> list[Contender]:
     """Ours first; host-local and the original where they are available."""
     ours = pathlib.Path(sys.executable).with_name("nv-ipam")
     if not ours.exists():
         raise errors.Unavailable("the plugin nv-ipam is not built (make setup builds it)")
-    known = [Contender("ours", ours, (sys.executable, "-m", "bedplate.apps.ipamnode"))]
+    known = [Contender("ours", ours, _program())]
     folder = pathlib.Path(os.environ.get("BEDPLATE_PEERS") or "/nonexistent")
     if all(os.access(folder / name, os.X_OK) for name in ("ipam-node", "nv-ipam")):
         known.append(Contender("original", folder / "nv-ipam", (str(folder / "ipam-node"),)))

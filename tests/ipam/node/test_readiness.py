@@ -126,3 +126,21 @@ async def test_waiting_ends_with_the_time_that_was_given() -> None:
     state, loop = Readiness(), asyncio.get_running_loop()
     assert not await state.wait(lambda: False, loop.time() + 0.05)
     assert await state.wait(lambda: True, loop.time())
+
+
+@pytest.mark.parametrize("reason", ["listed", "away", "refused"])
+async def test_pods_are_listed_after_the_pools_or_when_these_cannot_be(scene: Scene, reason: str) -> None:
+    pools: Cache[Any] = Cache()
+    scene.state.pool_caches = (pools,)
+    listing = asyncio.ensure_future(scene.source.list(PODS))
+    await asyncio.sleep(0.01)
+    assert not listing.done()
+    if reason == "listed":
+        pools.replace([], "1")
+        scene.state.changed()
+    elif reason == "away":
+        scene.state.unanswered("no response")
+    else:
+        scene.state.refused("forbidden")
+    async with asyncio.timeout(2):
+        await listing

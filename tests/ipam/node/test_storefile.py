@@ -160,6 +160,21 @@ def test_a_text_read_the_quick_way_is_what_the_careful_way_reads(
         assert storefile.encode(quick[0]) == content
 
 
+def test_only_five_signs_are_written_otherwise_than_by_the_library() -> None:
+    signs = [
+        chr(number) for number in range(0x3000) if storefile._ENCODE(chr(number)) != gojson.quote(chr(number)).encode()
+    ]
+    assert [sign.encode() for sign in signs] == sorted(storefile._OTHERWISE)
+
+
+@pytest.mark.parametrize("sign", ["<", ">", "&", "\u2028", "\u2029"])
+def test_a_sign_that_the_original_would_escape_is_not_taken_as_it_is(sign: str) -> None:
+    """Its checksum is that of the bytes there are, and not that of the bytes the original would write."""
+    rest = '"entries":{},"last_pool_config":"","last_reserved_ip":""}}}'
+    content = sealed('{"version":1,"checksum":0,"pools":{"p":{"name":"a' + sign + '",' + rest)
+    assert storefile._decode_plain(content) is None
+
+
 def test_a_usual_text_is_read_the_quick_way() -> None:
     entry = Entry(ONE, storefile.encode_entry("id1_net0", ONE))
     content = storefile.encode(Document({"pool1": PoolRecord("pool1", {"id1_net0": entry}, CONFIG, "192.168.0.2")}))

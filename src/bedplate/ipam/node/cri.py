@@ -10,10 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from google.protobuf.message import DecodeError
-
 from bedplate.ipam.node import grpcclient
-from bedplate.ipam.node.pb import bedplate_cri_pb2 as pb
 
 __all__ = ["NoSocket", "Runtime", "Sandbox"]
 
@@ -42,6 +39,10 @@ class Runtime:
 
     async def sandboxes(self) -> list[Sandbox]:
         """All sandboxes. Raises `CallFailed`: no answer proves nothing; `NoSocket` where nobody could answer."""
+        from google.protobuf.message import DecodeError
+
+        from bedplate.ipam.node.pb import bedplate_cri_pb2 as pb
+
         if not self._is_there():
             raise NoSocket(f"{self.socket}: there is no such socket")
         answer = await grpcclient.call(

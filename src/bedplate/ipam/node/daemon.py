@@ -1,8 +1,9 @@
 """Everything put together: store, socket, watches, cleaner, probes.
 
-In: options, environment. Out: `Daemon.run`, the whole program, in this order: files are installed, the store is
-locked and loaded, the socket is bound, then everything else runs beside it. It stops in the reverse order: no more
-calls, the last ones answered, the store written. The API server may be away all the time.
+In: options, environment. Out: `Daemon.run`, the whole program, in this order: files are installed, the pools are asked
+for, and while their list is under way the store is locked and loaded and the socket is bound; everything else runs
+beside it. It stops in the reverse order: no more calls, the last ones answered, the store written. The API server may
+be away all the time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import asyncio
 import contextlib
 import gc
 import importlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,6 @@ from bedplate.ipam.node.proofs import LEAN_PODS, LeanPod
 from bedplate.ipam.node.readiness import ApiSource, Readiness
 from bedplate.ipam.node.reservations import StaticIPCheck
 from bedplate.ipam.node.server import Server, parse_bind
-from bedplate.ipam.node.service import NodeService
 from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
 from bedplate.kube.config import find
@@ -48,6 +49,7 @@ PROGRAM = "ipam-node"
 FOREIGN, FULL, WRONG = "StaticIPInForeignBlock", "NoFreeAddresses", "PoolInvalidOnNode"
 STOP_S = 5.0
 QPS, BURST = 20.0, 30
+TURN_S = 0.0005
 HTTP_WITHIN_S = 1.0
 """Probes and metrics are served so much later at most, if pools have not been listed by then."""
 
@@ -83,38 +85,50 @@ class Daemon:
         install.install(self._options.cni, self._plugin)
         config = find(chosen.kubeconfig, self._environ).with_rate(QPS, BURST).with_user_agent(PROGRAM)
         async with contextlib.AsyncExitStack() as stack:
-            ledger = await Ledger.open(Path(chosen.store_file), clock=self._time, options=self._ledger_options())
-            stack.push_async_callback(ledger.close)
-            self._store.loaded(Path(chosen.store_file))
-            self.readiness.must_recover = ledger.recovery is not None
-            self.readiness.has_store = True
             client = await stack.enter_async_context(
                 Client(config, time=self._time, metrics=shared(self.registry, RequestMetrics))
             )
             self._events = await stack.enter_async_context(_Events(replace(config, qps=1.0, burst=10), time=self._time))
             manager, pods = self._watch(client)
-            cleaner = self._cleaner(ledger, client, pods)
-            StateCollector(self.registry, lambda: self._snapshot(ledger))
-            service = NodeService(ledger, self.view, self.readiness, cleaner, on_exhausted=self._pool_is_full)
-            self.server = Server(service.handlers(), self._calls, uids(self._options.access))
-            manager.serve(lambda: self._settle(ledger, pods, cleaner))
+            opened: asyncio.Future[tuple[Ledger, Cleaner]] = asyncio.get_running_loop().create_future()
+            manager.serve(lambda: self._settle(opened, pods))
             manager.serve(self._serve_http)
-            await self.server.start(parse_bind(chosen.bind_address))
-            self.readiness.has_socket = True
+            running = asyncio.ensure_future(manager.run())
+            stack.push_async_callback(_stop, running)
+            with _taking_turns():
+                ledger = await Ledger.open(Path(chosen.store_file), clock=self._time, options=self._ledger_options())
+                stack.push_async_callback(ledger.close)
+                # The messages' library is much to load, so it is loaded while the API server answers.
+                await asyncio.to_thread(importlib.import_module, "bedplate.ipam.node.service")
+            self._store.loaded(Path(chosen.store_file))
+            self.readiness.must_recover = ledger.recovery is not None
+            self.readiness.has_store = True
+            cleaner = self._cleaner(ledger, client, pods)
+            self.server = await self._serve(ledger, cleaner)
+            opened.set_result((ledger, cleaner))
             # What is here now stays: no need to look at it again and again.
             gc.freeze()
             gc.enable()
-            await self._run_until_stopped(self.server, manager)
+            await self._run_until_stopped(self.server, running)
 
-    async def _run_until_stopped(self, server: Server, manager: Manager) -> None:
-        running = asyncio.ensure_future(manager.run())
+    async def _serve(self, ledger: Ledger, cleaner: Cleaner) -> Server:
+        """Listen for calls."""
+        from bedplate.ipam.node.service import NodeService
+
+        StateCollector(self.registry, lambda: self._snapshot(ledger))
+        service = NodeService(ledger, self.view, self.readiness, cleaner, on_exhausted=self._pool_is_full)
+        server = Server(service.handlers(), self._calls, uids(self._options.access))
+        await server.start(parse_bind(self._options.daemon.bind_address))
+        self.readiness.has_socket = True
+        return server
+
+    async def _run_until_stopped(self, server: Server, running: asyncio.Future[None]) -> None:
         try:
             await asyncio.wait((running,))
         finally:
             self.readiness.has_socket = False
             await server.stop(STOP_S)
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+            await _stop(running)
         running.result()
         # Only a signal is a good reason to end.
         raise errors.Terminal("a part of the daemon stopped unexpectedly")
@@ -163,12 +177,13 @@ class Daemon:
             time=self._time,
         )
 
-    async def _settle(self, ledger: Ledger, pods: Cache[LeanPod], cleaner: Cleaner) -> None:
+    async def _settle(self, opened: asyncio.Future[tuple[Ledger, Cleaner]], pods: Cache[LeanPod]) -> None:
         """Wake waiting calls once the caches are filled, restore lost reservations, then clean until cancelled."""
         for cache in self.readiness.pool_caches:
             await cache.synced.wait()
         self.readiness.changed()
         await pods.synced.wait()
+        ledger, cleaner = await opened
         if ledger.recovery is not None:
             await self._recover(ledger, pods)
         self.readiness.changed()
@@ -228,6 +243,22 @@ class Daemon:
         about = self.view.reference(pool)
         if about is not None and self._events is not None:
             self._events.tell(about, reason, f"node {self._node}: {text}")
+
+
+async def _stop(running: asyncio.Future[None]) -> None:
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def _taking_turns() -> Iterator[None]:
+    """Threads that load let the event loop have its turn at once."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(TURN_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
 
 
 class _Served:
