@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -101,7 +100,9 @@ class Client:
         items: list[T] = []
         version = ""
         try:
-            async with aclosing(self._pages(ref, namespace, replace(options, limit=PAGE_SIZE))) as pages:
+            async with aclosing(
+                self._pages(ref, namespace, msgspec.structs.replace(options, limit=PAGE_SIZE))
+            ) as pages:
                 async for page in pages:
                     items += page.items
                     version = page.resource_version

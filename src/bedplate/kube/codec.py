@@ -8,7 +8,6 @@ writes are plain mappings.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
@@ -107,8 +106,7 @@ def accept_header(ref: ResourceRef[Any], *, is_list: bool = False) -> str:
     return f"application/json;as={kind};g=meta.k8s.io;v=v1,application/json"
 
 
-@dataclass(frozen=True, slots=True)
-class ListResult(Generic[T]):
+class ListResult(msgspec.Struct, Generic[T], frozen=True):
     """A list, or one page of it when `continue_token` is not empty."""
 
     items: list[T]

@@ -19,7 +19,6 @@ a Status of reason NotFound whose details name the object that was asked for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -55,8 +54,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """What a request was about: enough to word an error and to judge whether a 404 speaks of it."""
 
     method: str

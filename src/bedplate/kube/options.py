@@ -5,9 +5,10 @@ In: Python values. Out: the query of a request, the body of a deletion. Pure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
+
+import msgspec
 
 __all__ = ["DeleteOptions", "ListOptions", "PatchType", "Query", "WriteOptions"]
 
@@ -23,8 +24,7 @@ class PatchType(StrEnum):
     APPLY = "application/apply-patch+yaml"
 
 
-@dataclass(frozen=True, slots=True)
-class ListOptions:
+class ListOptions(msgspec.Struct, frozen=True):
     """What to list or watch, and as of when."""
 
     label_selector: str = ""
@@ -49,11 +49,10 @@ class ListOptions:
         """The same list from a continue token on; it carries the moment, and no resourceVersion may stand beside it."""
         if not token:
             return self
-        return replace(self, continue_token=token, resource_version="", resource_version_match="")
+        return msgspec.structs.replace(self, continue_token=token, resource_version="", resource_version_match="")
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
+class WriteOptions(msgspec.Struct, frozen=True):
     """How to write. `field_validation`: Ignore, Warn or Strict; empty leaves it to the server (Warn)."""
 
     field_manager: str = ""
@@ -71,8 +70,7 @@ class WriteOptions:
         return [(key, value) for key, value in pairs if value]
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteOptions:
+class DeleteOptions(msgspec.Struct, frozen=True):
     """How to delete. `propagation`: Orphan, Background or Foreground; `uid`, `resource_version` must match if given."""
 
     uid: str = ""

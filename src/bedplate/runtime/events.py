@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from bedplate.api import identity, meta
 from bedplate.api.resources import EVENTS, ResourceRef
@@ -32,8 +33,7 @@ TRIES = 12
 _DRAIN_S = 1.5
 
 
-@dataclass(frozen=True, slots=True)
-class Happening:
+class Happening(msgspec.Struct, frozen=True):
     """One thing to tell, about one object."""
 
     regarding: meta.ObjectReference
@@ -54,27 +54,23 @@ def reference(ref: ResourceRef[Any], obj: Any) -> meta.ObjectReference:
     )
 
 
-@dataclass(slots=True)
-class _Similar:
-    messages: set[str] = field(default_factory=set)
+class _Similar(msgspec.Struct):
+    messages: set[str] = msgspec.field(default_factory=set)
     last: float = 0.0
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(msgspec.Struct):
     name: str
     count: int
     first: datetime
 
 
-@dataclass(slots=True)
-class _Bucket:
+class _Bucket(msgspec.Struct):
     tokens: float = float(SPAM_BURST)
     at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """What to write: a new event (count 1) or the next count of a known one."""
 
     happening: Happening
@@ -246,8 +242,7 @@ def _event(decision: Decision, namespace: str, source: dict[str, str]) -> dict[s
     }
 
 
-@dataclass(slots=True)
-class Recording:
+class Recording(msgspec.Struct):
     """Writes events while leading; those still queued when the work ends are written before the Lease is released."""
 
     name: str

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
+
+import msgspec
 
 from bedplate.core import clock, errors, logging
 from bedplate.ipam.node import proofs
@@ -36,8 +37,7 @@ _CHUNK = 128
 _PAUSE_EVERY = 200
 
 
-@dataclass(frozen=True, slots=True)
-class CleanerOptions:
+class CleanerOptions(msgspec.Struct, frozen=True):
     """How patient it is."""
 
     is_on: bool = True
@@ -60,8 +60,7 @@ _Key = tuple[str, str, str, str]
 _Seen = tuple[Reservation, Evidence]
 
 
-@dataclass(slots=True)
-class _Misses:
+class _Misses(msgspec.Struct):
     first: float
     last: float
     proof: Proof
