@@ -96,6 +96,10 @@ def test_the_first_commands_alone_are_written_too(tmp_path: Path, monkeypatch: p
         ("daemon            process 27140", "daemon            process 9"),
         ("link/ether 8a:11:22:33:44:55 eth0@if12", "link/ether 00:aa:22:33:44:56 eth0@if7"),
         ("2026-11-16T13:14:46.909257272Z [info] ADD", "2026-11-17T00:00:00Z [info] ADD"),
+        ("pod/manager-mqb6t condition met", "pod/manager-x2k4z condition met"),
+        ("10.96.128.44   192.168.20.202   80:30826/TCP   3s", "10.96.1.2   192.168.20.202   80:32001/TCP   11s"),
+        ('{"client":"10.151.0.1:19725","host":"a"}', '{"client":"10.151.0.7:5","host":"a"}'),
+        ("bedplate-0.8.0.tar: 23.5 MB", "bedplate-0.8.0.tar: 24.1 MB"),
     ],
 )
 def test_what_differs_from_run_to_run_is_not_compared(one: str, other: str) -> None:
