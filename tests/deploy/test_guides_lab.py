@@ -40,6 +40,7 @@ from tests.deploy.test_registry import TlsRegistry, tls_registry, useless_contai
 from tests.deploy.test_release import scripts
 from tests.lab.ipam_lab import definition
 from tests.lab.test_ipam_overlay import Overlaid, _install_attach, attachment, named
+from tests.waiting import DEADLINE_S, wait_until
 
 from bedplate.lab import binaries
 
@@ -219,6 +220,40 @@ def test_the_rest_of_the_guide_for_oxide_works_and_its_chart_runs_from_the_regis
     cluster.until("the pod of the chart from the registry is ready", lambda: cluster.ready_pods(OXIDE), OXIDE)
     assert images_of(cluster, OXIDE) == {released}
     reader.rest("deploy-oxide.md")
+
+
+def test_a_manager_works_where_pod_security_is_enforced_at_restricted(
+    reader: Reader, released: str, cluster: Cluster, clouds: Clouds
+) -> None:
+    """On a network of its pod's own, as its chart's page says; the guide's way needs the machine's."""
+    where = ("-n", "managers")
+    cluster.kubectl("create", "namespace", "managers")
+    cluster.kubectl("label", "namespace", "managers", "pod-security.kubernetes.io/enforce=restricted")
+    literals = {"oxide-host": "OXIDE_HOST", "oxide-token": "OXIDE_TOKEN", "oxide-project": "OXIDE_PROJECT"}
+    words = [f"--from-literal={key}={reader.environ[name]}" for key, name in literals.items()]
+    cluster.kubectl("create", "secret", "generic", "rack-oxide-cloud-controller-manager", *where, *words)
+    # What a manager gives a node at its start.
+    kind = "node.kubernetes.io/instance-type"
+    cluster.kubectl("label", "node", "oxide-001", f"{kind}-")
+    chart = "charts/oxide-cloud-controller-manager --namespace managers"
+    reader.run(f"helm install rack {chart} --set deployment.hostNetwork=false --set deployment.dnsPolicy=ClusterFirst")
+
+    def describe() -> str:
+        events = cluster.kubectl.attempt("get", "events", *where).stdout
+        return events + cluster.kubectl.attempt("logs", *where, "-l", OXIDE, "--tail=40").stdout
+
+    def is_labelled() -> bool:
+        return kind in cluster.get("node", "oxide-001")["metadata"]["labels"]
+
+    wait_until(is_labelled, "the node has its label again", deadline_s=2 * DEADLINE_S, step_s=0.5, describe=describe)
+    cluster.kubectl("wait", *where, "--for=condition=Ready", "pod", "-l", OXIDE, f"--timeout={DEADLINE_S:.0f}s")
+    (pod,) = cluster.get("pods", *where, "-l", OXIDE)["items"]
+    assert not pod["spec"].get("hostNetwork") and pod["status"]["podIP"] != pod["status"]["hostIP"]
+    assert cluster.get("networkpolicy", "rack-oxide-cloud-controller-manager", *where)["spec"]["ingress"]
+    refused = cluster.kubectl.attempt("run", "other", *where, "--image=bedplate/tool", "--privileged")
+    assert refused.returncode == 1 and "violates PodSecurity" in refused.stderr, "it is enforced"
+    reader.run("helm uninstall rack --namespace managers --wait")
+    cluster.kubectl("delete", "namespace", "managers", "--wait=false")
 
 
 def test_the_manager_of_nvidia_bmm_runs_from_deploy_as_its_document_says(
