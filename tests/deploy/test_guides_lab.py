@@ -53,6 +53,7 @@ pytestmark = [
 SUBNET = f"10.84.{os.getpid() % 250}"
 NODES = {"bmm-001": f"{SUBNET}.20", "bmm-002": f"{SUBNET}.21", "oxide-001": f"{SUBNET}.22"}
 IPAM = "app=nvidia-k8s-ipam"
+CLOUDLYCKE = "k8s-app=cloudlycke-cloud-controller-manager"
 
 
 @pytest.fixture(scope="module")
@@ -325,6 +326,15 @@ def test_the_rest_of_the_guide_for_nvidia_bmm_works_and_the_readers_secret_stays
     kept = cluster.get("secret", "nvidia-bmm-cloud-config", "-n", "kube-system")
     assert "bedplate.dev/made-by" not in kept["metadata"].get("annotations", {})
     reader.rest("deploy-nvidia-bmm.md")
+
+
+def test_the_guide_for_cloudlycke_works(reader: Reader, released: str, cluster: Cluster) -> None:
+    """After the others, whose managers want the same port of the machines."""
+    reader.skip_to("deploy-cloudlycke.md", "make deploy ")
+    assert "successfully rolled out" in reader.through("deploy-cloudlycke.md", "kubectl rollout status ")
+    assert images_of(cluster, CLOUDLYCKE) == {released}
+    assert "manager.starting" in cluster.kubectl("logs", "-n", "kube-system", "-l", CLOUDLYCKE, "--tail=-1")
+    reader.rest("deploy-cloudlycke.md")
 
 
 # Address management
