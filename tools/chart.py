@@ -14,13 +14,12 @@ import sys
 import manifest
 
 from bedplate.core import errors
-from bedplate.lab import binaries
 
 DIST = manifest.ROOT / "dist"
 
 
 def main(what: str, chart: str, *rest: str) -> int:
-    helm = str(binaries.ensure(["helm"])["helm"])
+    helm = manifest.helm()
     if what == "package":
         command = [helm, "package", str(manifest.CHARTS / chart), "--destination", str(DIST)]
     elif what == "push":

@@ -90,10 +90,14 @@ def with_image(image: str) -> Iterator[tuple[Path, Callable[[str], str]]]:
         yield path, lambda text: in_manifest(text, image)
 
 
+def helm() -> str:
+    """helm; where there is none it is built, which takes minutes and is told."""
+    return str(binaries.ensure(["helm"], progress=lambda line: print(f"helm: {line}", file=sys.stderr))["helm"])
+
+
 def rendered(chart: str) -> str:
     """What `helm template` says for a release named as the chart, in kube-system."""
-    helm = binaries.ensure(["helm"])["helm"]
-    command = [str(helm), "template", chart, str(CHARTS / chart), "--namespace", "kube-system"]
+    command = [helm(), "template", chart, str(CHARTS / chart), "--namespace", "kube-system"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode:
         sys.exit(f"manifest: {done.stderr.strip()}")

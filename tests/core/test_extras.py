@@ -39,21 +39,26 @@ def run_without(extra: str, folder: Path, module: str, *arguments: str) -> subpr
 @pytest.mark.parametrize(
     ("extra", "module", "arguments", "message"),
     [
-        ("head", "cmsh", ["-c", "device list"], "cmsh needs the extra 'head': pip install 'bedplate[head]'"),
-        ("head", "bedplate", ["cmsh"], "bedplate: cmsh needs the extra 'head': pip install 'bedplate[head]'"),
-        ("head", "bedplate", ["head", "status"], "bedplate: head needs the extra 'head': pip install 'bedplate[head]'"),
-        ("head", "bedplate", ["up"], "bedplate: up needs the extra 'head': pip install 'bedplate[head]'"),
+        ("head", "cmsh", ["-c", "device list"], "cmsh needs the extra 'head': pip install '.[head]' in the checkout"),
+        ("head", "bedplate", ["cmsh"], "bedplate: cmsh needs the extra 'head': pip install '.[head]' in the checkout"),
+        (
+            "head",
+            "bedplate",
+            ["head", "status"],
+            "bedplate: head needs the extra 'head': pip install '.[head]' in the checkout",
+        ),
+        ("head", "bedplate", ["up"], "bedplate: up needs the extra 'head': pip install '.[head]' in the checkout"),
         (
             "apiserver",
             "bedplate",
             ["apiserver"],
-            "bedplate: apiserver needs the extra 'apiserver': pip install 'bedplate[apiserver]'",
+            "bedplate: apiserver needs the extra 'apiserver': pip install '.[apiserver]' in the checkout",
         ),
         (
             "etcd",
             "bedplate",
             ["apiserver", "--data", "data", "--store", "etcd", "--etcd-endpoints", "http://127.0.0.1:1"],
-            "bedplate: --store etcd needs the extra 'etcd': pip install 'bedplate[etcd]'",
+            "bedplate: --store etcd needs the extra 'etcd': pip install '.[etcd]' in the checkout",
         ),
     ],
 )
@@ -74,7 +79,9 @@ def test_several_missing_extras_are_named_together(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(extras.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(extras.MissingExtra) as refused:
         extras.require("up", "apiserver", "head")
-    assert str(refused.value) == ("up needs the extras 'apiserver' and 'head': pip install 'bedplate[apiserver,head]'")
+    assert str(refused.value) == (
+        "up needs the extras 'apiserver' and 'head': pip install '.[apiserver,head]' in the checkout"
+    )
 
 
 def test_the_modules_of_each_extra_are_those_of_its_packages_in_pyproject() -> None:

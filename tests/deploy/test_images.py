@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -145,3 +145,17 @@ def test_makefile_tools_and_workflows_have_one_variable_for_it() -> None:
     host = IMAGE.partition("/")[0]
     for path in [*(ROOT / "tools").glob("*.py"), *WORKFLOWS.glob("*.yaml"), ROOT / "Makefile", ROOT / "Dockerfile"]:
         assert host not in path.read_text(), f"{path} names the registry itself"
+
+
+def test_a_helm_that_has_to_be_built_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It takes minutes, in which nothing else would be seen."""
+
+    def ensure(names: list[str], *, progress: Callable[[str], None]) -> dict[str, Path]:
+        progress("building helm")
+        return {name: Path("/helm") for name in names}
+
+    monkeypatch.setattr(manifest.binaries, "ensure", ensure)
+    assert manifest.helm() == "/helm"
+    assert capsys.readouterr().err == "helm: building helm\n"

@@ -97,6 +97,15 @@ def test_every_make_target_of_a_page_exists() -> None:
             assert name in targets, f"{named(page)}: make {name}"
 
 
+def test_nobody_is_told_to_install_a_package_that_was_not_published() -> None:
+    """An index may have another one of the name."""
+    files = [*PAGES, *ROOT.glob("src/**/*.py"), *ROOT.glob("tools/*.py"), ROOT / "Makefile"]
+    told = re.compile(r"\bpipx? install (?:-\S+ )*['\"]?bedplate\b")
+    found = [named(path) for path in files if told.search(path.read_text())]
+    assert not found, found
+    assert told.search("pip install --upgrade 'bedplate[head]'")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_no_loop_of_a_page_goes_on_for_ever(page: Path) -> None:
     loops = re.findall(r"(?m)^ *\$ .*\b(?:until|while) .*$", page.read_text())

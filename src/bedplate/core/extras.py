@@ -1,4 +1,4 @@
-"""The optional parts of an installation, `pip install 'bedplate[head]'`, and what is told where one is missing.
+"""The optional parts of an installation, `pip install '.[head]'`, and what is told where one is missing.
 
 In: what is about to run, and the extras it needs. Out: nothing, or `MissingExtra` with the command that installs them.
 Nothing is imported to find out. The packages of each extra are in pyproject.toml; a test compares the two.
@@ -30,7 +30,9 @@ def require(program: str, *extras: str) -> None:
     if missing:
         names = " and ".join(repr(extra) for extra in missing)
         noun = "extra" if len(missing) == 1 else "extras"
-        raise MissingExtra(f"{program} needs the {noun} {names}: pip install 'bedplate[{','.join(missing)}]'")
+        # Nothing is published: an index may have another package of this name.
+        told = f"pip install '.[{','.join(missing)}]' in the checkout"
+        raise MissingExtra(f"{program} needs the {noun} {names}: {told}")
 
 
 def _is_installed(module: str) -> bool:
