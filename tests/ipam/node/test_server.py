@@ -154,6 +154,25 @@ async def test_stopping_waits_only_so_long(tmp_path: Path) -> None:
     await asyncio.gather(call, return_exceptions=True)
 
 
+async def test_who_comes_before_it_serves_waits_for_the_answer(tmp_path: Path) -> None:
+    server = Server({}, CallMetrics(CollectorRegistry()))
+    await server.bind(Bind(str(tmp_path / "s.sock")))
+    call = asyncio.ensure_future(ask(f"unix:{tmp_path / 's.sock'}"))
+    await asyncio.sleep(0.05)
+    assert not call.done()
+    await server.serve({METHOD.encode(): echo})
+    assert await call == b"hello"
+    await server.stop(5)
+    assert not (tmp_path / "s.sock").exists()
+
+
+async def test_one_that_never_serves_leaves_no_socket(tmp_path: Path) -> None:
+    server = Server({}, CallMetrics(CollectorRegistry()))
+    await server.bind(Bind(str(tmp_path / "s.sock")))
+    await server.stop(0)
+    assert not (tmp_path / "s.sock").exists()
+
+
 async def test_calls_are_counted_by_method_and_code(tmp_path: Path) -> None:
     registry = CollectorRegistry()
 

@@ -98,13 +98,11 @@ class Daemon:
             with _taking_turns():
                 ledger = await Ledger.open(Path(chosen.store_file), clock=self._time, options=self._ledger_options())
                 stack.push_async_callback(ledger.close)
-                # The messages' library is much to load, so it is loaded while the API server answers.
-                await asyncio.to_thread(importlib.import_module, "bedplate.ipam.node.service")
-            self._store.loaded(Path(chosen.store_file))
-            self.readiness.must_recover = ledger.recovery is not None
-            self.readiness.has_store = True
-            cleaner = self._cleaner(ledger, client, pods)
-            self.server = await self._serve(ledger, cleaner)
+                self._store.loaded(Path(chosen.store_file))
+                self.readiness.must_recover = ledger.recovery is not None
+                self.readiness.has_store = True
+                cleaner = self._cleaner(ledger, client, pods)
+                self.server = await self._serve(ledger, cleaner)
             opened.set_result((ledger, cleaner))
             # What is here now stays: no need to look at it again and again.
             gc.freeze()
@@ -112,13 +110,20 @@ class Daemon:
             await self._run_until_stopped(self.server, running)
 
     async def _serve(self, ledger: Ledger, cleaner: Cleaner) -> Server:
-        """Listen for calls."""
-        from bedplate.ipam.node.service import NodeService
+        """Listen for calls. The store is ours, so the socket is, too."""
+        server = Server({}, self._calls, uids(self._options.access))
+        await server.bind(parse_bind(self._options.daemon.bind_address))
+        try:
+            # The messages' library is much to load, so it is loaded while callers come and the API server answers.
+            await asyncio.to_thread(importlib.import_module, "bedplate.ipam.node.service")
+            from bedplate.ipam.node.service import NodeService
 
-        StateCollector(self.registry, lambda: self._snapshot(ledger))
-        service = NodeService(ledger, self.view, self.readiness, cleaner, on_exhausted=self._pool_is_full)
-        server = Server(service.handlers(), self._calls, uids(self._options.access))
-        await server.start(parse_bind(self._options.daemon.bind_address))
+            StateCollector(self.registry, lambda: self._snapshot(ledger))
+            service = NodeService(ledger, self.view, self.readiness, cleaner, on_exhausted=self._pool_is_full)
+            await server.serve(service.handlers())
+        except BaseException:
+            await server.stop(0)
+            raise
         self.readiness.has_socket = True
         return server
 

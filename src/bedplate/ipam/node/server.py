@@ -69,31 +69,45 @@ class Server:
         self._uids = {0, os.geteuid(), *allowed_uids}
         self._connections: set[Connection] = set()
         self._servers: list[asyncio.Server] = []
+        self._sockets: list[socket.socket] = []
+        """Bound, and not served yet."""
         self._path = ""
         self._inode = 0
         self._all_gone: asyncio.Event | None = None
         self.bound: Bind | None = None
 
-    async def start(self, bind: Bind) -> None:
-        """Listen. Raises `Invalid` when the place is taken."""
-        loop = asyncio.get_running_loop()
-        sockets = (
-            [_unix_socket(bind.path, 0o666 if self._is_open else 0o600)] if bind.path else await _tcp_sockets(bind)
-        )
-        for listener in sockets:
-            connect = partial(Connection, self, loop)
-            self._servers.append(await loop.create_server(connect, sock=listener, backlog=_BACKLOG))
+    async def bind(self, bind: Bind) -> None:
+        """Let callers connect; they wait until `serve`. Raises `Invalid` when the place is taken."""
+        mode = 0o666 if self._is_open else 0o600
+        self._sockets = [_unix_socket(bind.path, mode)] if bind.path else await _tcp_sockets(bind)
+        for listener in self._sockets:
+            listener.listen(_BACKLOG)
         if bind.path:
             self._path, self._inode = bind.path, os.lstat(bind.path).st_ino
             self.bound = bind
         else:
-            self.bound = Bind(host=bind.host, port=sockets[0].getsockname()[1])
+            self.bound = Bind(host=bind.host, port=self._sockets[0].getsockname()[1])
+
+    async def serve(self, handlers: Mapping[bytes, Handler]) -> None:
+        """Answer what callers ask, those who came before too."""
+        self.handlers = handlers
+        loop = asyncio.get_running_loop()
+        while self._sockets:
+            connect = partial(Connection, self, loop)
+            self._servers.append(await loop.create_server(connect, sock=self._sockets.pop(), backlog=_BACKLOG))
         log.info("grpc.listening", address=str(self.bound))
+
+    async def start(self, bind: Bind) -> None:
+        """Both of it."""
+        await self.bind(bind)
+        await self.serve(self.handlers)
 
     async def stop(self, within_s: float) -> None:
         """Take no more calls, answer those in hand, remove the socket."""
         for server in self._servers:
             server.close()
+        for listener in self._sockets:
+            listener.close()
         self.bound = None
         self._remove_socket()
         for connection in list(self._connections):
