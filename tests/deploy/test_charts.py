@@ -329,3 +329,25 @@ def test_a_mounted_token_causes_no_restart_and_one_in_the_environment_does(
     token = {each["name"]: each for each in container["env"]}["OXIDE_TOKEN_FILE"]["value"]
     assert token.startswith(container["volumeMounts"][0]["mountPath"] + "/")
     assert "subPath" not in container["volumeMounts"][0], "a file mounted by subPath never changes"
+
+
+def test_every_shipped_pod_is_probed_and_those_on_every_node_are_limited() -> None:
+    files = [*(ROOT / "manifests").glob("*.yaml"), *(ROOT / "deploy" / "manifests").rglob("*.yaml")]
+    kinds = ("Deployment", "DaemonSet")
+    shipped = [
+        each
+        for path in files
+        for each in documents(path.read_text())
+        if each.get("kind") in kinds and "template" in each.get("spec", {})
+    ]
+    assert {each["metadata"]["name"] for each in shipped} >= {"cloudlycke-lb-agent", "controller", "node-ds"}
+    for workload in shipped:
+        spec = workload["spec"]["template"]["spec"]
+        for container in spec["containers"]:
+            about = f"{workload['metadata']['name']}: {container['name']}"
+            assert {"livenessProbe", "readinessProbe"} <= set(container), about
+            assert {"cpu", "memory"} <= set(container["resources"]["requests"]), about
+            # Where it runs beside everybody's pods; those of the control plane are selected or preferred there.
+            if workload["kind"] == "DaemonSet" and "nodeSelector" not in spec:
+                assert {"cpu", "memory"} <= set(container["resources"]["limits"]), about
+                assert spec["priorityClassName"] == "system-node-critical", about
