@@ -121,4 +121,4 @@ def test_a_list_costs_few_calls_for_each_object(small: Tree, big: Tree) -> None:
 
     few, many = calls(work(small)), calls(work(big))
     assert many <= few * 10 * 1.05
-    assert many <= 25 * len(big.mode("device"))
+    assert many <= len(big.mode("device")), "a column at once, not a cell"

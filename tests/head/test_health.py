@@ -63,6 +63,23 @@ async def test_a_silent_node_is_down_and_one_never_heard_is_unknown(health: Heal
     assert health.state("node001") == "DOWN"
 
 
+@pytest.mark.parametrize("jump_s", [-3600.0, 3600.0])
+async def test_a_clock_that_is_set_neither_hides_a_silent_node_nor_loses_one(
+    health: Health, store: Store, clock: ManualClock, jump_s: float
+) -> None:
+    await health.record("node001")
+    clock.jump(jump_s)
+    assert health.state("node001") == "UP"
+    await clock.advance(61)
+    assert health.state("node001") == "DOWN"
+    await health.record("node001")
+    clock.jump(-3600.0)
+    async with Health(store, clock=clock, silence_s=60) as again:
+        assert again.state("node001") == "UP", "a time to come does not count as silence"
+        await clock.advance(61)
+        assert again.state("node001") == "DOWN"
+
+
 async def test_everything_outlives_a_restart(health: Health, store: Store, clock: ManualClock) -> None:
     await health.record("node001", [Result("a", "PASS", 1.0)], applied=3)
     async with Health(store, clock=clock) as again:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.head import sites
 
+from bedplate.head.objects import Obj
 from bedplate.head.tree import Tree
 
 
@@ -35,3 +36,23 @@ def test_removing_what_is_not_there_changes_nothing() -> None:
     old = sites.large(5)
     assert old.with_object("device", "nobody", None) is old
     assert isinstance(old, Tree)
+
+
+def test_objects_are_replaced_together_as_one_by_one() -> None:
+    tree = sites.large(20)
+    device = tree.get(("device", "node00003"))
+    changes: list[tuple[str, str, Obj | None]] = [
+        ("device", "node00003", device.with_value("category", "c1")),
+        ("category", "another", Obj("Category", "another")),
+        ("device", "node00004", tree.get(("device", "node00004")).with_value("category", "another")),
+        ("device", "node00005", None),
+        ("device", "node00003", device),
+    ]
+    step = tree
+    for change in changes:
+        step = step.with_object(*change)
+    together = tree.with_objects(changes)
+    assert together == step
+    assert together._referrers == step._referrers
+    assert together.keys("device") == step.keys("device") != tree.keys("device")
+    assert tree.with_objects([("device", "node00003", device)]) is tree

@@ -130,6 +130,15 @@ async def test_names_of_an_older_version_are_read_and_can_be_removed(tmp_path: p
         head = world.head
         head._ledger.tree = head.tree.with_object("category", "-old", obj)
         session = Session(head.tree)
+        session.set(("category", "-old"), "notes", "edited")
+        assert await head.commit_as(Identity.local("admin"), session.edits(), force=True) is not None
+        session = Session(head.tree)
+        session.put(("category", "-new"), Obj("Category", "-new"))
+        session.put(("category", "default"), head.tree.get(("category", "default")).with_extra("\u202e", "x"))
+        with pytest.raises(errors.Invalid) as refused:
+            await head.commit_as(Identity.local("admin"), session.edits())
+        assert len(refused.value.problems) == 2
+        session = Session(head.tree)
         session.remove(("category", "-old"))
         assert await head.commit_as(Identity.local("admin"), session.edits(), force=True) is not None
         assert head.tree.find("category", "-old") is None

@@ -222,7 +222,7 @@ class CommitRequest(UndoRequest, frozen=True, kw_only=True):
     undoes: Counted = 0
 
 
-class Change(msgspec.Struct, frozen=True):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """One thing that changed, by path; `old` or `new` is null where there was or is nothing (for a field: the default).
 
     Secrets are masked; inside the head they are sealed."""

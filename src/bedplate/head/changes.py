@@ -7,13 +7,12 @@ change can be stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bedplate.api.headapi import MASK, Change
 from bedplate.core import errors
-from bedplate.head.objects import Obj, Secret
+from bedplate.head.objects import Obj, Secret, Value
 from bedplate.head.schema import codec
 from bedplate.head.schema.entity import Field, Path, Schema, Submode
 from bedplate.head.tree import Address, Tree
@@ -48,20 +47,26 @@ def diff(schema: Schema, path: Path, old: Obj | None, new: Obj | None, seal: cod
         whole = [None if obj is None else codec.encode(schema, obj, seal) for obj in (old, new)]
         return [Change(path, whole[0], whole[1])]
     changes = []
-    for name in sorted(set(old.values) | set(new.values)):
+    for name in sorted(_differing(old.values, new.values)):
         before, after = old.values.get(name), new.values.get(name)
-        if before != after or type(before) is not type(after):
-            encoded = [None if value is None else codec.encode_value(value, seal) for value in (before, after)]
-            changes.append(Change((*path, name), encoded[0], encoded[1]))
-    changes.extend(
-        Change((*path, EXTRA + name), old.extras.get(name), new.extras.get(name))
-        for name in sorted(set(old.extras) | set(new.extras))
-        if old.extras.get(name) != new.extras.get(name)
-    )
-    for submode in schema.of(new).submodes:
-        if submode.attribute in old.children or submode.attribute in new.children:
-            changes.extend(_children(schema, submode, path, old, new, seal))
+        encoded = [None if value is None else codec.encode_value(value, seal) for value in (before, after)]
+        changes.append(Change((*path, name), encoded[0], encoded[1]))
+    if old.extras or new.extras:
+        changes.extend(
+            Change((*path, EXTRA + name), old.extras.get(name), new.extras.get(name))
+            for name in sorted(_differing(old.extras, new.extras))
+        )
+    if old.children or new.children:
+        for submode in schema.of(new).submodes:
+            if submode.attribute in old.children or submode.attribute in new.children:
+                changes.extend(_children(schema, submode, path, old, new, seal))
     return changes
+
+
+def _differing(old: Mapping[str, Value], new: Mapping[str, Value]) -> list[str]:
+    """The names whose values differ, also where 1 stands for yes."""
+    names = [name for name, value in new.items() if (was := old.get(name)) != value or was.__class__ != value.__class__]
+    return names if old.keys() <= new.keys() else [*names, *(name for name in old if name not in new)]
 
 
 def _children(schema: Schema, submode: Submode, path: Path, old: Obj, new: Obj, seal: codec.Seal) -> list[Change]:
@@ -93,8 +98,7 @@ def apply(tree: Tree, changes: Iterable[Change], unseal: codec.Unseal | None, re
             updated = _applied(tree.schema, current, change.path[2:], change.new, unseal)
         touched[place] = updated
     return tree.with_objects(
-        (mode, key, None if obj is None else replace(obj, revision=revision or obj.revision))
-        for (mode, key), obj in touched.items()
+        (mode, key, obj.at(revision) if obj is not None and revision else obj) for (mode, key), obj in touched.items()
     )
 
 

@@ -90,6 +90,8 @@ class Health:
         self._silence_s = silence_s
         self._held: dict[str, Condition] = {}
         self._at: dict[str, int] = {}
+        self._heard_s: dict[str, float] = {}
+        """When each node was heard, by the clock that nobody sets."""
         self._recent: deque[Measured] = deque(maxlen=_RECENT)
         self._told = 0
         self._moved = asyncio.Condition()
@@ -116,11 +118,9 @@ class Health:
 
     def state(self, node: str) -> State:
         """`UP`, `DOWN` for one that fell silent, `UNKNOWN` for one that never reported."""
-        condition = self._held.get(node)
-        if condition is None:
+        if node not in self._held:
             return "UNKNOWN"
-        silent_s = (self._clock.now() - parse_rfc3339(condition.heard)).total_seconds()
-        return "UP" if silent_s <= self._silence_s else "DOWN"
+        return "UP" if self._clock.monotonic() - self._heard_s[node] <= self._silence_s else "DOWN"
 
     def node_state(self, node: str) -> NodeState:
         """What is known of a node; of one that fell silent nothing is known any more but what it last said."""
@@ -209,6 +209,7 @@ class Health:
                 ops.append(Put(slot, msgspec.json.encode(result.sample)))
             at = await self._store.commit(ops)
             self._held[node], self._at[node] = condition, at
+            self._heard_s[node] = self._clock.monotonic()
             await self._tell(measured)
         return measured
 
@@ -246,7 +247,10 @@ class Health:
             for entry in page.entries:
                 node = entry.key.removeprefix(NODES)
                 if entry.revision > self._at.get(node, 0):
-                    self._held[node], self._at[node] = self._conditions.decode(entry.value), entry.revision
+                    condition = self._conditions.decode(entry.value)
+                    self._held[node], self._at[node] = condition, entry.revision
+                    silent_s = (self._clock.now() - parse_rfc3339(condition.heard)).total_seconds()
+                    self._heard_s[node] = self._clock.monotonic() - max(silent_s, 0.0)
             after, more = page.entries[-1].key if page.entries else "", page.more
 
     async def _follow(self, batch: Batch) -> None:
@@ -261,6 +265,7 @@ class Health:
                     continue
                 before, now = self._held.get(node), self._conditions.decode(event.entry.value)
                 self._held[node] = now
+                self._heard_s[node] = self._clock.monotonic()
                 await self._tell(_differences(node, before, now))
 
     async def _tell(self, measured: Sequence[Measured]) -> None:

@@ -73,6 +73,7 @@ class Ledger:
         self._nonces: dict[str, int] | None = None
         self._writing = asyncio.Lock()
         self._moved = asyncio.Condition()
+        self._settling: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Load the present tree."""
@@ -80,6 +81,11 @@ class Ledger:
         self.tree = Tree(self.tree.schema, objects)
         async for revision in self.history.after(self.revision):
             await self._replay(revision, missing(self.tree, revision))
+
+    async def close(self) -> None:
+        """Wait until the objects of a large commit are recorded."""
+        if self._settling is not None:
+            await self._settling
 
     # Writing
 
@@ -115,8 +121,8 @@ class Ledger:
                 if is_written:
                     await self._take(outcome.tree, revision)
                     _LOG.info("head.committed", revision=revision.number, author=author, changes=len(revision.changes))
-                    if self._snapshot.is_behind:
-                        await self._snapshot.settle(outcome.tree, revision.number)
+                    if self._snapshot.is_behind and self._settling is None:
+                        self._settling = asyncio.create_task(self._settle())
                     return revision
                 await self._catch_up()
                 revision = next((recent for recent in self._recent if recent.nonce == nonce), None)
@@ -125,6 +131,16 @@ class Ledger:
         raise errors.Unavailable(
             "too many concurrent commits by other head nodes; this commit was not made", retry_after_s=1.0
         )
+
+    async def _settle(self) -> None:
+        """Record the objects of a large commit. Nothing depends on it: what is missing is read from the log."""
+        try:
+            async with self._writing:
+                await self._snapshot.settle(self.tree, self.revision)
+        except errors.BedplateError as err:
+            _LOG.warning("head.objects_not_recorded", error=str(err), next="the next commit records them")
+        finally:
+            self._settling = None
 
     def _next(self, author: str, message: str, nonce: str, request: str, outcome: Outcome) -> SealedRevision:
         present = ((place, self.tree.find(*place)) for place in dict.fromkeys(map(changes.address, outcome.changes)))

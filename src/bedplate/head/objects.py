@@ -53,6 +53,10 @@ class Obj:
         """The children in a submode."""
         return self.children.get(submode, EMPTY)
 
+    def at(self, revision: int) -> Obj:
+        """The same object, as that revision wrote it."""
+        return Obj(self.type, self.key, self.values, self.extras, self.children, revision)
+
     def with_value(self, attribute: str, value: Value | None) -> Obj:
         """With that value; None takes it away, so that the default shows again."""
         values = {name: current for name, current in self.values.items() if name != attribute}

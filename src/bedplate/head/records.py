@@ -2,15 +2,14 @@
 
 In: objects and revisions. Out: keys and bytes, and back. `revisions/<number>` is every commit there ever was, numbered
 from 1 without holes: the truth. `objects/<mode>/<key>` is the present tree beside it (`Snapshot`), so that a head opens
-without reading the log. A commit writes its objects in its own transaction; one of more than the store takes at once
-(an import, on etcd) lets them follow in batches, and `latest` says up to which revision the records are whole. What is
-behind it is read from the log.
+without reading the log. A commit writes its objects in its own transaction; one of more than a thousand, or than the
+store takes at once, lets them follow in batches, for which nobody waits, and `latest` says up to which revision the
+records are whole. What is behind it is read from the log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -31,6 +30,7 @@ OBJECTS = "/head/objects/"
 REVISIONS = "/head/revisions/"
 LATEST = "/head/latest"
 _PAGE = 1000
+_TOGETHER = 1000
 _DAMAGED = "restore the newest backup"
 
 
@@ -87,7 +87,7 @@ class Codec:
         except msgspec.DecodeError as wrong:
             raise errors.Invalid(f"the record {key} cannot be read: {wrong}", hint=_DAMAGED) from wrong
         obj = codec.decode(self._schema, self._schema.mode(mode), name, record.object, self._vault.unseal)
-        return mode, replace(obj, revision=record.revision)
+        return mode, obj.at(record.revision)
 
     def encode_revision(self, revision: SealedRevision) -> bytes:
         differences = [(change.path, change.old, change.new) for change in revision.changes]
@@ -129,7 +129,7 @@ class Snapshot:
     def __init__(self, store: Store, codec: Codec) -> None:
         self._store = store
         # The revision and the mark take part as well.
-        self._batch = store.most_ops - 2
+        self._batch = min(store.most_ops - 2, _TOGETHER)
         self._codec = codec
         self._behind: dict[Address, None] = {}
         self.is_behind = False

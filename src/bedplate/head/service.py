@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from bedplate.api.headapi import AuditEntry, Revision
-from bedplate.core import errors
+from bedplate.core import errors, memory
 from bedplate.core.clock import Clock
 from bedplate.head import changes, policy
 from bedplate.head.ledger import Ledger, Outcome
@@ -126,7 +126,7 @@ class Head:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        return None
+        await self._ledger.close()
 
     @property
     def tree(self) -> Tree:
@@ -169,10 +169,11 @@ class Head:
 
         # Nonces of different identities never meet.
         own = f"{identity.name}/{nonce}" if nonce else ""
-        revision = await self._ledger.append(
-            identity.name, message, decide, nonce=own, request=request if nonce else ""
-        )
-        return None if revision is None else self._public(revision)
+        with memory.undisturbed():
+            revision = await self._ledger.append(
+                identity.name, message, decide, nonce=own, request=request if nonce else ""
+            )
+            return None if revision is None else self._public(revision)
 
     async def undo_as(
         self,

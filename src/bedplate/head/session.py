@@ -334,7 +334,7 @@ class Session:
             new = replace_at(top, path[2:], obj)
         base = self._bases.setdefault((mode, key), top)
         if new is not None and base is not None:
-            new = replace(new, revision=base.revision)
+            new = new.at(base.revision)
         if new == base and not is_other:
             del self._bases[mode, key]
             self._forget_indexes((mode, key))

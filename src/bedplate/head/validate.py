@@ -37,7 +37,7 @@ def apply_edits(tree: Tree, edits: Sequence[Edit], number: int, seal: codec.Seal
         differences = changes.diff(tree.schema, place, tree.find(*place), edit.new, seal)
         if differences:
             changed.extend(differences)
-            touched.append((*place, None if edit.new is None else replace(edit.new, revision=number)))
+            touched.append((*place, None if edit.new is None else edit.new.at(number)))
     after = tree.with_objects(touched)
     faults = problems(after, [(mode, key) for mode, key, _ in touched], tree)
     if faults:
@@ -59,10 +59,12 @@ def fill_masks(edits: Sequence[Edit], *trees: Tree) -> list[Edit]:
         place = (edit.mode, edit.key)
         if place in filled:
             raise errors.Invalid(f"{edit.mode}[{edit.key}] is edited twice in one commit", hint="send it once")
-        source = (edit.mode, edit.was) if (edit.mode, edit.was) in left else place
+        source = (edit.mode, edit.was) if edit.was and (edit.mode, edit.was) in left else place
         present = next((obj for tree in trees if (obj := tree.find(*source)) is not None), None)
         lacking: list[str] = []
-        new = None if edit.new is None else _with_secrets(edit.new, present, f"{edit.mode}[{edit.key}]", lacking)
+        new = edit.new
+        if new is not None and (new.children or not trees[0].schema.secrets.isdisjoint(new.values)):
+            new = _with_secrets(new, present, f"{edit.mode}[{edit.key}]", lacking)
         if lacking:
             raise errors.Invalid(
                 f"{MASK} keeps a secret, but none is set",
@@ -114,13 +116,13 @@ def problems(tree: Tree, touched: Iterable[Address], before: Tree | None = None)
         past = before.find(mode, key) if before is not None else None
         if past is None or not link_alike(tree.schema, past, obj):
             faults.extend(_dangling(tree, mode, obj))
-        faults.extend(_own(tree, obj, f"{mode}[{key}]"))
+        faults.extend(_own(tree, obj, past, f"{mode}[{key}]"))
         for by in tree.schema.judged_with_targets:
             asked_again.update((by, name) for name in tree.referrers(mode, key, by))
     for mode, key in sorted(asked_again - touched):
         obj = tree.find(mode, key)
         if obj is not None:
-            faults.extend(_own(tree, obj, f"{mode}[{key}]"))
+            faults.extend(_own(tree, obj, obj if before is not None else None, f"{mode}[{key}]"))
     return faults
 
 
@@ -148,17 +150,23 @@ def _dangling(tree: Tree, mode: str, obj: Obj) -> list[str]:
     return faults
 
 
-def _own(tree: Tree, obj: Obj, where: str) -> list[str]:
+def _own(tree: Tree, obj: Obj, past: Obj | None, where: str) -> list[str]:
+    """What is wrong with an object and what is in it; `past` is what it was, whose names are not asked about again."""
     entity = tree.schema.of(obj)
     faults = [f"{where}: {problem}" for problem in entity.problems(obj, tree.find)]
-    try:
-        entity.check_name(obj.key)
-    except errors.Invalid as err:
-        faults.append(f"{where}: {err.message}")
+    if past is None or past.type != obj.type:
+        past = None
+        try:
+            entity.check_name(obj.key)
+        except errors.Invalid as err:
+            faults.append(f"{where}: {err.message}")
     faults.extend(
-        f"{where}: {name!r} cannot be the name of an extra parameter" for name in obj.extras if not _is_extra(name)
+        f"{where}: {name!r} cannot be the name of an extra parameter"
+        for name in obj.extras
+        if (past is None or name not in past.extras) and not _is_extra(name)
     )
     for submode, children in obj.children.items():
+        known = past.below(submode) if past is not None else {}
         for key, child in children.items():
-            faults.extend(_own(tree, child, f"{where}->{submode}[{key}]"))
+            faults.extend(_own(tree, child, known.get(key), f"{where}->{submode}[{key}]"))
     return faults

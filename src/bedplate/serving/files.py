@@ -29,7 +29,7 @@ def write_private(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     except OSError as err:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise errors.Invalid(f"cannot write {path}: {err.strerror}", hint="choose a path this user can write") from err
+        raise _refused(path, err) from err
 
 
 @contextlib.contextmanager
@@ -57,10 +57,16 @@ def new_private(path: Path) -> Iterator[BinaryIO]:
     except FileExistsError as err:
         raise errors.AlreadyExists(f"{path} already exists; nothing was written", hint="choose another name") from err
     except OSError as err:
-        raise errors.Invalid(f"cannot write {path}: {err.strerror}", hint="choose a path this user can write") from err
+        raise _refused(path, err) from err
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def _refused(path: Path, err: OSError) -> errors.Invalid:
+    is_full = err.errno in (errno.ENOSPC, errno.EDQUOT)
+    hint = "free some disk space; nothing was written" if is_full else "choose a path this user can write"
+    return errors.Invalid(f"cannot write {path}: {err.strerror}", hint=hint)
 
 
 def _name(file: Path, path: Path) -> None:

@@ -48,9 +48,9 @@ def test_item_120_options_become_flags_on_all_control_plane_nodes(session: Sessi
 
 def test_item_120_the_list_has_four_columns(session: Session) -> None:
     session.add_indexed(OPTIONS, ["kube-apiserver.yaml", "kube-apiserver", "oidc-client-id", "runai"])
-    headers, rows = list_table(session.schema, session.submode(OPTIONS), session.children(OPTIONS))
+    headers, columns = list_table(session.schema, session.submode(OPTIONS), session.children(OPTIONS))
     assert headers[1:] == ["Filename", "Container", "Key", "Value"]
-    assert rows[0][1:] == ["kube-apiserver.yaml", "kube-apiserver", "oidc-client-id", "runai"]
+    assert [column[0] for column in columns[1:]] == ["kube-apiserver.yaml", "kube-apiserver", "oidc-client-id", "runai"]
 
 
 def test_item_120_a_cleared_option_is_taken_out_of_manifest_and_patches(session: Session) -> None:

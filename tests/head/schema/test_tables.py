@@ -17,7 +17,8 @@ def test_item_021_extras_come_first_by_name() -> None:
 
 def test_item_011_a_list_has_a_row_per_object_sorted_by_key() -> None:
     tree = sites.manual()
-    headers, rows = list_table(SCHEMA, SCHEMA.mode("configurationoverlay"), tree.mode("configurationoverlay"))
+    headers, columns = list_table(SCHEMA, SCHEMA.mode("configurationoverlay"), tree.mode("configurationoverlay"))
+    rows = [list(row) for row in zip(*columns, strict=True)]
     assert headers[0] == "Name (key)"
     assert rows == [
         ["kube-default-etcd", 500, False, "node001..node003", "", "Etcd::Host"],
@@ -28,7 +29,8 @@ def test_item_011_a_list_has_a_row_per_object_sorted_by_key() -> None:
 
 def test_a_list_of_several_types_leaves_blank_what_one_of_them_lacks() -> None:
     tree = sites.manual()
-    headers, rows = list_table(SCHEMA, SCHEMA.mode("device"), tree.mode("device"))
+    headers, columns = list_table(SCHEMA, SCHEMA.mode("device"), tree.mode("device"))
+    rows = [list(row) for row in zip(*columns, strict=True)]
     assert headers == ["Hostname (key)", "Type", "MAC", "Category", "IP", "Network"]
     assert rows[0] == ["basecm10", "HeadNode", "", "", "", ""]
     assert rows[1] == ["node001", "PhysicalNode", "", "default", "", ""]
@@ -37,7 +39,8 @@ def test_a_list_of_several_types_leaves_blank_what_one_of_them_lacks() -> None:
 def test_an_indexed_list_is_sorted_by_number() -> None:
     ports = {str(number): Obj("OpenPort", str(number), {"port": "443"}) for number in (10, 9, 0)}
     (submode,) = SCHEMA.types["FirewallRole"].submodes
-    headers, rows = list_table(SCHEMA, submode, ports)
+    headers, columns = list_table(SCHEMA, submode, ports)
+    rows = [list(row) for row in zip(*columns, strict=True)]
     assert headers == ["Index", "Action", "Network", "Port", "Destination", "Protocol", "Address", "Description"]
     assert [row[0] for row in rows] == ["0", "9", "10"]
     assert rows[0][1:] == ["ACCEPT", "net", "443", "fw", "TCP", "0.0.0.0/0", ""]

@@ -176,6 +176,8 @@ class _Device(Entity):
     @classmethod
     def problems(cls, obj: Obj, look: Look) -> Sequence[str]:
         """No two interfaces of one machine have the same address; those of others are compared by an index."""
+        if not obj.below("interfaces"):
+            return ()
         problems, taken = [], {("ip", str(cls.ip.value(obj) or "")): "", ("mac", str(cls.mac.value(obj) or "")): ""}
         for name, interface in sorted(obj.below("interfaces").items()):
             for field in (PhysicalInterface.ip, PhysicalInterface.mac):

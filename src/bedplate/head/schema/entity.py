@@ -272,6 +272,8 @@ class Entity:
     """The rows that hold values, without the key."""
     linking: ClassVar[tuple[Field, ...]] = ()
     """The fields that refer to other objects, or must be unique: what an index of the tree looks at."""
+    naming: ClassVar[tuple[Key, ...]] = ()
+    """The row of the key; none in an indexed list."""
     submodes: ClassVar[tuple[Submode, ...]] = ()
     attributes: ClassVar[Mapping[str, Row]] = {}
 
@@ -282,6 +284,7 @@ class Entity:
         cls.attributes, cls.rows = rows, tuple(rows.values())
         cls.fields = tuple(row for row in cls.rows if isinstance(row, Field) and not isinstance(row, Key))
         cls.linking = tuple(field for field in cls.fields if field.target_mode or field.unique)
+        cls.naming = tuple(row for row in cls.rows if isinstance(row, Key))
         cls.submodes = tuple(row for row in cls.rows if isinstance(row, Submode))
         unknown = [name for group in cls.groups for name in group.names if name not in rows]
         if unknown:
@@ -312,7 +315,7 @@ class Entity:
         shells = {row.shell: row for row in cls.rows}
         row = shells.get(shell_name(word))
         if row is None and shell_name(word) == "name":
-            row = next((row for row in cls.rows if isinstance(row, Key)), None)
+            row = next(iter(cls.naming), None)
         if row is None:
             raise errors.NotFound(f"{cls.type_name()} has no parameter {word!r}", hint=_nearest(word, shells))
         return row
@@ -329,9 +332,8 @@ class Entity:
     @classmethod
     def check_name(cls, key: str) -> None:
         """Raise `Invalid` for what an object of this type may not be called."""
-        for row in cls.rows:
-            if isinstance(row, Key):
-                row.parse(key)
+        for row in cls.naming:
+            row.parse(key)
 
     @classmethod
     def problems(cls, obj: Obj, look: Look) -> Sequence[str]:
@@ -341,7 +343,7 @@ class Entity:
     @classmethod
     def list_columns(cls) -> list[str]:
         """The headers of `list`."""
-        key = next((row.label for row in cls.rows if isinstance(row, Key)), "")
+        key = next((row.label for row in cls.naming), "")
         first = f"{key} (key)" if key else "Index"
         return [first, *(cls.attributes[name].label for name in cls.columns)]
 

@@ -6,8 +6,7 @@ what an object has itself.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from bedplate.head.objects import Obj
 from bedplate.head.schema import codec
@@ -24,47 +23,41 @@ def show_rows(schema: Schema, obj: Obj) -> list[tuple[str, str]]:
 
 def list_table(
     schema: Schema, submode: Submode, children: Mapping[str, Obj], keys: Sequence[str] = ()
-) -> tuple[list[str], list[list[str | int]]]:
-    """Headers, and one row per object, in the order of the keys; without them sorted by key (an indexed list: by
-    number). Numbers and booleans are cells as such.
+) -> tuple[list[str], list[Sequence[str | int]]]:
+    """Headers, and under each its cells, one for each object, in the order of the keys; without them sorted by key (an
+    indexed list: by number). Numbers and booleans are cells as such.
 
     A list of several types has the columns of the one that has most; what another type lacks is left blank.
     """
     widest: type[Entity] = max(submode.of, key=lambda entity: len(entity.columns))
     keys = keys or (sorted(children, key=int) if submode.indexed else sorted(children))
-    readers: dict[str, list[Callable[[Obj], str | int]]] = {}
-    for entity in submode.of:
-        rows = entity.attributes
-        columns = [_reader(rows[name]) if name in rows else _nothing for name in widest.columns]
-        readers[entity.type_name()] = columns
-    table: list[list[str | int]] = []
-    for key in keys:
-        obj = children[key]
-        table.append([key, *[read(obj) for read in readers[obj.type]]])
-    return widest.list_columns(), table
+    objects = [children[key] for key in keys]
+    return widest.list_columns(), [keys, *(_column(submode, name, objects) for name in widest.columns)]
 
 
-def _reader(row: Row) -> Callable[[Obj], str | int]:
-    """What makes a cell of an object."""
-    if isinstance(row, Field) and isinstance(row.kind, Bool | Integer):
-        return functools.partial(cell, row)
-    if type(row) is Field and type(row.kind).show is Kind.show and isinstance(row.default, str):
-        return _text_reader(row.attribute, row.default)
-    return row.show
+def _column(submode: Submode, name: str, objects: Sequence[Obj]) -> list[str | int]:
+    """A column at once: what is the same for all of ten thousand cells is not asked of each."""
+    rows = {entity.type_name(): entity.attributes.get(name) for entity in submode.of}
+    texts = [_default_text(row) for row in rows.values()]
+    if texts[0] is not None and all(text == texts[0] for text in texts):
+        default = texts[0]
+        values = [obj.values.get(name, default) for obj in objects]
+        return [value if value.__class__ is str else str(value) for value in values]
+    if all(isinstance(row, TypeName) for row in rows.values()):
+        return [obj.type for obj in objects]
+    return [_cell_or_nothing(rows[obj.type], obj) for obj in objects]
 
 
-def _text_reader(name: str, default: str) -> Callable[[Obj], str]:
-    """What `show` does with a text, in one call: a list of ten thousand objects asks for five of each."""
-
-    def read(obj: Obj) -> str:
-        value = obj.values.get(name, default)
-        return value if value.__class__ is str else str(value)
-
-    return read
+def _default_text(row: Row | None) -> str | None:
+    """What stands in a column of texts where an object has none; None for a column of anything else."""
+    if row is None:
+        return ""
+    is_text = type(row) is Field and type(row.kind).show is Kind.show and isinstance(row.default, str)
+    return row.default if is_text else None  # type: ignore[attr-defined]
 
 
-def _nothing(obj: Obj) -> str:
-    return ""
+def _cell_or_nothing(row: Row | None, obj: Obj) -> str | int:
+    return "" if row is None else cell(row, obj)
 
 
 def cell(row: Row, obj: Obj) -> str | int:

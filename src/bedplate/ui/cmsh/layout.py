@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from bedplate.ui.cmsh.language import Usage
@@ -21,6 +22,7 @@ __all__ = ["Cell", "Table", "help_page", "local_time", "render", "shown"]
 
 _DESCRIPTION = 24
 _WIDEST = 60
+_AT_ONCE = 500
 _KEY = " (key)"
 
 
@@ -30,13 +32,14 @@ Cell = str | int | float | bool | None
 @dataclass(frozen=True)
 class Table:
     """Cells as text, or as numbers and yes or no, which JSON keeps. `uncut` are the columns that are never cut; `times`
-    hold RFC 3339, shown in local time; `widths` are columns of a given width."""
+    hold RFC 3339, shown in local time; `widths` are columns of a given width. `columns` may stand for `rows`."""
 
     headers: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[Cell]] = ()
     uncut: frozenset[int] = field(default_factory=lambda: frozenset({0}))
     times: frozenset[int] = frozenset()
     widths: Mapping[int, int] = field(default_factory=dict)
+    columns: Sequence[Sequence[Cell]] = ()
 
 
 def shown(cell: Cell) -> str:
@@ -56,25 +59,34 @@ def render(table: Table, *, verbose: bool = False, delimiter: str = "") -> str:
         lines = [delimiter.join(table.headers), *map(delimiter.join, zip(*columns, strict=True))]
     else:
         laid = [_laid(table, at, column, verbose) for at, column in enumerate(columns)]
-        lines = [" ".join(cells).rstrip() for cells in zip(*laid, strict=True)]
-    return "".join([f"{line}\n" for line in lines])
+        # One text for each line and none for each cell, and those soon joined: memory that is got from the machine and
+        # given back at once would cost the most of all.
+        form = " ".join([f"%-{width}s" for _, width, _ in laid])
+        headers, rulers = [header for header, _, _ in laid], ["-" * width for _, width, _ in laid]
+        rows = zip(*[cells for _, _, cells in laid], strict=True)
+        lines = [(form % tuple(headers)).rstrip(), " ".join(rulers)]
+        for _ in range(0, len(laid[0][2]) if laid else 0, _AT_ONCE):
+            lines.append("\n".join([(form % cells).rstrip() for cells in islice(rows, _AT_ONCE)]))
+    return "\n".join([*lines, ""])
 
 
 def _texts(table: Table, at: int) -> list[str]:
-    texts = [cell if cell.__class__ is str else shown(cell) for cell in [row[at] for row in table.rows]]
+    column = table.columns[at] if table.columns else [row[at] for row in table.rows]
+    texts = [cell if cell.__class__ is str else shown(cell) for cell in column]
     return [local_time(text) for text in texts] if at in table.times else texts
 
 
-def _laid(table: Table, at: int, texts: Sequence[str], verbose: bool) -> list[str]:
-    """A column with its header and its ruler, each cell as wide as the widest."""
+def _laid(table: Table, at: int, texts: Sequence[str], verbose: bool) -> tuple[str, int, Sequence[str]]:
+    """The header, the width and the cells of a column, which are not as wide yet."""
     width = table.widths.get(at, 0)
-    cells = [text.replace("\n", "\\n") for text in texts]
+    cells = texts
+    if any("\n" in "".join(cells[first : first + _AT_ONCE]) for first in range(0, len(cells), _AT_ONCE)):
+        cells = [text.replace("\n", "\\n") for text in cells]
     most = 0 if verbose else width or _most(table, at)
     if most and max(map(len, cells), default=0) > most:
         cells = [_cut(cell, most) for cell in cells]
     header = _cut(table.headers[at], width)
-    width = max(len(header), width, max(map(len, cells), default=0))
-    return [header.ljust(width), "-" * width, *[cell.ljust(width) for cell in cells]]
+    return header, max(len(header), width, max(map(len, cells), default=0)), cells
 
 
 def _most(table: Table, at: int) -> int:
@@ -95,7 +107,8 @@ def _json(table: Table, indent: str) -> str:
     if indent and not (indent.isascii() and indent.isdigit()):
         raise Usage(f"{indent!r} is not an indentation", hint="-d {} gives JSON, -d {2} JSON indented by 2")
     names = [header.removesuffix(_KEY) for header in table.headers]
-    objects: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in table.rows]
+    rows = zip(*table.columns, strict=True) if table.columns else table.rows
+    objects: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in rows]
     return json.dumps(objects, indent=int(indent) if indent else None, ensure_ascii=False) + "\n"
 
 

@@ -187,7 +187,8 @@ def _table(desk: Desk, path: Path, objects: Mapping[str, Obj], columns: str, sor
         by = _column(desk, path, objects, word.removeprefix("-"))
         keys.sort(key=lambda key: by.order(desk, objects[key]), reverse=word.startswith("-"))
     if not columns:
-        return Table(*tables.list_table(desk.schema, submode, objects, keys))
+        headers, cells = tables.list_table(desk.schema, submode, objects, keys)
+        return Table(headers, columns=cells)
     shown: list[_Column] = []
     widths: dict[int, int] = {}
     for word in (word.strip() for word in columns.split(",") if word.strip()):
