@@ -6,7 +6,7 @@ a registry has. Label values come from small fixed sets: providers, operations o
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from bedplate.core.figures import Counter, Gauge, Histogram, Registry
 
 __all__ = ["CloudApiMetrics", "InstanceCacheMetrics"]
 
@@ -16,7 +16,7 @@ _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 class CloudApiMetrics:
     """What the shared HTTP client counts."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._requests = Counter(
             "ccm_cloud_api_requests",
             "Requests to the cloud's API by operation and status code (<error>: no response).",
@@ -70,7 +70,7 @@ class CloudApiMetrics:
 class InstanceCacheMetrics:
     """What the instance caches count."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._hits = Counter(
             "ccm_instance_cache_hits",
             "Lookups served from the cache, without a request to the cloud.",

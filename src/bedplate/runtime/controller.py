@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from bedplate.core import clock, errors, logging, requeue
+from bedplate.core import clock, errors, figures, logging, requeue
 from bedplate.core.metrics import shared
 from bedplate.core.requeue import Outcome, Retry
 from bedplate.runtime.cache import Cache, Change
@@ -48,7 +48,7 @@ class ControllerMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         label = ("controller",)
-        self.total = Counter(
+        self.total = figures.Counter(
             "controller_runtime_reconcile",
             "Total number of reconciliations per controller",
             ("controller", "result"),
@@ -66,7 +66,7 @@ class ControllerMetrics:
             label,
             registry=registry,
         )
-        self.seconds = Histogram(
+        self.seconds = figures.Histogram(
             "controller_runtime_reconcile_time_seconds",
             "Length of time per reconciliation per controller",
             label,

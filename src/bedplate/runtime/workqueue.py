@@ -15,9 +15,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Gauge
 
-from bedplate.core import clock
+from bedplate.core import clock, figures
 from bedplate.core.metrics import shared
 
 __all__ = ["QueueMetrics", "RateLimit", "ShutDown", "WorkQueue"]
@@ -46,15 +46,17 @@ class QueueMetrics:
         label = ("name",)
         slow = tuple(10.0**power for power in range(-8, 4))
         self.depth = Gauge("workqueue_depth", "Current depth of workqueue", label, registry=registry)
-        self.adds = Counter("workqueue_adds", "Total number of adds handled by workqueue", label, registry=registry)
-        self.waits = Histogram(
+        self.adds = figures.Counter(
+            "workqueue_adds", "Total number of adds handled by workqueue", label, registry=registry
+        )
+        self.waits = figures.Histogram(
             "workqueue_queue_duration_seconds",
             "How long in seconds an item stays in workqueue before being requested.",
             label,
             buckets=slow,
             registry=registry,
         )
-        self.works = Histogram(
+        self.works = figures.Histogram(
             "workqueue_work_duration_seconds",
             "How long in seconds processing an item from workqueue takes.",
             label,
@@ -73,7 +75,7 @@ class QueueMetrics:
             label,
             registry=registry,
         )
-        self.retries = Counter(
+        self.retries = figures.Counter(
             "workqueue_retries", "Total number of retries handled by workqueue", label, registry=registry
         )
 
