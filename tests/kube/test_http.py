@@ -417,8 +417,9 @@ async def test_a_body_that_drips_meets_the_limit_too() -> None:
             await ask(pool, origin, timeout_s=0.1)
 
 
-async def test_giving_up_closes_the_connection() -> None:
-    async with serving(sized(b"o", length=5)) as (peer, pool, origin):
+@pytest.mark.parametrize("part", [b"", b"HTTP/1.1 200 OK\r\n", sized(b"o", length=5)], ids=["none", "head", "body"])
+async def test_giving_up_closes_the_connection(part: bytes) -> None:
+    async with serving(part) as (peer, pool, origin):
         asking = asyncio.ensure_future(ask(pool, origin))
         await until(lambda: peer.requests == 1)
         asking.cancel()

@@ -126,6 +126,7 @@ class Clouds:
         self._time = time if time is not None else clock.SystemClock()
         self._providers = tuple(providers)
         self._by_scheme: dict[str, Provider] = {}
+        self._owned = {provider.name: Owned(provider) for provider in providers}
         self._instances: dict[str, Instances] = {}
         self._silent_until: dict[str, float] = {}
         """Clouds that did not answer a claim in time: one that hangs must not slow down the nodes of all others."""
@@ -177,7 +178,7 @@ class Clouds:
         except Exception as err:
             # It cannot say whose this is, so nobody here may touch it.
             reason = f"{provider.name} cannot read its provider ID {provider_id!r}: {str(err) or type(err).__name__}"
-        return Foreign(reason, provider.name) if reason else Owned(provider)
+        return Foreign(reason, provider.name) if reason else self._owned[provider.name]
 
     def foreign(self, nodes: Iterable[core.Node]) -> Mapping[str, str]:
         """The names of the nodes that are not ours, with the reason of each."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.cloud.scripted import node
 
 from bedplate.api.core import Node, Taint
@@ -366,3 +368,50 @@ def test_an_error_between_two_shutdowns_starts_their_count_again() -> None:
 )
 def test_a_last_look_may_spare_a_node(found: Node, is_allowed: bool) -> None:
     assert (lifecycle_plan.may_still_delete(LOST, found) == "") is is_allowed
+
+
+STATES = {
+    "ready": node("a", provider_id="fake://a", ready="True"),
+    "again": node("a", provider_id="fake://a", ready="True", version="2"),
+    "not ready": node("a", provider_id="fake://a", ready="False"),
+    "other machine": node("a", provider_id="fake://b", ready="True"),
+    "other node": node("a", provider_id="fake://a", uid="new", ready="True"),
+    "tainted": node("a", provider_id="fake://a", ready="True", taints=(taints.SHUTDOWN,)),
+    "excluded": node("a", provider_id="fake://a", ready="True", labels={LABEL_EXCLUDE_FROM_LIFECYCLE: "true"}),
+    "leaving": node("a", provider_id="fake://a", ready="True", deleted=START),
+}
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(sorted(STATES)), st.sampled_from([GONE, THERE, OFF, ERROR])), max_size=12),
+    st.booleans(),
+)
+def test_what_is_remembered_of_calm_nodes_changes_no_decision(steps: list[tuple[str, str]], has_taint: bool) -> None:
+    rules = Rules(is_out_of_service_tainted=has_taint, max_percent=100)
+    remembering, forgetful = Passes(rules), Passes(rules)
+    for state, said in steps:
+        present = [STATES[state], *CALM]
+        forgetful.memory = replace(forgetful.memory, calm={})
+        actions = remembering.step(present, {"a": said})
+        assert actions == forgetful.step(present, {"a": said})
+        assert (remembering.memory, remembering.asked) == (forgetful.memory, forgetful.asked)
+        assert remembering.judged is not None and forgetful.judged is not None
+        assert remembering.judged.census == forgetful.judged.census
+
+
+CALM = nodes(3)
+
+
+def test_a_node_that_stays_the_same_object_is_not_judged_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = Passes()
+    passes.step(CLUSTER, {"lost": THERE})
+    judged: list[str] = []
+    without_asking = lifecycle_plan._without_asking
+    monkeypatch.setattr(
+        lifecycle_plan,
+        "_without_asking",
+        lambda node, past, rules: (judged.append(node.name), without_asking(node, past, rules))[1],
+    )
+    changed = node("r0", provider_id="fake://r0", ready="True", version="2")
+    assert len(passes.step([LOST, changed, *CLUSTER[2:]], {"lost": THERE})) == 10
+    assert judged == ["lost", "r0"]

@@ -24,7 +24,7 @@ from bedplate.cloud.controllers.nodewrites import ASK_TIMEOUT_S, RECONCILE, Node
 from bedplate.cloud.errors import InstanceNotFound
 from bedplate.cloud.interface import Instances, Provider
 from bedplate.cloud.labels import is_excluded
-from bedplate.cloud.routing import Clouds, Foreign, Owned, Place, Unplaced
+from bedplate.cloud.routing import Clouds, Owned, Unplaced
 from bedplate.core import clock, errors, logging
 from bedplate.core.metrics import shared
 from bedplate.kube import errors as kube_errors
@@ -193,22 +193,19 @@ class Monitor:
         mine: list[core.Node] = []
         others: list[core.Node] = []
         foreign = 0
+        place_of, own = self._owner.clouds.place, self._provider
         for node in self._owner.nodes:
-            place = self._owner.clouds.place(node)
-            if isinstance(place, Foreign):
-                foreign += 1
+            place = place_of(node)
+            if isinstance(place, Owned):
+                is_mine = own is not None and place.provider.name == own.name
+            elif isinstance(place, Unplaced):
+                is_mine = own is self._owner.clouds.sole
             else:
-                (mine if self._is_mine(place) else others).append(node)
+                foreign += 1
+                continue
+            (mine if is_mine else others).append(node)
         self._owner.metrics.unmanaged.set(foreign)
         return mine, others
-
-    def _is_mine(self, place: Place) -> bool:
-        match place:
-            case Owned(provider):
-                return self._provider is not None and provider.name == self._provider.name
-            case Unplaced():
-                return self._provider is self._owner.clouds.sole
-        return False
 
     def _moment(self) -> Moment:
         return Moment(self._owner.time.monotonic(), self._owner.time.now())

@@ -118,6 +118,8 @@ class Memory:
     is_first: bool = True
     proof: Proof = field(default_factory=Proof)
     """Of the absences while the brake holds."""
+    calm: Mapping[str, Verdict] = field(default_factory=dict, compare=False, repr=False)
+    """Of managed nodes that are ready and need nothing: the verdict holds as long as the node is the same object."""
 
 
 class Action(StrEnum):
@@ -182,8 +184,19 @@ def survey(nodes: Iterable[core.Node], memory: Memory, rules: Rules, now: Moment
     verdicts: list[Verdict] = []
     questions: list[Question] = []
     pasts: dict[str, Past] = {}
-    nodes = list(nodes)
+    calm: dict[str, Verdict] = {}
+    others: list[core.Node] = []
+    was_calm, known, unchanged = memory.calm, memory.nodes, 0
     for node in nodes:
+        uid = node.metadata.uid
+        before = was_calm.get(uid)
+        if before is not None and before.node is node:
+            # Thousands of these are the usual case. Its past has not changed either, nor do rules while a program runs.
+            calm[uid], pasts[uid] = before, known[uid]
+            verdicts.append(before)
+            unchanged += 1
+            continue
+        others.append(node)
         past = _recall(node, memory, now)
         verdict = _without_asking(node, past, rules)
         if verdict is None:
@@ -192,8 +205,11 @@ def survey(nodes: Iterable[core.Node], memory: Memory, rules: Rules, now: Moment
             verdicts.append(verdict)
             if (past.is_suspect or past.shutdowns) and not past.is_deleted:
                 past = Past(past.provider_id, past.first_seen)
-        pasts[node.metadata.uid] = past
-    return Survey(tuple(verdicts), tuple(questions), count_managed(nodes), Memory(pasts, False, memory.proof))
+            if verdict.action is Action.KEEP and node.is_ready and not past.is_deleted and count_managed((node,)):
+                calm[uid] = verdict
+        pasts[uid] = past
+    managed = count_managed(others) + unchanged
+    return Survey(tuple(verdicts), tuple(questions), managed, Memory(pasts, False, memory.proof, calm))
 
 
 def count_managed(nodes: Iterable[core.Node]) -> int:
@@ -278,7 +294,7 @@ def judge(
         if verdict.is_told:
             pasts[uid] = replace(pasts[uid], blocked_at=now.monotonic, blocked_as=proof.stage)
         verdicts.append(replace(verdict, outlook=outlook if verdict.action is Action.BLOCK else ""))
-    return Judgement(tuple(verdicts), census, Memory(pasts, False, proof), outlook)
+    return Judgement(tuple(verdicts), census, Memory(pasts, False, proof, surveyed.memory.calm), outlook)
 
 
 def is_braked(
