@@ -54,8 +54,8 @@ async def overview(visit: Visit) -> web.StreamResponse:
         troubled_more=max(len(troubled) - _TROUBLED, 0),
         clusters=machines.clusters(visit.tree, visit.service.health),
         modes=[_counted(visit.tree, mode) for mode in visit.tree.schema.modes],
-        revisions=await visit.service.head.log(8),
-        notices=events.together(visit.service.notices.latest(200))[:10],
+        revisions=await visit.service.head.log(6),
+        notices=events.together(visit.service.notices.latest(200))[:6],
     )
 
 

@@ -159,7 +159,7 @@ function onNotice(event) {
   when.append(element("time", shortTime(one.time), { datetime: one.time }));
   line.append(what, " ", when);
   list.prepend(line);
-  while (list.children.length > 50) list.lastElementChild.remove();
+  while (list.children.length > Number(list.dataset.most)) list.lastElementChild.remove();
 }
 
 // A browser opens few connections to one host: only tabs that are seen hold one. What happened meanwhile comes later.
