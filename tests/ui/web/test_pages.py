@@ -59,7 +59,7 @@ async def test_the_overview_counts_machines_and_clusters(place: Place) -> None:
 
 async def test_a_machine_that_fell_silent_is_down(place: Place) -> None:
     await place.service.health.record("node001", [Result("disk", "PASS")])
-    place.clock.jump(3600)
+    await place.clock.advance(3600)
     page = await (await place.reader()).get("/")
     assert page.rows("Machine")[0]["Machine"] == "node001"
     assert page.rows("Machine")[0]["State"] == "DOWN"
@@ -317,7 +317,7 @@ async def test_the_overview_begins_with_trouble_then_what_changed_then_machines_
 
 async def test_of_what_is_in_trouble_the_worst_comes_first(place: Place) -> None:
     await place.service.health.record("node002", [Result("disk", "PASS")])
-    place.clock.jump(3600)
+    await place.clock.advance(3600)
     await place.service.health.record("node001", [Result("disk", "FAIL")])
     page = await (await place.reader()).get("/")
     assert [(row["Machine"], row["State"]) for row in page.rows("Machine")] == [
@@ -330,7 +330,7 @@ async def test_of_what_is_in_trouble_the_worst_comes_first(place: Place) -> None
 
 async def test_of_a_machine_that_is_silent_no_check_passes(place: Place) -> None:
     await place.service.health.record("node001", [Result("disk", "PASS")])
-    place.clock.jump(3600)
+    await place.clock.advance(3600)
     page = await (await place.reader()).get("/show/device/node001")
     assert [row["Now"] for row in page.rows("Check")] == ["UNKNOWN"], "as the shell and REST say it"
 
