@@ -59,7 +59,7 @@ NO_PROGRAMS = frozenset({"cmsh"})
 NO_PARTS = re.compile(
     r"(apiserver|client|head|lab|sim|store|ui)/"
     r"|cli/(head|sim|up)(/|\.py$)|cli/(clusterview|kubectl)\.py$|apps/cmsh\.py$"
-    r"|api/(desired|headapi|quantity|steps)\.py$|core/(folders|memory)\.py$"
+    r"|api/(desired|headapi|quantity|states|steps)\.py$|core/(folders|memory)\.py$"
 )
 # The manager of any provider (or of several) that `--cloud-provider` names: the image's entry point.
 GENERIC = "cloud-controller-manager"

@@ -45,7 +45,8 @@ def metrics_of_the_code() -> dict[str, set[str]]:
                 registry = CollectorRegistry()
                 kind(registry)
                 for collector in registry._collector_to_names:
-                    labels = set(getattr(collector, "_labelnames", ()))
+                    own = getattr(collector, "_labelnames", ())
+                    labels = set(getattr(collector, "label_names", own))
                     for family in collector.collect():
                         suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
                         for suffix in suffixes.get(family.type, ("",)):

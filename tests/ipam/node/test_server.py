@@ -274,8 +274,11 @@ async def test_many_large_requests_at_a_time_do_not_fill_the_memory(tmp_path: Pa
     assert {call.exception().code() for call in done} == {grpc.StatusCode.RESOURCE_EXHAUSTED}  # type: ignore[union-attr]
     assert await ask(f"unix:{tmp_path}/s", bytes(SMALL - 100)) == b""
     waiting.set()
-    rest = await asyncio.gather(*(call for call in calls if call not in done))
-    assert rest and set(rest) == {b""}
+    # One that shared the memory with others when it ran out may be refused later than those.
+    rest = await asyncio.gather(*(call for call in calls if call not in done), return_exceptions=True)
+    late = [answer for answer in rest if isinstance(answer, grpc.aio.AioRpcError)]
+    assert {answer.code() for answer in late} <= {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    assert {answer for answer in rest if answer not in late} == {b""}, "some were carried out"
     assert most <= MAX_HELD + SMALL
     assert server.budget.used == 0
     await server.stop(1)
