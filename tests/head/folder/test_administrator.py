@@ -188,11 +188,20 @@ def test_the_program_says_whose_credentials_a_restore_made(tmp_path: Path) -> No
     assert "new credentials of admin" in heads.bedplate(*words).stdout
 
 
+@pytest.fixture
+async def older(tmp_path: Path) -> Folder:
+    """A folder of an hour ago: certificates count in seconds, and of two authorities of one second neither is later."""
+    clock = ManualClock()
+    clock.jump((SystemClock().now() - clock.now()).total_seconds() - 3600)
+    return await creation.make(tmp_path / "site", name="basecm10", nodes=0, clock=clock)
+
+
 @pytest.mark.parametrize("steps", [1, 2], ids=["under way", "done"])
 @pytest.mark.parametrize("is_older", [False, True], ids=["newer keys", "older keys"])
 async def test_keys_of_the_same_site_fit_a_backup_from_the_other_side_of_a_rotation(
-    folder: Folder, tmp_path: Path, steps: int, is_older: bool
+    older: Folder, tmp_path: Path, steps: int, is_older: bool
 ) -> None:
+    folder = older
     old = Path(shutil.copytree(folder.path, tmp_path / "keys"))
     if not is_older:
         await backups.backup(folder, tmp_path / "b.tar.gz", with_keys=False)
@@ -209,6 +218,21 @@ async def test_keys_of_the_same_site_fit_a_backup_from_the_other_side_of_a_rotat
     if steps == 1:
         await administration.rotate_authority(new, finish=True)
         await require_access(new)
+
+
+async def test_a_backup_from_the_middle_of_a_rotation_does_not_bring_the_former_authority_back(
+    older: Folder, tmp_path: Path
+) -> None:
+    folder = older
+    await administration.rotate_authority(folder, finish=False)
+    await backups.backup(folder, tmp_path / "b.tar.gz", with_keys=False)
+    await administration.rotate_authority(folder, finish=True)
+    await backups.restore(tmp_path / "b.tar.gz", tmp_path / "new", keys=folder.path)
+    new = Folder.find(tmp_path / "new")
+    async with serving(new):
+        assert (await administration.status(new)).revision == 1
+    assert new.file("ca.crt").read_bytes() == folder.file("ca.crt").read_bytes()
+    assert not new.file("ca-next.key").exists()
 
 
 @pytest.mark.parametrize("is_named", [True, False], ids=["of today", "of an earlier version"])
