@@ -136,6 +136,10 @@ async def get(port: int, path: str) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
+async def is_ready(port: int) -> bool:
+    return await get(port, "/readyz") == (200, "ok")
+
+
 async def test_it_serves_pools_probes_and_metrics_and_ends_cleanly(world: World, tmp_path: Path) -> None:
     await world.add("a", "b")
     await world.pool("IPPool", "pool1", POOL1)
@@ -144,7 +148,7 @@ async def test_it_serves_pools_probes_and_metrics_and_ends_cleanly(world: World,
         await controller.logged("metrics.served")
         probes, metrics = port_of(controller.log(), "probes"), port_of(controller.log(), "metrics")
         assert await get(probes, "/healthz") == (200, "ok")
-        assert await get(probes, "/readyz") == (200, "ok")
+        await until(lambda: is_ready(probes), "it is ready")
         status, text = await get(metrics, "/metrics")
         assert status == 200
         for sample in (

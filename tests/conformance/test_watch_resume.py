@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from tests.conformance import objects
 from tests.conformance.http import Api, Json
 from tests.conformance.objects import config_map, core
@@ -61,15 +62,15 @@ async def test_resume_after_a_deletion_does_not_repeat_it(api: Api, ns: str) -> 
         assert await watch.take(1) == [("ADDED", "b")]
 
 
-async def test_without_a_version_the_present_comes_first_as_added(api: Api, ns: str) -> None:
+# Each in a namespace of its own: version 0 may be answered with a past in which something deleted is still there.
+@pytest.mark.parametrize("options", [{}, {"resourceVersion": "0"}], ids=["none", "zero"])
+async def test_without_a_version_the_present_comes_first_as_added(api: Api, ns: str, options: dict[str, str]) -> None:
     await write(api, ns, "a")
     await write(api, ns, "b")
-    for options in ({}, {"resourceVersion": "0"}):
-        async with api.watch(core(ns, "secrets"), **options) as watch:
-            assert sorted(await watch.take(2)) == [("ADDED", "a"), ("ADDED", "b")]
-            await write(api, ns, f"later{len(options)}")
-            assert await watch.take(1) == [("ADDED", f"later{len(options)}")]
-            (await api.delete(core(ns, "secrets", f"later{len(options)}"))).expect(200)
+    async with api.watch(core(ns, "secrets"), **options) as watch:
+        assert sorted(await watch.take(2)) == [("ADDED", "a"), ("ADDED", "b")]
+        await write(api, ns, "later")
+        assert await watch.take(1) == [("ADDED", "later")]
 
 
 async def test_only_the_watched_namespace_and_kind_are_seen(api: Api, ns: str) -> None:
