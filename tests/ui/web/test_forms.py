@@ -152,6 +152,8 @@ def test_a_reference_leads_to_its_target() -> None:
     node = TREE.get(("device", "node001"))
     assert control(node, "category").ways == (("default", "/show/category/default"),)
     assert control(Obj("PhysicalNode", "x", {"category": "gone"}), "category").ways == ()
+    many = Obj("ConfigurationOverlay", "x", {"nodes": tuple(f"node{at:03d}" for at in range(1, 8))})
+    assert control(many, "nodes").ways == (), "so many links do not help"
 
 
 def test_several_references_are_boxes_with_what_is_held_first_and_in_its_order() -> None:

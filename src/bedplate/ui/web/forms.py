@@ -29,6 +29,8 @@ FIELD, EXTRA, CLEAR = "f.", "x.", "clear."
 _LISTED = 200
 _BOXES = 24
 """So many objects can be ticked one by one; of more, the names are typed."""
+_LINKED = 6
+"""So many objects that a field refers to are linked; more would be a list of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,8 @@ def _input(tree: Tree, obj: Obj, field: Field) -> Input:
     if kind.secret:
         return Input(name, field.label, field.doc, "secret", "", is_set=bool(field.value(obj)))
     note, gives = _note(tree, obj, field)
-    text, targets = _text(obj, field), field.targets(field.value(obj) or ())[:_BOXES]
+    text, targets = _text(obj, field), field.targets(field.value(obj) or ())
+    targets = targets if len(targets) <= _LINKED else ()
     ways = tuple((key, links.show((field.target_mode, key))) for key in targets if tree.find(field.target_mode, key))
     base = Input(name, field.label, field.doc, "text", text, note=note, is_set=is_set, ways=ways)
     if isinstance(kind, Bool | Choice):
