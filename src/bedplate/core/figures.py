@@ -7,6 +7,7 @@ first caller while it starts. Until a program serves its metrics, a `Waiting` st
 
 from __future__ import annotations
 
+import abc
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -56,7 +57,7 @@ class Waiting:
         self._registry, self._collectors = registry, []
 
 
-class _Value:
+class _Value(abc.ABC):
     """The number of one combination of labels."""
 
     __slots__ = ("_since", "_value")
@@ -64,8 +65,9 @@ class _Value:
     def __init__(self, bounds: Sequence[float] = ()) -> None:
         self._since, self._value = time.time(), 0.0
 
+    @abc.abstractmethod
     def samples(self) -> Iterator[_Sample]:
-        raise NotImplementedError
+        """What a scrape shows of it."""
 
 
 class _Count(_Value):

@@ -81,7 +81,7 @@ class Certificates:
         await keep_up(self._store, CERTIFICATES, self.open)
 
     def note(self, use: str, der: bytes) -> None:
-        """Somebody was let in with a certificate."""
+        """Record that a certificate was accepted."""
         fingerprint = hashlib.sha256(der).hexdigest()
         if fingerprint not in self._held:
             try:

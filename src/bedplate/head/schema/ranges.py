@@ -32,7 +32,7 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
 def _piece(piece: str) -> tuple[int, int, str]:
     if not piece.isdecimal():
         return (1, 0, piece)
-    number = piece.lstrip("0")  # compared as text: there is no number too long for that
+    number = piece.lstrip("0")  # compared as text, so that its length does not matter
     return (0, len(number), f"{number} {piece}")
 
 
