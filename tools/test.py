@@ -34,6 +34,7 @@ TEST = "not real and not external and not root and not lab and not soak"
 SIDE_BY_SIDE = "(real or external or root) and not lab and not soak"
 LABS = "lab and not soak"
 VERIFY = "(real or external or root or lab) and not soak"
+LABS_PASS = "verify-one-by-one"
 MOST_WORKERS = 8
 SECOND_TRIES = 2
 MEMORY = Path("/dev/shm")
@@ -77,7 +78,7 @@ def passes_of(tier: str, arguments: Sequence[str], workers: int) -> dict[str, li
         return {"test": [*parallel, str(workers), "-m", TEST]}
     return {
         "verify-side-by-side": [*parallel, "2", "-m", SIDE_BY_SIDE],
-        "verify-one-by-one": ["-m", LABS],
+        LABS_PASS: ["-m", LABS],
     }
 
 
@@ -89,6 +90,14 @@ def second_tries(tier: str, failures: Sequence[Failure], spent: int) -> list[Fai
     """
     is_allowed = tier == "verify" and len(failures) <= SECOND_TRIES - spent and all(each.program for each in failures)
     return list(failures) if is_allowed else []
+
+
+def what_to_run_again(name: str, failures: Sequence[Failure]) -> list[str]:
+    """The tests alone; of a lab the whole file, whose tests follow one another on the same nodes."""
+    tests = [failure.test for failure in failures]
+    if name != LABS_PASS:
+        return tests
+    return ["-m", LABS, *dict.fromkeys(test.partition("::")[0] for test in tests)]
 
 
 def read_report(path: Path) -> Report:
@@ -120,7 +129,7 @@ def main(arguments: Sequence[str]) -> int:
         code, report = run(name, options, reports)
         failures = second_tries(tier, report.failures, len(retried)) if code == SOME_FAILED and not shared else []
         if failures:
-            code, again = run(f"{name}-second-try", [failure.test for failure in failures], reports)
+            code, again = run(f"{name}-second-try", what_to_run_again(name, failures), reports)
             still = {failure.test for failure in again.failures}
             completed = code in (0, SOME_FAILED)
             retried += [(failure, completed and failure.test not in still) for failure in failures]

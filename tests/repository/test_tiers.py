@@ -132,6 +132,16 @@ def test_nothing_is_tried_again_beside_a_failure_of_our_own(runner: ModuleType) 
     assert runner.second_tries("verify", failures(runner, True, False), 0) == []
 
 
+def test_a_lab_is_tried_again_from_its_first_test(runner: ModuleType) -> None:
+    failed = [
+        runner.Failure(f"tests/lab/test_{name}", True, "", "") for name in ("a.py::one", "a.py::two", "b.py::three")
+    ]
+    assert runner.what_to_run_again("verify-side-by-side", failed) == [failure.test for failure in failed]
+    again = runner.what_to_run_again("verify-one-by-one", failed)
+    assert again == ["-m", runner.LABS, "tests/lab/test_a.py", "tests/lab/test_b.py"]
+    assert "verify-one-by-one" in runner.passes_of("verify", [], 2)
+
+
 def test_the_group_that_xdist_adds_is_no_part_of_a_test(runner: ModuleType) -> None:
     assert runner.without_group("tests/a.py::test_x[b@c]@lab") == "tests/a.py::test_x[b@c]"
     assert runner.without_group("tests/a.py::test_x@lab") == "tests/a.py::test_x"
