@@ -6,12 +6,15 @@ import json
 import os
 import socket
 import subprocess
+import time
+from concurrent import futures
 from typing import Any
 
 import grpc
 import pytest
 from tests.crates.conftest import Bench
 from tests.crates.fakedaemon import fake_daemon
+from tests.waiting import wait_until
 
 import bedplate
 from bedplate.ipam.node.pb import bedplate_ipam_pb2 as own_pb
@@ -105,9 +108,36 @@ def test_a_socket_without_a_daemon_is_worth_another_try(bench: Bench, has_listen
         if has_listener:
             listener.listen(0)
         ipam = {"daemonSocket": f"unix:{bench.folder}/s", "daemonCallTimeoutSeconds": 1}
-        for command in ("ADD", "DEL"):
-            assert bench.call(command, bench.network(ipam=ipam)).error["code"] == 11
+        for command in ("ADD", "DEL", "CHECK"):
+            error = bench.call(command, bench.network(ipam=ipam)).error
+            assert (error["code"], "waited" in error["msg"]) == (11, not has_listener)
         assert bench.call("STATUS", bench.network(ipam=ipam)).error["code"] == 50
+
+
+@pytest.mark.parametrize(
+    ("command", "is_left_behind"), [("ADD", False), ("ADD", True), ("CHECK", False), ("DEL", False)]
+)
+def test_a_daemon_that_is_being_replaced_is_waited_for(bench: Bench, command: str, is_left_behind: bool) -> None:
+    path = bench.folder / "s"
+    if is_left_behind:
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(path))
+    network = bench.network(ipam={"daemonSocket": f"unix:{path}", "daemonCallTimeoutSeconds": 60})
+    with futures.ThreadPoolExecutor(1) as pool:
+        call = pool.submit(bench.call, command, network)
+        # The plugin is there before the daemon: its log says so before it looks for one.
+        wait_until(lambda: bench.log.exists() and f"{command} call" in bench.log.read_text(), "it runs")
+        time.sleep(0.1)
+        with fake_daemon(f"unix:{path}") as daemon:
+            answer = call.result(120)
+    assert (answer.exit, len(daemon.calls)) == (0, 1), answer
+
+
+def test_another_file_than_a_socket_is_not_waited_for(bench: Bench) -> None:
+    (bench.folder / "file").touch()
+    ipam = {"daemonSocket": f"unix:{bench.folder}/file", "daemonCallTimeoutSeconds": 60}
+    error = bench.call("ADD", bench.network(ipam=ipam)).error
+    assert (error["code"], "waited" in error["msg"]) == (11, False)
 
 
 def test_every_form_of_a_socket_is_taken(bench: Bench) -> None:
@@ -135,8 +165,9 @@ def test_a_daemon_is_reached_by_host_and_port(bench: Bench) -> None:
             answer = bench.call("ADD", bench.network(ipam={"daemonSocket": form % daemon.port}))
             assert answer.exit == 0, (form, answer)
         assert len(daemon.calls) == 5
-    gone = bench.call("ADD", bench.network(ipam={"daemonSocket": f"tcp://127.0.0.1:{daemon.port}"}))
-    assert gone.error["code"] == 11
+    ipam = {"daemonSocket": f"tcp://127.0.0.1:{daemon.port}", "daemonCallTimeoutSeconds": 1}
+    gone = bench.call("ADD", bench.network(ipam=ipam)).error
+    assert (gone["code"], "waited" in gone["msg"]) == (11, True)
 
 
 def test_the_plugins_own_namespace_gives_one_error_and_the_address_back(bench: Bench) -> None:

@@ -98,7 +98,8 @@ def test_a_call_takes_at_most_a_minute(bench: Bench, is_in_file: bool) -> None:
 
 
 def test_a_socket_name_cannot_write_lines_of_its_own(bench: Bench) -> None:
-    answer = bench.call("ADD", bench.network(ipam={"daemonSocket": "unix:///a\n2026 [info] \x1b[2Jforged\r"}))
+    ipam = {"daemonSocket": "unix:///a\n2026 [info] \x1b[2Jforged\r", "daemonCallTimeoutSeconds": 1}
+    answer = bench.call("ADD", bench.network(ipam=ipam))
     assert answer.exit == 1
     assert "\x1b" not in bench.log.read_text() and "\r" not in bench.log.read_text()
     assert not [line for line in bench.log.read_text().splitlines() if line.startswith("2026 [info]")]

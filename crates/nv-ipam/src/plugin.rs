@@ -15,7 +15,7 @@ use crate::netns;
 use crate::network::{self, Attachment, Problems};
 use crate::outcome;
 use crate::proto::{self, Owner};
-use crate::rpc::{self, Status};
+use crate::rpc::{self, Absence, Status};
 use crate::settings::{self, Place, Wish};
 use crate::versions;
 
@@ -123,7 +123,9 @@ impl<'a> Plugin<'a> {
     }
 
     fn call(&self, method: &str, message: &[u8]) -> Result<Vec<u8>, Status> {
-        rpc::call(&self.place.socket, method, message, self.place.timeout)
+        // STATUS asks what is now.
+        let absence = if self.environment.command == Command::Status { Absence::Fail } else { Absence::Wait };
+        rpc::call(&self.place.socket, method, message, self.place.timeout, absence)
     }
 
     fn add(&self, log: &mut Log) -> Result<Value, CniError> {

@@ -120,6 +120,7 @@ pub fn exchange(
     let mut exchange = Exchange {
         stream,
         deadline,
+        has_begun: false,
         inbox: Vec::new(),
         outbox: opening(authority, method, deadline),
         body: &body,
@@ -226,6 +227,8 @@ struct Block {
 struct Exchange<'a> {
     stream: Stream,
     deadline: Instant,
+    /// Whether the server has sent anything.
+    has_begun: bool,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
     /// The part of the message that is not sent yet.
@@ -268,18 +271,33 @@ impl Exchange<'_> {
                 self.outbox.clear();
                 // A server that rejects the call may have answered and closed; its response can still be read.
                 if let Err(error) = written {
-                    if error.kind() != ErrorKind::BrokenPipe {
+                    if !matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) {
                         return Err(failed(&error));
                     }
                 }
             }
             let mut chunk = [0; MAX_FRAME];
             match self.stream.read(&mut chunk, self.deadline) {
-                Ok(0) => return Err(Status::new(Status::UNAVAILABLE, "the daemon closed the connection")),
-                Ok(count) => self.inbox.extend_from_slice(&chunk[..count]),
+                Ok(0) => return Err(self.lost("the daemon closed the connection")),
+                Ok(count) => {
+                    self.has_begun = true;
+                    self.inbox.extend_from_slice(&chunk[..count]);
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => {
+                    return Err(self.lost(&failed(&error).message));
+                }
                 Err(error) => return Err(failed(&error)),
             }
+        }
+    }
+
+    /// The connection has ended. A daemon greets before it reads a call, and on a Unix socket no greeting gets lost: so
+    /// without one it has not accepted the connection.
+    fn lost(&self, message: &str) -> Status {
+        match self.stream {
+            Stream::Unix(_) if !self.has_begun => Status::unprocessed(message),
+            _ => Status::new(Status::UNAVAILABLE, message),
         }
     }
 
@@ -316,7 +334,7 @@ impl Exchange<'_> {
             SETTINGS if !frame.has(ACK) => self.on_settings(frame)?,
             PING if !frame.has(ACK) => write_frame(&mut self.outbox, PING, ACK, 0, &frame.payload),
             GOAWAY if frame.number(0).is_none_or(|last| last & 0x7fff_ffff < STREAM) => {
-                return Err(Status::new(Status::UNAVAILABLE, "the daemon is shutting down"));
+                return Err(Status::unprocessed("the daemon is shutting down"));
             }
             WINDOW_UPDATE => {
                 let more = i64::from(frame.number(0).unwrap_or_default() & 0x7fff_ffff);
@@ -444,7 +462,8 @@ fn reset(reason: u32) -> Status {
         INADEQUATE_SECURITY => Status::PERMISSION_DENIED,
         _ => Status::INTERNAL,
     };
-    Status::new(code, format!("the daemon ended the call (HTTP/2 error {reason})"))
+    let status = Status::new(code, format!("the daemon ended the call (HTTP/2 error {reason})"));
+    Status { is_unprocessed: reason == REFUSED_STREAM, ..status }
 }
 
 /// Decodes the percent-encoding of `grpc-message`.
