@@ -28,10 +28,13 @@ class Report(NamedTuple):
 
 
 class Checks:
-    """The checks of one path (`/readyz`)."""
+    """The checks of one path (`/readyz`). `note`: a line for the verbose list, or nothing."""
 
-    def __init__(self, name: str, checks: Mapping[str, Check] | None = None) -> None:
+    def __init__(
+        self, name: str, checks: Mapping[str, Check] | None = None, *, note: Callable[[], str] = lambda: ""
+    ) -> None:
         self.name = name
+        self._note = note
         self._checks: dict[str, Check] = {"ping": lambda: None, **(checks or {})}
 
     def add(self, name: str, check: Check) -> None:
@@ -58,6 +61,8 @@ class Checks:
         if unknown:
             quoted = ", ".join(f'"{name}"' for name in unknown)
             lines.append(f"warn: some health checks cannot be excluded: no matches for {quoted}")
+        if note := self._note():
+            lines.append(note)
         if failed:
             return Report(500, "\n".join([*lines, f"{title} check failed", ""]))
         return Report(200, "\n".join([*lines, f"{title} check passed", ""]) if verbose else "ok")

@@ -122,6 +122,20 @@ async def test_readiness_is_all_of_its_parts() -> None:
     assert failing() == 1
 
 
+async def test_beside_another_daemon_the_caches_are_enough() -> None:
+    state = Readiness()
+    state.is_standing_by = True
+    state.check_store()
+    state.check_socket()
+    with pytest.raises(NotReady, match="pools have not been listed"):
+        state.check_caches()
+    assert "stand-by" in state.note() and not state.is_ready
+    state.is_standing_by = False
+    with pytest.raises(NotReady):
+        state.check_store()
+    assert state.note() == ""
+
+
 async def test_waiting_ends_with_the_time_that_was_given() -> None:
     state, loop = Readiness(), asyncio.get_running_loop()
     assert not await state.wait(lambda: False, loop.time() + 0.05)

@@ -2,8 +2,8 @@
 
 In: options, environment. Out: `Daemon.run`, the whole program, in this order: files are installed, the pools are asked
 for, and while their list is under way the store is locked and loaded and the socket is bound; everything else runs
-beside it. It stops in the reverse order: no more calls, the last ones answered, the store written. The API server may
-be away all the time.
+beside it. Where another daemon still serves the node, store and socket wait for its end (`standby.py`). It stops in the
+reverse order: no more calls, the last ones answered, the store written. The API server may be away all the time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from bedplate.core import clock, errors, figures, logging, metrics
 from bedplate.core.metrics import shared
 from bedplate.ipam.addresses import Address
-from bedplate.ipam.node import install, proofs
+from bedplate.ipam.node import install, proofs, standby
 from bedplate.ipam.node.cleaner import Cleaner, CleanerOptions, PodAsker
 from bedplate.ipam.node.cri import Runtime, Sandbox
 from bedplate.ipam.node.ledger import Ledger, LedgerOptions
@@ -30,7 +30,7 @@ from bedplate.ipam.node.options import Options, cri_path, uids
 from bedplate.ipam.node.poolview import LEAN_CIDRPOOLS, LEAN_IPPOOLS, LeanPool, PoolView
 from bedplate.ipam.node.proofs import LEAN_PODS, LeanPod
 from bedplate.ipam.node.readiness import ApiSource, Readiness
-from bedplate.ipam.node.reservations import StaticIPCheck
+from bedplate.ipam.node.reservations import StaticIPCheck, StoreBusy
 from bedplate.ipam.node.server import Server, parse_bind
 from bedplate.kube import errors as kube_errors
 from bedplate.kube.client import Client
@@ -46,8 +46,12 @@ __all__ = ["Daemon"]
 
 log = logging.get_logger("ipam.node")
 PROGRAM = "ipam-node"
+SERVICE = "bedplate.ipam.node.service"
+STOPPED = "a part of the daemon stopped unexpectedly"
 FOREIGN, FULL, WRONG = "StaticIPInForeignBlock", "NoFreeAddresses", "PoolInvalidOnNode"
 STOP_S = 5.0
+LOCK_S, LOCK_POLL_S = 10.0, 0.05
+"""How long a store may be locked by a daemon that no longer listens: it answers its last calls and writes."""
 QPS, BURST = 20.0, 30
 TURN_S = 0.0005
 HTTP_WITHIN_S = 1.0
@@ -95,8 +99,8 @@ class Daemon:
             manager.serve(self._serve_http)
             running = asyncio.ensure_future(manager.run())
             stack.push_async_callback(_stop, running)
+            ledger = await self._open_store(running)
             with _taking_turns():
-                ledger = await Ledger.open(Path(chosen.store_file), clock=self._time, options=self._ledger_options())
                 stack.push_async_callback(ledger.close)
                 self._store.loaded(Path(chosen.store_file))
                 self.readiness.must_recover = ledger.recovery is not None
@@ -109,13 +113,61 @@ class Daemon:
             gc.enable()
             await self._run_until_stopped(self.server, running)
 
+    async def _open_store(self, running: asyncio.Future[None]) -> Ledger:
+        """The store, once no other daemon serves this node."""
+        chosen = self._options.daemon
+        socket_path = parse_bind(chosen.bind_address).path
+        until: float | None = None
+        while True:
+            if socket_path and await self._stand_by(socket_path, running):
+                until = None
+            try:
+                with _taking_turns():
+                    return await Ledger.open(Path(chosen.store_file), clock=self._time, options=self._ledger_options())
+            except StoreBusy as err:
+                # A daemon of ours gives up its socket first; and another one that stood by may be quicker.
+                if not socket_path or (until is not None and self._time.monotonic() >= until):
+                    raise
+                if until is None:
+                    until = self._time.monotonic() + LOCK_S
+                    log.info("store.locked", reason=str(err), effect=f"this is tried again for {LOCK_S:g} s")
+            await self._time.sleep(LOCK_POLL_S)
+
+    async def _stand_by(self, socket_path: str, running: asyncio.Future[None]) -> bool:
+        """Wait until no other daemon listens on the socket; whether one did."""
+
+        async def begin() -> None:
+            self.readiness.is_standing_by = True
+            # This may last.
+            gc.enable()
+            log.info(
+                "standby.begun",
+                socket=socket_path,
+                reason="another daemon serves this node",
+                effect="this one serves as soon as the other one has ended",
+            )
+            await asyncio.to_thread(importlib.import_module, SERVICE)
+
+        waiting = asyncio.ensure_future(standby.wait(socket_path, time=self._time, begin=begin))
+        try:
+            await asyncio.wait((waiting, running), return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                running.result()
+                raise errors.Terminal(STOPPED)
+            if waiting.result():
+                log.info("standby.ended", socket=socket_path)
+            return waiting.result()
+        finally:
+            self.readiness.is_standing_by = False
+            await _stop(waiting)
+
     async def _serve(self, ledger: Ledger, cleaner: Cleaner) -> Server:
         """Listen for calls. The store is ours, so the socket is, too."""
         server = Server({}, self._calls, uids(self._options.access))
         await server.bind(parse_bind(self._options.daemon.bind_address))
         try:
             # The messages' library is much to load, so it is loaded while callers come and the API server answers.
-            await asyncio.to_thread(importlib.import_module, "bedplate.ipam.node.service")
+            await asyncio.to_thread(importlib.import_module, SERVICE)
             from bedplate.ipam.node.service import NodeService
 
             StateCollector(self.registry, lambda: self._snapshot(ledger))
@@ -136,7 +188,7 @@ class Daemon:
             await _stop(running)
         running.result()
         # Only a signal is a good reason to end.
-        raise errors.Terminal("a part of the daemon stopped unexpectedly")
+        raise errors.Terminal(STOPPED)
 
     def _ledger_options(self) -> LedgerOptions:
         check = StaticIPCheck(self._options.checks.static_ip_check)
@@ -221,7 +273,9 @@ class Daemon:
             from bedplate.program import endpoints
 
             ready = Checks(
-                "readyz", {"store": state.check_store, "caches": state.check_caches, "socket": state.check_socket}
+                "readyz",
+                {"store": state.check_store, "caches": state.check_caches, "socket": state.check_socket},
+                note=state.note,
             )
             endpoints.serve_probes(served, Checks("healthz"), ready, addresses[0], self._time)
             registry = metrics.registry()
@@ -250,7 +304,7 @@ class Daemon:
             self._events.tell(about, reason, f"node {self._node}: {text}")
 
 
-async def _stop(running: asyncio.Future[None]) -> None:
+async def _stop(running: asyncio.Future[Any]) -> None:
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 

@@ -2,7 +2,8 @@
 
 In: what the parts report; a client. Out: readiness for the probe and for calls; lists and watches for reflectors, by
 which `Readiness` hears of every answer and of its absence. Ready means: the store is loaded, the caches hold complete
-lists, the socket is bound, and nothing that was lost waits to be found again.
+lists, the socket is bound, and nothing that was lost waits to be found again. While another daemon serves the node,
+store and socket are that one's: the caches are enough, and the other one may be told to end.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class Readiness:
         self.pod_caches: tuple[Cache[Any], ...] = ()
         self.has_store = False
         self.has_socket = False
+        self.is_standing_by = False
+        """Another daemon serves this node."""
         self.is_away = False
         """The API server did not answer so far: what the store remembers has to do."""
         self.must_recover = False
@@ -104,6 +107,8 @@ class Readiness:
 
     def check_store(self) -> None:
         """Raise unless the store is loaded and whole."""
+        if self.is_standing_by:
+            return
         if not self.has_store:
             raise NotReady("the store is not loaded")
         if self.must_recover:
@@ -118,8 +123,12 @@ class Readiness:
 
     def check_socket(self) -> None:
         """Raise unless calls can arrive."""
-        if not self.has_socket:
+        if not self.has_socket and not self.is_standing_by:
             raise NotReady("the socket is not bound")
+
+    def note(self) -> str:
+        """What a reader of the probe should know besides."""
+        return "stand-by: another daemon serves this node" if self.is_standing_by else ""
 
     @property
     def is_ready(self) -> bool:
