@@ -185,7 +185,7 @@ class Reader:
 
 
 def original_workloads(rendered: str) -> list[dict[str, Any]]:
-    """An overlay with the original's image and the arguments of the original's manifests."""
+    """An overlay with the original's image, and the arguments and update strategy of the original's manifests."""
     arguments: dict[str, list[str]] = {}
     for line in FACTS.read_text().splitlines():
         overlays, subject, path, value = (*line.split("\t"), "", "", "")[:4]
@@ -205,6 +205,7 @@ def original_workloads(rendered: str) -> list[dict[str, Any]]:
                 "securityContext": rights[each["kind"]],
             }
             pod.pop("securityContext", None)
+            each["spec"].get("updateStrategy", {}).pop("rollingUpdate", None)
     accounts = [each["metadata"]["name"] for each in objects if each["kind"] == "ServiceAccount"]
     subjects = [{"kind": "ServiceAccount", "name": name, "namespace": "kube-system"} for name in accounts]
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}

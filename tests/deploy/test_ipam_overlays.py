@@ -66,8 +66,8 @@ ADDED = {
     (NODE, f"{PROBE}.livenessProbe.timeoutSeconds", "5"),
     (NODE, f"{PROBE}.readinessProbe.httpGet.path", "/readyz"),
     (NODE, f"{PROBE}.readinessProbe.httpGet.port", "8081"),
-    (NODE, f"{PROBE}.readinessProbe.initialDelaySeconds", "5"),
-    (NODE, f"{PROBE}.readinessProbe.periodSeconds", "10"),
+    (NODE, f"{PROBE}.readinessProbe.initialDelaySeconds", "2"),
+    (NODE, f"{PROBE}.readinessProbe.periodSeconds", "5"),
     (NODE, f"{PROBE}.readinessProbe.timeoutSeconds", "5"),
     (NODE, f"{PROBE}.args", "--static-ip-check=refuse"),
     (NODE, f"{PROBE}.securityContext.privileged", "false"),
@@ -77,6 +77,9 @@ ADDED = {
     (NODE, f"{PROBE}.securityContext.capabilities.drop", "ALL"),
     (NODE, f"{PROBE}.securityContext.capabilities.add", "DAC_OVERRIDE"),
     (NODE, ".spec.template.spec.priorityClassName", "system-node-critical"),
+    # A node is never without a daemon.
+    (NODE, ".spec.updateStrategy.rollingUpdate.maxSurge", "1"),
+    (NODE, ".spec.updateStrategy.rollingUpdate.maxUnavailable", "0"),
     (CONTROLLER, ".spec.replicas", "2"),
     (CONTROLLER, ".spec.template.spec.securityContext.runAsNonRoot", "true"),
     *(
@@ -187,6 +190,16 @@ def test_only_the_overlay_containerd_has_the_runtimes_socket(kustomize: Program)
     }
     for overlay in OURS:
         assert "containerd" not in json.dumps(rendered(kustomize, overlay)) or overlay == "containerd"
+
+
+@pytest.mark.parametrize("overlay", OURS)
+def test_a_daemon_starts_beside_the_one_it_replaces(overlay: str, kustomize: Program) -> None:
+    spec = of_kind(rendered(kustomize, overlay), "DaemonSet")["spec"]
+    assert spec["updateStrategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    # Two pods on one node can share everything but a port of the node.
+    pod = spec["template"]["spec"]
+    ports = [port for container in pod["containers"] for port in container.get("ports", ())]
+    assert not pod.get("hostNetwork") and not any("hostPort" in port for port in ports)
 
 
 @pytest.mark.parametrize("overlay", OURS)
