@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import subprocess
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from tests import programs, servers
+from tests.ipam.cni.calls import Answer, invoke
 from tests.ipam.controller.worlds import World, world_on
 from tests.ipam.node.daemons import Caller, NodeDaemon, code_of
 from tests.waiting import wait_until
@@ -95,6 +98,78 @@ async def test_upgrade_downgrade_upgrade(world: World, tmp_path: Path, number: i
             node.start(make)
             node.work(20)
             node.stop(number)
+
+    try:
+        await asyncio.to_thread(play)
+    finally:
+        node.kill()
+
+
+class Pods:
+    """Pods that come and go, by our plugin, one after the other."""
+
+    def __init__(self, socket: Path, folder: Path) -> None:
+        self.outcomes: list[Answer] = []
+        self._folder, self._has_ended = folder, threading.Event()
+        # Time for a machine that is busy: how long it takes is not what is asked here.
+        conf = {"daemonSocket": f"unix://{socket}", "logFile": str(folder / "cni.log"), "daemonCallTimeoutSeconds": 60}
+        (folder / "nv-ipam.conf").write_text(json.dumps(conf))
+        self._thread = threading.Thread(target=self._come_and_go)
+
+    def __enter__(self) -> Pods:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._has_ended.set()
+        self._thread.join()
+
+    def more(self) -> None:
+        """Wait for some more of them."""
+        count = len(self.outcomes)
+        wait_until(lambda: len(self.outcomes) >= count + 4, "pods come and go")
+
+    def _come_and_go(self) -> None:
+        network = {"cniVersion": "1.1.0", "name": "p", "type": "macvlan", "ipam": {"type": "nv-ipam"}}
+        env = {
+            "CNI_CONTAINERID": "f" * 64,
+            "CNI_NETNS": "/no/such/netns",
+            "CNI_IFNAME": "net1",
+            "CNI_PATH": "/opt/cni/bin",
+            "CNI_ARGS": "IgnoreUnknown=1;K8S_POD_NAME=visitor;K8S_POD_NAMESPACE=ns;K8S_POD_UID=uid",
+            "NV_IPAM_CONF_DIR": str(self._folder),
+        }
+        while not self._has_ended.is_set():
+            for command in ("ADD", "DEL"):
+                raw = json.dumps(network).encode()
+                self.outcomes.append(invoke(programs.nv_ipam(), env | {"CNI_COMMAND": command}, raw, cwd=self._folder))
+
+
+@pytest.mark.parametrize("first", ["theirs", "ours"])
+async def test_ours_stands_by_and_no_call_of_the_plugin_fails(world: World, tmp_path: Path, first: str) -> None:
+    node = Node(world, tmp_path)
+    successor = Node(world, tmp_path).makes["ours"]
+
+    def play() -> None:
+        node.start(first)
+        node.work(10)
+        node.makes["successor"] = successor
+        # What answers is the first one.
+        successor.start("--cleaner=off")
+        wait_until(lambda: "standby.begun" in successor.log.read_text(), "it stands by", describe=successor.tail)
+        successor.ready()
+        with Pods(successor.socket, tmp_path) as pods:
+            pods.more()
+            with node.makes[first].caller() as caller:
+                caller.allocate("p", container="last", index=3900)
+            node.stop(signal.SIGTERM)
+            wait_until(lambda: "standby.ended" in successor.log.read_text(), "it serves", describe=successor.tail)
+            pods.more()
+        assert [each for each in pods.outcomes if each.exit != 0] == []
+        with successor.caller() as caller:
+            for container in (*node.held, "last"):
+                assert caller.is_allocated("p", container=container), container
+        assert successor.stop() == 0
 
     try:
         await asyncio.to_thread(play)
