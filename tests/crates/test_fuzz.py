@@ -62,7 +62,14 @@ BASE: dict[str, Any] = {
     "cniVersion": "1.1.0",
     "name": "net",
     "type": "macvlan",
-    "ipam": {"type": "nv-ipam", "confDir": "/conf", "daemonSocket": "unix:///daemon.sock", "logFile": "/cni.log"},
+    "ipam": {
+        "type": "nv-ipam",
+        "confDir": "/conf",
+        "daemonSocket": "unix:///daemon.sock",
+        # Ours looks so long for a daemon that is not there.
+        "daemonCallTimeoutSeconds": 1,
+        "logFile": "/cni.log",
+    },
 }
 
 
@@ -122,7 +129,8 @@ class Cell:
         shutil.copy(plugin, program)
 
     def run(self, plugin: Path, env: dict[str, str], stdin: bytes) -> Answer:
-        inside = self.folder / "plugins" / plugin.parent.name
+        # By their whole paths: both may be in a folder `bin`.
+        inside = self.folder / "plugins" / str(plugin.parent).strip("/").replace("/", "_")
         inside.mkdir(parents=True, exist_ok=True)
         program = inside / "nv-ipam"
         if not program.exists():
