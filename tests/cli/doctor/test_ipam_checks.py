@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -36,9 +36,10 @@ POOL = ippool("pool1", {"host-a": "10.0.0.1-10.0.0.10"}, subnet="10.0.0.0/24", p
 ACCOUNTS = accounts_of(NAMES)
 
 
-def daemon(on: str, ready: str = "True") -> core.Pod:
+def daemon(on: str, ready: str = "True", **metadata: Any) -> core.Pod:
+    about = {"name": f"nv-ipam-node-ds-{on}", "namespace": "kube-system", "labels": {"name": "nv-ipam-node"}}
     body = {
-        "metadata": {"name": f"nv-ipam-node-ds-{on}", "namespace": "kube-system", "labels": {"name": "nv-ipam-node"}},
+        "metadata": about | metadata,
         "spec": {"nodeName": on},
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]},
     }
@@ -67,7 +68,7 @@ WELL = IpamFacts(
             holder_identity="a_1", lease_duration_seconds=15, renew_time=NOW - timedelta(seconds=3)
         )
     ),
-    daemon_set={"status": {"desiredNumberScheduled": 1, "numberReady": 1}},
+    daemon_set={"status": {"desiredNumberScheduled": 1, "numberReady": 1, "updatedNumberScheduled": 1}},
     roles={one.name: {"rules": []} for one in ACCOUNTS},
     bindings={one.name: {"subjects": []} for one in ACCOUNTS},
     accounts={one.name: core.ServiceAccount() for one in ACCOUNTS},
@@ -156,6 +157,44 @@ def test_a_daemon_that_is_not_ready_and_a_node_without_one_are_named() -> None:
     told = [finding for finding in wrong(facts) if finding.check == "daemons"]
     assert [finding.level for finding in told] == ["problem", "note"]
     assert "pods on host-a get no address" in told[0].message and "host-b" in told[1].message
+
+
+def told_of_daemons(*pods: core.Pod, updated: int = 0, nodes: Sequence[str] = ("host-a",)) -> list[Finding]:
+    """While the DaemonSet is rolled out."""
+    facts = with_survey(nodes=tuple(map(node, nodes)), pods=pods)
+    status = {"desiredNumberScheduled": 1, "numberReady": 1, "updatedNumberScheduled": updated}
+    facts = dataclasses.replace(facts, daemon_set={"status": {key: value for key, value in status.items() if value}})
+    return [finding for finding in wrong(facts) if finding.check == "daemons"]
+
+
+@pytest.mark.parametrize("on", ["host-a", ""])
+def test_a_daemon_that_starts_beside_another_one_is_no_problem_until_it_takes_too_long(on: str) -> None:
+    """On its node, or still without a place because the node has no room for two."""
+    for minutes, level in ((1, "note"), (30, "problem")):
+        new = daemon(on, "False", name="new", creationTimestamp=NOW - timedelta(minutes=minutes))
+        newcomer, roll_out = told_of_daemons(daemon("host-a"), new)
+        assert (newcomer.level, newcomer.about, roll_out.level) == (level, "Pod kube-system/new", "note")
+        assert "the daemon that it replaces serves" in newcomer.message and "no address" not in newcomer.message
+        assert ("waited for it for 30 minutes" in newcomer.message) == (level == "problem")
+        assert "0 of 1 nodes have its newest version" in roll_out.message and "rollout status" in roll_out.fix
+
+
+def test_a_daemon_that_ends_is_no_problem_where_its_successor_is_ready() -> None:
+    ending = daemon("host-a", "False", name="old", deletionTimestamp=NOW)
+    assert told_of_daemons(ending, daemon("host-a"), updated=1) == []
+    # Both ready: one of them stands by.
+    assert told_of_daemons(daemon("host-a", name="old"), daemon("host-a"), updated=1) == []
+    (alone,) = told_of_daemons(ending, updated=1)
+    assert (alone.level, alone.about) == ("problem", "Pod kube-system/old")
+    (late,) = told_of_daemons(ending, daemon("host-a", "False", name="new"), updated=1)
+    assert (late.level, late.about) == ("problem", "Pod kube-system/new")
+
+
+def test_a_daemon_without_a_place_is_a_problem_where_a_node_has_no_other() -> None:
+    new = daemon("", "False", name="new")
+    told = told_of_daemons(daemon("host-a"), new, updated=1, nodes=("host-a", "host-b"))
+    assert [(one.level, one.about.partition(" ")[0]) for one in told] == [("problem", "Pod"), ("note", "DaemonSet")]
+    assert "pods on its node get no address" in told[0].message
 
 
 def test_nodes_without_a_block_and_invalid_pools_point_to_their_explanation() -> None:

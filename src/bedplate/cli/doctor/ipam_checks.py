@@ -6,7 +6,7 @@ In: `IpamFacts`. Out: findings, a good one too, so that people see what was look
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +23,8 @@ __all__ = ["check_ipam"]
 
 _DAEMON_LABEL = ("name", "nv-ipam-node")
 _MOST = 3
+_ROLL_OUT = timedelta(minutes=5)
+"""So long a new daemon may take to become ready beside the one it replaces."""
 
 
 def check_ipam(facts: IpamFacts) -> list[Finding]:
@@ -177,24 +179,62 @@ def _daemons(facts: IpamFacts) -> Iterator[Finding]:
         for pod in facts.pods
         if pod.metadata.namespace == called.namespace and pod.metadata.labels.get(key) == value
     ]
-    status = daemon_set.get("status") or {}
-    scheduled = status.get("desiredNumberScheduled", 0)
-    bad = [pod for pod in pods if not _is_ready(pod)]
+    nodes = {node.name for node in _nodes(facts)}
+    bad, newcomers = _not_ready(pods, nodes)
     for pod in bad[:_MOST]:
         fix = f"kubectl -n {called.namespace} logs {pod.name}   # on the node: bedplate doctor ipam --on-node"
         text = (
             f"is not ready ({pod.status.phase or 'Pending'}): pods on {pod.spec.node_name or 'its node'} get no address"
         )
         yield problem("daemons", f"Pod {called.namespace}/{pod.name}", text, fix)
-    missing = sorted({node.name for node in _nodes(facts)} - {pod.spec.node_name for pod in pods})
+    for pod in newcomers[:_MOST]:
+        yield _newcomer(pod, facts)
+    missing = sorted(nodes - {pod.spec.node_name for pod in pods})
     if missing:
         text = f"has no pod on {_few(missing)}: pods there get no address"
         yield note("daemons", about, text, f"kubectl -n {called.namespace} describe daemonset {called.daemon_set}")
-    if not bad and status.get("numberReady", 0) >= scheduled:
-        yield fine("daemons", about, f"{status.get('numberReady', 0)} of {scheduled} pods are ready")
+    status = daemon_set.get("status") or {}
+    scheduled, ready = (status.get(key, 0) for key in ("desiredNumberScheduled", "numberReady"))
+    fix = f"kubectl -n {called.namespace} rollout status ds/{called.daemon_set}"
+    if (updated := status.get("updatedNumberScheduled", 0)) < scheduled:
+        text = f"is being rolled out: {updated} of {scheduled} nodes have its newest version"
+        yield note("daemons", about, text, fix)
+    if not bad and ready >= scheduled:
+        yield fine("daemons", about, f"{ready} of {scheduled} pods are ready")
     elif not bad:
-        text = f"{status.get('numberReady', 0)} of {scheduled} pods are ready"
-        yield problem("daemons", about, text, f"kubectl -n {called.namespace} rollout status ds/{called.daemon_set}")
+        yield problem("daemons", about, f"{ready} of {scheduled} pods are ready", fix)
+
+
+def _not_ready(pods: Sequence[core.Pod], nodes: Set[str]) -> tuple[list[core.Pod], list[core.Pod]]:
+    """The pods that are not ready: those of nodes where none is, and those that started beside one that is."""
+    by_node: dict[str, list[core.Pod]] = {}
+    for pod in pods:
+        by_node.setdefault(pod.spec.node_name, []).append(pod)
+    served = {name for name, those in by_node.items() if name and any(map(_is_ready, those))}
+    bad: list[core.Pod] = []
+    newcomers: list[core.Pod] = []
+    for name, those in by_node.items():
+        coming = [pod for pod in those if not _is_ready(pod) and not pod.metadata.is_deleting]
+        # One that has no place yet is for a node that is not known here.
+        if name in served or (not name and nodes and nodes <= served):
+            newcomers += coming
+        else:
+            bad += coming or those
+    return bad, newcomers
+
+
+def _newcomer(pod: core.Pod, facts: IpamFacts) -> Finding:
+    """One that is to replace another daemon, which goes on until this one is ready."""
+    space = facts.names.namespace
+    where = pod.spec.node_name or "its node"
+    text = f"is not ready yet ({pod.status.phase or 'Pending'}), and the daemon that it replaces serves {where}"
+    fix = f"kubectl -n {space} describe pod {pod.name}; kubectl -n {space} logs {pod.name}"
+    since = pod.metadata.creation_timestamp
+    if since is None or facts.now - since < _ROLL_OUT:
+        return note("daemons", f"Pod {space}/{pod.name}", text, fix)
+    text += f"; the roll-out has waited for it for {(facts.now - since).total_seconds() / 60:.0f} minutes"
+    fix += f"; kubectl -n {space} rollout undo ds/{facts.names.daemon_set}   # gives it up"
+    return problem("daemons", f"Pod {space}/{pod.name}", text, fix)
 
 
 def _nodes(facts: IpamFacts) -> Sequence[core.Node]:
