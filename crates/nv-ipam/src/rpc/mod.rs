@@ -21,8 +21,9 @@ use std::time::{Duration, Instant};
 use connection::Stream;
 use target::Endpoint;
 
-/// The pause before an absent daemon is looked for again.
-const PAUSE: Duration = Duration::from_millis(50);
+/// The pause before an absent daemon is looked for again: mostly it is there within a second.
+const PAUSE: Duration = Duration::from_millis(10);
+const LATER_PAUSE: Duration = Duration::from_millis(50);
 /// How often a call is made again that the daemon did not begin. A daemon that refuses the caller ends every connection.
 const MOST_REPEATS: u32 = 2;
 
@@ -104,10 +105,14 @@ pub fn call(
     let mut repeats = 0;
     let mut absent = None;
     loop {
-        let has_time = absence == Absence::Wait && Instant::now() + PAUSE < deadline;
+        let mut pause = if begun.elapsed() < Duration::from_secs(1) { PAUSE } else { LATER_PAUSE };
+        let has_time = absence == Absence::Wait && Instant::now() + pause < deadline;
         match connect(&endpoint, deadline) {
             Ok(stream) => match connection::exchange(stream, &endpoint.authority(), method, message, deadline) {
-                Err(status) if status.is_unprocessed && has_time && repeats < MOST_REPEATS => repeats += 1,
+                Err(status) if status.is_unprocessed && has_time && repeats < MOST_REPEATS => {
+                    repeats += 1;
+                    pause = LATER_PAUSE;
+                }
                 Err(status) => {
                     let message = format!("{} (daemon at {target})", status.message);
                     return Err(Status { message, ..status });
@@ -125,7 +130,7 @@ pub fn call(
                 return Err(Status::new(Status::UNAVAILABLE, text));
             }
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(pause);
     }
 }
 
