@@ -236,6 +236,24 @@ async def test_the_store_is_read_after_the_other_daemons_end(node: Node) -> None
     assert node.socket.exists() and daemon.readiness.note() == ""
 
 
+async def test_a_daemon_that_is_killed_leaves_its_socket_and_the_next_one_serves(node: Node) -> None:
+    with other_process(node.socket):
+        daemon, task = await node.standing_by()
+    assert node.socket.exists(), "nobody has removed it"
+    await until(lambda: daemon.readiness.has_socket or task.done(), "it serves")
+    assert isinstance(standby.look(str(node.socket)), standby.Listener)
+
+
+async def test_a_file_in_the_place_of_the_socket_is_an_error_and_is_left_alone(node: Node) -> None:
+    node.socket.write_text("someone's")
+    _, task = node.start()
+    with pytest.raises(errors.Invalid, match="is not a socket"):
+        await asyncio.wait_for(task, DEADLINE_S)
+    assert node.socket.read_text() == "someone's"
+    # The store is free again.
+    await node.reserve(1)
+
+
 async def test_of_three_daemons_one_serves_at_a_time(node: Node) -> None:
     first, first_task = node.start()
     await until(lambda: first.readiness.has_socket, "the first one serves")
@@ -302,8 +320,11 @@ async def test_a_store_that_stays_locked_is_an_error(node: Node, monkeypatch: py
     await holder.close()
 
 
-def test_the_program_ends_well_when_it_is_stopped_while_it_stands_by(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_program_leaves_everything_to_the_other_one_when_it_ends_while_it_stands_by(
+    tmp_path: Path, number: int
+) -> None:
+    Node(tmp_path)
     made = NodeDaemon(tmp_path, tmp_path / "config", "n", "default")
     with listening(made.socket), made.log.open("wb") as out:
         process = forkserver.Process(made.words(), stdout=out, stderr=out)
@@ -315,8 +336,8 @@ def test_the_program_ends_well_when_it_is_stopped_while_it_stands_by(tmp_path: P
             # Without the API server the node is better off with the other one.
             assert (status, "[+]store ok" in text, "[-]caches failed" in text) == (500, True, True)
             assert "stand-by: another daemon serves this node" in text
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(DEADLINE_S) == 0
+            process.send_signal(number)
+            assert process.wait(DEADLINE_S) == (0 if number == signal.SIGTERM else -number)
         finally:
             process.kill()
-        assert made.socket.exists() and not node.store.exists()
+        assert made.socket.exists() and not list(tmp_path.glob("store*"))
