@@ -275,10 +275,13 @@ def test_the_pods_that_were_pending_run(managed: Managed) -> None:
 
 
 def test_the_log_shows_what_was_done(managed: Managed) -> None:
-    log = managed.cluster.kubectl("logs", "-n", "kube-system", "-l", f"k8s-app={MANAGER}", "--tail=-1")
-    lines = log.splitlines()
-    assert any("method=instance_metadata" in line and "argument=node-c2-1" in line for line in lines)
-    assert any("node.initialised" in line and "cloudlycke://n-c2-1" in line for line in lines)
+    def lines_with(*words: str) -> list[str]:
+        log = managed.cluster.kubectl("logs", "-n", "kube-system", "-l", f"k8s-app={MANAGER}", "--tail=-1")
+        return [line for line in log.splitlines() if all(word in line for word in words)]
+
+    # It is written after what it tells.
+    managed.cluster.until("that it is done", lambda: lines_with("node.initialised", "cloudlycke://n-c2-1"))
+    assert lines_with("method=instance_metadata", "argument=node-c2-1")
 
 
 def test_a_machine_the_cloud_does_not_know_is_left_alone(managed: Managed) -> None:
@@ -317,9 +320,9 @@ def _has_worked_in_peace(cluster: Cluster) -> None:
         (pod,) = [pod for pod in found if pod["spec"]["nodeName"] == "master-c2-1"]
         log = cluster.kubectl("logs", "-n", "kube-system", pod["metadata"]["name"], "--tail=-1")
         assert log and "forbidden" not in log.lower()
-        # Its probes are answered.
-        (status,) = pod["status"]["containerStatuses"]
-        assert status["ready"] and "readinessProbe" in pod["spec"]["containers"][0]
+        assert "readinessProbe" in pod["spec"]["containers"][0]
+        words = ("--for=condition=Ready", f"pod/{pod['metadata']['name']}", f"--timeout={DEADLINE_S:.0f}s")
+        cluster.kubectl("wait", "-n", "kube-system", *words)
 
 
 def _tool_pod(name: str, labels: dict[str, str], **spec: Any) -> dict[str, Any]:
@@ -455,8 +458,12 @@ def test_a_load_balancer_gets_an_address_of_the_pool_that_answers_from_outside(b
     balanced.cluster.until("it answers from outside the nodes", lambda: _ask(balanced.address).startswith("shop-"))
     # Asked again on both sides, as an overloaded machine may move it at any moment.
     balanced.cluster.until("its carrier has it, alone", lambda: balanced.machines == [balanced.carrier])
-    events = balanced.cluster.get("events", "--field-selector", "involvedObject.name=shop")["items"]
-    assert {"EnsuringLoadBalancer", "EnsuredLoadBalancer"} <= {event["reason"] for event in events}
+
+    def is_told() -> bool:
+        events = balanced.cluster.get("events", "--field-selector", "involvedObject.name=shop")["items"]
+        return {"EnsuringLoadBalancer", "EnsuredLoadBalancer"} <= {event["reason"] for event in events}
+
+    balanced.cluster.until("events tell it", is_told)
 
 
 def test_it_still_answers_when_the_machine_that_carried_it_is_stopped(balanced: Balanced) -> None:

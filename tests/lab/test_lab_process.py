@@ -77,9 +77,10 @@ def test_pods_talk_across_nodes_through_a_service_and_by_name(lab: Any) -> None:
 def test_a_pod_reaches_itself_through_its_service(lab: Any) -> None:
     lab.kubectl("run", "mirror", "--image=bedplate/tool", "--port=8080", "--expose")
     lab.kubectl("wait", "--for=condition=Ready", "pod/mirror", "--timeout=60s")
-    assert (
-        json.loads(lab.kubectl("exec", "mirror", "--", "/tool", "get", "http://mirror:8080/"))["hostname"] == "mirror"
-    )
+    ask = ("kubectl", "--", "exec", "mirror", "--", "/tool", "get", "http://mirror:8080/")
+    # A Service takes a moment until the node's proxy and DNS know it.
+    answer = wait_until(lambda: lab.run(*ask).stdout, "it answers", describe=lambda: lab.run(*ask))
+    assert json.loads(answer)["hostname"] == "mirror"
 
 
 def test_a_deployment_is_spread_and_scaled_by_the_real_controllers(lab: Any) -> None:
@@ -105,10 +106,11 @@ def test_exec_runs_in_the_namespaces_of_the_node(lab: Any) -> None:
 def test_the_second_network_connects_the_nodes(lab: Any) -> None:
     lab.ok("exec", "node-1", "--", "ip", "address", "add", "192.168.77.1/24", "dev", "fabric0")
     lab.ok("exec", "node-2", "--", "ip", "address", "add", "192.168.77.2/24", "dev", "fabric0")
-    script = "nc -l -p 9999 -e echo over-the-fabric >/dev/null 2>&1 & sleep 1; true"
-    lab.ok("exec", "node-2", "--", "busybox", "sh", "-c", script.replace("nc ", "busybox nc "))
-    answer = lab.ok("exec", "node-1", "--", "busybox", "nc", "-w", "5", "192.168.77.2", "9999")
-    assert answer == "over-the-fabric\n"
+    script = "busybox nc -l -p 9999 -e echo over-the-fabric >/dev/null 2>&1 &"
+    lab.ok("exec", "node-2", "--", "busybox", "sh", "-c", script)
+    ask = ("exec", "node-1", "--", "busybox", "nc", "-w", "5", "192.168.77.2", "9999")
+    # Until it listens, it refuses.
+    assert wait_until(lambda: lab.run(*ask).stdout, "it answers") == "over-the-fabric\n"
 
 
 def test_a_loaded_image_runs_with_every_pull_policy(lab: Any, tmp_path: Path) -> None:

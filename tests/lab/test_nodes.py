@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.waiting import wait_until
 
 from bedplate.core import errors
 from bedplate.core.clock import ManualClock
@@ -105,10 +106,10 @@ def test_the_service_stand_in_starts_stops_and_knows_only_the_kubelet(tmp_path: 
         for unit in ("systemd-resolved", "firewalld", "containerd"):
             answer = _systemctl(tmp_path, "is-active", unit)
             assert (answer.returncode, answer.stdout) == (3, "inactive\n")
+        wait_until(lambda: "--from-kubeadm" in (tmp_path / "log").read_text(), "it has its arguments")
     finally:
         _systemctl(tmp_path, "stop", "kubelet")
     assert _systemctl(tmp_path, "is-active", "kubelet").stdout == "inactive\n"
-    assert "--from-kubeadm" in (tmp_path / "log").read_text()
 
 
 def test_kubeadm_gets_one_kubelet_document_for_all_nodes_without_a_control_group() -> None:

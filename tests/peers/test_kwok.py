@@ -96,8 +96,12 @@ def test_kwok_makes_nodes_ready_and_runs_pods(server: running.Embedded, tmp_path
         kubectl("wait", "--for=condition=Ready", "pod", "--all", "--timeout=60s")
         phases = {pod["status"]["phase"] for pod in kubectl.json("get", "pods")["items"]}
         assert phases == {"Running"}
-        leases = kubectl.json("get", "leases", "-n", "kube-node-lease")["items"]
-        assert {one["metadata"]["name"] for one in leases} >= {"kwok-0", "kwok-1", "kwok-2"}
+
+        def leases() -> set[str]:
+            found = kubectl.json("get", "leases", "-n", "kube-node-lease")["items"]
+            return {one["metadata"]["name"] for one in found}
+
+        programs.until(lambda: leases() >= {"kwok-0", "kwok-1", "kwok-2"}, "a Lease of each node", log)
         kubectl("delete", "pods", "--all", "--timeout=60s")
         assert kubectl.json("get", "pods")["items"] == []
     assert server.faults == []
