@@ -1,5 +1,4 @@
-"""Parts of the lab that follows the guides: the lab, simulated clouds, a reader, the original's programs as an image,
-pods that come and go."""
+"""Parts of the lab that follows the guides: lab, simulated clouds, a reader, the original's programs as an image."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ import subprocess
 import sys
 import tarfile
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ import yaml
 from tests import programs, servers
 from tests.deploy.conftest import ROOT, Program, load_tool
 from tests.deploy.test_ipam_overlays import FACTS
-from tests.lab.test_ipam_overlay import Overlaid
 from tests.pages import console_lines
 from tests.waiting import DEADLINE_S, wait_until
 
@@ -239,38 +237,3 @@ def original_archive(folder: Path) -> Path:
     target = folder / "original.tar"
     tool.write_archive(tool.Image(manifest, described, (packed,)), ORIGINAL, target)
     return target
-
-
-class Visitors:
-    """Pods that come and go on every node, one after the other, each with an address of the pool."""
-
-    def __init__(self, cluster: Overlaid, nodes: Sequence[str]) -> None:
-        self._cluster = cluster
-        self._ends = threading.Event()
-        self.counts = dict.fromkeys(nodes, 0)
-        self.failures: list[str] = []
-        self._threads = [threading.Thread(target=self._visit, args=(node,), daemon=True) for node in nodes]
-
-    def __enter__(self) -> Visitors:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *details: object) -> None:
-        self._ends.set()
-        for thread in self._threads:
-            thread.join(300)
-
-    def _visit(self, node: str) -> None:
-        while not self._ends.is_set():
-            name = f"visitor-{node}-{self.counts[node] + 1}"
-            spec = {"containers": [{"name": "web", "image": "bedplate/tool"}], "nodeName": node}
-            notes = {"k8s.v1.cni.cncf.io/networks": "flat"}
-            meta = {"name": name, "annotations": notes}
-            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
-            self._cluster.attempt("create", "-f", "-", stdin=yaml.safe_dump(pod))
-            ready = self._cluster.attempt("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=180s")
-            if ready.returncode:
-                self.failures.append(f"{name}: {ready.stderr}")
-            self._cluster.attempt("delete", "pod", name, "--grace-period=0", "--timeout=180s")
-            self.counts[node] += 1

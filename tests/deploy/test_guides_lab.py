@@ -26,19 +26,19 @@ from tests import programs
 from tests.deploy.conftest import VERSION, checkout
 from tests.deploy.guides_lab import (
     BMM,
+    ORIGINAL,
     OXIDE,
     Clouds,
     Cluster,
     Lab,
     Reader,
-    Visitors,
     bmm_config,
     original_archive,
     original_workloads,
 )
 from tests.deploy.test_registry import TlsRegistry, tls_registry, useless_containers
 from tests.deploy.test_release import scripts
-from tests.lab.ipam_lab import definition
+from tests.lab.ipam_lab import Visitors, definition
 from tests.lab.test_ipam_overlay import Overlaid, _install_attach, attachment, named
 from tests.waiting import DEADLINE_S, wait_until
 
@@ -208,7 +208,8 @@ def test_the_manager_of_oxide_runs_from_its_chart_and_serves_a_load_balancer(
         OXIDE,
     )
     assert clouds.call(lambda: clouds.oxide.floating_ip("kubernetes-default-web")) is None
-    (same,) = cluster.ready_pods(OXIDE)
+    # Its probe may have failed while the token was refused.
+    (same,) = cluster.until("the pod is ready", lambda: cluster.ready_pods(OXIDE), OXIDE)
     assert same["metadata"]["uid"] == pod["metadata"]["uid"]
     assert same["status"]["containerStatuses"][0]["restartCount"] == 0
 
@@ -284,7 +285,14 @@ def test_the_manager_of_nvidia_bmm_runs_from_deploy_as_its_document_says(
 def test_two_replicas_share_the_work_and_the_second_takes_over(reader: Reader, released: str, cluster: Cluster) -> None:
     lease = ("lease", "nvidia-bmm-cloud-controller-manager", "-n", "kube-system")
     reader.through("deploy-nvidia-bmm.md", "kubectl apply -k deploy/overlays/high-availability")
-    pods = cluster.until("two pods are ready", lambda: len(found := cluster.ready_pods(BMM)) == 2 and found, BMM)
+    deployment = "deployment/nvidia-bmm-cloud-controller-manager"
+    cluster.kubectl("rollout", "status", "-n", "kube-system", deployment, f"--timeout={DEADLINE_S:.0f}s")
+
+    def are_two() -> Any:
+        """Both are of this overlay: none that they replace is left."""
+        return len(cluster.pods(BMM)) == 2 and len(found := cluster.ready_pods(BMM)) == 2 and found
+
+    pods = cluster.until("two pods are ready", are_two, BMM)
     assert {pod["spec"]["nodeName"] for pod in pods} == {"bmm-001", "bmm-002"}
     holder = cluster.until("one leads", lambda: cluster.get(*lease)["spec"].get("holderIdentity"), BMM)
     leader = holder.split("_")[0]
@@ -362,23 +370,29 @@ def have_blocks(machines: Overlaid) -> Any:
     return set(blocks) == set(NODES) and blocks
 
 
+@pytest.fixture(scope="module")
+def original(reader: Reader, released: str, lab: Lab, folder: Path) -> list[dict[str, Any]]:
+    """The original's workloads; its image is on the nodes."""
+    lab.command("load-image", str(original_archive(folder)))
+    return original_workloads(reader.run("kubectl kustomize deploy/overlays/no-webhook"))
+
+
 def test_the_guide_replaces_a_running_original_without_a_failed_add(
-    attaching: Overlaid, reader: Reader, released: str, cluster: Cluster, lab: Lab, tmp_path: Path
+    attaching: Overlaid, reader: Reader, released: str, cluster: Cluster, original: list[dict[str, Any]]
 ) -> None:
-    lab.command("load-image", str(original_archive(tmp_path)))
-    workloads = original_workloads(reader.run("kubectl kustomize deploy/overlays/no-webhook"))
-    attaching.apply(*workloads)
+    page = "migrate-from-nv-ipam.md"
+    attaching.apply(*original)
     attaching.roll_out()
     reader.run("kubectl apply -f docs/guides/ipam-pools.yaml")
     blocks = attaching.until("every node has a block", lambda: have_blocks(attaching))
     lasting = {node: attaching.attach(f"lasting-{node}", "flat", node) for node in NODES}
     held = {node: attaching.reservations(node) for node in NODES}
-    reader.pages["migrate-from-nv-ipam.md"] = 0
+    reader.pages[page] = 0
     with Visitors(attaching, tuple(NODES)) as visitors:
         attaching.until("visitors come and go", lambda: min(visitors.counts.values()) >= 1)
         start = dict(visitors.counts)
-        # The page, from its first command (the check of the image) to its last.
-        reader.rest("migrate-from-nv-ipam.md")
+        # The page, from its first command (the check of the image) to the last one before its way back.
+        reader.through(page, "bedplate doctor ipam ")
         attaching.roll_out()
         before = dict(visitors.counts)
         assert all(before[node] > start[node] for node in NODES), "pods came and went while it was replaced"
@@ -387,14 +401,33 @@ def test_the_guide_replaces_a_running_original_without_a_failed_add(
             lambda: all(visitors.counts[node] >= before[node] + 2 for node in NODES),
         )
     assert visitors.failures == []
-    refused = attaching.get("events", "--field-selector", "reason=FailedCreatePodSandBox")["items"]
-    assert [event["message"] for event in refused] == []
-    assert images_of(cluster, IPAM) == {released}
+    assert visitors.refusals() == []
+    # Controllers that were replaced may take a while to end.
+    cluster.until("only ours run", lambda: images_of(cluster, IPAM) == {released}, IPAM)
+    told = json.loads(reader.attempt("bedplate doctor ipam -o json").stdout)["findings"]
+    assert [one for one in told if one["check"] == "daemons" and one["level"] != "ok"] == []
     assert attaching.blocks("my-pool") == blocks, "no block has moved"
     for node, pod in lasting.items():
         (link,) = attaching.links(named(pod))
         assert link["ips"][0] in {each["ip_address"] for each in held[node]}
         assert link["ips"][0] in {each["ip_address"] for each in attaching.reservations(node)}
+    attaching.kubectl("delete", "pod", "--all", "--wait=true", "--timeout=300s")
+
+
+def test_the_guide_leads_back_to_the_original(
+    attaching: Overlaid, reader: Reader, cluster: Cluster, original: list[dict[str, Any]]
+) -> None:
+    node = next(iter(NODES))
+    lasting = attaching.attach("stays", "flat", node)
+    reader.rest("migrate-from-nv-ipam.md")
+    attaching.apply(*original)
+    attaching.roll_out()
+    cluster.until("only the original runs", lambda: images_of(cluster, IPAM) == {ORIGINAL}, IPAM)
+    attaching.attach("comes", "flat", node)
+    # It knows what ours has written, and writes the same file.
+    (link,) = attaching.links(named(lasting))
+    names = {each["ip_address"]: each["metadata"]["pod_name"] for each in attaching.reservations(node)}
+    assert names[link["ips"][0]] == "stays" and "comes" in names.values()
     attaching.kubectl("delete", "clusterrolebinding", "original-ipam")
     attaching.kubectl("delete", "pod", "--all", "--wait=true", "--timeout=300s")
 
@@ -404,7 +437,7 @@ def test_the_guide_installs_address_management_and_pods_on_three_nodes_get_addre
 ) -> None:
     reader.through("ipam.md", "kubectl kustomize deploy/overlays/no-webhook | kubectl apply")
     attaching.roll_out()
-    assert images_of(cluster, IPAM) == {released}
+    cluster.until("only ours run", lambda: images_of(cluster, IPAM) == {released}, IPAM)
     reader.through("ipam.md", "kubectl get crd ")
     # Between them is the command for another overlay.
     reader.skip_to("ipam.md", "kubectl apply -f docs/guides/ipam-pools.yaml")

@@ -41,6 +41,7 @@ ELSEWHERE = {
     r"make (docker-build docker-push|manifest|image)$": "tests/deploy/test_guides.py",
     r"bedplate lab load-image ": "tests/deploy/test_tutorials.py",
     r"make check-image$": "tests/deploy/test_guides_lab.py",
+    r"kubectl rollout status ": "tests/deploy/test_guides_lab.py",
     r"kubectl get secret nv-ipam-webhook-server-cert ": "tests/lab/test_ipam_overlay.py",
 }
 # Flags of other programs that the pages name.

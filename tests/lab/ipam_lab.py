@@ -1,4 +1,5 @@
-"""What the lab's tests of address management share: a cluster, its nodes as machines, and the stores on them."""
+"""What the lab's tests of address management share: a cluster, its nodes as machines, the stores on them, and pods that
+come and go."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import ipaddress
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -181,6 +183,54 @@ class Cluster:
         """The pod sandboxes that the node's runtime has."""
         kind = 'labels."io.cri-containerd.kind"==sandbox'
         return set(self.on(node, "ctr", "-n", "k8s.io", "containers", "list", "-q", kind).split())
+
+
+class Visitors:
+    """Pods that come and go on every node, one after the other, each with an address of the pool."""
+
+    def __init__(self, cluster: Cluster, nodes: Sequence[str]) -> None:
+        self._cluster = cluster
+        self._ends = threading.Event()
+        self.counts = dict.fromkeys(nodes, 0)
+        self.failures: list[str] = []
+        self._known: set[str] = set()
+        self._threads = [threading.Thread(target=self._visit, args=(node,), daemon=True) for node in nodes]
+
+    def __enter__(self) -> Visitors:
+        self._known = set(self._refused())
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self._ends.set()
+        for thread in self._threads:
+            thread.join(300)
+
+    def refusals(self) -> list[str]:
+        """What kubelets have said since the first visitor of a pod that could not come, or could not go, at once."""
+        return [text for uid, text in self._refused().items() if uid not in self._known]
+
+    def _refused(self) -> dict[str, str]:
+        return {
+            event["metadata"]["uid"]: f"{event['involvedObject']['name']}: {event['message']}"
+            for event in self._cluster.get("events")["items"]
+            if event["reason"] in ("FailedCreatePodSandBox", "FailedKillPod")
+        }
+
+    def _visit(self, node: str) -> None:
+        while not self._ends.is_set():
+            name = f"visitor-{node}-{self.counts[node] + 1}"
+            spec = {"containers": [{"name": "web", "image": "bedplate/tool"}], "nodeName": node}
+            notes = {"k8s.v1.cni.cncf.io/networks": "flat"}
+            meta = {"name": name, "annotations": notes}
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+            self._cluster.attempt("create", "-f", "-", stdin=yaml.safe_dump(pod))
+            ready = self._cluster.attempt("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=180s")
+            if ready.returncode:
+                self.failures.append(f"{name}: {ready.stderr}")
+            self._cluster.attempt("delete", "pod", name, "--grace-period=0", "--timeout=180s")
+            self.counts[node] += 1
 
 
 def node_of(pod: Any) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from tests.deploy.conftest import IMAGE
-from tests.lab.ipam_lab import CONFIGURATION, DEADLINE_S, POOL, ROOT, Cluster, definition, node_of
+from tests.lab.ipam_lab import CONFIGURATION, DEADLINE_S, POOL, ROOT, Cluster, Visitors, definition, node_of
 
 from bedplate.lab import credentials
 
@@ -292,8 +292,13 @@ def test_addresses_outlive_the_daemon_and_are_freed_with_their_pods(
     cluster: Overlaid, attached: dict[str, Any]
 ) -> None:
     before = {named(pod): cluster.held(named(pod)) for pod in attached.values()}
-    cluster.kubectl("rollout", "restart", "-n", "kube-system", "daemonset/nv-ipam-node-ds")
-    cluster.roll_out()
+    with Visitors(cluster, NODES) as visitors:
+        cluster.until("visitors come and go", lambda: min(visitors.counts.values()) >= 1)
+        cluster.kubectl("rollout", "restart", "-n", "kube-system", "daemonset/nv-ipam-node-ds")
+        cluster.roll_out()
+        seen = dict(visitors.counts)
+        cluster.until("visitors come and go", lambda: all(visitors.counts[node] > seen[node] + 1 for node in NODES))
+    assert (visitors.failures, visitors.refusals()) == ([], []), "no ADD and no DEL fails meanwhile"
     assert {name: cluster.held(name) for name in before} == before
     late = cluster.attach("late", "flat", NODES[0])
     assert cluster.held("late")["net1"] not in {each["net1"] for each in before.values()}
@@ -301,6 +306,30 @@ def test_addresses_outlive_the_daemon_and_are_freed_with_their_pods(
     cluster.kubectl("delete", "pods", names[0], names[1], "--wait=false")
     cluster.kubectl("delete", "pods", names[2], "--force", "--grace-period=0", "--wait=false")
     cluster.until("no address is held", lambda: not any(map(cluster.held, names)))
+
+
+def test_a_daemon_that_cannot_start_leaves_the_one_that_it_should_replace(cluster: Overlaid) -> None:
+    daemons = ("-n", "kube-system", "-l", "name=nv-ipam-node")
+    old = set(cluster.our_pods("nv-ipam-node"))
+    path = "/spec/template/spec/containers/0"
+    changes = [
+        {"op": "replace", "path": f"{path}/{key}", "value": value}
+        for key, value in {"image": "registry.example/none:1", "imagePullPolicy": "Never"}.items()
+    ]
+    words = ("nv-ipam-node-ds", "-n", "kube-system", "--type=json", f"--patch={json.dumps(changes)}")
+    cluster.kubectl("patch", "daemonset", *words)
+
+    def without_image() -> list[Any]:
+        parts = [(pod, each) for pod in cluster.pods(*daemons) for each in pod["status"].get("containerStatuses", ())]
+        return [pod for pod, each in parts if "Image" in each["state"].get("waiting", {}).get("reason", "")]
+
+    (stuck,) = cluster.until("a new daemon cannot start", without_image)
+    cluster.attach("served", "flat", node_of(stuck))
+    assert set(cluster.our_pods("nv-ipam-node")) == old and len(old) == len(NODES)
+    cluster.kubectl("rollout", "undo", "-n", "kube-system", "daemonset/nv-ipam-node-ds")
+    cluster.roll_out()
+    cluster.until("the new one is gone", lambda: {named(pod) for pod in cluster.pods(*daemons)} == old)
+    cluster.kubectl("delete", "pod", "served", "--wait=false")
 
 
 def _refusal(cluster: Overlaid, pool: dict[str, Any], spec: dict[str, Any]) -> str:
